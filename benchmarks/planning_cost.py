@@ -59,9 +59,9 @@ def place() -> None:
 
 def sliders() -> None:
     """One move of a slider over twelve plans of two GPUs."""
-    from devwidget.report.page.assets import SLIDERS, joined
+    from devwidget.report.page.assets import SLIDERS, join_modules
     from devwidget.report.page.html import as_value
-    from devwidget.report.page.sliders_card import sliders_content
+    from devwidget.ui.sliders import sliders_content
     from tests.browser.chromium import launched
     from tests.browser.test_sliders import FITTED
 
@@ -72,7 +72,7 @@ def sliders() -> None:
     with launched() as browser:
         page = browser.new_page()
         page.set_content("<main id=a></main>")
-        page.add_script_tag(content=f"{as_value('sliders', joined(*SLIDERS))}\n{start}")
+        page.add_script_tag(content=f"{as_value('sliders', join_modules(*SLIDERS))}\n{start}")
         filled, drawn = page.evaluate(MOVE, MOVES)
     print(f"a slider, {MOVES} moves: filled in after {statistics.median(filled):.1f} ms, at most {max(filled):.1f} ms; "
           f"on the screen after {statistics.median(drawn):.0f} ms, at most {max(drawn):.0f} ms")  # fmt: skip

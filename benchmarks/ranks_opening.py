@@ -19,8 +19,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from devwidget.records.ranks.cluster import Cluster
-from devwidget.report.page.ranks.content import ranks_content
-from devwidget.report.page.ranks.page import cluster_page
+from devwidget.report.page.ranks import cluster_page, ranks_content
 from tests.browser.chromium import Watched, launched
 from tests.records.ranks.made_up import cluster, reports
 

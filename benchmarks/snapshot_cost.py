@@ -20,7 +20,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.paused_gc import paused_gc
-from devwidget.rereading import Rereader
+from devwidget.live import Rereader
 
 
 class Leaf(nn.Module):

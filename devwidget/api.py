@@ -47,7 +47,7 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
 from devwidget.simulator import simulate
-from devwidget.views.compare import comparison
+from devwidget.views.compare import compare_traces
 
 if TYPE_CHECKING:
     import os
@@ -91,10 +91,10 @@ def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None
     Raises:
         DevwidgetError: if `model` is no module or `optimizer` no optimizer.
     """
-    return _placed(model, optimizer)
+    return _read_snapshot(model, optimizer)
 
 
-def _placed(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Snapshot:
+def _read_snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Snapshot:
     """Also what a step holds at the end of each phase, where there is no allocator to ask."""
     return account_memory(take_snapshot(model, optimizer=optimizer, virtual_gpus=virtual_gpus()))
 
@@ -175,7 +175,7 @@ class Recording:
             self._recorder.__exit__(kind, error, trace)
             self._gpus = max(self._gpus, virtual_gpus())  # started inside
             self._trace = self._judged()  # a rule that is struck by a signal would be taken for one that crashes
-            _remember(self._trace.findings)
+            _remember_findings(self._trace.findings)
             if self._written is not None:
                 self._written.write_files(self._trace, self._model)
         swallowed = self._swallows and isinstance(error, Exception) and not is_from_handler(error)
@@ -287,20 +287,20 @@ def trace(
 
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
     recording = _Step(heal=heal, allow=allow, verify_hops=verify_hops)
-    watch = _watch() if verify is not False and heal and restore else None
+    watch = _start_watch() if verify is not False and heal and restore else None
     kept_source = None if goes_on else source
-    found, _ = _stepped(step, inputs, recording, name, progress, restore=restore, source=kept_source, watch=watch)
+    found, _ = _record_step(step, inputs, recording, name, progress, restore=restore, source=kept_source, watch=watch)
     found = dataclasses.replace(found, step_runs=1)
     if any(fix.edits for finding in found.findings for fix in finding.fixes):
         from devwidget.trying.offers import LiveStep, offered
 
         if watch is not None:
-            found = _verified(found, dataclasses.replace(step, inputs=inputs()), watch, verify, allow, name)
+            found = _verify_fixes(found, dataclasses.replace(step, inputs=inputs()), watch, verify, allow, name)
         parts = {"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer}
         found = offered(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
     if goes_on:
         found = dataclasses.replace(found, not_restored=(*found.not_restored, ITEM_TAKEN))
-    _remember(found.findings)
+    _remember_findings(found.findings)
     return found
 
 
@@ -319,13 +319,13 @@ def refuse_verify(verify: object) -> None:
         )
 
 
-def _watch() -> Watch:
+def _start_watch() -> Watch:
     from devwidget.trying.outside.watch import Watch
 
     return Watch()
 
 
-def _verified(found: Trace, step: Step, watch: Watch, verify: Verify, allow: str | Iterable[str], name: str) -> Trace:
+def _verify_fixes(found: Trace, step: Step, watch: Watch, verify: Verify, allow: str | Iterable[str], name: str) -> Trace:
     """The trace with its fixes tried, where that is harmless or asked for; else with why they were not."""
     from devwidget.trying.offers import left_untried
     from devwidget.trying.outside.conditions import reasons
@@ -334,7 +334,7 @@ def _verified(found: Trace, step: Step, watch: Watch, verify: Verify, allow: str
     why = tuple(reasons(found, watch.effects))
     if why and verify != True:  # noqa: E712  "auto" is true too
         return left_untried(found, why[0])
-    found = tried(found, _subjects(step), _again(step, allow, name), is_asked=verify is True)
+    found = tried(found, _step_subjects(step), _repeat_step(step, allow, name), is_asked=verify is True)
     return dataclasses.replace(found, noticed=why)
 
 
@@ -359,18 +359,18 @@ def try_fix(
     step = Step(model, inputs, loss_fn, optimizer, backward)
     recording = _Step(heal=True, allow=allow)
     with quiet() as own:
-        found, _ = _stepped(step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside)
+        found, _ = _record_step(step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside)
     found = dataclasses.replace(found, step_runs=1)
-    return tried_alone(found, _subjects(step), _again(step, allow, name), fix)
+    return tried_alone(found, _step_subjects(step), _repeat_step(step, allow, name), fix)
 
 
-def _subjects(step: Step) -> Subjects:
+def _step_subjects(step: Step) -> Subjects:
     from devwidget.trying.subjects import Subjects
 
     return Subjects(step.model, step.inputs, step.loss_fn, step.optimizer)
 
 
-def _again(step: Step, allow: str | Iterable[str], name: str) -> Again:
+def _repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:
     from devwidget.trying.comparison import Run, results_of
 
     def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> list[Run]:
@@ -381,10 +381,10 @@ def _again(step: Step, allow: str | Iterable[str], name: str) -> Again:
             left.append(results_of(seen, step.model))
             if not first.trace.error:
                 seen.clear()
-                _run(dataclasses.replace(step, inputs=given), second, name, None, seen, inside)
+                _run_phases(dataclasses.replace(step, inputs=given), second, name, None, seen, inside)
                 left.append(results_of(seen, step.model))
 
-        trace, _ = _stepped(step, inputs, first, name, None, restore=True, inside=inside, then=then)
+        trace, _ = _record_step(step, inputs, first, name, None, restore=True, inside=inside, then=then)
         return [Run(each, results) for each, results in zip((trace, second._trace), left, strict=False) if each is not None]
 
     return again
@@ -394,7 +394,7 @@ _last: tuple[Finding, ...] | None = None
 """Of the last trace or explanation, for `%devwidget fix`; records hold nothing alive. None before the first."""
 
 
-def _remember(findings: tuple[Finding, ...]) -> None:
+def _remember_findings(findings: tuple[Finding, ...]) -> None:
     global _last
     _last = findings
 
@@ -404,7 +404,7 @@ def last_findings() -> tuple[Finding, ...]:
     return _last or ()
 
 
-def _stepped(
+def _record_step(
     step: Step,
     inputs_of: Callable[[], Arguments],
     recording: _Step,
@@ -442,14 +442,14 @@ def _stepped(
             if watch is not None:
                 watch.begin(kept)
                 inside = watch.own.inside
-        _run(dataclasses.replace(step, inputs=inputs), recording, name, progress, seen, inside)
+        _run_phases(dataclasses.replace(step, inputs=inputs), recording, name, progress, seen, inside)
         if then is not None:
             then(inputs, seen)
     trace = recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
     return trace, seen.get("out")
 
 
-def _run(
+def _run_phases(
     step: Step, recording: _Step, name: str, progress: Callable[[str], None] | None, seen: dict[str, Any], inside: Inside
 ) -> None:
     """Run the phases of a step under watch; nothing is put back."""
@@ -466,7 +466,7 @@ def _run(
                         progress(phase)
                     run()
                 ran = progress is not None or step.runs_in(phase)
-                recording._recorder.mark(phase, lambda: _placed(step.model, step.optimizer).memory, ran=ran)
+                recording._recorder.mark(phase, lambda: _read_snapshot(step.model, step.optimizer).memory, ran=ran)
 
 
 def _without_graphs(inputs: Arguments, recorder: Recorder, kept: SavedState, undo: Undo) -> Arguments:
@@ -509,8 +509,8 @@ def check(
         DevwidgetError: if one of `allow` is neither a kind nor a hop.
     """
     __tracebackhide__ = True  # pytest shows the report, and the line of the test
-    hops, kinds = allowed(allow)
-    severities = _severities(fail_on)
+    hops, kinds = parse_allowed(allow)
+    severities = _parse_severities(fail_on)
     _refuse_unknown(step)
     result = trace(model, batch, allow=hops, **step)
     refuse_findings(result, fail_on=severities, kinds=kinds, baseline=baseline)
@@ -532,8 +532,8 @@ def refuse_findings(
         PlacementError: with the report.
     """
     __tracebackhide__ = True
-    severities = _severities(fail_on)
-    known = comparison(_trace_of(baseline), found) if baseline is not None else Comparison(new=found.findings)
+    severities = _parse_severities(fail_on)
+    known = compare_traces(_trace_of(baseline), found) if baseline is not None else Comparison(new=found.findings)
     bad: list[Finding] = [f for f in known.new if f.severity in severities and f.kind not in kinds]
     error = "" if known.error_before else found.error
     if bad or error:
@@ -555,7 +555,7 @@ def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trac
     Raises:
         DevwidgetError: if one of them is no trace.
     """
-    return comparison(_trace_of(before), _trace_of(after))
+    return compare_traces(_trace_of(before), _trace_of(after))
 
 
 def _trace_of(given: str | pathlib.Path | Trace) -> Trace:
@@ -567,7 +567,7 @@ def _trace_of(given: str | pathlib.Path | Trace) -> Trace:
     return record
 
 
-def allowed(allow: str | Iterable[str]) -> tuple[list[str], set[str]]:
+def parse_allowed(allow: str | Iterable[str]) -> tuple[list[str], set[str]]:
     """Hops, and kinds of findings."""
     words = list(words_of(allow, "allow", _ALLOW_EXAMPLE))
     known = [rule.kind for rule in rules.all_rules()]
@@ -580,7 +580,7 @@ def allowed(allow: str | Iterable[str]) -> tuple[list[str], set[str]]:
     return hops, set(words) - set(hops)
 
 
-def _severities(fail_on: Iterable[Severity]) -> set[Severity]:
+def _parse_severities(fail_on: Iterable[Severity]) -> set[Severity]:
     known: tuple[Severity, ...] = get_args(Severity)
     chosen = set(words_of(fail_on, "fail_on", 'fail_on=("error", "warning")'))
     for word in sorted(chosen.difference(known)):
@@ -616,7 +616,7 @@ def explain(error: BaseException | None = None) -> Explanation:
     from devwidget import post_mortem
 
     told = post_mortem.explain(error)
-    _remember(told.findings)
+    _remember_findings(told.findings)
     return told
 
 
@@ -636,28 +636,28 @@ def edits_of(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
     """The edits of the first fix of every finding, each once, by file."""
     from devwidget import applying
 
-    return applying.edits_of(findings)
+    return applying.edits_by_file(findings)
 
 
 def edited_text(file: str, edits: Iterable[Edit]) -> str:
     """The text of a file or cell after its edits."""
     from devwidget import applying
 
-    return applying.after(file, edits)
+    return applying.apply_to_text(file, edits)
 
 
 def refuse_edits(edits: Mapping[str, list[Edit]]) -> None:
     """Refuse them all if one of them cannot be applied."""
     from devwidget import applying
 
-    applying.refuse(edits)
+    applying.refuse_edits(edits)
 
 
 def write_edits(file: str, edits: Iterable[Edit]) -> pathlib.Path:
     """Write edits into a file of the user; the backup."""
     from devwidget import applying
 
-    return applying.write(file, edits)
+    return applying.write_edits(file, edits)
 
 
 def is_about_placement(error: BaseException) -> bool:
@@ -881,8 +881,7 @@ def show(
 
         return RanksWidget(model, asker_of(model))
 
-    from devwidget.live import Engine, open_panel
-    from devwidget.rereading import Rereader
+    from devwidget.live import Engine, Rereader, open_panel
 
     refuse_loss(loss_fn)
 
@@ -930,7 +929,7 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     from devwidget.rules.ranks.over_ranks import judge_cluster
 
     def ask() -> Cluster:
-        return judge_cluster(hear_ranks(source, _served, patience=patience))
+        return judge_cluster(hear_ranks(source, _serve_engine, patience=patience))
 
     return may_be_asked_again(ask(), ask)
 
@@ -964,7 +963,7 @@ def _asking_the_others() -> Callable[[], Cluster] | None:
     return None if agent is None else lambda: ranks(agent.folder)
 
 
-def _served() -> tuple[int, str]:
+def _serve_engine() -> tuple[int, str]:
     """In an engine of ipyparallel: have it answer, unless it does already; its rank, and the folder of its socket."""
     from devwidget.distributed.agent import serving_agent
 

@@ -18,7 +18,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 
 
-def edits_of(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
+def edits_by_file(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
     """The edits of the first fix of every finding, each once, by file."""
     found: dict[str, list[Edit]] = {}
     for finding in findings:
@@ -28,17 +28,17 @@ def edits_of(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
     return found
 
 
-def after(file: str, edits: Iterable[Edit]) -> str:
+def apply_to_text(file: str, edits: Iterable[Edit]) -> str:
     """The text of a file, or of a cell, after its edits.
 
     Raises:
         DevwidgetError: if the file has changed since, or two edits want the same lines.
     """
     linecache.checkcache(file)
-    return "".join(_edited(file, linecache.getlines(file), list(edits)))
+    return "".join(_edit_lines(file, linecache.getlines(file), list(edits)))
 
 
-def write(file: str, edits: Iterable[Edit]) -> pathlib.Path:
+def write_edits(file: str, edits: Iterable[Edit]) -> pathlib.Path:
     """Write the edits into a file; the backup that was made.
 
     The encoding and the line ends of the file stay as they are.
@@ -46,23 +46,23 @@ def write(file: str, edits: Iterable[Edit]) -> pathlib.Path:
     Raises:
         DevwidgetError: for a file of an installed package, for one that cannot be read, and for what `after` refuses.
     """
-    path, (old, new) = pathlib.Path(file), _rewritten(file, edits)
+    path, (old, new) = pathlib.Path(file), _rewrite_file(file, edits)
     backup = _backup_of(path, old)
     path.write_bytes(new)
     return backup
 
 
-def refuse(edits: Mapping[str, list[Edit]]) -> None:
+def refuse_edits(edits: Mapping[str, list[Edit]]) -> None:
     """Refuse all of them if one file cannot be written, or a cell is not what it was: a fix of two files is no half fix.
 
     Raises:
         DevwidgetError: as `write`.
     """
     for file, changes in edits.items():
-        after(file, changes) if cell_label(file) else _rewritten(file, changes)
+        apply_to_text(file, changes) if cell_label(file) else _rewrite_file(file, changes)
 
 
-def _rewritten(file: str, edits: Iterable[Edit]) -> tuple[bytes, bytes]:
+def _rewrite_file(file: str, edits: Iterable[Edit]) -> tuple[bytes, bytes]:
     """A file before and after its edits."""
     if is_library(file):
         raise DevwidgetError(
@@ -72,7 +72,7 @@ def _rewritten(file: str, edits: Iterable[Edit]) -> tuple[bytes, bytes]:
         old = pathlib.Path(file).read_bytes()
         encoding, _ = tokenize.detect_encoding(io.BytesIO(old).readline)
         lines = io.StringIO(old.decode(encoding), newline="").readlines()  # of any kind of line end, as Python's parser has it
-        new = "".join(_edited(file, lines, list(edits))).encode(encoding)
+        new = "".join(_edit_lines(file, lines, list(edits))).encode(encoding)
     except (OSError, SyntaxError, UnicodeError) as error:
         raise DevwidgetError(
             Message("{file} cannot be edited", file=file), why=str(error), instead=Message("write the fix by hand")
@@ -80,7 +80,7 @@ def _rewritten(file: str, edits: Iterable[Edit]) -> tuple[bytes, bytes]:
     return old, new
 
 
-def _edited(file: str, lines: Sequence[str], edits: Sequence[Edit]) -> list[str]:
+def _edit_lines(file: str, lines: Sequence[str], edits: Sequence[Edit]) -> list[str]:
     """Lines with their ends, after edits; a new line ends as the one does in whose place it stands."""
     bare = [line.rstrip("\r\n") for line in lines]
     stale = next((edit for edit in edits if not edit.fits(bare)), None)

@@ -7,20 +7,27 @@ import sys
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
+from devwidget.capture.changes.fingerprint import Fingerprint
+from devwidget.capture.changes.module_watch import NotWatchable
+from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.memory.training_state import TrainingWatch
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import is_a, items_of, stored
+from devwidget.capture.other_threads import running_thread
+from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.source_code.call_sites import CLICK, user_frame
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.step.batch import Inputs, arguments, parameter_names
 from devwidget.capture.step.sources import ITEM_TAKEN, is_loader, is_source, moves_on, take_item
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
+from devwidget.memory import Held, categorize_memory, held_bytes
 from devwidget.records.errors import BatchError, DevwidgetError, error_text, nearest
 from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
@@ -31,10 +38,48 @@ from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.ui.actions import PanelActions, TraceRequest
-from devwidget.views.memory import Held
 
 if TYPE_CHECKING:
     from devwidget.ui.panel import DeviceWidget
+
+
+class Rereader:
+    """`devwidget.snapshot` for a panel, which asks after each cell. It holds no module and no tensor.
+
+    Args:
+        virtual_gpus: tells how many are active.
+    """
+
+    def __init__(self, virtual_gpus: Callable[[], int]) -> None:
+        self._virtual_gpus = virtual_gpus
+        self._last: Snapshot | None = None
+        self._held: Held = {}
+        self._fingerprint: Fingerprint | None = None
+
+    def snapshot(self, model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
+        """The same as `devwidget.snapshot`; its modules are the same objects as last time if nothing has changed."""
+        gpus = self._virtual_gpus()
+        last, known = self._last, self._fingerprint
+        if last is None or last.virtual_gpus != gpus or known is None or running_thread() or not known.fits(model, optimizer):
+            return self._read(model, optimizer, gpus)
+        self._last = replace(last, memory=categorize_memory(read_memory(gpus), self._held))
+        return self._last
+
+    def _read(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, gpus: int) -> Snapshot:
+        if self._last is not None:  # many models are shown once and never looked at again
+            self._fingerprint = None if running_thread() else _take_fingerprint(model, optimizer)
+        read = take_snapshot(model, optimizer=optimizer, virtual_gpus=gpus)
+        self._held = held_bytes(read.modules, read.optimizer)
+        self._last = replace(read, memory=categorize_memory(read.memory, self._held))
+        return self._last
+
+
+def _take_fingerprint(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Fingerprint | None:
+    try:
+        return Fingerprint(model, optimizer)
+    except NotWatchable:
+        return None  # such a model is read whole each time
+
 
 _MOST_CALLS = 4
 
@@ -126,12 +171,12 @@ class Live:
             DevwidgetError: if the model is gone or a field cannot be evaluated.
         """
         self._has_taken = False
-        trace = _called(request, self._engine.trace, **self._step(request, progress), heal=request.heal)
+        trace = _call_as_cell(request, self._engine.trace, **self._step(request, progress), heal=request.heal)
         return dataclasses.replace(trace, not_restored=(*trace.not_restored, ITEM_TAKEN)) if self._has_taken else trace
 
     def try_fix(self, request: TraceRequest, fix: Fix, progress: Callable[[str], None]) -> Fix:
         """Try a fix on the step of the panel's fields; raises as `trace`."""
-        return _called(request, self._engine.try_fix, fix, **self._step(request, progress))
+        return _call_as_cell(request, self._engine.try_fix, fix, **self._step(request, progress))
 
     def _step(self, request: TraceRequest, progress: Callable[[str], None]) -> dict[str, Any]:
         model = self._model()
@@ -155,14 +200,16 @@ class Live:
         if not is_source(batch) or not moves_on(batch):
             return batch
         if self._item is None or self._item[0]() is not batch:
-            self._item, self._has_taken = (_weakly(batch), take_item(batch)), True
+            self._item, self._has_taken = (_refer_weakly(batch), take_item(batch)), True
         return self._item[1]
 
     def names(self) -> tuple[str, ...]:
         """Variables of the notebook that could be a batch, those that fit `forward` first, likely ones foremost."""
         model = self._model()
         found = [(name, value) for name, value in user_variables() if _may_be_batch(value)]
-        fitting = [] if model is None else _likeliest_first(model, [name for name, value in found if _fits(model, value)])
+        fitting = (
+            [] if model is None else _likeliest_first(model, [name for name, value in found if _fits_forward(model, value)])
+        )
         return (*fitting, *(name for name, _ in found if name not in fitting))
 
     def _value(self, field: str, expression: str) -> Any:
@@ -176,10 +223,10 @@ class Live:
                     instead=Message("give it a name"),
                 )
             return self._given[field]
-        return evaluate(expression, field) if expression.strip() else None
+        return evaluate_in_notebook(expression, field) if expression.strip() else None
 
 
-def evaluate(expression: str, field: str) -> Any:
+def evaluate_in_notebook(expression: str, field: str) -> Any:
     """An expression in the notebook's namespace.
 
     Raises:
@@ -204,7 +251,7 @@ def evaluate(expression: str, field: str) -> Any:
         ) from error
 
 
-def _called(request: TraceRequest, function: Callable[..., T], *args: Any, **step: Any) -> T:
+def _call_as_cell(request: TraceRequest, function: Callable[..., T], *args: Any, **step: Any) -> T:
     """Call a function as a cell would that says what the fields of the panel say: what is in them is known by its name.
 
     A click has no line of the user above it. Where there is one, that has names of its own.
@@ -215,6 +262,8 @@ def _called(request: TraceRequest, function: Callable[..., T], *args: Any, **ste
 
     if user_frame(sys._getframe()) is not None:
         return call()
+    # The step is called from code compiled under a file name of its own: its frame is what the search for the user's line comes
+    # to, and its locals are the names that stand in the panel's fields.
     namespace = _user_namespace()
     variables = dict(stored(namespace))
     fields = {"batch": request.batch, "target": request.target, "loss_fn": request.loss, "optimizer": GIVEN, "model": ""}
@@ -225,7 +274,7 @@ def _called(request: TraceRequest, function: Callable[..., T], *args: Any, **ste
     return result
 
 
-def _weakly(value: Any) -> Callable[[], Any]:
+def _refer_weakly(value: Any) -> Callable[[], Any]:
     """A weak reference where the class allows one."""
     try:
         return weakref.ref(value)
@@ -292,7 +341,7 @@ def _likeliest_first(model: nn.Module, names: list[str]) -> list[str]:
     return sorted(names, key=lambda name: 0 if name in wanted else 1 if _USUAL.intersection(name.lower().split("_")) else 2)
 
 
-def _fits(model: nn.Module, value: Any) -> bool:
+def _fits_forward(model: nn.Module, value: Any) -> bool:
     if is_loader(value):
         return True
     items = items_of(value)

@@ -1,18 +1,103 @@
-"""IPython magics: `%devwidget` for the panel and virtual GPUs, `%%devtrace` for a cell."""
+"""IPython magics: `%devwidget` for the panel and virtual GPUs, `%%devtrace` for a cell; what may stand on their line."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from devwidget.language.speaking import said, say
-from devwidget.magic_lines import evaluated, example, in_one_line, parted, refuse_other
 from devwidget.records.schema.message import Message
 
 if TYPE_CHECKING:
     from devwidget.records.explanation import Explanation
+
+COMMANDS = ("why", "fix", "simulate", "births", "help")
+HELP = "%devwidget help"
+
+
+def split_line(line: str) -> tuple[str, str]:
+    """`Net(2, 3) batch` -> the shortest beginning that is an expression, and the rest."""
+    words = line.split(" ")
+    for end in range(1, len(words)):
+        with contextlib.suppress(SyntaxError):
+            compile(" ".join(words[:end]), "<model>", "eval")
+            return " ".join(words[:end]), " ".join(words[end:]).strip()
+    return line, ""
+
+
+def evaluate_model(shell: Any, expression: str) -> Any:
+    """The user's model. What they wrote may raise anything, and it is all on this one line.
+
+    Raises:
+        DevwidgetError: if it does.
+    """
+    from devwidget import api
+    from devwidget.records.errors import DevwidgetError, error_text, nearest
+    from devwidget.records.schema.message import Message
+
+    try:
+        return shell.ev(expression)
+    except SyntaxError as error:
+        raise DevwidgetError(
+            Message("`{expression}` is no expression: {problem}", expression=expression, problem=error.msg),
+            instead=find_example() or HELP,
+        ) from None
+    except Exception as error:
+        if isinstance(error, NameError) and expression.isidentifier():
+            command, variable = nearest(expression, COMMANDS), nearest(expression, api.model_names())
+            facts = {"expression": expression, "hint": command or variable}
+            what = Message("`{expression}` is neither a variable nor a command{hint}", **facts)
+            raise DevwidgetError(what, instead=HELP if command else find_example() or HELP) from None
+        raise DevwidgetError(
+            Message("`{expression}` raised {error}", expression=expression, error=error_text(error)), instead=HELP
+        ) from None
+
+
+def find_example() -> str:
+    """A line that works here, "" where there is no model."""
+    if "torch" not in sys.modules:  # then there is none, and help comes at once
+        return ""
+    from devwidget import api
+
+    return next((f"%devwidget {name}" for name in reversed(api.model_names())), "")
+
+
+def refuse_other(words: list[str], known: list[str], command: str) -> None:
+    """Refuse words that a command does not know.
+
+    Raises:
+        DevwidgetError: with those that it does.
+    """
+    from devwidget.records.errors import DevwidgetError
+    from devwidget.records.schema.message import Message
+
+    if words and (len(words) > 1 or words[0] not in known):
+        right = " | ".join(f"%devwidget {each}" for each in (command, *(f"{command} {word}" for word in known)))
+        raise DevwidgetError(
+            Message("`{command}` does not know `{words}`", command=command, words=" ".join(words)), instead=right
+        )
+
+
+def in_one_line(command: Callable[[], Any]) -> Any:
+    """Mistakes in a magic's line without a traceback: what is wrong, and a line that works."""
+    from IPython.core.error import UsageError
+
+    from devwidget.language.speaking import said, say
+    from devwidget.records.errors import DevwidgetError
+
+    try:
+        return command()
+    except SyntaxError as error:
+        facts = {"problem": error.msg, "line": error.lineno, "source": (error.text or "").strip()}
+        raise UsageError(say("{problem}, line {line}: {source}", **facts)) from None
+    except DevwidgetError as error:
+        what, why, instead = map(said, (error.what, error.why, error.instead))
+        parts = (what, why and f"({why})", instead and f"-> {instead}")
+        raise UsageError(" ".join(" ".join(filter(None, parts)).split())) from None
+
 
 _LINES = {
     "%devwidget MODEL [BATCH]": Message(
@@ -34,16 +119,16 @@ OFFER_VALUES = Message("devwidget: `%devwidget why` shows the devices and dtypes
 _SIMULATE = "%devwidget simulate 2 16GiB"
 
 
-def usage() -> str:
+def usage_lines() -> str:
     """The lines that there are, and what each does."""
     return "\n".join(f"{line:<34}{said(words)}" for line, words in _LINES.items())
 
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext devwidget`; loading twice changes nothing."""
-    if _offer not in shell.events.callbacks["post_run_cell"]:
-        shell.events.register("post_run_cell", _offer)
-        shell.events.register("pre_run_cell", _fold)
+    if _offer_explanation not in shell.events.callbacks["post_run_cell"]:
+        shell.events.register("post_run_cell", _offer_explanation)
+        shell.events.register("pre_run_cell", _fold_frames)
     shell.register_magic_function(LineMagic(shell), magic_kind="line", magic_name="devwidget")
     shell.register_magic_function(CellMagic(shell), magic_kind="cell", magic_name="devtrace")
 
@@ -52,9 +137,9 @@ def unload_ipython_extension(shell: Any) -> None:
     """`%unload_ext devwidget`: takes off the magics and the callbacks of open panels."""
     shell.magics_manager.magics["line"].pop("devwidget", None)
     shell.magics_manager.magics["cell"].pop("devtrace", None)
-    if _offer in shell.events.callbacks["post_run_cell"]:
-        shell.events.unregister("post_run_cell", _offer)
-        shell.events.unregister("pre_run_cell", _fold)
+    if _offer_explanation in shell.events.callbacks["post_run_cell"]:
+        shell.events.unregister("post_run_cell", _offer_explanation)
+        shell.events.unregister("pre_run_cell", _fold_frames)
     if "devwidget.api" in sys.modules:
         _folded_frames().unfold(shell, said(OFFER))
     _births_off(shell)
@@ -63,7 +148,7 @@ def unload_ipython_extension(shell: Any) -> None:
         refresh.stop_watching(shell)
 
 
-def _offer(result: Any) -> None:
+def _offer_explanation(result: Any) -> None:
     """One line below the traceback of a device or dtype exception; what IPython printed stays as it was.
 
     The exception is explained first: only what the explanation has is promised, and `%devwidget fix` knows it.
@@ -88,7 +173,7 @@ def _what_is_known(explanation: Explanation) -> str:
     return OFFER if first.operands else OFFER_LINE
 
 
-def _fold(info: Any) -> None:
+def _fold_frames(info: Any) -> None:
     """Keep frames of ours out of the tracebacks of cells, as soon as there can be any."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None and "devwidget.api" in sys.modules:
@@ -106,7 +191,7 @@ class LineMagic:
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
-        self.__doc__ = f"{said(_SUMMARY)}\n\n{usage()}"  # what `%devwidget?` shows
+        self.__doc__ = f"{said(_SUMMARY)}\n\n{usage_lines()}"  # what `%devwidget?` shows
 
     def __call__(self, line: str) -> Any:
         """Run one `%devwidget` line."""
@@ -119,15 +204,15 @@ class LineMagic:
         return in_one_line(lambda: self._show(line.strip()))
 
     def _help(self) -> None:
-        print(usage())
-        if shown := example():
+        print(usage_lines())
+        if shown := find_example():
             print("\n" + say("in this notebook: {line}", line=shown))
 
     def _show(self, line: str) -> Any:
         from devwidget import api
 
-        expression, batch = parted(line)
-        model = evaluated(self.shell, expression)
+        expression, batch = split_line(line)
+        model = evaluate_model(self.shell, expression)
         return api.show(model, batch_expression=batch) if batch else api.show(model)
 
     def _why(self, words: list[str]) -> None:
@@ -209,9 +294,9 @@ class CellMagic:
         from devwidget import api
 
         name, recording = line.strip(), api.record(heal=False)
-        run = in_one_line(lambda: _compiled(self.shell, cell))
+        run = in_one_line(lambda: _compile_cell(self.shell, cell))
         if name:
-            in_one_line(lambda: recording.attach(evaluated(self.shell, name), name=name))
+            in_one_line(lambda: recording.attach(evaluate_model(self.shell, name), name=name))
         try:
             with recording:
                 return run()
@@ -223,34 +308,34 @@ def _births_on(shell: Any) -> None:
     """Watch this cell from here, and those that follow."""
     from devwidget.api import background_births
 
-    if _resume not in shell.events.callbacks["pre_run_cell"]:
-        shell.events.register("pre_run_cell", _resume)
-        shell.events.register("post_run_cell", _pause)
+    if _resume_births not in shell.events.callbacks["pre_run_cell"]:
+        shell.events.register("pre_run_cell", _resume_births)
+        shell.events.register("post_run_cell", _pause_births)
     background_births.begin()
 
 
 def _births_off(shell: Any) -> None:
-    if _resume in shell.events.callbacks["pre_run_cell"]:
+    if _resume_births in shell.events.callbacks["pre_run_cell"]:
         from devwidget.api import background_births
 
-        shell.events.unregister("pre_run_cell", _resume)
-        shell.events.unregister("post_run_cell", _pause)
+        shell.events.unregister("pre_run_cell", _resume_births)
+        shell.events.unregister("post_run_cell", _pause_births)
         background_births.end()
 
 
-def _resume(info: Any) -> None:
+def _resume_births(info: Any) -> None:
     from devwidget.api import background_births
 
     background_births.begin()
 
 
-def _pause(result: Any) -> None:
+def _pause_births(result: Any) -> None:
     from devwidget.api import background_births
 
     background_births.pause()
 
 
-def _compiled(shell: Any, cell: str) -> Callable[[], Any]:
+def _compile_cell(shell: Any, cell: str) -> Callable[[], Any]:
     """What executes a cell in the user's namespace, and gives the value of its last expression."""
     source = "\n" + shell.transform_cell(cell)  # the magic's own line is line 1 of the notebook's cell
     number = len(shell.history_manager.input_hist_parsed) - 1  # of this cell; `execution_count` may be the next one's already

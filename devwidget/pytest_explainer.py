@@ -13,8 +13,8 @@ from devwidget.language.speaking import say
 from devwidget.records.errors import PlacementError
 from devwidget.records.finding import Finding
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.report.formats.sarif import sarif
-from devwidget.report.style.units import counted
+from devwidget.report.formats.sarif import sarif_log
+from devwidget.report.style.units import count_words
 
 
 class Explainer:
@@ -58,7 +58,7 @@ class Explainer:
         counts = Counter(finding.kind for findings in self._findings for finding in findings)
         gpus, failures = config.option.devwidget_gpus, len(self._findings)
         parts = [
-            counted(gpus, "virtual GPU") if gpus else "",
+            count_words(gpus, "virtual GPU") if gpus else "",
             say("{count} of {all} failures explained", count=sum(map(bool, self._findings)), all=failures)
             if failures
             else say("no failures")
@@ -74,7 +74,7 @@ class Explainer:
         if file and not hasattr(session.config, "workerinput"):
             found = (finding for findings in self._findings for finding in findings)
             path = session.config.invocation_params.dir / file
-            path.write_text(sarif(found, session.config.rootpath), encoding="utf-8")
+            path.write_text(sarif_log(found, session.config.rootpath), encoding="utf-8")
 
 
 def _explain(report: pytest.TestReport | pytest.CollectReport, call: pytest.CallInfo[Any] | None) -> tuple[Finding, ...]:

@@ -77,7 +77,7 @@ def placement(request: pytest.FixtureRequest) -> Iterator[Recording]:
     """Watches the test: `placement.trace` is what was seen so far, `placement.attach(model)` names the modules."""
     from devwidget import api
 
-    hops, _ = api.allowed(_marked(request.node).get("allow", ()))
+    hops, _ = api.parse_allowed(_marked(request.node).get("allow", ()))
     with api.record(allow=hops) as recording:
         yield recording
 
@@ -102,7 +102,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
 
         marked = _marked(item)
         recording: Any = item.funcargs["placement"]
-        _, kinds = api.allowed(marked.get("allow", ()))
+        _, kinds = api.parse_allowed(marked.get("allow", ()))
         api.refuse_findings(recording.trace, fail_on=marked.get("fail_on", ("error", "warning")), kinds=kinds)
     return result
 

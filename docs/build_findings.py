@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 import devwidget
-from devwidget.applying import after, edits_of
+from devwidget.applying import apply_to_text, edits_by_file
 from devwidget.records.trace import Trace
 from devwidget.rules.ranks.over_ranks import ClusterRule, all_cluster_rules
 from devwidget.rules.registry import Rule, all_rules
@@ -147,7 +147,7 @@ def fixed(program: Path, found: Trace) -> str:
         if by_hand.exists():
             copy.write_text(by_hand.read_text(encoding="utf-8"), encoding="utf-8")
         else:
-            copy.write_text(after(str(program), edits_of(found.findings)[str(program)]), encoding="utf-8")
+            copy.write_text(apply_to_text(str(program), edits_by_file(found.findings)[str(program)]), encoding="utf-8")
         again = traced(copy)
         assert not again.findings and not again.error, f"{program.name}: {again}"  # noqa: PT018
         return copy.read_text(encoding="utf-8")

@@ -11,11 +11,10 @@ from devwidget.records.loading.json_io import dumps
 from devwidget.records.schema.record import Record
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.exports import export
 from devwidget.report.page.content import detail_content
-from devwidget.report.page.html import page_facts
-from devwidget.report.page.panel_text import panel_html, panel_text
-from devwidget.views.placement import place
+from devwidget.report.page.exports import export_panel
+from devwidget.report.page.html import page_facts, panel_html, panel_text
+from devwidget.views.placement import tabulate_snapshot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +52,7 @@ def cards(record: Record) -> Iterator[Any]:
     """What a page draws."""
     snapshot, trace = _panel(record)
     if snapshot is not None:
-        table = place(snapshot)
+        table = tabulate_snapshot(snapshot)
         yield page_facts(snapshot, trace)
         yield [detail_content(snapshot, table, row) for row in range(min(len(table), 20))]
 
@@ -69,7 +68,7 @@ def files(record: Record) -> Iterator[str]:
     yield dumps(record)
     snapshot, trace = _panel(record)
     if snapshot is not None:
-        yield from (export(snapshot, trace, form)["text"] for form in ("json", "trace", "csv", "text"))
+        yield from (export_panel(snapshot, trace, form)["text"] for form in ("json", "trace", "csv", "text"))
 
 
 def show_all(record: Record, *, whole: bool = False) -> None:

@@ -150,8 +150,8 @@ def commands() -> list[tuple[str, str]]:
 
 
 def test_every_command_of_a_page_is_understood() -> None:
-    from devwidget.cli.main import _parser
-    from devwidget.magic_lines import __dict__ as magics
+    from devwidget.cli.main import _build_parser
+    from devwidget.magics import __dict__ as magics
     from devwidget.pytest_plugin import __file__ as plugin
 
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
@@ -163,7 +163,7 @@ def test_every_command_of_a_page_is_understood() -> None:
         if program == "make":
             assert words[0] in targets, (page, line)
         elif words[:2] == ["-m", "devwidget"]:
-            assert callable(_parser().parse_args(words[2:]).command)
+            assert callable(_build_parser().parse_args(words[2:]).command)
         elif program in ("python", "bash"):
             assert (ROOT / words[0]).exists(), (page, line)
         elif program == "nox":

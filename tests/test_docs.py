@@ -87,12 +87,12 @@ def test_the_repair_on_the_page_on_test_suites_repairs(tmp_path):
 
 
 def test_every_command_line_on_a_page_is_understood():
-    from devwidget.cli.main import _parser
+    from devwidget.cli.main import _build_parser
 
     lines = [line.split("  ")[0] for line in blocks("command-line.md")[0].splitlines()]
     assert len(lines) == 8
     for line in lines:
-        assert callable(_parser().parse_args(line.split()[3:]).command)
+        assert callable(_build_parser().parse_args(line.split()[3:]).command)
 
 
 def test_the_workflow_on_a_page_is_one_and_its_commands_are_known():

@@ -16,8 +16,8 @@ PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type
 
 FOLDERS = {"records", "language", "opening", "capture", "distributed", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {
-    *("api", "live", "planning", "post_mortem", "rereading", "trying", "applying"),
-    *("magics", "magic_lines", "cli", "pytest_plugin", "pytest_explainer"),
+    *("api", "live", "planning", "post_mortem", "trying", "applying"),
+    *("magics", "cli", "pytest_plugin", "pytest_explainer"),
 }
 MAY_IMPORT = {
     "records": set(),
@@ -36,9 +36,7 @@ MAY_IMPORT = {
     "post_mortem": EVERYTHING,  # the half of `explain` that is not `trace`
     "applying": EVERYTHING,  # the half of `%devwidget fix` that writes
     "trying": EVERYTHING,  # the half of `trace` that tries fixes
-    "rereading": EVERYTHING,  # the half of `show` that looks again after each cell
-    "magics": {"api", "records", "language", "magic_lines"},  # records for the exceptions that it prints
-    "magic_lines": {"api", "records", "language"},  # the half of the magics that reads a line
+    "magics": {"api", "records", "language"},  # records for the exceptions that it prints
     "opening": {"records"},
     # all but api for what works without torch
     "cli": {"api", "records", "views", "report", "opening", "language", "distributed"},

@@ -7,8 +7,8 @@ from torch.distributed.pipelining import SplitPoint, pipeline
 
 import devwidget
 from devwidget.report.figures.device_map import block_words, map_words
-from devwidget.views.device_map import device_map
-from devwidget.views.placement import place
+from devwidget.views.device_map import make_device_map
+from devwidget.views.placement import tabulate_snapshot
 
 
 class Tower(nn.Module):
@@ -42,7 +42,7 @@ def test_the_stages_of_a_pipeline_are_columns_and_what_crosses_goes_from_one_to_
     with devwidget.simulate(gpus=3):
         model = Stages(pipe)
         trace = devwidget.trace(model, torch.ones(2, 8, device="cuda:0"))
-        drawn = device_map(place(devwidget.snapshot(model)), trace)
+        drawn = make_device_map(tabulate_snapshot(devwidget.snapshot(model)), trace)
     assert [(block_words(block), str(block.device)) for block in drawn.blocks] == [
         (f"stages.{at}  GraphModule", f"cuda:{at}") for at in range(3)
     ]

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.rereading import Rereader
+from devwidget.live import Rereader
 
 
 def watched(model, **more):

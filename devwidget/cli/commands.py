@@ -3,21 +3,88 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
+import inspect
 import os
 import pathlib
 import sys
 import traceback
 from argparse import Namespace
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import ModuleType
+from typing import Any, get_args
 
 from devwidget.cli import program
-from devwidget.records.errors import DevwidgetError, PlacementError
-from devwidget.records.finding import Severity
+from devwidget.language.speaking import say
+from devwidget.records.errors import DevwidgetError, PlacementError, nearest
+from devwidget.records.finding import Edit, Finding, Severity
 from devwidget.records.schema.message import Message
+from devwidget.records.site import cell_label
+from devwidget.records.trace import Trace
 
-if TYPE_CHECKING:
-    from devwidget.records.trace import Trace
+EXAMPLE = 'def step(): return model, batch    # or {"model": model, "batch": batch, "loss_fn": loss_fn, ...}'
+
+
+def make_arguments(name: str, call: Callable[..., Any]) -> dict[str, Any]:
+    """What the function `module:function`, or `file.py:function`, has made for a call of ours.
+
+    Raises:
+        DevwidgetError: if there is no such function, or what it returns does not fit.
+    """
+    where, _, function = name.rpartition(":")
+    if not where:
+        raise DevwidgetError(
+            Message("{name} names no function", name=repr(name)),
+            instead=Message("module:function, such as train:step or train.py:step"),
+        )
+    made = _find_function(_load_module(where), where, function)()
+    return _refuse_unknown(dict(made) if isinstance(made, Mapping) else _name_pair(made, name), call)
+
+
+def _load_module(where: str) -> ModuleType:
+    if not where.endswith(".py"):
+        return importlib.import_module(where)
+    path = os.path.abspath(where)
+    spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
+    if spec is None or spec.loader is None or not os.path.isfile(path):
+        raise DevwidgetError(Message("there is no file {where}", where=where))
+    sys.path.insert(0, os.path.dirname(path))
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _find_function(module: ModuleType, where: str, name: str) -> Callable[[], Any]:
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise DevwidgetError(
+            Message("{where} has no function `{name}`{hint}", where=where, name=name, hint=nearest(name, vars(module))),
+            instead=EXAMPLE,
+        )
+    return found  # type: ignore[no-any-return]
+
+
+def _name_pair(made: Any, name: str) -> dict[str, Any]:
+    if not isinstance(made, tuple) or len(made) != 2:
+        raise DevwidgetError(
+            Message("{name} returned a `{kind}`, not a model and a batch", name=name, kind=type(made).__name__), instead=EXAMPLE
+        )
+    return {"model": made[0], "batch": made[1]}
+
+
+def _refuse_unknown(given: dict[str, Any], call: Callable[..., Any]) -> dict[str, Any]:
+    parameters = inspect.signature(call).parameters
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())  # then it refuses what it does not know
+    for name in () if takes_any else sorted(given.keys() - parameters.keys()):
+        raise DevwidgetError(
+            Message("`{kind}` knows no argument `{name}`{hint}", kind=call.__name__, name=name, hint=nearest(name, parameters)),
+            instead=EXAMPLE,
+        )
+    for name in {"model", "batch"} - given.keys():
+        raise DevwidgetError(Message("there is no `{name}` in what the function returned", name=name), instead=EXAMPLE)
+    return given
+
 
 FINE, FOUND, FAILED = 0, 1, 2
 FILES = {
@@ -35,17 +102,17 @@ VERIFY = {"auto": "auto", "yes": True, "no": False}
 FORMATS = ("text", "json", "brief", "sarif", "perfetto", "memory-viz")
 
 
-def run(options: Namespace) -> int | BaseException:
+def run_program(options: Namespace) -> int | BaseException:
     """Run a program as Python would, under watch; as one rank of several it is not watched, and answers who asks."""
     if _is_one_of_many() and not _asks_for_a_trace(options):
-        return _serve(options)
+        return _serve_rank(options)
     from devwidget import api
 
     process = os.getpid()
     ended: BaseException | None = None
     _virtual_gpus(options).__enter__()  # until the process ends: threads and exit handlers of the program may still use them
     recording = api.record(heal=options.heal, allow=options.allow, verify_hops=options.verify_hops)
-    main = (program.module if options.module else program.script)(options.target, options.args)
+    main = (program.load_module if options.module else program.load_script)(options.target, options.args)
     program.show_exceptions_of_threads()
     try:
         with recording:
@@ -58,11 +125,11 @@ def run(options: Namespace) -> int | BaseException:
         program.show_exception(error)
     if os.getpid() == process:  # not in a child that the program has forked
         program.flush_output()
-        program.report("\n".join(("", *_rank_line(), str(recording.trace))))
-        _write(recording.trace, options)
+        program.report_text("\n".join(("", *_rank_line(), str(recording.trace))))
+        _write_files(recording.trace, options)
     if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
         return ended
-    return FOUND if options.fail_on is not None and _fails(recording.trace, options.fail_on) else FINE
+    return FOUND if options.fail_on is not None and _has_severity(recording.trace, options.fail_on) else FINE
 
 
 def _is_one_of_many() -> bool:
@@ -88,10 +155,10 @@ def _asks_for_a_trace(options: Namespace) -> bool:
     return bool(files or options.heal or options.gpus or options.allow or options.verify_hops or options.fail_on)
 
 
-def _serve(options: Namespace) -> int:
+def _serve_rank(options: Namespace) -> int:
     from devwidget import api
 
-    main = (program.module if options.module else program.script)(options.target, options.args)
+    main = (program.load_module if options.module else program.load_script)(options.target, options.args)
     agent = api.serve()
     print(agent, file=sys.stderr)
     with agent:
@@ -99,15 +166,15 @@ def _serve(options: Namespace) -> int:
     return FINE
 
 
-def check(options: Namespace) -> int:
+def check_step(options: Namespace) -> int:
     """One step of what the function makes."""
     from devwidget import api
 
     chosen = {} if options.verify is None else {"verify": VERIFY[options.verify]}
 
     def checked(step: dict[str, Any]) -> Trace:
-        judged = {"fail_on": _severities(options.fail_on), "allow": options.allow, "baseline": options.baseline}
-        return api.check(**{**step, **chosen}, **judged, progress=_told if sys.stderr.isatty() else None)
+        judged = {"fail_on": _severities_from(options.fail_on), "allow": options.allow, "baseline": options.baseline}
+        return api.check(**{**step, **chosen}, **judged, progress=_tell_phase if sys.stderr.isatty() else None)
 
     status, trace = FINE, None
     try:
@@ -118,13 +185,13 @@ def check(options: Namespace) -> int:
     if trace is None:
         return FAILED
     if sys.stderr.isatty():
-        _told("")
+        _tell_phase("")
     print(trace)
-    _write(trace, options)
+    _write_files(trace, options)
     return status
 
 
-def plan(options: Namespace) -> int:
+def plan_step(options: Namespace) -> int:
     """What the step would take on other GPUs."""
     from devwidget import api
 
@@ -138,19 +205,19 @@ def plan(options: Namespace) -> int:
     return FINE if found.fits else FOUND
 
 
-def show(options: Namespace) -> int:
+def show_record(options: Namespace) -> int:
     """A saved record as text, or a trace in another form."""
     from devwidget.records.trace import Trace
 
     record = load_record(options.file, object if options.format == "text" else Trace)
     if options.format == "memory-viz":
-        sys.stdout.buffer.write(_pickled(record))
+        sys.stdout.buffer.write(_memory_viz_bytes(record))
     else:
-        print(_text(record, options.format))
+        print(_record_text(record, options.format))
     return FINE
 
 
-def html(options: Namespace) -> int:
+def write_page(options: Namespace) -> int:
     """A saved record as a page."""
     try:
         load_record(options.file).to_html(options.out)
@@ -162,13 +229,13 @@ def html(options: Namespace) -> int:
     return FINE
 
 
-def compare(options: Namespace) -> int:
+def compare_records(options: Namespace) -> int:
     """Two saved traces."""
     from devwidget.records.trace import Trace
-    from devwidget.views.compare import comparison
+    from devwidget.views.compare import compare_traces
 
     before, after = (load_record(file, Trace) for file in (options.before, options.after))
-    found = comparison(before, after)
+    found = compare_traces(before, after)
     print(found)
     return FOUND if found.new or (found.error_after and not found.error_before) else FINE
 
@@ -191,10 +258,9 @@ def load_record(file: pathlib.Path, kind: type = object) -> Any:
 def _of_subject(name: str, call: Callable[..., Any], run: Callable[[dict[str, Any]], Any]) -> Any:
     """What comes of the user's function; None if their code raised, which is shown."""
     from devwidget import api
-    from devwidget.cli.subject import arguments
 
     try:
-        return run(arguments(name, call))
+        return run(make_arguments(name, call))
     except DevwidgetError:
         raise
     except Exception as error:
@@ -214,16 +280,16 @@ def _virtual_gpus(options: Namespace) -> contextlib.AbstractContextManager[objec
     return api.simulate(options.gpus, options.memory, card=options.card) if options.gpus else contextlib.nullcontext()
 
 
-def _severities(least: str) -> tuple[Severity, ...]:
+def _severities_from(least: str) -> tuple[Severity, ...]:
     known: tuple[Severity, ...] = get_args(Severity)
     return known[: known.index(least) + 1]
 
 
-def _fails(trace: Trace, least: str) -> bool:
-    return any(finding.severity in _severities(least) for finding in trace.findings)
+def _has_severity(trace: Trace, least: str) -> bool:
+    return any(finding.severity in _severities_from(least) for finding in trace.findings)
 
 
-def _write(trace: Trace, options: Namespace) -> None:
+def _write_files(trace: Trace, options: Namespace) -> None:
     if options.save is not None:
         trace.save(options.save)
     if options.html is not None:
@@ -231,25 +297,69 @@ def _write(trace: Trace, options: Namespace) -> None:
     for form in FORMATS[1:]:
         file = getattr(options, form)
         if file is not None:
-            file.write_bytes(_pickled(trace) if form == "memory-viz" else f"{_text(trace, form)}\n".encode())
+            file.write_bytes(_memory_viz_bytes(trace) if form == "memory-viz" else f"{_record_text(trace, form)}\n".encode())
 
 
-def _text(record: Any, form: str) -> str:
+def _record_text(record: Any, form: str) -> str:
     if form == "text":
         return str(record)
     from devwidget.report.formats import findings_json, perfetto, sarif
 
     forms = {"json": findings_json.findings_json, "brief": findings_json.brief_json, "perfetto": perfetto.perfetto_json}
-    return sarif.sarif(record.findings) if form == "sarif" else forms[form](record)
+    return sarif.sarif_log(record.findings) if form == "sarif" else forms[form](record)
 
 
-def _pickled(trace: Trace) -> bytes:
+def _memory_viz_bytes(trace: Trace) -> bytes:
     from devwidget.report.formats.memory_viz import memory_viz
 
     return memory_viz(trace)
 
 
-def _told(words: str) -> None:
+def _tell_phase(words: str) -> None:
     """The phase that runs, on one line of a terminal."""
     with contextlib.suppress(OSError):  # a terminal that went away
         print(f"\r\033[K{words}", end="", file=sys.stderr, flush=True)
+
+
+def apply_fixes(options: Namespace) -> int:
+    """Write the first edit of every finding, each file with a backup; nothing is written if one of them cannot be."""
+    from devwidget import api
+
+    edits = api.edits_of(_choose_findings(load_record(options.file, Trace).findings, options.kind))
+    if not edits:
+        print(say("no finding of {name} has an edit to write", name=options.file.name))
+        return FINE
+    _refuse_cells(edits)
+    api.refuse_edits(edits)
+    for changes in edits.values():
+        print("\n".join(edit.diff() for edit in changes))
+    if not options.yes and not _is_agreed(edits):
+        print(say("nothing was written"))
+        return FOUND
+    for file, changes in edits.items():
+        print(say("{file} is written, and {backup} has what it was", file=file, backup=api.write_edits(file, changes)))
+    return FINE
+
+
+def _choose_findings(findings: Iterable[Finding], kind: str | None) -> list[Finding]:
+    """Those whose first fix is no mere choice among designs, which only the user can make; of one kind if asked."""
+    return [
+        finding
+        for finding in findings
+        if finding.fixes and finding.fixes[0].confidence != "choice" and kind in (None, finding.kind)
+    ]
+
+
+def _refuse_cells(edits: Mapping[str, list[Edit]]) -> None:
+    cell = next(filter(None, map(cell_label, edits)), None)
+    if cell:
+        raise DevwidgetError(Message("{cell} is a cell of a notebook, not a file", cell=cell), instead="%devwidget fix apply")
+
+
+def _is_agreed(edits: Mapping[str, list[Edit]]) -> bool:
+    """The answer on the input stream; none there is a no."""
+    print(say("write this into {files}? [y/N] ", files=", ".join(edits)), end="", flush=True)
+    answer = sys.stdin.readline().strip().lower()
+    if not answer:
+        print()
+    return answer in ("y", "yes")

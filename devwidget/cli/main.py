@@ -56,18 +56,18 @@ _OF_ARGPARSE = (
 """What Python itself says on a command line, for which it asks gettext."""
 
 
-def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+def _parse_options(argv: Sequence[str] | None) -> argparse.Namespace:
     """The options; for this while Python's own words are looked up in our catalogue."""
     before = gettext.textdomain()
     gettext.bindtextdomain(DOMAIN, str(CATALOGUES))
     gettext.textdomain(DOMAIN)
     try:
-        return _parser().parse_args(argv)
+        return _build_parser().parse_args(argv)
     finally:
         gettext.textdomain(before)
 
 
-def _epilog() -> str:
+def _epilog_text() -> str:
     lines = [say("examples:"), *(f"  {line:<{_WIDE if words else 0}}{said(words)}" for line, words in EXAMPLES)]
     lines += ["", say("exit status:"), *(f"  {status:<{3 if status else 0}}{said(words)}" for status, words in _STATUS)]
     return "\n".join([*lines, ""])
@@ -75,7 +75,7 @@ def _epilog() -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit status."""
-    options = _parsed(argv)
+    options = _parse_options(argv)
     try:
         ended: int | BaseException = options.command(options)
     except DevwidgetError as error:
@@ -90,98 +90,92 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 2
 
 
-def _parser() -> argparse.ArgumentParser:
+def _build_parser() -> argparse.ArgumentParser:
     words = say("See where every tensor of a PyTorch program lives, and get the line that fixes a wrong device.")
     plain = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("python -m devwidget", description=words, epilog=_epilog(), formatter_class=plain)
+    parser = argparse.ArgumentParser("python -m devwidget", description=words, epilog=_epilog_text(), formatter_class=plain)
     version = say("show program's version number and exit")
     parser.add_argument("--version", action="version", version=f"devwidget {__version__}", help=version)
     add = parser.add_subparsers(required=True, metavar="COMMAND").add_parser
 
     run = add("run", help=say("run a script or module as it is, and report"))
-    _gpus(run)
+    _add_gpus(run)
     run.add_argument("--heal", action="store_true", help=say("repair each device fault in passing and go on, to find them all"))
-    _judging(run)
+    _add_judging(run)
     run.add_argument(
         "--verify-hops", action="store_true", help=say("compare checksums at both ends of every copy between GPUs")
     )
     run.add_argument("-m", dest="module", action="store_true", help=say("TARGET is a module, as for python -m"))
     run.add_argument("target", metavar="TARGET", help=say("a script, or a module with -m"))
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help=say("the arguments of the script"))
-    run.set_defaults(command=commands.run)
+    run.set_defaults(command=commands.run_program)
 
     check = add("check", help=say("run one training step, and report"))
-    _gpus(check)
-    _judging(check, fail_on="warning")
+    _add_gpus(check)
+    _add_judging(check, fail_on="warning")
     words = say("try fixes by running the step again: where that is harmless (auto), everywhere, or nowhere")
     check.add_argument("--verify", choices=commands.VERIFY, help=words)
-    check.add_argument("--baseline", metavar="FILE", type=_path, help=say("a saved trace: only what is new fails"))
-    _subject(check)
-    check.set_defaults(command=commands.check)
+    check.add_argument("--baseline", metavar="FILE", type=_absolute_path, help=say("a saved trace: only what is new fails"))
+    _add_subject(check)
+    check.set_defaults(command=commands.check_step)
 
     plan = add("plan", help=say("predict the memory of a step on GPUs that are not here"))
-    _gpus(plan, required=True)
+    _add_gpus(plan, required=True)
     plan.add_argument("--placement", default="as is", help=say('"as is", "data parallel" or "auto"'))
-    plan.add_argument("--save", metavar="FILE", type=_path, help=say("keep the plan, for `show` and `html`"))
-    _subject(plan)
-    plan.set_defaults(command=commands.plan)
+    plan.add_argument("--save", metavar="FILE", type=_absolute_path, help=say("keep the plan, for `show` and `html`"))
+    _add_subject(plan)
+    plan.set_defaults(command=commands.plan_step)
 
     show = add("show", help=say("print a saved record"))
-    show.add_argument("file", metavar="FILE", type=_path)
+    show.add_argument("file", metavar="FILE", type=_absolute_path)
     show.add_argument("--format", choices=commands.FORMATS, default="text", help=say("for a trace: what other programs read"))
-    show.set_defaults(command=commands.show)
+    show.set_defaults(command=commands.show_record)
 
     html = add("html", help=say("turn a saved record into one page"))
-    html.add_argument("file", metavar="FILE", type=_path)
-    html.add_argument("out", metavar="OUT", type=_path)
-    html.set_defaults(command=commands.html)
+    html.add_argument("file", metavar="FILE", type=_absolute_path)
+    html.add_argument("out", metavar="OUT", type=_absolute_path)
+    html.set_defaults(command=commands.write_page)
 
     compare = add("compare", help=say("what changed from one saved trace to another"))
-    compare.add_argument("before", metavar="BEFORE", type=_path)
-    compare.add_argument("after", metavar="AFTER", type=_path)
-    compare.set_defaults(command=commands.compare)
+    compare.add_argument("before", metavar="BEFORE", type=_absolute_path)
+    compare.add_argument("after", metavar="AFTER", type=_absolute_path)
+    compare.set_defaults(command=commands.compare_records)
 
     fix = add("fix", help=say("write the edits of a saved trace into your files")).add_subparsers(
         required=True, metavar="ACTION"
     )
     apply = fix.add_parser("apply", help=say("the first edit of each finding, with a backup of each file"))
     apply.add_argument(
-        "file", metavar="FILE", type=_path, help=say("what `run --save FILE` or `check --save FILE` has written")
+        "file", metavar="FILE", type=_absolute_path, help=say("what `run --save FILE` or `check --save FILE` has written")
     )
     apply.add_argument("--kind", metavar="KIND", help=say("only findings of this kind, such as wrong-device"))
     apply.add_argument("--yes", action="store_true", help=say("write without the question"))
-    apply.set_defaults(command=_apply)
+    apply.set_defaults(command=commands.apply_fixes)
     return parser
 
 
-def _apply(options: argparse.Namespace) -> int:
-    from devwidget.cli import fixing  # with the command that needs it
-
-    return fixing.apply(options)
-
-
-def _path(text: str) -> pathlib.Path:
+def _absolute_path(text: str) -> pathlib.Path:
     """Absolute, because a script may go elsewhere before its report is written."""
     return pathlib.Path(text).absolute()
 
 
-def _subject(parser: argparse.ArgumentParser) -> None:
+def _add_subject(parser: argparse.ArgumentParser) -> None:
     words = say("a function that returns (model, batch), or a dict of the arguments of devwidget.trace; file.py:function too")
     parser.add_argument("subject", metavar="MODULE:FUNCTION", help=words)
 
 
-def _gpus(parser: argparse.ArgumentParser, required: bool = False) -> None:
+def _add_gpus(parser: argparse.ArgumentParser, required: bool = False) -> None:
     parser.add_argument("--gpus", metavar="N", type=int, default=0, required=required, help=say("how many virtual GPUs"))
     of_each = parser.add_mutually_exclusive_group()
     of_each.add_argument("--memory", metavar="SIZE", help=say("of each GPU, such as 16GiB"))
     of_each.add_argument("--card", metavar="NAME", help=say("the kind of card that each is, such as A100-80GB"))
 
 
-def _judging(parser: argparse.ArgumentParser, fail_on: str | None = None) -> None:
+def _add_judging(parser: argparse.ArgumentParser, fail_on: str | None = None) -> None:
     parser.add_argument("--allow", metavar="HOP", action="append", default=[], help=say('a hop that is meant: "cuda:0 -> cpu"'))
     least = say("the least severity that makes the exit status 1")
     if fail_on:
         least = say("{option} (default: {value})", option=least, value=fail_on)
     parser.add_argument("--fail-on", choices=("error", "warning", "info"), default=fail_on, help=least)
     for name, words in commands.FILES.items():
-        parser.add_argument(f"--{name}", dest=name, metavar="FILE", type=_path, help=said(words))
+        parser.add_argument(f"--{name}", dest=name, metavar="FILE", type=_absolute_path, help=said(words))

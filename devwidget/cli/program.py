@@ -1,27 +1,95 @@
-"""A script or module as Python itself runs it: `__main__`, `sys.argv`, `sys.path[0]`, and how it ends."""
+"""A script or module as Python itself runs it: `__main__`, `sys.argv`, how it ends, and tracebacks without frames of ours."""
 
 from __future__ import annotations
 
 import builtins
 import importlib.util
+import linecache
 import os
 import pkgutil
 import sys
 import threading
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, TracebackType
 from typing import TypeGuard
 
-from devwidget.cli.tracebacks import without_us
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
+_OURS = tuple(os.path.join(_PACKAGE, folder, "") for folder in ("cli", "capture", "simulator"))
+_OPERATORS, _MODULES = os.path.join("torch", "_ops.py"), os.path.join("torch", "nn", "modules", "module.py")
+_PLAIN = "return forward_call(*args, **kwargs)"
+"""How a module without hooks calls `forward`."""
+
+
+def remove_our_frames(error: BaseException, known: frozenset[int] = frozenset()) -> None:
+    """Take the frames out of an exception, of those that led to it, and of the members of a group."""
+    if id(error) in known:
+        return
+    error.__traceback__ = _join_entries(_kept_entries(error.__traceback__))
+    members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    for other in (error.__cause__, error.__context__, *members):
+        if other is not None:
+            remove_our_frames(other, known | {id(error)})
+
+
+def _kept_entries(trace: TracebackType | None) -> list[TracebackType]:
+    """The entries that are the program's, with those of torch as they are where nobody watches."""
+    kept: list[TracebackType] = []
+    under_us = False
+    for each in _iterate_entries(trace):
+        code = each.tb_frame.f_code
+        if code.co_filename.startswith(_OURS):
+            if kept and kept[-1].tb_frame.f_code.co_name == "handle_torch_function":
+                del kept[-2:]  # the function that asked us is called once more
+            under_us = True
+        elif under_us and code.co_filename.endswith(_OPERATORS):
+            continue
+        elif kept and code.co_name == "inner" and code.co_filename.endswith(_MODULES):
+            kept[-1] = _without_hooks(kept[-1])
+        else:
+            kept.append(each)
+            under_us = False
+    return kept
+
+
+def _iterate_entries(trace: TracebackType | None) -> Iterator[TracebackType]:
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def _join_entries(entries: list[TracebackType]) -> TracebackType | None:
+    # an entry knows the next one, so the chain is built anew from its end; the old entries stay as they are for who holds them
+    trace: TracebackType | None = None
+    for each in reversed(entries):
+        trace = TracebackType(trace, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return trace
+
+
+def _without_hooks(entry: TracebackType) -> TracebackType:
+    """The entry of a module's call where it has no hooks."""
+    offset, line = next(_plain_calls(entry.tb_frame.f_code), (entry.tb_lasti, entry.tb_lineno))
+    return TracebackType(None, entry.tb_frame, offset, line)
+
+
+def _plain_calls(code: CodeType) -> Iterator[tuple[int, int]]:
+    """Offset and line of instructions that make the whole call."""
+    for index, (line, last, first_column, last_column) in enumerate(code.co_positions()):
+        text = linecache.getline(code.co_filename, line or 0)
+        span = text[first_column or 0 : last_column or 0]
+        if line is not None and line == last and text.strip() == _PLAIN and f"return {span}" == _PLAIN:
+            yield 2 * index, line
+
 
 Program = Callable[[], None]
 
 
-def script(file: str, args: Sequence[str]) -> Program:
+def load_script(file: str, args: Sequence[str]) -> Program:
     """What `python file args` runs, a folder or an archive with a `__main__` too; from here on it is `__main__`.
 
     Raises:
@@ -35,7 +103,7 @@ def script(file: str, args: Sequence[str]) -> Program:
             sys.path.insert(0, path)
         else:
             sys.path[0] = path
-        return _specified(spec, spec.loader, [file, *args])
+        return _load_spec(spec, spec.loader, [file, *args])
     if not os.path.isfile(path):
         raise DevwidgetError(
             Message("there is no script {file}", file=file), instead="python -m devwidget run train.py [arguments]"
@@ -48,20 +116,20 @@ def script(file: str, args: Sequence[str]) -> Program:
     return lambda: exec(compile(loader.get_data(path), path, "exec", dont_inherit=True), vars(main))
 
 
-def module(name: str, args: Sequence[str]) -> Program:
+def load_module(name: str, args: Sequence[str]) -> Program:
     """What `python -m name args` runs; from here on it is `__main__`.
 
     Raises:
         DevwidgetError: if there is no such module, or it cannot be run.
     """
-    spec = _spec(name)
+    spec = _find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
-        spec = _spec(f"{name}.__main__")
+        spec = _find_spec(f"{name}.__main__")
     if spec is None or spec.origin is None or not _has_code(spec.loader):
         raise DevwidgetError(
             Message("there is no module {name} that can be run", name=name), instead="python -m devwidget run -m package.train"
         )
-    return _specified(spec, spec.loader, [spec.origin, *args])
+    return _load_spec(spec, spec.loader, [spec.origin, *args])
 
 
 def _has_code(loader: object) -> TypeGuard[InspectLoader]:
@@ -69,7 +137,7 @@ def _has_code(loader: object) -> TypeGuard[InspectLoader]:
     return hasattr(loader, "get_code")
 
 
-def _specified(spec: ModuleSpec, loader: InspectLoader, argv: list[str]) -> Program:
+def _load_spec(spec: ModuleSpec, loader: InspectLoader, argv: list[str]) -> Program:
     """The code of a module, as `__main__`."""
     fields = {"__loader__": loader, "__spec__": spec, "__package__": spec.parent, "__cached__": spec.cached}
     main = _become_main(str(spec.origin), argv, **fields)
@@ -82,7 +150,7 @@ def _specified(spec: ModuleSpec, loader: InspectLoader, argv: list[str]) -> Prog
     return run
 
 
-def _spec(name: str) -> ModuleSpec | None:
+def _find_spec(name: str) -> ModuleSpec | None:
     """A module of this name; packages around it are imported, and what they raise is theirs."""
     try:
         return importlib.util.find_spec(name)
@@ -111,7 +179,7 @@ def flush_output() -> None:
         return
 
 
-def report(text: str) -> None:
+def report_text(text: str) -> None:
     """Say something on the error stream, on that which Python began with if the program's is closed or gone."""
     for stream in (sys.stderr, sys.__stderr__):
         try:
@@ -129,7 +197,7 @@ def show_exception(error: BaseException) -> None:
 
     Afterwards it can be raised once more, for the status with which Python ends, and is not shown again.
     """
-    without_us(error)
+    remove_our_frames(error)
     sys.excepthook(type(error), error, error.__traceback__)
     sys.excepthook = lambda *_: None
 
@@ -140,7 +208,7 @@ def show_exceptions_of_threads() -> None:
 
     def shown(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None:
-            without_us(args.exc_value)
+            remove_our_frames(args.exc_value)
             args = threading.ExceptHookArgs((args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread))
         show(args)
 

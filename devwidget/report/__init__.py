@@ -3,10 +3,21 @@
 Importing this package teaches the records how to print, how to become data frames, and how to become HTML.
 """
 
-from devwidget.report import all_texts, frames
-from devwidget.report.page import html
-from devwidget.report.page.answers import comparison_html, plan_html, what_if_html
-from devwidget.report.page.ranks import page as ranks_page
-from devwidget.report.page.ranks import pipeline_html
+from devwidget.report import frames
+from devwidget.report.page import answers as answers_html
+from devwidget.report.page import html, ranks
+from devwidget.report.text import answers, cluster_text, comparison_text, finding_text, plan_text, snapshot_text, trace_text
 
-__all__ = ["all_texts", "comparison_html", "frames", "html", "pipeline_html", "plan_html", "ranks_page", "what_if_html"]
+__all__ = [
+    "answers",
+    "answers_html",
+    "cluster_text",
+    "comparison_text",
+    "finding_text",
+    "frames",
+    "html",
+    "plan_text",
+    "ranks",
+    "snapshot_text",
+    "trace_text",
+]

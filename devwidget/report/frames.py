@@ -20,9 +20,9 @@ from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.style.words import device_list, piece_words, site_words
-from devwidget.report.text.step_text import difference_words
-from devwidget.views.placement import join, place
-from devwidget.views.ranks.meetings import meetings
+from devwidget.report.text.cluster_text import difference_words
+from devwidget.views.placement import join_path, tabulate_snapshot
+from devwidget.views.ranks.meetings import find_meetings
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,58 +33,60 @@ Columns = dict[str, list[Any]]
 @presents("frame", Snapshot)
 def snapshot_frame(snapshot: Snapshot, part: str = "") -> pd.DataFrame:
     """One row for each tensor (`tensors`), for each row of the tree (`modules`), or for each device (`memory`)."""
-    return _frame(snapshot, part or "tensors", _SNAPSHOT_PARTS)
+    return _make_frame(snapshot, part or "tensors", _SNAPSHOT_PARTS)
 
 
 @presents("frame", Trace)
 def trace_frame(trace: Trace, part: str = "") -> pd.DataFrame:
     """`moves`, `ops`, `modules`, `memory`, `findings`, `replicas`, `collectives` or `waits`."""
-    return _frame(trace, part or "moves", _TRACE_PARTS)
+    return _make_frame(trace, part or "moves", _TRACE_PARTS)
 
 
 @presents("frame", Cluster)
 def cluster_frame(cluster: Cluster, part: str = "") -> pd.DataFrame:
     """One row for each rank (`ranks`), or for each collective of a traced step (`collectives`)."""
-    return _frame(cluster, part or "ranks", _CLUSTER_PARTS)
+    return _make_frame(cluster, part or "ranks", _CLUSTER_PARTS)
 
 
 @presents("frame", Plan)
 def plan_frame(plan: Plan, part: str = "") -> pd.DataFrame:
     """One row for each GPU (`devices`), or for each part of the device map (`device_map`)."""
-    return _frame(plan, part or "devices", _PLAN_PARTS)
+    return _make_frame(plan, part or "devices", _PLAN_PARTS)
 
 
 @presents("frame", LargestBatch)
 def largest_batch_frame(answer: LargestBatch, part: str = "") -> pd.DataFrame:
     """One row for each plan that was run (`runs`)."""
-    return _frame(answer, part or "runs", {"runs": lambda answer: _columns(answer.runs, "size", "on_card", "fits")})
+    return _make_frame(
+        answer, part or "runs", {"runs": lambda answer: _attribute_columns(answer.runs, "size", "on_card", "fits")}
+    )
 
 
 @presents("frame", Changes)
 def changes_frame(answer: Changes, part: str = "") -> pd.DataFrame:
     """One row for each change (`changes`)."""
     names = ("what", "on_card", "saved", "fits", "cost", "code", "problem")
-    return _frame(answer, part or "changes", {"changes": lambda answer: _columns(answer.changes, *names)})
+    return _make_frame(answer, part or "changes", {"changes": lambda answer: _attribute_columns(answer.changes, *names)})
 
 
 @presents("frame", Layout)
 def layout_frame(layout: Layout, part: str = "") -> pd.DataFrame:
     """One row for each block (`blocks`), or for each GPU (`devices`)."""
     parts: dict[str, Callable[[Any], Columns]] = {
-        "blocks": lambda layout: _columns(layout.blocks, "path", "device", "weights", "kept", "beyond", "passed"),
-        "devices": lambda layout: _columns(layout.devices, "device", "on_card", "capacity"),
+        "blocks": lambda layout: _attribute_columns(layout.blocks, "path", "device", "weights", "kept", "beyond", "passed"),
+        "devices": lambda layout: _attribute_columns(layout.devices, "device", "on_card", "capacity"),
     }
-    return _frame(layout, part or "blocks", parts)
+    return _make_frame(layout, part or "blocks", parts)
 
 
 @presents("frame", Generation)
 def generation_frame(generation: Generation, part: str = "") -> pd.DataFrame:
     """One row for each length that was run (`runs`)."""
     names = ("length", "cache", "prefill", "decode")
-    return _frame(generation, part or "runs", {"runs": lambda generation: _columns(generation.runs, *names)})
+    return _make_frame(generation, part or "runs", {"runs": lambda generation: _attribute_columns(generation.runs, *names)})
 
 
-def _frame(record: Any, part: object, parts: dict[str, Callable[[Any], Columns]]) -> pd.DataFrame:
+def _make_frame(record: Any, part: object, parts: dict[str, Callable[[Any], Columns]]) -> pd.DataFrame:
     if not isinstance(part, str) or part not in parts:
         known = ", ".join(map(repr, parts))
         facts = {"kind": type(record).__name__, "part": repr(part), "hint": nearest(str(part), parts), "known": known}
@@ -94,23 +96,23 @@ def _frame(record: Any, part: object, parts: dict[str, Callable[[Any], Columns]]
     return pandas.DataFrame(parts[part](record))
 
 
-def _tensors(snapshot: Snapshot) -> Columns:
+def _tensor_columns(snapshot: Snapshot) -> Columns:
     rows = [(module.path, tensor) for module in snapshot.modules for tensor in module.tensors]
     rows += [("", tensor) for tensor in snapshot.optimizer]
     plain = ("role", "shape", "dtype", "bytes", "storage", "storage_bytes", "requires_grad", "grad_bytes", "tied_to", "note")
     columns: Columns = {
-        "path": [join(path, tensor.name) for path, tensor in rows],
+        "path": [join_path(path, tensor.name) for path, tensor in rows],
         "module": [path if tensor.role != "optimizer" else None for path, tensor in rows],
         "name": [tensor.name for _, tensor in rows],
         "device": [str(tensor.device) for _, tensor in rows],
     }
     columns.update({name: [getattr(tensor, name) for _, tensor in rows] for name in plain})
-    columns["grad_device"] = [_text(tensor.grad_device) for _, tensor in rows]
+    columns["grad_device"] = [_as_text(tensor.grad_device) for _, tensor in rows]
     return columns
 
 
-def _modules(snapshot: Snapshot) -> Columns:
-    table = place(snapshot)
+def _module_columns(snapshot: Snapshot) -> Columns:
+    table = tabulate_snapshot(snapshot)
     rows = [row for row, tensor in enumerate(table.tensors) if tensor is None]
     return {
         "path": [table.paths[row] for row in rows],
@@ -123,7 +125,7 @@ def _modules(snapshot: Snapshot) -> Columns:
         "own_bytes": [table.own_bytes[row] for row in rows],
         "grad_bytes": [table.gradients[row] for row in rows],
         "training": [snapshot.modules[table.modules[row]].training for row in rows],
-        "defined": [_text(snapshot.modules[table.modules[row]].defined) for row in rows],
+        "defined": [_as_text(snapshot.modules[table.modules[row]].defined) for row in rows],
         "note": [table.notes[row] for row in rows],
     }
 
@@ -136,105 +138,109 @@ def _device_columns(devices: Iterable[DeviceMemory]) -> Columns:
     return columns
 
 
-def _moves(trace: Trace) -> Columns:
+def _move_columns(trace: Trace) -> Columns:
     names = ("source", "target", "bytes", "count", "tensors", "shape", "dtype", "cause", "module", "phase", "seconds")
-    columns = _columns(trace.moves, "number", *names)
-    return columns | _sites([move.site for move in trace.moves])
+    columns = _attribute_columns(trace.moves, "number", *names)
+    return columns | _site_columns([move.site for move in trace.moves])
 
 
-def _waits(trace: Trace) -> Columns:
-    columns = _columns(
+def _wait_columns(trace: Trace) -> Columns:
+    columns = _attribute_columns(
         trace.waits, "call", "device", "count", "turns", "module", "phase", "in_step", "library", "meant", "called"
     )
-    return columns | _sites([wait.site for wait in trace.waits])
+    return columns | _site_columns([wait.site for wait in trace.waits])
 
 
-def _ops(trace: Trace) -> Columns:
-    columns = _columns(trace.ops, "number", "name", "module", "phase", "inputs", "output", "count")
-    return columns | _sites([op.site for op in trace.ops])
+def _op_columns(trace: Trace) -> Columns:
+    columns = _attribute_columns(trace.ops, "number", "name", "module", "phase", "inputs", "output", "count")
+    return columns | _site_columns([op.site for op in trace.ops])
 
 
 def _trace_modules(trace: Trace) -> Columns:
-    return _columns(
+    return _attribute_columns(
         trace.modules, "number", "path", "class_name", "inputs", "outputs", "calls", "seconds", "started", "failed", "replica"
     )
 
 
-def _memory(trace: Trace) -> Columns:
+def _memory_columns(trace: Trace) -> Columns:
     pairs = [(curve, point) for curve in trace.memory for point in curve.points]
     points = [point for _, point in pairs]
-    columns = _columns([curve.end for curve, _ in pairs], "device", "name", "virtual", "total")
-    columns |= _columns([curve for curve, _ in pairs], "source")
-    return columns | _columns(points, "number", "phase", "module", "allocated", *ROLES) | _sites([p.site for p in points])
+    columns = _attribute_columns([curve.end for curve, _ in pairs], "device", "name", "virtual", "total")
+    columns |= _attribute_columns([curve for curve, _ in pairs], "source")
+    return (
+        columns
+        | _attribute_columns(points, "number", "phase", "module", "allocated", *ROLES)
+        | _site_columns([p.site for p in points])
+    )
 
 
-def _findings(trace: Trace) -> Columns:
-    columns = _columns(trace.findings, "kind", "severity", "module", "headline", "why", "notes", "also")
-    columns["fault"] = [_text(finding.fault) for finding in trace.findings]
-    columns["birth"] = [_text(finding.birth) for finding in trace.findings]
+def _finding_columns(trace: Trace) -> Columns:
+    columns = _attribute_columns(trace.findings, "kind", "severity", "module", "headline", "why", "notes", "also")
+    columns["fault"] = [_as_text(finding.fault) for finding in trace.findings]
+    columns["birth"] = [_as_text(finding.birth) for finding in trace.findings]
     columns["fix"] = [finding.fixes[0].code or finding.fixes[0].summary if finding.fixes else "" for finding in trace.findings]
     return columns
 
 
-def _replicas(trace: Trace) -> Columns:
+def _replica_columns(trace: Trace) -> Columns:
     names = ("call", "wrapper", "number", "device", "samples", "input_bytes", "parameter_bytes", "buffer_bytes", "output_bytes",
              "gradient_bytes", "peak_bytes", "started", "seconds", "thread", "failed", "gathered_on")  # fmt: skip
-    columns = _columns(trace.replicas, *names)
-    columns["inputs"] = [_pieces(replica.inputs) for replica in trace.replicas]
-    columns["outputs"] = [_pieces(replica.outputs) for replica in trace.replicas]
+    columns = _attribute_columns(trace.replicas, *names)
+    columns["inputs"] = [_piece_list(replica.inputs) for replica in trace.replicas]
+    columns["outputs"] = [_piece_list(replica.outputs) for replica in trace.replicas]
     return columns
 
 
-def _collectives(trace: Trace) -> Columns:
+def _collective_columns(trace: Trace) -> Columns:
     names = ("number", "kind", "sequence", "bytes", "module", "phase", "by", "peer")
-    columns = _columns(trace.collectives, *names)
+    columns = _attribute_columns(trace.collectives, *names)
     columns["group"] = [trace.groups[call.group].label for call in trace.collectives]
     columns["ranks"] = [trace.groups[call.group].ranks for call in trace.collectives]
-    return columns | _sites([call.site for call in trace.collectives])
+    return columns | _site_columns([call.site for call in trace.collectives])
 
 
-def _ranks(cluster: Cluster) -> Columns:
-    return _columns(
+def _rank_columns(cluster: Cluster) -> Columns:
+    return _attribute_columns(
         cluster.ranks, "number", "state", "host", "pid", "coordinates", "placement", "device", "step", "age", "note"
     )
 
 
 def _of_all_ranks(cluster: Cluster) -> Columns:
     """Those of groups whose ranks did the same stand once, with how many groups there are."""
-    met = meetings(cluster.traced) if cluster.traced is not None else ()
+    met = find_meetings(cluster.traced) if cluster.traced is not None else ()
     calls = [meeting.call for meeting in met]
-    columns = _columns(calls, "kind", "sequence", "bytes", "module", "phase", "by")
+    columns = _attribute_columns(calls, "kind", "sequence", "bytes", "module", "phase", "by")
     columns["group"] = [meeting.group.label for meeting in met]
     columns["ranks"] = [tuple(part.rank for part in meeting.parts) for meeting in met]
     columns["groups"] = [meeting.times for meeting in met]
     columns["differs"] = [difference_words(meeting) for meeting in met]
-    return columns | _sites([call.site for call in calls])
+    return columns | _site_columns([call.site for call in calls])
 
 
-def _planned(plan: Plan) -> Columns:
+def _plan_columns(plan: Plan) -> Columns:
     parts = ("weights", "gradients", "optimizer", "activations")
-    columns = _columns(plan.devices, "device", "capacity", "peak", *parts, "reserved", "context", "on_card", "fits")
+    columns = _attribute_columns(plan.devices, "device", "capacity", "peak", *parts, "reserved", "context", "on_card", "fits")
     for name in ("peak_at", "tips_over"):
         moments = [getattr(device, name) for device in plan.devices]
         for what in ("phase", "module", "site"):
-            columns[f"{name}_{what}"] = [_text(getattr(moment, what, None)) for moment in moments]
+            columns[f"{name}_{what}"] = [_as_text(getattr(moment, what, None)) for moment in moments]
     return columns
 
 
-def _map(plan: Plan) -> Columns:
+def _device_map_columns(plan: Plan) -> Columns:
     return {"path": [path for path, _ in plan.device_map], "device": [device for _, device in plan.device_map]}
 
 
-def _pieces(pieces: Iterable[Piece]) -> str:
+def _piece_list(pieces: Iterable[Piece]) -> str:
     return ", ".join(map(piece_words, pieces))
 
 
-def _columns(records: Iterable[Any], *names: str) -> Columns:
+def _attribute_columns(records: Iterable[Any], *names: str) -> Columns:
     records = list(records)
-    return {name: [_text(getattr(record, name)) for record in records] for name in names}
+    return {name: [_as_text(getattr(record, name)) for record in records] for name in names}
 
 
-def _sites(sites: list[Site | None]) -> Columns:
+def _site_columns(sites: list[Site | None]) -> Columns:
     return {
         "file": [site.file if site else None for site in sites],
         "line": [site.line if site else None for site in sites],
@@ -242,7 +248,7 @@ def _sites(sites: list[Site | None]) -> Columns:
     }
 
 
-def _text(value: Any) -> Any:
+def _as_text(value: Any) -> Any:
     """Devices and places as text; a tuple of devices as one text; the rest as it is."""
     from devwidget.records.device import DeviceId
 
@@ -256,19 +262,19 @@ def _text(value: Any) -> Any:
 
 
 _SNAPSHOT_PARTS: dict[str, Callable[[Any], Columns]] = {
-    "tensors": _tensors,
-    "modules": _modules,
+    "tensors": _tensor_columns,
+    "modules": _module_columns,
     "memory": lambda snapshot: _device_columns(snapshot.memory),
 }
-_PLAN_PARTS: dict[str, Callable[[Any], Columns]] = {"devices": _planned, "device_map": _map}
-_CLUSTER_PARTS: dict[str, Callable[[Any], Columns]] = {"ranks": _ranks, "collectives": _of_all_ranks}
+_PLAN_PARTS: dict[str, Callable[[Any], Columns]] = {"devices": _plan_columns, "device_map": _device_map_columns}
+_CLUSTER_PARTS: dict[str, Callable[[Any], Columns]] = {"ranks": _rank_columns, "collectives": _of_all_ranks}
 _TRACE_PARTS: dict[str, Callable[[Any], Columns]] = {
-    "moves": _moves,
-    "ops": _ops,
+    "moves": _move_columns,
+    "ops": _op_columns,
     "modules": _trace_modules,
-    "memory": _memory,
-    "findings": _findings,
-    "replicas": _replicas,
-    "collectives": _collectives,
-    "waits": _waits,
+    "memory": _memory_columns,
+    "findings": _finding_columns,
+    "replicas": _replica_columns,
+    "collectives": _collective_columns,
+    "waits": _wait_columns,
 }

@@ -14,8 +14,7 @@ from typing import Any
 import anywidget
 from traitlets import Bool, Bytes, Dict, Int, Unicode
 
-from devwidget.report.page.assets import PANEL, TREE, joined, static_text
-from devwidget.report.page.plotly_file import plotly_path
+from devwidget.report.page.assets import PANEL, TREE, join_modules, plotly_path, static_text
 
 
 class Control(anywidget.AnyWidget):
@@ -34,7 +33,7 @@ class LiveFigure(anywidget.AnyWidget):
 class TreeTable(anywidget.AnyWidget):
     """The virtualised tree table."""
 
-    _esm = joined(*TREE)
+    _esm = join_modules(*TREE)
     _css = static_text("base.css") + static_text("tree.css")
     words = Dict().tag(sync=True)
     table = Dict().tag(sync=True)
@@ -45,7 +44,7 @@ class TreeTable(anywidget.AnyWidget):
 class PanelView(anywidget.AnyWidget):
     """Everything around the tree: header, memory bars, tabs, findings, hops, figures."""
 
-    _esm = joined(*PANEL)
+    _esm = join_modules(*PANEL)
     _css = static_text("base.css") + static_text("panel.css")
     words = Dict().tag(sync=True)
     # Pages count views only if this begins as a number.

@@ -28,19 +28,18 @@ from devwidget.report.page.content import (
     traced_content,
     tree_content,
 )
-from devwidget.report.page.panel_text import panel_html, panel_text, saved_html
-from devwidget.report.style.code_words import code_word
+from devwidget.report.page.html import panel_html, panel_text, saved_html
 from devwidget.report.style.safe_text import safe_block
+from devwidget.report.style.words import code_word
 from devwidget.ui import refresh
-from devwidget.ui.actions import PanelActions, TraceRequest
+from devwidget.ui.actions import MainThreadJobs, PanelActions, TraceRequest
 from devwidget.ui.bridge import Control, LiveFigure, PanelView, TreeTable, refer_to, shared_plotly
 from devwidget.ui.displayed import Displayed, fall_silent, speak_along
-from devwidget.ui.jobs import MainThreadJobs
 from devwidget.ui.questions import PanelQuestions
 from devwidget.ui.ranks_panel import RanksWidget
 from devwidget.views.memory import Held, categorize_memory, held_by
-from devwidget.views.overlay import Overlay, overlay
-from devwidget.views.placement import Placement, place
+from devwidget.views.overlay import Overlay, make_overlay
+from devwidget.views.placement import Placement, tabulate_snapshot
 
 
 class DeviceWidget(Displayed, ipywidgets.VBox):
@@ -332,14 +331,14 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self.view.memory = memory_content(self.snapshot.memory, self.trace) | {"drawn": self._drawn}
 
     def _draw_tree(self, snapshot: Snapshot) -> None:
-        self.table = place(snapshot)
+        self.table = tabulate_snapshot(snapshot)
         self._draw_proposed()
         self.view.head = head_content(snapshot, self.table)
         self.tree.table = tree_content(snapshot, self.table)
         self._draw_marks()
 
     def _draw_marks(self) -> None:
-        self.marks = overlay(self.table, self.trace)
+        self.marks = make_overlay(self.table, self.trace)
         self.tree.marks = marks_content(self.table, self.marks)
         self.view.traced = traced_content(self.trace, self.table, self.marks)
 

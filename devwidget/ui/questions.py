@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from devwidget.language.speaking import say
 from devwidget.records.errors import DevwidgetError, error_text
-from devwidget.report.exports import export
 from devwidget.report.page.content import detail_content
+from devwidget.report.page.exports import export_panel
 from devwidget.report.style.safe_text import safe_block
 from devwidget.ui.actions import Panel, TraceRequest
 
@@ -60,7 +60,7 @@ class PanelQuestions:
         if ask == "detail":
             return {"detail": self._make_detail(_read_field(message, "row", int, -1))}
         if ask == "export":
-            return export(self._panel.snapshot, self._panel.trace, _read_field(message, "form", str, ""))
+            return export_panel(self._panel.snapshot, self._panel.trace, _read_field(message, "form", str, ""))
         return {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"}
 
     def _run_shown(self, run: Callable[[], object]) -> None:

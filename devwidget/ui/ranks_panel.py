@@ -12,10 +12,9 @@ from traitlets import Bool, Dict, Unicode
 
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.ranks.cluster import Cluster
-from devwidget.report.page.assets import RANKS, RANKS_STYLES, joined, page_words, static_text
-from devwidget.report.page.panel_text import as_saved
-from devwidget.report.page.ranks.content import ranks_content
-from devwidget.report.page.ranks.page import plain_cluster
+from devwidget.report.page.assets import RANKS, RANKS_STYLES, join_modules, page_words, static_text
+from devwidget.report.page.html import as_saved
+from devwidget.report.page.ranks import plain_cluster, ranks_content
 from devwidget.report.style.safe_text import safe_block
 from devwidget.ui.bridge import Control, refer_to
 from devwidget.ui.displayed import Displayed, fall_silent, speak_along
@@ -24,7 +23,7 @@ from devwidget.ui.displayed import Displayed, fall_silent, speak_along
 class RanksView(anywidget.AnyWidget):
     """What the page draws."""
 
-    _esm = joined(*RANKS)
+    _esm = join_modules(*RANKS)
     _css = "".join(map(static_text, RANKS_STYLES))
     words = Dict().tag(sync=True)
     content = Dict().tag(sync=True)

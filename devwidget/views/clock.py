@@ -22,11 +22,11 @@ def with_real_times(trace: Trace) -> Trace:
         ops=tuple(replace(each, started=0.0) for each in trace.ops),
         modules=tuple(replace(each, seconds=0.0, started=0.0) for each in trace.modules),
         replicas=tuple(replace(each, seconds=0.0, started=0.0) for each in trace.replicas),
-        parallel=tuple(map(_untimed, trace.parallel)),
+        parallel=tuple(map(_drop_times, trace.parallel)),
     )
 
 
-def _untimed(call: DataParallelCall) -> DataParallelCall:
+def _drop_times(call: DataParallelCall) -> DataParallelCall:
     return replace(
         call, started=0.0, seconds=0.0, scatter_seconds=0.0, replicate_seconds=0.0, forward_seconds=0.0, gather_seconds=0.0
     )
@@ -42,7 +42,7 @@ class Clock:
     """
 
     def __init__(self, trace: Trace) -> None:
-        known = sorted(_known(trace))
+        known = sorted(_known_times(trace))
         self._places = [place for place, _ in known]
         self._seconds = list(itertools.accumulate((seconds for _, seconds in known), max))  # threads overtake each other
         self.runs = bool(self._seconds) and self._seconds[-1] > 0
@@ -58,7 +58,7 @@ class Clock:
         return start + (end - start) * (place - first) / (last - first)
 
 
-def _known(trace: Trace) -> Iterator[tuple[float, float]]:
+def _known_times(trace: Trace) -> Iterator[tuple[float, float]]:
     yield from ((op.number, op.started) for op in trace.ops if op.started)
     for module in trace.modules:
         yield module.number, module.started

@@ -25,15 +25,15 @@ class _Line(NamedTuple):
     text: str
 
 
-def comparison(before: Trace, after: Trace) -> Comparison:
+def compare_traces(before: Trace, after: Trace) -> Comparison:
     """What the second trace has more, less, or otherwise than the first."""
-    old, new = {_cause(each) for each in before.findings}, {_cause(each) for each in after.findings}
+    old, new = {_finding_cause(each) for each in before.findings}, {_finding_cause(each) for each in after.findings}
     return Comparison(
-        fixed=tuple(each for each in before.findings if _cause(each) not in new),
-        new=tuple(each for each in after.findings if _cause(each) not in old),
-        left=tuple(each for each in after.findings if _cause(each) in old),
-        hops=_hops(before, after),
-        peaks=_peaks(before, after),
+        fixed=tuple(each for each in before.findings if _finding_cause(each) not in new),
+        new=tuple(each for each in after.findings if _finding_cause(each) not in old),
+        left=tuple(each for each in after.findings if _finding_cause(each) in old),
+        hops=_hop_changes(before, after),
+        peaks=_peak_changes(before, after),
         hops_before=sum(move.count for move in before.moves),
         hops_after=sum(move.count for move in after.moves),
         bytes_before=sum(move.bytes * move.count for move in before.moves),
@@ -43,23 +43,23 @@ def comparison(before: Trace, after: Trace) -> Comparison:
     )
 
 
-def _cause(finding: Finding) -> object:
+def _finding_cause(finding: Finding) -> object:
     return finding.kind, finding.module, finding.headline
 
 
-def _hops(before: Trace, after: Trace) -> tuple[HopChange, ...]:
-    old, new = _sums(before.moves), _sums(after.moves)
+def _hop_changes(before: Trace, after: Trace) -> tuple[HopChange, ...]:
+    old, new = _sum_lines(before.moves), _sum_lines(after.moves)
     changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    changes = [_change(key, old.get(key, (0, 0)), new.get(key, (0, 0))) for key in changed]
+    changes = [_hop_change(key, old.get(key, (0, 0)), new.get(key, (0, 0))) for key in changed]
     return tuple(sorted(changes, key=lambda each: -max(each.before_bytes, each.after_bytes)))
 
 
-def _change(line: _Line, before: tuple[int, int], after: tuple[int, int]) -> HopChange:
+def _hop_change(line: _Line, before: tuple[int, int], after: tuple[int, int]) -> HopChange:
     return HopChange(line.source, line.target, line.cause, line.phase, line.module, line.text, before[0], after[0], before[1],
                      after[1])  # fmt: skip
 
 
-def _sums(moves: Iterable[Move]) -> dict[_Line, tuple[int, int]]:
+def _sum_lines(moves: Iterable[Move]) -> dict[_Line, tuple[int, int]]:
     """Crossings and bytes of each line."""
     sums: dict[_Line, tuple[int, int]] = {}
     for move in moves:
@@ -70,6 +70,6 @@ def _sums(moves: Iterable[Move]) -> dict[_Line, tuple[int, int]]:
     return sums
 
 
-def _peaks(before: Trace, after: Trace) -> tuple[PeakChange, ...]:
+def _peak_changes(before: Trace, after: Trace) -> tuple[PeakChange, ...]:
     old, new = peak_bytes(before), peak_bytes(after)
     return tuple(PeakChange(each, old.get(each, 0), new.get(each, 0)) for each in sorted({*old, *new}, key=device_order))

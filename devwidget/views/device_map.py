@@ -1,13 +1,14 @@
-"""A model that lives on several devices: its blocks in order, a column for each device, and what crosses between them."""
+"""A model on several devices, or proposed for them: blocks in order, a column for each device, what crosses between."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from devwidget.records.answers.layout import BlockCost, Layout
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Move, Trace
-from devwidget.views.backward_hops import with_forward_copies
+from devwidget.views.hops import with_forward_copies
 from devwidget.views.placement import Placement, device_order
 
 MOST_BLOCKS = 60
@@ -70,32 +71,32 @@ class DeviceMap:
     """What crosses in backward besides, on no way of the forward pass."""
 
 
-def device_map(table: Placement, trace: Trace | None = None) -> DeviceMap | None:
+def make_device_map(table: Placement, trace: Trace | None = None) -> DeviceMap | None:
     """The map of a model whose blocks are on more than one device; None for others."""
-    blocks = _ordered(list(_blocks(table, 0)) if len(table) else [], trace)
-    joined = joined_blocks(blocks)
+    blocks = _order_blocks(list(_find_blocks(table, 0)) if len(table) else [], trace)
+    joined = join_blocks(blocks)
     devices = {block.device for block in joined}
     if len(devices) < 2:
         return None
     moves = [move for move in trace.moves if move.source != move.target] if trace is not None else []
-    crossings = _crossings(tuple(joined), [move for move in moves if move.phase in ("forward", "loss")])
+    crossings = _find_crossings(tuple(joined), [move for move in moves if move.phase in ("forward", "loss")])
     shown = devices | {move.source for crossing in crossings for move in crossing.moves}
-    back, elsewhere = _back(moves, crossings)
+    back, elsewhere = _find_backward_crossings(moves, crossings)
     return DeviceMap(tuple(sorted(shown, key=device_order)), tuple(joined), crossings, back, elsewhere)
 
 
-def _blocks(table: Placement, row: int) -> Iterator[Block]:
+def _find_blocks(table: Placement, row: int) -> Iterator[Block]:
     """The largest subtrees on one device each; what is on no device has no place on a map."""
     devices = table.devices_of(row)
-    parts = list(_parts(table, row)) if len(devices) > 1 else []
+    parts = list(_child_rows(table, row)) if len(devices) > 1 else []
     if devices and not parts:  # a stray tensor of a leaf has findings, and no column
         yield Block((table.paths[row],), table.classes[row], devices[0], table.bytes[row])
     elif devices:
         for part in parts:
-            yield from _blocks(table, part)
+            yield from _find_blocks(table, part)
 
 
-def _parts(table: Placement, row: int) -> Iterator[int]:
+def _child_rows(table: Placement, row: int) -> Iterator[int]:
     """Rows of the modules right below one."""
     below = row + 1
     while below < len(table) and table.depths[below] > table.depths[row]:
@@ -104,7 +105,7 @@ def _parts(table: Placement, row: int) -> Iterator[int]:
         below += 1
 
 
-def _ordered(blocks: list[Block], trace: Trace | None) -> list[Block]:
+def _order_blocks(blocks: list[Block], trace: Trace | None) -> list[Block]:
     """As they run; what did not run stays behind its neighbour."""
     starts = {event.path: event.number for event in trace.modules if event.replica < 0} if trace is not None else {}
     placed: list[tuple[int, Block]] = []
@@ -114,13 +115,13 @@ def _ordered(blocks: list[Block], trace: Trace | None) -> list[Block]:
     return [block for _, block in sorted(placed, key=lambda each: each[0])]
 
 
-def joined_blocks(blocks: list[Block]) -> list[Block]:
+def join_blocks(blocks: list[Block]) -> list[Block]:
     """Neighbours on one device as one, if they are of one kind, or there are too many."""
-    joined = _joined(blocks, same_kind=True)
-    return _joined(joined, same_kind=False) if len(joined) > MOST_BLOCKS else joined
+    joined = _join_neighbours(blocks, same_kind=True)
+    return _join_neighbours(joined, same_kind=False) if len(joined) > MOST_BLOCKS else joined
 
 
-def _joined(blocks: list[Block], *, same_kind: bool) -> list[Block]:
+def _join_neighbours(blocks: list[Block], *, same_kind: bool) -> list[Block]:
     joined: list[Block] = []
     for block in blocks:
         last = joined[-1] if joined else None
@@ -137,16 +138,18 @@ def _are_siblings(one: Block, other: Block) -> bool:
     return one.class_name == other.class_name and one.paths[-1].rpartition(".")[0] == other.path.rpartition(".")[0]
 
 
-def _crossings(blocks: tuple[Block, ...], moves: list[Move]) -> tuple[Crossing, ...]:
+def _find_crossings(blocks: tuple[Block, ...], moves: list[Move]) -> tuple[Crossing, ...]:
     found: dict[tuple[int, int], list[Move]] = {}
     for move in moves:
-        target = _target(blocks, move)
+        target = _find_arrival_block(blocks, move)
         if target >= 0:
-            found.setdefault((_source(blocks, move, target), target), []).append(move)
+            found.setdefault((_find_source_block(blocks, move, target), target), []).append(move)
     return tuple(Crossing(source, target, tuple(group)) for (source, target), group in found.items())
 
 
-def _back(moves: list[Move], crossings: tuple[Crossing, ...]) -> tuple[tuple[Crossing, ...], tuple[Move, ...]]:
+def _find_backward_crossings(
+    moves: list[Move], crossings: tuple[Crossing, ...]
+) -> tuple[tuple[Crossing, ...], tuple[Move, ...]]:
     """What crosses in backward, with and without a way of the forward pass."""
     ways = {id(move): (each.target, each.source) for each in crossings for move in each.moves}
     found: dict[tuple[int, int], list[Move]] = {}
@@ -158,14 +161,48 @@ def _back(moves: list[Move], crossings: tuple[Crossing, ...]) -> tuple[tuple[Cro
     return tuple(Crossing(*way, tuple(group)) for way, group in found.items()), tuple(elsewhere)
 
 
-def _target(blocks: tuple[Block, ...], move: Move) -> int:
+def _find_arrival_block(blocks: tuple[Block, ...], move: Move) -> int:
     """The block inside which it arrives, else the next one that begins there, else the last; -1 for none."""
     there = [at for at, block in enumerate(blocks) if block.device == move.target]
     fits = (at for at in there if blocks[at].holds(move.module) or blocks[at].start > move.number)
     return next(fits, there[-1] if there else -1)
 
 
-def _source(blocks: tuple[Block, ...], move: Move, target: int) -> int:
+def _find_source_block(blocks: tuple[Block, ...], move: Move, target: int) -> int:
     """The last block before it on the device that it leaves."""
     before = [at for at, block in enumerate(blocks) if at != target and 0 <= block.start < move.number]
     return next((at for at in reversed(before) if blocks[at].device == move.source), -1)
+
+
+def proposed_map(layout: Layout, table: Placement) -> DeviceMap:
+    """Blocks in the order in which they run, and what they pass on; the way back of the output is among it.
+
+    Args:
+        table: of the model, for the classes of its modules; those that it does not have are drawn without.
+    """
+    classes = dict(zip(table.paths, table.classes, strict=True))
+    blocks = join_blocks(
+        [
+            Block((cost.path,), classes.get(cost.path, ""), cost.device, cost.weights, at)
+            for at, cost in enumerate(layout.blocks)
+        ]
+    )
+    devices = tuple(sorted({block.device for block in blocks}, key=device_order))
+    return DeviceMap(devices, tuple(blocks), tuple(_proposed_crossings(layout, blocks)))
+
+
+def _proposed_crossings(layout: Layout, blocks: list[Block]) -> list[Crossing]:
+    """From block to block where the device changes, and from the last to the first."""
+    ends = [max(at for at, cost in enumerate(layout.blocks) if cost.path in block.paths) for block in blocks]
+    found = []
+    for source, (block, end) in enumerate(zip(blocks, ends, strict=True)):
+        target = (source + 1) % len(blocks)
+        if blocks[target].device != block.device:
+            found.append(
+                Crossing(source, target, (_proposed_move(layout.blocks[end], blocks[target].device, blocks[target].path),))
+            )
+    return found
+
+
+def _proposed_move(cost: BlockCost, target: DeviceId, module: str) -> Move:
+    return Move(cost.device, target, cost.passed, cost.shape, cost.dtype, module, "forward", None, "hook")

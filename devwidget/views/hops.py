@@ -1,15 +1,39 @@
-"""Moves grouped by the line that asked for them, the dearest first."""
+"""Moves and waits grouped by the line that asked for them, the dearest first."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from devwidget.records.device import DeviceId
+from devwidget.records.phase import Phase
 from devwidget.records.site import Site
-from devwidget.records.trace import Cause, Move, Phase
-from devwidget.views.backward_hops import with_forward_lines
+from devwidget.records.trace import Cause, Move, Wait
+
+
+def with_forward_lines(moves: Iterable[Move]) -> list[Move]:
+    """The moves; one of backward that undoes a copy of the forward pass bears the line and the module of that copy."""
+    pairs = with_forward_copies(moves)
+    return [replace(move, site=copy.site, module=copy.module) if copy else move for move, copy in pairs]
+
+
+def with_forward_copies(moves: Iterable[Move]) -> list[tuple[Move, Move | None]]:
+    """Each move, and the copy of the forward pass that it undoes, if it is one of backward and that is known.
+
+    Autograd runs last in, first out, on whatever line called `backward`, which is the same for all of them.
+    """
+    found, copies = [], dict[object, list[Move]]()
+    for move in moves:
+        alike, copy = (move.shape, move.dtype), None
+        if move.phase in ("forward", "loss"):
+            copies.setdefault((move.source, move.target, *alike), []).append(move)
+        elif move.phase == "backward" and move.cause == "explicit":
+            undone = copies.get((move.target, move.source, *alike))
+            if undone and undone[-1].count == move.count:  # else it is the gradients of several lines together
+                copy = undone.pop()
+        found.append((move, copy))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +71,7 @@ def group_hops(moves: Iterable[Move]) -> tuple[Hop, ...]:
     for move in with_forward_lines(moves):
         line = move.site.place if move.site else None
         groups.setdefault((line, move.cause, move.phase, move.source, move.target), []).append(move)
-    hops = [_fold(group) for group in groups.values()]
+    hops = [_merge_group(group) for group in groups.values()]
     return tuple(sorted(hops, key=lambda hop: (-hop.bytes, hop.number)))
 
 
@@ -60,11 +84,11 @@ def fold_phases(hops: Iterable[Hop]) -> tuple[Hop, ...]:
     for hop in hops:
         line = hop.site.place if hop.site else None
         groups.setdefault((line, hop.cause, hop.source, hop.target), []).append(hop)
-    folded = [_joined(sorted(group, key=lambda hop: hop.number)) for group in groups.values()]
+    folded = [_merge_phases(sorted(group, key=lambda hop: hop.number)) for group in groups.values()]
     return tuple(sorted(folded, key=lambda hop: (-hop.bytes, hop.number)))
 
 
-def _joined(group: list[Hop]) -> Hop:
+def _merge_phases(group: list[Hop]) -> Hop:
     return dataclasses.replace(
         group[0],
         count=sum(hop.count for hop in group),
@@ -76,7 +100,7 @@ def _joined(group: list[Hop]) -> Hop:
     )
 
 
-def _fold(group: list[Move]) -> Hop:
+def _merge_group(group: list[Move]) -> Hop:
     first = group[0]
     return Hop(
         source=first.source,
@@ -91,4 +115,50 @@ def _fold(group: list[Move]) -> Hop:
         examples=tuple(dict.fromkeys((move.dtype, move.shape) for move in group)),
         number=min(move.number for move in group),
         numbers=tuple(move.number for move in group),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingLine:
+    """All waits of one line for one device.
+
+    Attributes:
+        device, site, called: what they have in common.
+        calls: what waits, each once: `item`, `__getitem__`.
+        phases: parts of the step, each once.
+        modules: paths of the modules that were running, each once; None was outside the model.
+        count: how often.
+        meant: why the author allows it; "" if nobody said so.
+    """
+
+    device: DeviceId
+    site: Site | None
+    called: Site | None
+    calls: tuple[str, ...]
+    phases: tuple[Phase, ...]
+    modules: tuple[str | None, ...]
+    count: int
+    meant: str
+
+
+def group_waits(waits: Iterable[Wait]) -> tuple[WaitingLine, ...]:
+    """One for each line and device, most waits first."""
+    groups: dict[object, list[Wait]] = {}
+    for wait in waits:
+        line = (wait.site.file, wait.site.line) if wait.site else None
+        groups.setdefault((line, wait.device, wait.called, wait.meant), []).append(wait)
+    return tuple(sorted(map(_merge_waits, groups.values()), key=lambda line: -line.count))
+
+
+def _merge_waits(group: list[Wait]) -> WaitingLine:
+    first = group[0]
+    return WaitingLine(
+        device=first.device,
+        site=first.site,
+        called=first.called,
+        calls=tuple(dict.fromkeys(wait.call.strip("_") for wait in group)),
+        phases=tuple(dict.fromkeys(wait.phase for wait in group)),
+        modules=tuple(dict.fromkeys(wait.module for wait in group)),
+        count=sum(wait.count for wait in group),
+        meant=first.meant,
     )

@@ -92,11 +92,11 @@ def memory_bars(
     accelerators = [each for each in devices if each.device.is_accelerator]
     chosen = devices if with_cpu or not accelerators else accelerators
     outside = None if before is None else {each.device: each.activations for each in before}
-    bars = (_bar(each, peaks.get(each.device, 0), outside) for each in chosen if each.device.kind != "meta")
+    bars = (_make_bar(each, peaks.get(each.device, 0), outside) for each in chosen if each.device.kind != "meta")
     return tuple(bar for bar in bars if bar.total or bar.device.is_accelerator)
 
 
-def _bar(memory: DeviceMemory, peak: int, before: dict[DeviceId, int] | None) -> MemoryBar:
+def _make_bar(memory: DeviceMemory, peak: int, before: dict[DeviceId, int] | None) -> MemoryBar:
     sizes = {category: getattr(memory, category) for category in CATEGORIES}
     unknown = sizes.pop("activations")
     sizes["running"] = 0 if before is None else max(0, unknown - before.get(memory.device, 0))
@@ -109,28 +109,28 @@ def _bar(memory: DeviceMemory, peak: int, before: dict[DeviceId, int] | None) ->
 def peak_bytes(trace: Trace) -> dict[DeviceId, int]:
     """The highest allocation of each device that has an allocator, over a trace that allocated something there."""
     curves = (curve for curve in trace.memory if curve.source == "allocator" and curve.peak)
-    return {curve.device: curve.peak.allocated for curve in curves if curve.peak and _changes(curve)}
+    return {curve.device: curve.peak.allocated for curve in curves if curve.peak and _has_changes(curve)}
 
 
-def _changes(curve: MemoryCurve) -> bool:
+def _has_changes(curve: MemoryCurve) -> bool:
     return len({point.allocated for point in curve.points}) > 1
 
 
 def memory_series(trace: Trace) -> tuple[MemorySeries, ...]:
     """The devices that held anything during the trace; a phase begins with the first point in it on any of them."""
     used = [(curve, peak) for curve in trace.memory if (peak := curve.peak) is not None and (peak.allocated or curve.refused)]
-    placed = (pair for curve, _ in used for pair in zip(_positions(curve), curve.points, strict=True))
+    placed = (pair for curve, _ in used for pair in zip(_point_positions(curve), curve.points, strict=True))
     runs = groupby(sorted(placed, key=lambda pair: pair[0]), key=lambda pair: pair[1].phase)
     phases = tuple((phase, next(run)[0]) for phase, run in runs)
     used.sort(key=lambda pair: device_order(pair[0].device))
-    return tuple(MemorySeries(curve, peak, _positions(curve), _parts(curve), phases) for curve, peak in used)
+    return tuple(MemorySeries(curve, peak, _point_positions(curve), _curve_parts(curve), phases) for curve, peak in used)
 
 
-def _positions(curve: MemoryCurve) -> tuple[int, ...]:
+def _point_positions(curve: MemoryCurve) -> tuple[int, ...]:
     return tuple(point.number if curve.source == "allocator" else place for place, point in enumerate(curve.points))
 
 
-def _parts(curve: MemoryCurve) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def _curve_parts(curve: MemoryCurve) -> tuple[tuple[str, tuple[int, ...]], ...]:
     parts = ((role, tuple(getattr(point, role) for point in curve.points)) for role in ROLES)
     return tuple((role, values) for role, values in parts if any(values))
 

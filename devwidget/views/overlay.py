@@ -1,15 +1,14 @@
-"""What a trace adds to the rows of the module tree: where data came in and went out, hops, findings."""
+"""What a trace adds to the rows of the module tree: where data came in and went out, hops, findings; blocks that repeat."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Severity
 from devwidget.records.trace import Fault, Trace
-from devwidget.views.backward_hops import with_forward_lines
-from devwidget.views.hops import group_hops
+from devwidget.views.hops import group_hops, with_forward_lines
 from devwidget.views.placement import Placement, nearest_row
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
@@ -58,14 +57,14 @@ class Overlay:
     hops: dict[int, dict[int, RowHop]] = field(default_factory=dict)
 
 
-def overlay(placement: Placement, trace: Trace | None) -> Overlay:
+def make_overlay(placement: Placement, trace: Trace | None) -> Overlay:
     """The marks of a trace on the rows of a placement."""
     result = Overlay()
     if trace is None or not len(placement):
         return result
     index = {path: row for row, path in reversed(list(enumerate(placement.paths)))}
-    result.hops, faults = _hops(index, trace), _findings(index, trace, result)
-    for row in sorted({*result.hops, *faults, *_ancestors(placement, [*result.hops, *faults])}):
+    result.hops, faults = _hops_by_row(index, trace), _findings_by_row(index, trace, result)
+    for row in sorted({*result.hops, *faults, *_find_ancestors(placement, [*result.hops, *faults])}):
         result.marks[row] = RowMark()
     for row, own in result.hops.items():
         _spread_hops(result, placement, row, sum(hop.count for hop in own.values()))
@@ -75,17 +74,17 @@ def overlay(placement: Placement, trace: Trace | None) -> Overlay:
         row = index.get(event.path, -1)
         if row >= 0:
             before = result.flows.get(row, ((), ()))
-            result.flows[row] = (_union(before[0], event.inputs), _union(before[1], event.outputs))
+            result.flows[row] = (_join_devices(before[0], event.inputs), _join_devices(before[1], event.outputs))
     return result
 
 
-def worse(one: str, other: str) -> str:
+def worse_severity(one: str, other: str) -> str:
     """The more severe of two severities; "" counts as none."""
     order = ("", *SEVERITIES)
     return max(one, other, key=order.index)
 
 
-def _hops(index: dict[str, int], trace: Trace) -> dict[int, dict[int, RowHop]]:
+def _hops_by_row(index: dict[str, int], trace: Trace) -> dict[int, dict[int, RowHop]]:
     """Row -> line -> its crossings, each counted once: in the module whose line it is."""
     lines = {number: line for line, hop in enumerate(group_hops(trace.moves)) for number in hop.numbers}
     found: dict[int, dict[int, RowHop]] = {}
@@ -97,7 +96,7 @@ def _hops(index: dict[str, int], trace: Trace) -> dict[int, dict[int, RowHop]]:
     return {row: dict(sorted(own.items())) for row, own in found.items()}
 
 
-def _findings(index: dict[str, int], trace: Trace, result: Overlay) -> dict[int, list[int]]:
+def _findings_by_row(index: dict[str, int], trace: Trace, result: Overlay) -> dict[int, list[int]]:
     """Row -> numbers of findings. An attribute named by a path such as `attention.mask` has a row of its own."""
     rows: dict[int, list[int]] = {}
     faults = {fault.number: fault for fault in trace.faults}
@@ -122,7 +121,7 @@ def _stray_paths(fault: Fault) -> Iterator[str]:
             yield f"{operand.held.module}.{operand.held.name}".lstrip(".")
 
 
-def _ancestors(placement: Placement, rows: list[int]) -> set[int]:
+def _find_ancestors(placement: Placement, rows: list[int]) -> set[int]:
     found: set[int] = set()
     for row in rows:
         parent = placement.parents[row]
@@ -144,15 +143,59 @@ def _spread_hops(result: Overlay, placement: Placement, row: int, count: int) ->
 def _spread_findings(result: Overlay, placement: Placement, row: int, numbers: tuple[int, ...], trace: Trace) -> None:
     worst = ""
     for number in numbers:
-        worst = worse(worst, trace.findings[number].severity)
+        worst = worse_severity(worst, trace.findings[number].severity)
     result.marks[row] = replace(result.marks[row], findings=numbers, severity=worst)
     row = placement.parents[row]
     while row >= 0:
         mark = result.marks[row]
         below = tuple(dict.fromkeys((*mark.findings_below, *numbers)))
-        result.marks[row] = replace(mark, findings_below=below, severity_below=worse(mark.severity_below, worst))
+        result.marks[row] = replace(mark, findings_below=below, severity_below=worse_severity(mark.severity_below, worst))
         row = placement.parents[row]
 
 
-def _union(one: tuple[DeviceId, ...], other: tuple[DeviceId, ...]) -> tuple[DeviceId, ...]:
+def _join_devices(one: tuple[DeviceId, ...], other: tuple[DeviceId, ...]) -> tuple[DeviceId, ...]:
     return tuple(dict.fromkeys((*one, *other)))
+
+
+FEWEST = 3
+"""Two of a kind are read as fast as one line that says so."""
+
+
+def repeated_blocks(table: Placement, marks: Overlay) -> dict[int, int]:
+    """First row of each run of identical blocks -> how many they are.
+
+    Identical are classes, devices, dtypes, sizes, notes and, after a trace, the devices of what went in and came out; a
+    block in which something hops or was found is like no other.
+    """
+    looks, own = [0] * len(table), _own_looks(table, marks)
+    children: dict[int, list[int]] = {}
+    known: dict[Hashable, int] = {}
+    found: dict[int, int] = {}
+    for row in range(len(table) - 1, -1, -1):
+        below = children.pop(row, None)
+        look: Hashable = own[row]
+        if below is not None:
+            found.update(_find_runs(below[::-1], looks, table))
+            look = (look, *((table.names[child], looks[child]) for child in below))
+        # equal subtrees share a number, so that runs are found by comparing numbers; a row with a mark has one of its own
+        looks[row] = -1 - row if row in marks.marks else known.setdefault(look, len(known))
+        children.setdefault(table.parents[row], []).append(row)
+    return found
+
+
+def _own_looks(table: Placement, marks: Overlay) -> list[Hashable]:
+    """All that is seen of each row but its name."""
+    flows = map(marks.flows.get, range(len(table)))
+    sizes = (table.parameters, table.bytes, table.gradients)
+    return list(zip(table.classes, table.devices, table.dtypes, *sizes, table.notes, flows, strict=True))
+
+
+def _find_runs(siblings: list[int], looks: list[int], table: Placement) -> Iterator[tuple[int, int]]:
+    start = 0
+    for stop in range(1, len(siblings) + 1):
+        if stop < len(siblings) and looks[siblings[stop]] == looks[siblings[start]]:
+            continue
+        first = siblings[start]
+        if stop - start >= FEWEST and first + 1 < len(table) and table.parents[first + 1] == first:  # a block, not a leaf
+            yield first, stop - start
+        start = stop

@@ -62,11 +62,11 @@ class Placement:
 
     def devices_of(self, row: int) -> tuple[DeviceId, ...]:
         """Devices in use at a row and below it, accelerators in order, cpu and meta last."""
-        return tuple(sorted(_members(self.device_names, self.devices[row]), key=device_order))
+        return tuple(sorted(_members_of(self.device_names, self.devices[row]), key=device_order))
 
     def dtypes_of(self, row: int) -> tuple[str, ...]:
         """Dtypes in use at a row and below it."""
-        return tuple(_members(self.dtype_names, self.dtypes[row]))
+        return tuple(_members_of(self.dtype_names, self.dtypes[row]))
 
 
 def nearest_row(index: dict[str, int], path: str) -> int:
@@ -82,7 +82,7 @@ def device_order(device: DeviceId) -> tuple[int, str, int]:
     return rank, device.kind, -1 if device.index is None else device.index
 
 
-def place(snapshot: Snapshot) -> Placement:
+def tabulate_snapshot(snapshot: Snapshot) -> Placement:
     """The rows of a snapshot."""
     table = Placement()
     row_of_module: list[int] = []
@@ -93,19 +93,19 @@ def place(snapshot: Snapshot) -> Placement:
         parent = row_of_module[module.parent] if module.parent >= 0 else -1
         row_of_module.append(_add_module(table, module, index, parent))
         for row, tensor in _rows_of_tensors(table, module, index, row_of_module[-1]):
-            table.devices[row] |= 1 << _code(codes, table.device_names, tensor.device)
-            table.dtypes[row] |= 1 << _code(codes, table.dtype_names, tensor.dtype)
+            table.devices[row] |= 1 << _code_of(codes, table.device_names, tensor.device)
+            table.dtypes[row] |= 1 << _code_of(codes, table.dtype_names, tensor.dtype)
             size = tensor.storage_bytes or tensor.bytes
             if storages.add(row, tensor.storage, size):
                 table.own_bytes[row] += size
             table.gradients[row] += tensor.grad_bytes
             if tensor.role == "parameter":
-                parameters.add(row, tensor.tied_to or join(module.path, tensor.name), prod(tensor.shape or (0,)))
+                parameters.add(row, tensor.tied_to or join_path(module.path, tensor.name), prod(tensor.shape or (0,)))
     _sum_up(table)
     return table
 
 
-def join(path: str, name: str) -> str:
+def join_path(path: str, name: str) -> str:
     """Dotted path of a name in a module; container keys (`[0]`) are glued on."""
     return name if not path else f"{path}.{name}"
 
@@ -113,20 +113,20 @@ def join(path: str, name: str) -> str:
 def _add_module(table: Placement, module: ModuleFacts, index: int, parent: int) -> int:
     note = in_row((_WRAPPERS.get(module.wrapper, module.wrapper), module.note), " · ")
     name = module.path.rpartition(".")[2] or module.class_name
-    return _add(table, module.path, name, module.class_name, parent, module.depth, note, index, None)
+    return _add_row(table, module.path, name, module.class_name, parent, module.depth, note, index, None)
 
 
 def _rows_of_tensors(table: Placement, module: ModuleFacts, index: int, owner: int) -> Iterator[tuple[int, TensorFacts]]:
     """Each tensor with the row that it belongs to; plain attributes get a row of their own."""
     for tensor in module.tensors:
         if tensor.role == "attribute":
-            path = join(module.path, tensor.name)
-            yield _add(table, path, tensor.name, "", owner, module.depth + 1, tensor.note, index, tensor), tensor
+            path = join_path(module.path, tensor.name)
+            yield _add_row(table, path, tensor.name, "", owner, module.depth + 1, tensor.note, index, tensor), tensor
         else:
             yield owner, tensor
 
 
-def _add(
+def _add_row(
     table: Placement,
     path: str,
     name: str,
@@ -167,6 +167,7 @@ class _OnceBelow:
             return False
         self.column[row] += size
         if before is not None:
+            # rows come in pre-order: the last occurrence alone tells where this subtree joins those that have counted the key
             self.column[self._meeting(before, row)] -= size
         return True
 
@@ -189,7 +190,7 @@ def _sum_up(table: Placement) -> None:
         table.gradients[parent] += table.gradients[row]
 
 
-def _code(codes: dict[Hashable, int], names: list[T], name: T) -> int:
+def _code_of(codes: dict[Hashable, int], names: list[T], name: T) -> int:
     code = codes.get(name)
     if code is None:
         code = codes[name] = len(names)
@@ -197,5 +198,5 @@ def _code(codes: dict[Hashable, int], names: list[T], name: T) -> int:
     return code
 
 
-def _members(names: list[T], mask: int) -> list[T]:
+def _members_of(names: list[T], mask: int) -> list[T]:
     return [name for bit, name in enumerate(names) if mask >> bit & 1]

@@ -54,9 +54,9 @@ class Spread:
     shares: tuple[Share, ...]
 
 
-def spreads(snapshot: Snapshot) -> tuple[Spread, ...]:
+def find_spreads(snapshot: Snapshot) -> tuple[Spread, ...]:
     """Every way in which the model is spread, the outermost first."""
-    looks = (_wrappers, _shards, _tensor_parallel, _offloaded, _device_maps)
+    looks = (_find_wrappers, _find_shards, _find_tensor_parallel, _find_offloaded, _find_device_maps)
     return tuple(found for look in looks for found in look(snapshot.modules))
 
 
@@ -76,11 +76,11 @@ def _is_registered(tensor: TensorFacts) -> bool:
     return tensor.role in ("parameter", "buffer")
 
 
-def _below(modules: Iterable[ModuleFacts], path: str) -> list[ModuleFacts]:
+def _modules_below(modules: Iterable[ModuleFacts], path: str) -> list[ModuleFacts]:
     return [module for module in modules if not path or module.path == path or module.path.startswith(f"{path}.")]
 
 
-def _share(name: str, modules: Iterable[ModuleFacts], note: str = "", parts: int = -1) -> Share:
+def _make_share(name: str, modules: Iterable[ModuleFacts], note: str = "", parts: int = -1) -> Share:
     modules = list(modules)
     tensors = [tensor for module in modules for tensor in module.tensors if _is_registered(tensor) and not tensor.tied_to]
     here: dict[DeviceId, int] = {}
@@ -90,23 +90,23 @@ def _share(name: str, modules: Iterable[ModuleFacts], note: str = "", parts: int
     return Share(name, len(modules) if parts < 0 else parts, tuple(sorted(here.items())), sum(map(whole_bytes, tensors)), note)
 
 
-def _wrappers(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
+def _find_wrappers(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     for module in modules:
         if module.wrapper in WRAPPERS:
-            inside = _below(modules, module.path)
+            inside = _modules_below(modules, module.path)
             keys = sum(_is_registered(tensor) for each in inside for tensor in each.tensors)
-            yield Spread(module.wrapper, module.path, module.note, keys, (_share(module.path, inside),))
+            yield Spread(module.wrapper, module.path, module.note, keys, (_make_share(module.path, inside),))
 
 
-def _shards(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
+def _find_shards(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     for kind in SHARDS:
         if any(module.wrapper == kind for module in modules):
-            units = _units(modules, kind)
-            shares = tuple(_share(own[0].path, own, _cut_of(own)) for own in units)
+            units = _find_units(modules, kind)
+            shares = tuple(_make_share(own[0].path, own, _cut_of(own)) for own in units)
             yield Spread(kind, units[0][0].path, units[0][0].note, 0, shares)
 
 
-def _units(modules: tuple[ModuleFacts, ...], kind: str) -> list[list[ModuleFacts]]:
+def _find_units(modules: tuple[ModuleFacts, ...], kind: str) -> list[list[ModuleFacts]]:
     """The modules with such a wrapper, each followed by what is below it and below no inner one."""
     found: dict[int, list[ModuleFacts]] = {}
     nearest: list[int] = []
@@ -122,19 +122,21 @@ def _cut_of(modules: Iterable[ModuleFacts]) -> str:
     return next((tensor.placements for module in modules for tensor in module.tensors if is_sharded(tensor)), "")
 
 
-def _tensor_parallel(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
+def _find_tensor_parallel(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     if any(module.wrapper in SHARDS for module in modules):
         return
     cut = [module for module in modules if any(map(is_sharded, module.tensors))]
     if cut:
-        yield Spread("tensor parallel", cut[0].path, "", 0, tuple(_share(each.path, [each], _cut_of([each])) for each in cut))
+        yield Spread(
+            "tensor parallel", cut[0].path, "", 0, tuple(_make_share(each.path, [each], _cut_of([each])) for each in cut)
+        )
 
 
-def _offloaded(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
+def _find_offloaded(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     hooked = [module for module in modules if module.wrapper == "accelerate" and any(map(_is_registered, module.tensors))]
     notes = dict.fromkeys(_hook_words(module) for module in hooked)
     if hooked:
-        shares = tuple(_share(note, [module for module in hooked if _hook_words(module) == note]) for note in notes)
+        shares = tuple(_make_share(note, [module for module in hooked if _hook_words(module) == note]) for note in notes)
         yield Spread("accelerate", hooked[0].path, "", 0, shares)
 
 
@@ -143,8 +145,8 @@ def _hook_words(module: ModuleFacts) -> str:
     return in_row((module.runs, *dict.fromkeys(tensor.kept for tensor in module.tensors if tensor.kept)))
 
 
-def _device_maps(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
+def _find_device_maps(modules: tuple[ModuleFacts, ...]) -> Iterator[Spread]:
     for module in modules:
         if module.device_map:
-            shares = (_share(module.path, _below(modules, module.path)),)
+            shares = (_make_share(module.path, _modules_below(modules, module.path)),)
             yield Spread("device map", module.path, module.device_map, 0, shares)

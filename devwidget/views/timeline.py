@@ -108,15 +108,17 @@ class Timeline:
     seconds: bool = False
 
 
-def timeline(trace: Trace) -> Timeline:
+def make_timeline(trace: Trace) -> Timeline:
     """The order of a trace drawn on lanes: positions are places in the trace, which are the same at every run."""
     events = [event for event in trace.modules if event.inputs or event.outputs or event.failed]
-    chosen = _shallowest(events)
-    boxes = _stacked(_boxes(chosen, trace.ops))
-    arrows, crosses = _arrows(trace), _crosses(trace)
+    chosen = _shallowest_first(events)
+    boxes = _stack_boxes(_find_boxes(chosen, trace.ops))
+    arrows, crosses = _find_arrows(trace), _find_crosses(trace)
     used = {box.lane for box in boxes} | {cross.lane for cross in crosses}
     used |= {device for arrow in arrows for device in (arrow.source, arrow.target)}
-    return Timeline(tuple(sorted(used, key=device_order)), boxes, arrows, crosses, _bands(trace), len(events) - len(chosen))
+    return Timeline(
+        tuple(sorted(used, key=device_order)), boxes, arrows, crosses, _find_bands(trace), len(events) - len(chosen)
+    )
 
 
 def in_seconds(lanes: Timeline, clock: Clock) -> Timeline:
@@ -132,18 +134,18 @@ def in_seconds(lanes: Timeline, clock: Clock) -> Timeline:
     )
 
 
-def _shallowest(events: list[ModuleEvent]) -> list[ModuleEvent]:
+def _shallowest_first(events: list[ModuleEvent]) -> list[ModuleEvent]:
     if len(events) > MOST_BOXES:
         events = sorted(events, key=lambda event: (event.path.count("."), event.number))[:MOST_BOXES]
     return sorted(events, key=lambda event: (event.number, event.path.count(".")))
 
 
-def _stop(event: ModuleEvent) -> float:
+def _stop_of(event: ModuleEvent) -> float:
     """Where its first call ended; a call that was never seen to end stays a point."""
     return float(max(event.stopped, event.number))
 
 
-def _boxes(events: list[ModuleEvent], ops: Iterable[OpEvent]) -> Iterator[Box]:
+def _find_boxes(events: list[ModuleEvent], ops: Iterable[OpEvent]) -> Iterator[Box]:
     """The boxes of the events, none of them on top of another yet."""
     ops = sorted(ops, key=lambda op: op.number)
     computed = [(op.number, op.module, lane) for op in ops if (lane := _computed_on(op))]
@@ -151,11 +153,11 @@ def _boxes(events: list[ModuleEvent], ops: Iterable[OpEvent]) -> Iterator[Box]:
     places = [number for number, _, _ in computed]
     replicas = [event.number for event in events if event.replica >= 0]
     for event in events:
-        inside = computed[bisect_right(places, event.number) : bisect_left(places, _stop(event))]
+        inside = computed[bisect_right(places, event.number) : bisect_left(places, _stop_of(event))]
         own = [(number, lane) for number, module, lane in inside if _is_inside(module, event)]
-        has_replicas = any(event.number < number < _stop(event) for number in replicas)
-        for lane, start, stop in _whole(event, own) if has_replicas or not own else _parts(event, own, copies):
-            is_whole = (start, stop) == (event.number, _stop(event))
+        has_replicas = any(event.number < number < _stop_of(event) for number in replicas)
+        for lane, start, stop in _whole_parts(event, own) if has_replicas or not own else _device_parts(event, own, copies):
+            is_whole = (start, stop) == (event.number, _stop_of(event))
             yield Box(
                 event.path, event.class_name, lane, start, stop, 0, event.failed, event.seconds if is_whole else 0.0,
                 event.calls, event.replica,
@@ -174,19 +176,25 @@ def _is_inside(module: str | None, event: ModuleEvent) -> bool:
     return event.replica < 0 and module is not None and (not event.path or f"{module}.".startswith(f"{event.path}."))
 
 
-def _whole(event: ModuleEvent, ran: list[tuple[int, DeviceId]]) -> Iterator[tuple[DeviceId, float, float]]:
+def _whole_parts(event: ModuleEvent, ran: list[tuple[int, DeviceId]]) -> Iterator[tuple[DeviceId, float, float]]:
     """The devices of a call, each for all of its time, as replicas run; that of its results where no operator ran."""
     results = (event.outputs or event.inputs or (DeviceId("cpu"),))[:1]
-    yield from ((lane, float(event.number), _stop(event)) for lane in dict.fromkeys(lane for _, lane in ran) or results)
+    yield from ((lane, float(event.number), _stop_of(event)) for lane in dict.fromkeys(lane for _, lane in ran) or results)
 
 
-def _parts(event: ModuleEvent, ran: list[tuple[int, DeviceId]], copies: list[int]) -> Iterator[tuple[DeviceId, float, float]]:
+def _device_parts(
+    event: ModuleEvent, ran: list[tuple[int, DeviceId]], copies: list[int]
+) -> Iterator[tuple[DeviceId, float, float]]:
     """The devices of a call, each from where another one paused to where its data is copied on."""
     for lane in dict.fromkeys(lane for _, lane in ran):
         own = [at for at, (_, device) in enumerate(ran) if device == lane]
         first, last = own[0], own[-1]
         start = ran[first - 1][0] + 1 if first else event.number
-        yield lane, float(start), _next_place(ran[last][0], ran[last + 1][0], copies) if last + 1 < len(ran) else _stop(event)
+        yield (
+            lane,
+            float(start),
+            _next_place(ran[last][0], ran[last + 1][0], copies) if last + 1 < len(ran) else _stop_of(event),
+        )
 
 
 def _next_place(last: int, following: int, copies: list[int]) -> float:
@@ -195,7 +203,7 @@ def _next_place(last: int, following: int, copies: list[int]) -> float:
     return float(min(copies[after], following) if after < len(copies) else following)
 
 
-def _stacked(boxes: Iterable[Box]) -> tuple[Box, ...]:
+def _stack_boxes(boxes: Iterable[Box]) -> tuple[Box, ...]:
     """The boxes of each lane, those that run inside another one level deeper."""
     stacked: list[Box] = []
     open_boxes: dict[DeviceId, list[float]] = {}
@@ -208,18 +216,18 @@ def _stacked(boxes: Iterable[Box]) -> tuple[Box, ...]:
     return tuple(stacked)
 
 
-def _arrows(trace: Trace) -> tuple[Arrow, ...]:
-    near = (_last(trace) + 1) * TELL_APART
+def _find_arrows(trace: Trace) -> tuple[Arrow, ...]:
+    near = (_last_place(trace) + 1) * TELL_APART
     groups: dict[object, list[Move]] = {}
     for move in trace.moves:
         if move.source != move.target:
             key = (move.source, move.target, move.cause, move.module, int(move.number / near))
             groups.setdefault(key, []).append(move)
     hops = {number: place for place, hop in enumerate(group_hops(trace.moves)) for number in hop.numbers}
-    return tuple(_arrow(moves, hops) for moves in groups.values())
+    return tuple(_make_arrow(moves, hops) for moves in groups.values())
 
 
-def _arrow(moves: list[Move], hops: dict[int, int]) -> Arrow:
+def _make_arrow(moves: list[Move], hops: dict[int, int]) -> Arrow:
     first = moves[0]
     largest = tuple(sorted(moves, key=lambda move: (-move.bytes * move.count, move.number)))
     count, size = sum(move.count for move in moves), sum(move.bytes * move.count for move in moves)
@@ -227,31 +235,33 @@ def _arrow(moves: list[Move], hops: dict[int, int]) -> Arrow:
     return Arrow(first.source, first.target, first.cause, first.module, float(first.number), largest, count, size, hop)
 
 
-def _crosses(trace: Trace) -> tuple[Cross, ...]:
+def _find_crosses(trace: Trace) -> tuple[Cross, ...]:
     findings = {number: place for place, finding in enumerate(trace.findings) for number in finding.explains}
-    return tuple(_cross(fault, fault.target, trace, findings.get(fault.number, -1)) for fault in trace.faults if fault.target)
+    return tuple(
+        _make_cross(fault, fault.target, trace, findings.get(fault.number, -1)) for fault in trace.faults if fault.target
+    )
 
 
-def _cross(fault: Fault, lane: DeviceId, trace: Trace, finding: int) -> Cross:
-    headline = trace.findings[finding].headline if finding >= 0 else _said(fault)
+def _make_cross(fault: Fault, lane: DeviceId, trace: Trace, finding: int) -> Cross:
+    headline = trace.findings[finding].headline if finding >= 0 else _fault_words(fault)
     return Cross(float(fault.number), lane, fault.module, headline, finding)
 
 
-def _said(fault: Fault) -> str:
+def _fault_words(fault: Fault) -> str:
     """A fault in its own words, where no finding tells of it."""
     return fault.error or f"`{fault.call}` failed"
 
 
-def _bands(trace: Trace) -> tuple[Band, ...]:
+def _find_bands(trace: Trace) -> tuple[Band, ...]:
     """The phases of the step in the order of their first events; () where they change too often to be read."""
     seen = sorted((each.number, each.phase) for events in (trace.ops, trace.moves, trace.faults) for each in events)
     runs = [(phase, next(run)[0]) for phase, run in itertools.groupby(seen, key=lambda each: each[1])]
-    ends = [*(start for _, start in runs), _last(trace) + 1][1:]
+    ends = [*(start for _, start in runs), _last_place(trace) + 1][1:]
     bands = tuple(Band(phase, start, stop) for (phase, start), stop in zip(runs, ends, strict=True) if phase in _STEP)
     return bands if len(bands) <= MOST_BANDS else ()
 
 
-def _last(trace: Trace) -> int:
+def _last_place(trace: Trace) -> int:
     """The last place in the trace."""
     ends = [max(event.number, event.stopped) for event in trace.modules]
     return max([0, *ends, *(each.number for events in (trace.ops, trace.moves, trace.faults) for each in events)])

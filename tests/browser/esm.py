@@ -10,10 +10,9 @@ from playwright.sync_api import Browser
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.assets import PANEL, RANKS, TREE, joined, static_text
+from devwidget.report.page.assets import PANEL, RANKS, TREE, join_modules, plotly_path, static_text
 from devwidget.report.page.html import as_text, as_value, page_facts
-from devwidget.report.page.plotly_file import plotly_path
-from devwidget.report.page.ranks.content import ranks_content
+from devwidget.report.page.ranks import ranks_content
 from tests.browser.chromium import Watched
 from tests.views.builders import GPU0, tensor
 
@@ -60,10 +59,10 @@ class BarePage:
             facts["job"] = {"content": ranks_content(job)}
         style = "\n".join(static_text(name) for name in ("page.css", "base.css", "tree.css", "panel.css", "ranks.css"))
         scripts = [
-            joined("shim.js"),
-            as_value("tree", joined(*TREE)),
-            as_value("panel", joined(*PANEL)),
-            as_value("ranks", joined(*RANKS)),
+            join_modules("shim.js"),
+            as_value("tree", join_modules(*TREE)),
+            as_value("panel", join_modules(*PANEL)),
+            as_value("ranks", join_modules(*RANKS)),
         ]
         text = "\n".join([*scripts, f"const facts = {json.dumps(facts, default=as_text)};", _START])
         self.page.set_content(f"<style>{style}</style><main id=a></main><main id=b></main>")

@@ -11,8 +11,8 @@ from devwidget.records.finding import Edit
 from devwidget.records.memory_curve import Holding, MemoryPoint, Refusal
 from devwidget.records.trace import Operand, Trace
 from devwidget.report.page.content import compared_content, memory_content, traced_content
-from devwidget.views.overlay import overlay
-from devwidget.views.placement import place
+from devwidget.views.overlay import make_overlay
+from devwidget.views.placement import tabulate_snapshot
 from tests.browser.esm import BarePage
 from tests.views.builders import GPU0, GPU1, MIB, data_parallel, one_step, site, split_model, wrong_device
 
@@ -25,8 +25,8 @@ def bare(browser):
 
 
 def traced(trace):
-    table = place(split_model())
-    return traced_content(trace, table, overlay(table, trace))
+    table = tabulate_snapshot(split_model())
+    return traced_content(trace, table, make_overlay(table, trace))
 
 
 def test_before_a_trace_each_tab_says_how_to_get_one(bare):

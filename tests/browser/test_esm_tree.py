@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.report.page.tree_table import tree_table
-from devwidget.views.placement import place
+from devwidget.views.placement import tabulate_snapshot
 from tests.browser.esm import BarePage, large
 from tests.views.builders import GPU0, one_step, split_model, tensor
 from tests.views.test_repeats import stack
@@ -137,12 +137,12 @@ def test_open_rows_stay_open_when_the_model_changes(bare):
     grown = replace(
         grown, modules=(*grown.modules, ModuleFacts("extra", "Linear", 0, 1, (tensor("weight", device=GPU0, storage=9),)))
     )
-    bare.update("tree", "table", tree_table(place(grown)))
+    bare.update("tree", "table", tree_table(tabulate_snapshot(grown)))
     assert bare.paths() == ["", "encoder", "decoder", "decoder.head", "decoder.tied", "extra"]
 
 
 def test_detail_is_asked_for_when_it_did_not_travel(bare):
-    bare.update("tree", "table", tree_table(place(split_model())))
+    bare.update("tree", "table", tree_table(tabulate_snapshot(split_model())))
     bare.answer("detail", {"detail": {"path": "p", "class": "C", "defined": None, "facts": [], "tensors": []}})
     row(bare, "decoder.head").click()
     expect(bare.page.locator(".dw-detail")).to_contain_text("no tensors of its own")

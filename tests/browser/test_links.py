@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from devwidget.report.page.content import memory_content, tree_content
-from devwidget.views.placement import place
+from devwidget.views.placement import tabulate_snapshot
 from tests.browser.esm import BarePage
 from tests.views.builders import CPU, GIB, MIB, one_step, split_model
 
@@ -122,8 +122,8 @@ def test_an_open_drawer_follows_a_model_that_is_moved(bare):
     model = split_model()
     moved = [replace(each, tensors=tuple(replace(tensor, device=CPU) for tensor in each.tensors)) for each in model.modules]
     snapshot = replace(model, modules=tuple(moved))
-    bare.update("tree", "table", tree_content(snapshot, place(snapshot)))
+    bare.update("tree", "table", tree_content(snapshot, tabulate_snapshot(snapshot)))
     expect(drawer.locator(".dw-table .dw-chip").first).to_have_text("cpu")
     smaller = replace(model, modules=model.modules[:3])
-    bare.update("tree", "table", tree_content(smaller, place(smaller)))
+    bare.update("tree", "table", tree_content(smaller, tabulate_snapshot(smaller)))
     expect(drawer).to_be_hidden()

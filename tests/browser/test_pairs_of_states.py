@@ -16,7 +16,7 @@ from devwidget.records.errors import BatchError
 from devwidget.report.style.safe_text import text_of
 from devwidget.ui.actions import TraceRequest
 from devwidget.views.hops import group_hops
-from devwidget.views.timeline import timeline
+from devwidget.views.timeline import make_timeline
 from tests.browser.esm import BarePage
 
 TABS = ("Modules", "Findings", "Trace", "Parallel", "Memory")
@@ -207,7 +207,7 @@ def test_what_is_drawn_for_each_state_is_what_the_record_says(led, records):
         assert page.locator("#a .dw-failure").count() == bool(trace and trace.error)
         led.open("Trace")
         page.wait_for_function("allDrawn()")
-        lanes = timeline(trace) if trace else None
+        lanes = make_timeline(trace) if trace else None
         drawn = page.evaluate(
             """(meta) => [...document.querySelectorAll('#a .dw-timeline .dw-plot')].flatMap(
                  (plot) => plot.clientWidth ? plot.data.filter((each) => each.meta === meta).flatMap((each) => each.x) : [])""",

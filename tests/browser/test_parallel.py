@@ -9,8 +9,7 @@ from playwright.sync_api import expect
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Trace
 from devwidget.report.page.html import panel_page
-from devwidget.views.flow import flow
-from devwidget.views.parallel import parallel_calls
+from devwidget.views.parallel import draw_flow, parallel_calls
 from tests.browser.esm import BarePage
 from tests.views.builders import data_parallel, one_step, split_model
 from tests.views.test_repeats import stack
@@ -58,7 +57,7 @@ def test_ribbons_are_painted_to_one_scale(drawn, gpus):
     trace = data_parallel(gpus)
     (call,) = parallel_calls(trace)
     painted = areas(drawn(trace))
-    ribbons = flow(call).ribbons
+    ribbons = draw_flow(call).ribbons
     assert len(painted) == len(ribbons) + 4 + gpus
     thick = {(each.step, each.number): abs(area[0][1] - area[-1][1]) for each, area in zip(ribbons, painted, strict=False)}
     assert thick["replicate", 1] / thick["reduce", 1] == pytest.approx(3 / 2, rel=0.02)

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from devwidget.records.finding import Finding
 from devwidget.records.ranks.rank import GroupProgress
-from devwidget.report.page.ranks.page import cluster_page
+from devwidget.report.page.ranks import cluster_page
 from tests.browser.axe import violations
 from tests.browser.chromium import Watched
 from tests.browser.esm import BarePage

@@ -7,9 +7,9 @@ import pytest
 
 from devwidget.records.answers.fitted import Fitted, FittedGpu
 from devwidget.records.device import DeviceId
-from devwidget.report.page.assets import SLIDERS, joined, static_text
+from devwidget.report.page.assets import SLIDERS, join_modules, static_text
 from devwidget.report.page.html import as_value
-from devwidget.report.page.sliders_card import sliders_content
+from devwidget.ui.sliders import sliders_content
 from tests.browser.chromium import Watched
 
 GIB = 1 << 30
@@ -31,7 +31,7 @@ def page(browser):
         f"const content = {json.dumps(sliders_content(FITTED))}; const model = {{ get: () => content, on() {{}}, off() {{}} }};"
         "sliders.render({ model, el: document.getElementById('a') });"
     )
-    watched.page.add_script_tag(content=f"{as_value('sliders', joined(*SLIDERS))}\n{start}")
+    watched.page.add_script_tag(content=f"{as_value('sliders', join_modules(*SLIDERS))}\n{start}")
     yield watched.page
     watched.close()
 

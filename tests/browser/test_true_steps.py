@@ -10,7 +10,7 @@ from torch import nn
 import devwidget
 from devwidget.report.page.content import memory_content
 from devwidget.report.style.units import format_bytes
-from devwidget.views.timeline import timeline
+from devwidget.views.timeline import make_timeline
 from tests.browser.esm import BarePage
 from tests.views.builders import MIB
 
@@ -116,10 +116,10 @@ def test_boxes_end_before_the_loss_and_bands_name_the_phases(shown, gpus):
     names = [drawn.locator(".annotation-text", has_text=word).first for word in ("forward", "loss", "backward", "optimizer")]
     lefts = [name.bounding_box()["x"] for name in names]
     assert lefts == sorted(lefts)
-    bands = {band.phase: band for band in timeline(trace).bands}
-    (cross,) = timeline(trace).crosses
+    bands = {band.phase: band for band in make_timeline(trace).bands}
+    (cross,) = make_timeline(trace).crosses
     assert bands["loss"].start <= cross.at < bands["loss"].stop
-    assert max(box.stop for box in timeline(trace).boxes) <= bands["forward"].stop
+    assert max(box.stop for box in make_timeline(trace).boxes) <= bands["forward"].stop
     mark = drawn.locator(".scatterlayer .trace").last.locator(".points path").first.bounding_box()
     plot = drawn.locator(".bglayer .bg, .plot").first.bounding_box()
     assert mark["x"] > plot["x"] + 0.1 * plot["width"]

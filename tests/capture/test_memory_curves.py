@@ -14,7 +14,7 @@ from devwidget.capture.memory.curves import MOST_POINTS, Allocation, _Point, thi
 from devwidget.capture.memory.training_state import training_bytes
 from devwidget.records.device import DeviceId
 from devwidget.records.memory_curve import ROLES, MemoryCurve
-from devwidget.report.advice.memory_advice import memory_advice
+from devwidget.report.text.advice import memory_advice
 from devwidget.simulator.devices.ledger import Ledger
 
 MIB = 1024**2

@@ -9,7 +9,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.patching import operator_key
-from devwidget.rereading import Rereader
+from devwidget.live import Rereader
 
 
 class Doubled(torch.autograd.Function):

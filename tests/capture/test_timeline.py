@@ -6,14 +6,14 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.views.timeline import timeline
+from devwidget.views.timeline import make_timeline
 
 
 def test_a_fault_of_the_loss_stands_in_the_loss():
     with devwidget.simulate(gpus=1):
         model, x, y = nn.Linear(4, 2).to("cuda:0"), torch.rand(6, 4, device="cuda:0"), torch.rand(6, 2)
         trace = devwidget.trace(model, x, loss_fn=nn.functional.mse_loss, target=y)
-    lanes = timeline(trace)
+    lanes = make_timeline(trace)
     (cross,) = lanes.crosses
     loss = next(band for band in lanes.bands if band.phase == "loss")
     assert loss.start <= cross.at < loss.stop

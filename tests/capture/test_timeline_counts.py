@@ -11,7 +11,7 @@ from torch.nn.parallel import scatter_gather
 from torch.overrides import TorchFunctionMode
 
 import devwidget
-from devwidget.views.timeline import timeline
+from devwidget.views.timeline import make_timeline
 
 MOVES = {"to", "cuda", "cpu"}
 
@@ -116,7 +116,7 @@ def test_the_timeline_has_the_boxes_bands_and_hops_that_were_counted(name):
         calls, crossings = counted(model, batch)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         trace = devwidget.trace(model, batch, loss_fn=lambda out: out.square().mean(), optimizer=optimizer)
-    lanes = timeline(trace)
+    lanes = make_timeline(trace)
     drawn: Counter[str] = Counter()
     for path, _, count in {(box.path, box.replica, box.calls) for box in lanes.boxes}:  # a part of it on each device
         drawn[path] += count
@@ -165,7 +165,7 @@ def test_scatter_gather_and_replicate_have_an_arrow_for_each_gpu_that_torch_copi
         counted_copies = dict(copies)
         trace = devwidget.trace(model, batch, loss_fn=lambda out: out.square().mean())
     drawn: Counter[str] = Counter()
-    for arrow in timeline(trace).arrows:
+    for arrow in make_timeline(trace).arrows:
         drawn[arrow.cause, arrow.moves[0].phase] += arrow.count
     assert counted_copies == {"scatter": gpus - 1, "gather": gpus - 1}
     assert {cause: drawn[cause, "forward"] for cause in counted_copies} == counted_copies

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import devwidget
-from devwidget.cli.main import EXAMPLES, _parser, main
+from devwidget.cli.main import EXAMPLES, _build_parser, main
 from devwidget.opening import open_file
 from devwidget.records.finding import Finding
 from devwidget.records.trace import Trace
@@ -151,4 +151,4 @@ def test_every_example_of_the_help_is_a_command_line_that_is_understood() -> Non
     lines = [line for line, _ in EXAMPLES if line.startswith("python -m devwidget ")]
     assert len(lines) == 9
     for line in lines:
-        assert callable(_parser().parse_args(line.split()[3:]).command)
+        assert callable(_build_parser().parse_args(line.split()[3:]).command)

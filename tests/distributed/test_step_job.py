@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 import devwidget
-from devwidget.views.ranks.meetings import meetings
+from devwidget.views.ranks.meetings import find_meetings
 from tests.distributed.jobs import running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -33,7 +33,7 @@ def test_the_collectives_of_a_step_are_those_that_torch_counts(folder: pathlib.P
     told = json.loads((folder / "told.json").read_text())[kind]
     traced = devwidget.ranks(folder / kind).traced
     assert traced is not None
-    met = meetings(traced)
+    met = find_meetings(traced)
     assert Counter(each.call.kind for each in met) == {SHORT.get(name, name): count for name, count in told["counted"].items()}
     assert [each.call.bytes for each in met] == told["given"]
     assert {tuple(part.rank for part in each.parts) for each in met} == {(0, 1)}

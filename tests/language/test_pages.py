@@ -14,7 +14,7 @@ import devwidget
 from devwidget.records.errors import BatchError
 from devwidget.report.page.assets import PANEL, RANKS, SLIDERS, TREE, page_words
 from devwidget.report.page.html import page_facts
-from devwidget.report.style.code_words import CODES
+from devwidget.report.style.words import CODES
 from devwidget.ui.actions import TraceRequest
 from devwidget.ui.panel import DeviceWidget
 from devwidget.ui.ranks_panel import RanksWidget

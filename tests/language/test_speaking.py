@@ -21,7 +21,7 @@ from devwidget.records.schema.message import Message, in_row, listed, out_of_row
 from devwidget.records.schema.record import Record
 from devwidget.records.trace import Trace
 from devwidget.rules.ranks.over_ranks import judge_cluster
-from devwidget.views.compare import comparison
+from devwidget.views.compare import compare_traces
 from tests.records.ranks.made_up import cluster, faulty, reports
 from tests.views.builders import GIB, GPU0, data_parallel, one_step, split_model
 
@@ -98,7 +98,7 @@ def _records() -> Iterator[Record]:
     yield split_model()
     yield data_parallel(2)
     yield _trace()
-    yield comparison(one_step(), data_parallel(2))
+    yield compare_traces(one_step(), data_parallel(2))
     yield Plan("Net", "as is", ("forward",), (DevicePlan(GPU0, 24 * GIB, 9 * GIB, GIB, GIB, GIB, GIB),))
     yield judge_cluster(faulty())
     yield devwidget.pipeline("1F1B", ranks=2, microbatches=2)

@@ -91,10 +91,10 @@ def test_the_first_edit_cures_the_program(name, tmp_path):
     kind, line = SAID[name]
     path = placed(name, tmp_path)
     (finding,) = ran(path).findings
-    edits = applying.edits_of([finding])[str(path)]
+    edits = applying.edits_by_file([finding])[str(path)]
     assert finding.kind == kind
     assert line in [row.strip() for edit in edits for row in edit.text.splitlines()]
-    path.write_text(applying.after(str(path), edits), encoding="utf-8")
+    path.write_text(applying.apply_to_text(str(path), edits), encoding="utf-8")
     again = ran(path)
     assert not again.error
     assert [each.kind for each in again.findings if each.severity != "info"] == []

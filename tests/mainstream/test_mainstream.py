@@ -128,7 +128,7 @@ def cures(edits, folder, program, bug):
     for file, changes in edits.items():
         copy = folder / pathlib.Path(file).name
         moved = [replace(edit, file=str(copy)) for edit in changes]
-        copy.write_text(applying.after(str(copy), moved), encoding="utf-8")
+        copy.write_text(applying.apply_to_text(str(copy), moved), encoding="utf-8")
     again = run(path)
     return not again.error and all(each.severity == "info" for each in again.findings)
 
@@ -142,7 +142,7 @@ def outcome(bug, folder):
     there = {(bug.file.name, bug.line), *births_in(bug.program)}
     sites = [site for each in found for site in (each.fault, each.birth) if site is not None]
     placed = any((pathlib.Path(site.file).name, site.line) in there for site in sites)
-    edits = applying.edits_of(found[:1])
+    edits = applying.edits_by_file(found[:1])
     cured = bool(edits) and cures(edits, folder / f"{name}-mended", bug.program, bug)
     is_sure = bool(found[0].fixes) and found[0].fixes[0].confidence == "sure"
     return Outcome(True, placed, cured, misled=is_sure and bool(edits) and not cured)

@@ -21,9 +21,9 @@ from devwidget.records.schema.process_local import saved_fields
 from devwidget.records.schema.record import Record
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.exports import export
 from devwidget.report.page import content
-from devwidget.report.style.safe_text import element, file_name, plotly_text, safe_text, script_json
+from devwidget.report.page.exports import export_panel
+from devwidget.report.style.safe_text import file_name, html_element, plotly_text, safe_text, script_json
 from tests.every_view import cards, files, frames, pages, show_all, texts
 
 ROOTS = (Snapshot, Trace, Plan, Explanation, Finding)
@@ -166,7 +166,7 @@ def test_frames_and_files_hold_the_texts_and_nothing_more() -> None:
 
 
 def test_a_spreadsheet_computes_no_cell_of_an_export() -> None:
-    table = export(built(Snapshot, "=cmd()"), None, "csv")["text"]
+    table = export_panel(built(Snapshot, "=cmd()"), None, "csv")["text"]
     assert ",=cmd()" not in table
     assert "'=cmd()" in table
 
@@ -180,7 +180,7 @@ def test_every_card_for_a_page_goes_through_the_one_escape() -> None:
 
 def test_each_destination_has_its_own_form() -> None:
     assert safe_text("a\x1b[0m\n\tä 日本\u202e") == "a\\x1b[0m\\n    ä 日本\\u202e"
-    assert element("p", "<b>", element("i", "&"), class_='"') == '<p class="&quot;">&lt;b&gt;<i>&amp;</i></p>'
+    assert html_element("p", "<b>", html_element("i", "&"), class_='"') == '<p class="&quot;">&lt;b&gt;<i>&amp;</i></p>'
     assert plotly_text('<a href="x">$y$\n') == '&lt;a href="x"&gt;&#36;y&#36;\\n'
     assert script_json(["</script><!--", "\u2028"]) == '["\\u003c/script>\\u003c!--", "\\u2028"]'
     assert file_name("../../x<y>\x00") == "------x-y--"

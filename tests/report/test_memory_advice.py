@@ -8,7 +8,7 @@ from devwidget.records.failure import Failure
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.memory_curve import Holding, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.trace import Trace
-from devwidget.report.advice.memory_advice import memory_advice
+from devwidget.report.text.advice import memory_advice
 from devwidget.report.text.failure_card import failure_card, failure_lines
 from tests.views.builders import GPU0, MIB, one_step, site, wrong_device
 

@@ -3,16 +3,15 @@
 import gzip
 import json
 
-from devwidget.report.page.packing import packed_table
-from devwidget.report.page.tree_table import tree_table
-from devwidget.views.placement import place
+from devwidget.report.page.tree_table import pack_table, tree_table
+from devwidget.views.placement import tabulate_snapshot
 from tests.browser.esm import large
 from tests.views.builders import split_model
 
 
 def test_the_block_holds_every_column():
-    columns = tree_table(place(split_model()))
-    packed = packed_table(columns)
+    columns = tree_table(tabulate_snapshot(split_model()))
+    packed = pack_table(columns)
     block = gzip.decompress(packed["packed"])
     start = 4 + int.from_bytes(block[:4], "little")
     head = json.loads(block[4:start])
@@ -22,7 +21,7 @@ def test_the_block_holds_every_column():
 
 
 def test_ten_thousand_modules_travel_in_twice_their_compressed_size():
-    columns = tree_table(place(large(10_000)))
+    columns = tree_table(tabulate_snapshot(large(10_000)))
     parts = [value if isinstance(value, bytes) else json.dumps(value).encode() for value in columns.values()]
     best = sum(len(gzip.compress(part)) for part in parts)
-    assert len(packed_table(columns)["packed"]) < 2 * best
+    assert len(pack_table(columns)["packed"]) < 2 * best

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from devwidget.records.parallel import Piece
-from devwidget.report.advice.parallel_advice import advice
+from devwidget.report.text.advice import parallel_advice
 from devwidget.report.text.parallel_words import card_words, parallel_summary, parallel_words
 from devwidget.views.parallel import parallel_calls
 from tests.views.builders import CPU, GIB, GPU0, GPU1, MIB, data_parallel
@@ -17,7 +17,7 @@ def call_of(trace, **changes):
 
 
 def texts(trace, about, **changes):
-    return [each.text for each in advice(call_of(trace, **changes)) if each.about == about]
+    return [each.text for each in parallel_advice(call_of(trace, **changes)) if each.about == about]
 
 
 def with_memory(trace, **changes):
@@ -70,10 +70,10 @@ def test_memory_that_ran_out_before_the_loss_is_told_and_counts_as_training():
     text = "CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has 26.13 MiB free. Including non-PyTorch memory, this"
     broken = replace(data_parallel(2, samples=64), error=f"OutOfMemoryError: {text}")
     changes = {"backward": False, "with_grad": True}
-    assert [each.about for each in advice(call_of(broken, **changes))][:1] == ["loss"]
+    assert [each.about for each in parallel_advice(call_of(broken, **changes))][:1] == ["loss"]
     words = parallel_words(call_of(broken, **changes))
     assert f"The step ended with OutOfMemoryError: {text.partition(' Including')[0]}" in words
-    assert advice(call_of(replace(broken, error="ValueError: no"), **changes)) == ()
+    assert parallel_advice(call_of(replace(broken, error="ValueError: no"), **changes)) == ()
 
 
 def test_another_gather_point_is_named_only_where_it_has_room():
@@ -85,7 +85,7 @@ def test_another_gather_point_is_named_only_where_it_has_room():
 
 def test_the_larger_gpu_should_come_first():
     trace = with_memory(data_parallel(3), total=(12 * GIB, 24 * GIB, 12 * GIB))
-    (found,) = (each for each in advice(call_of(trace)) if each.about == "device_ids")
+    (found,) = (each for each in parallel_advice(call_of(trace)) if each.about == "device_ids")
     assert found.text == "cuda:0 does the most and has 12.0 GiB; cuda:1 has 24.0 GiB: name it first and put the model there."
     assert found.code == 'nn.DataParallel(model.to("cuda:1"), device_ids=[1, 0, 2])'
     assert texts(data_parallel(3), "device_ids") == []
@@ -119,4 +119,4 @@ def test_one_gpu_is_said_to_cut_nothing():
     (call,) = parallel_calls(replace(data_parallel(1), replicas=()))
     assert parallel_summary(call).startswith("device_ids name one GPU, cuda:0: the module is called directly")
     assert parallel_words(call) == []
-    assert advice(call) == ()
+    assert parallel_advice(call) == ()

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.share_card import share_card
+from devwidget.report.page.exports import share_card
 from tests.views.builders import one_step, split_model
 
 _SVG = "{http://www.w3.org/2000/svg}"

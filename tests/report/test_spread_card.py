@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.report.page.spread_card import spread_cards
+from devwidget.report.page.parallel_cards import spread_cards
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 
 from devwidget.report.formats.perfetto import perfetto_json
 from devwidget.report.page.content import traced_content
-from devwidget.report.page.panel_text import panel_html
-from devwidget.report.page.share_card import share_card
-from devwidget.views.overlay import overlay
-from devwidget.views.placement import place
+from devwidget.report.page.exports import share_card
+from devwidget.report.page.html import panel_html
+from devwidget.views.overlay import make_overlay
+from devwidget.views.placement import tabulate_snapshot
 from tests.views.builders import data_parallel, one_step, split_model
 
 DURATION = re.compile(r"\b\d[\d.,]* (ns|us|µs|ms|s|min)\b")
@@ -19,8 +19,8 @@ TRACES = {"one step": one_step(), "DataParallel": data_parallel(3)}
 
 
 def page(trace):
-    table = place(split_model())
-    content = traced_content(trace, table, overlay(table, trace))
+    table = tabulate_snapshot(split_model())
+    content = traced_content(trace, table, make_overlay(table, trace))
     assert content["timeline"] is None or trace.virtual_gpus == 0 or "variants" not in content["timeline"]
     return json.dumps(content, ensure_ascii=False)
 

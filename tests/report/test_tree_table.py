@@ -4,8 +4,8 @@ from array import array
 
 from devwidget.report.page.tree_table import ATTRIBUTE, COLUMNS, GRADIENT, Column, mark_columns, tree_table
 from devwidget.report.style.units import format_bytes
-from devwidget.views.overlay import overlay
-from devwidget.views.placement import place
+from devwidget.views.overlay import make_overlay
+from devwidget.views.placement import tabulate_snapshot
 from tests.views.builders import one_step, split_model
 
 
@@ -14,7 +14,7 @@ def unpacked(kind, data):
 
 
 def test_columns_give_back_the_rows():
-    table = place(split_model())
+    table = tabulate_snapshot(split_model())
     columns = tree_table(table)
     assert columns["rows"] == 8
     assert [columns["names"][code] for code in unpacked("I", columns["name"])] == table.names
@@ -24,14 +24,14 @@ def test_columns_give_back_the_rows():
 
 
 def test_devices_and_dtypes_are_coded_as_sets():
-    table = place(split_model())
+    table = tabulate_snapshot(split_model())
     columns = tree_table(table)
     assert columns["devices"][unpacked("I", columns["device"])[0]] == ["cuda:0", "cuda:1", "cpu"]
     assert columns["dtypes"][unpacked("I", columns["dtype"])[4]] == ["bool"]
 
 
 def test_flags_tell_gradients_and_attributes():
-    table = place(split_model())
+    table = tabulate_snapshot(split_model())
     flags = dict(zip(table.paths, unpacked("B", tree_table(table)["flags"]), strict=True))
     assert flags["encoder.embed"] == GRADIENT
     assert flags["encoder.attention.mask"] == ATTRIBUTE
@@ -39,8 +39,8 @@ def test_flags_tell_gradients_and_attributes():
 
 
 def test_marks_travel_for_the_few_rows_that_have_some():
-    table = place(split_model())
-    columns = mark_columns(table, overlay(table, one_step()))
+    table = tabulate_snapshot(split_model())
+    columns = mark_columns(table, make_overlay(table, one_step()))
     assert columns["marks"]["6"] == [0, 0, [0], [], 3, 0]
     assert "2" not in columns["marks"]
     assert columns["flows"][unpacked("I", columns["flow"])[5]] == (("cuda:0",), ("cuda:1",))
@@ -48,12 +48,12 @@ def test_marks_travel_for_the_few_rows_that_have_some():
 
 
 def test_without_a_trace_there_are_no_marks():
-    table = place(split_model())
-    assert mark_columns(table, overlay(table, None)) == {"flows": [], "flow": b"", "marks": {}, "hops": {}, "folds": {}}
+    table = tabulate_snapshot(split_model())
+    assert mark_columns(table, make_overlay(table, None)) == {"flows": [], "flow": b"", "marks": {}, "hops": {}, "folds": {}}
 
 
 def test_a_new_column_is_one_entry():
-    table = place(split_model())
+    table = tabulate_snapshot(split_model())
     widths = ("80px", "", "")
     gradients = Column("grads", "gradients", "amount", widths, values=lambda table: table.gradients, shown=format_bytes)
     packed = tree_table(table, (*COLUMNS, gradients))
@@ -64,7 +64,7 @@ def test_a_new_column_is_one_entry():
 
 
 def test_amounts_are_written_as_in_every_other_report_and_sort_by_their_codes():
-    table = place(split_model())
+    table = tabulate_snapshot(split_model())
     packed = tree_table(table)
     head = next(head for head in packed["heads"] if head["key"] == "bytes")
     codes = unpacked("I", packed["column:bytes"])

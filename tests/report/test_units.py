@@ -2,7 +2,7 @@
 
 import pytest
 
-from devwidget.report.style.units import counted, format_bytes, format_count, format_seconds
+from devwidget.report.style.units import count_words, format_bytes, format_count, format_seconds
 
 
 @pytest.mark.parametrize(
@@ -30,4 +30,4 @@ def test_times_have_a_fitting_unit(seconds, words):
 
 
 def test_one_thing_has_no_plural():
-    assert (counted(1, "hop"), counted(2, "hop"), counted(1234, "row")) == ("1 hop", "2 hops", "1,234 rows")
+    assert (count_words(1, "hop"), count_words(2, "hop"), count_words(1234, "row")) == ("1 hop", "2 hops", "1,234 rows")

@@ -5,7 +5,7 @@ import signal
 import threading
 import time
 
-from devwidget.ui.jobs import MainThreadJobs
+from devwidget.ui.actions import MainThreadJobs
 
 
 def test_without_a_loop_a_job_runs_where_it_is():

@@ -237,7 +237,7 @@ def test_virtual_gpus_that_a_traced_cell_starts_are_in_its_trace_and_run_on_afte
 
 def test_fix_before_why_reads_the_exception_itself(shell):
     printed(lambda: shell.run_line_magic("devwidget", "simulate 1"))
-    api._remember(())
+    api._remember_findings(())
     shell.run_cell("import torch\nnet = torch.nn.Linear(2, 3).cuda()\nx = torch.ones(1, 2)\ny = net(x)")
     shown = printed(lambda: shell.run_line_magic("devwidget", "fix"))
     printed(lambda: shell.run_line_magic("devwidget", "simulate off"))
@@ -288,7 +288,7 @@ def test_help_names_a_line_that_works_in_this_notebook(shell):
 
 def test_the_question_mark_shows_every_command(shell):
     shown = printed(lambda: shell.run_cell("%devwidget?"))
-    assert magics.usage() in shown
+    assert magics.usage_lines() in shown
 
 
 def test_a_model_may_be_an_expression_with_blanks(shell):

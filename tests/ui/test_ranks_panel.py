@@ -9,7 +9,7 @@ import pytest
 
 import devwidget
 from devwidget.records.ranks.cluster import asker_of, may_be_asked_again
-from devwidget.report.page.ranks.content import ranks_content
+from devwidget.report.page.ranks import ranks_content
 from devwidget.ui.panel import DeviceWidget
 from devwidget.ui.ranks_panel import RanksWidget
 from tests.browser.handmade_panel import Fake

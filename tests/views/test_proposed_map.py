@@ -3,8 +3,8 @@
 from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu
 from devwidget.records.device import DeviceId
 from devwidget.report.page.content import proposed_content
+from devwidget.views.device_map import proposed_map
 from devwidget.views.placement import Placement
-from devwidget.views.proposed_map import proposed_map
 
 GPU0, GPU1 = DeviceId("cuda", 0), DeviceId("cuda", 1)
 MIB = 1 << 20

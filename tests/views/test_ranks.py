@@ -3,23 +3,22 @@
 import dataclasses
 
 from devwidget.records.ranks.rank import GroupProgress
-from devwidget.views.ranks.job import lanes, spans, standings
-from devwidget.views.ranks.modules import module_rows
+from devwidget.views.ranks.job import find_spans, find_standings, lay_out_lanes, module_rows
 from tests.records.ranks.made_up import cluster, faulty, reports, with_change
 
 
 def test_the_longest_axis_lies_across_and_the_others_make_the_rows():
-    found = lanes(cluster(reports()))
+    found = lay_out_lanes(cluster(reports()))
     assert (len(found), len(found[0])) == (8, 32)
     assert found[1][:3] == (1, 9, 17)
 
 
 def test_a_job_without_a_mesh_stands_in_lines():
-    assert [len(lane) for lane in lanes(cluster(reports((("rank", 130),))))] == [64, 64, 2]
+    assert [len(lane) for lane in lay_out_lanes(cluster(reports((("rank", 130),))))] == [64, 64, 2]
 
 
 def test_a_rank_that_has_not_said_stands_where_a_mesh_would_put_it():
-    assert lanes(faulty()) == ((0, 2, 4, 6), (1, 3, 5, 7))
+    assert lay_out_lanes(faulty()) == ((0, 2, 4, 6), (1, 3, 5, 7))
 
 
 def test_one_rank_far_from_all_others_is_the_outlier():
@@ -27,7 +26,7 @@ def test_one_rank_far_from_all_others_is_the_outlier():
     more = with_change(said, 5, lambda each: dataclasses.replace(
         each, memory=tuple(dataclasses.replace(one, allocated=3 * one.allocated) for one in each.memory)
     ))  # fmt: skip
-    by_name = {span.name: span for span in spans(cluster(more))}
+    by_name = {span.name: span for span in find_spans(cluster(more))}
     assert by_name["allocated"].outlier == 5
     assert by_name["allocated"].most[1] == 5
     assert by_name["peak"].outlier == -1
@@ -39,7 +38,7 @@ def test_two_that_are_far_are_no_outlier():
         said = with_change(said, number, lambda each: dataclasses.replace(
             each, memory=tuple(dataclasses.replace(one, allocated=3 * one.allocated) for one in each.memory)
         ))  # fmt: skip
-    assert {span.outlier for span in spans(cluster(said))} == {-1}
+    assert {span.outlier for span in find_spans(cluster(said))} == {-1}
 
 
 def test_the_others_of_a_group_stand_beside_the_one_that_waits():
@@ -50,7 +49,7 @@ def test_the_others_of_a_group_stand_beside_the_one_that_waits():
         for rank in job.ranks
     )
     job = dataclasses.replace(job, ranks=ranks)
-    assert [(each.ranks, each.begun) for each in standings(job, job.ranks[2])] == [
+    assert [(each.ranks, each.begun) for each in find_standings(job, job.ranks[2])] == [
         (((2, 2),), 962),
         (((0, 0), (4, 4)), 961),
         (((6, 6),), 960),

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
-from devwidget.views.overlay import overlay
-from devwidget.views.placement import place
-from devwidget.views.repeats import repeated_blocks
+from devwidget.views.overlay import make_overlay, repeated_blocks
+from devwidget.views.placement import tabulate_snapshot
 from tests.views.builders import GPU0, GPU1, one_step, tensor
 
 
@@ -23,8 +22,8 @@ def stack(count, device=lambda block: GPU0):
 
 
 def folds(snapshot, trace=None):
-    table = place(snapshot)
-    return {table.paths[row]: count for row, count in repeated_blocks(table, overlay(table, trace)).items()}
+    table = tabulate_snapshot(snapshot)
+    return {table.paths[row]: count for row, count in repeated_blocks(table, make_overlay(table, trace)).items()}
 
 
 def test_equal_blocks_are_one_run():

@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.report.page.spread_card import spread_cards
-from devwidget.views.spread import spreads, whole_bytes
+from devwidget.report.page.parallel_cards import spread_cards
+from devwidget.views.spread import find_spreads, whole_bytes
 from tests.views.builders import CPU, GPU0, GPU1, split_model, tensor
 
 
 def test_an_ordinary_model_is_not_spread():
-    assert spreads(Snapshot((ModuleFacts("", "Linear", -1, 0, (tensor("weight", (4, 4), GPU0),)),))) == ()
+    assert find_spreads(Snapshot((ModuleFacts("", "Linear", -1, 0, (tensor("weight", (4, 4), GPU0),)),))) == ()
 
 
 def test_bytes_of_all_shards_follow_from_the_global_shape():
@@ -44,7 +44,7 @@ def test_what_waits_in_memory_and_on_disk_is_told_apart():
         ModuleFacts("b", "Linear", 0, 1, (kept,), wrapper="accelerate", runs="runs on cuda:0"),
         ModuleFacts("c", "Linear", 0, 1, (away,), wrapper="accelerate", runs="runs on cuda:0"),
     )
-    hooks, mapped = spreads(Snapshot(modules))
+    hooks, mapped = find_spreads(Snapshot(modules))
     assert [(share.name, share.here, share.whole) for share in hooks.shares] == [
         ("runs on cuda:0", ((GPU0, 64),), 64),
         ("runs on cuda:0, offloaded to cpu", ((CPU, 64),), 64),

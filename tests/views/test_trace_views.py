@@ -10,13 +10,12 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.trace import Held, ModuleEvent, Operand, OpEvent, Trace
 from devwidget.report.figures import timeline_figure
 from devwidget.views.clock import Clock
-from devwidget.views.flow import flow
 from devwidget.views.hops import fold_phases, group_hops
 from devwidget.views.memory import memory_bars, memory_series, peak_bytes, point_parts
-from devwidget.views.overlay import overlay
-from devwidget.views.parallel import parallel_calls
-from devwidget.views.placement import place
-from devwidget.views.timeline import in_seconds, timeline
+from devwidget.views.overlay import make_overlay
+from devwidget.views.parallel import draw_flow, parallel_calls
+from devwidget.views.placement import tabulate_snapshot
+from devwidget.views.timeline import in_seconds, make_timeline
 from tests.views.builders import CPU, GPU0, GPU1, MIB, data_parallel, one_step, site, split_model, unregistered
 
 
@@ -51,8 +50,8 @@ def test_a_hop_of_backward_has_the_line_of_the_copy_whose_gradient_it_carries():
 
 
 def test_a_collapsed_row_knows_of_findings_and_hops_below():
-    table = place(split_model())
-    marks = overlay(table, one_step()).marks
+    table = tabulate_snapshot(split_model())
+    marks = make_overlay(table, one_step()).marks
     decoder, head = (marks[table.paths.index(path)] for path in ("decoder", "decoder.head"))
     assert (head.findings, head.severity) == ((0,), "error")
     assert (decoder.findings, decoder.findings_below, decoder.severity_below) == ((), (0,), "error")
@@ -60,8 +59,8 @@ def test_a_collapsed_row_knows_of_findings_and_hops_below():
 
 
 def test_a_finding_also_marks_the_attribute_that_it_names():
-    table = place(split_model())
-    assert overlay(table, one_step()).marks[table.paths.index("encoder.attention.mask")].findings == (1,)
+    table = tabulate_snapshot(split_model())
+    assert make_overlay(table, one_step()).marks[table.paths.index("encoder.attention.mask")].findings == (1,)
 
 
 def test_a_finding_marks_the_attribute_that_its_fault_had_in_the_wrong_place():
@@ -69,21 +68,21 @@ def test_a_finding_marks_the_attribute_that_its_fault_had_in_the_wrong_place():
     stray = Operand("mask", "self.mask", (1024, 1024), "bool", CPU, MIB, stray=True, held=held)
     fault = replace(one_step().faults[0], operands=(stray,))
     finding = replace(unregistered(), also=(), explains=(fault.number,))
-    table = place(split_model())
-    marks = overlay(table, replace(one_step(), faults=(fault,), findings=(finding,)))
+    table = tabulate_snapshot(split_model())
+    marks = make_overlay(table, replace(one_step(), faults=(fault,), findings=(finding,)))
     assert marks.marks[table.paths.index("encoder.attention.mask")].findings == (0,)
 
 
 def test_a_finding_outside_the_model_marks_no_row():
     trace = one_step()
     outside = replace(trace.findings[0], module=None)
-    result = overlay(place(split_model()), replace(trace, findings=(outside,), moves=()))
+    result = make_overlay(tabulate_snapshot(split_model()), replace(trace, findings=(outside,), moves=()))
     assert (result.marks, result.rows_of_findings) == ({}, [-1])
 
 
 def test_flows_tell_where_data_came_in_and_went_out():
-    table = place(split_model())
-    assert overlay(table, one_step()).flows[table.paths.index("decoder")] == ((GPU0,), (GPU1,))
+    table = tabulate_snapshot(split_model())
+    assert make_overlay(table, one_step()).flows[table.paths.index("decoder")] == ((GPU0,), (GPU1,))
 
 
 def test_a_parallel_call_adds_up_what_the_gather_point_holds():
@@ -105,7 +104,7 @@ def test_a_loop_over_batches_shows_its_last_call():
 @pytest.mark.parametrize("gpus", [2, 8])
 def test_ribbons_are_as_thick_as_their_bytes(gpus):
     (call,) = parallel_calls(data_parallel(gpus))
-    drawn = flow(call)
+    drawn = draw_flow(call)
     assert {(ribbon.step, ribbon.bytes) for ribbon in drawn.ribbons if ribbon.number == 1} == {
         ("scatter", call.replicas[1].input_bytes), ("replicate", 3 * MIB), ("gather", call.replicas[1].output_bytes),
         ("reduce", 2 * MIB)}  # fmt: skip
@@ -117,7 +116,7 @@ def test_ribbons_are_as_thick_as_their_bytes(gpus):
 
 def test_ribbons_of_one_box_do_not_cover_each_other():
     (call,) = parallel_calls(data_parallel(8, samples=59, output_bytes=10_000_000))
-    drawn = flow(call)
+    drawn = draw_flow(call)
     for step in ("scatter", "replicate", "gather", "reduce"):
         ribbons = [ribbon for ribbon in drawn.ribbons if ribbon.step == step]
         ends = sorted(ribbon.start if step in ("scatter", "replicate") else ribbon.end for ribbon in ribbons)
@@ -127,7 +126,13 @@ def test_ribbons_of_one_box_do_not_cover_each_other():
 def test_without_backward_there_is_no_place_for_gradients():
     trace = data_parallel(2)
     forward = replace(trace, parallel=(replace(trace.parallel[0], backward=False),))
-    assert [box.what for box in flow(parallel_calls(forward)[0]).boxes] == ["batch", "model", "replica", "replica", "outputs"]
+    assert [box.what for box in draw_flow(parallel_calls(forward)[0]).boxes] == [
+        "batch",
+        "model",
+        "replica",
+        "replica",
+        "outputs",
+    ]
 
 
 def test_bars_show_gpus_and_the_cpu_on_demand():
@@ -167,7 +172,7 @@ def test_a_point_tells_its_largest_part_first():
 
 
 def test_lanes_hold_boxes_moves_and_faults():
-    lanes = timeline(one_step())
+    lanes = make_timeline(one_step())
     assert lanes.lanes == (GPU0, GPU1, CPU)
     assert {box.path: str(box.lane) for box in lanes.boxes}["decoder.head"] == "cuda:1"
     (cross,) = lanes.crosses
@@ -180,7 +185,7 @@ def computed(number, module, *inputs, output=None, phase="forward"):
 
 def parts(trace):
     """Each box with its path: where, from, to, how deep."""
-    return [(box.path, str(box.lane), box.start, box.stop, box.level) for box in timeline(trace).boxes]
+    return [(box.path, str(box.lane), box.start, box.stop, box.level) for box in make_timeline(trace).boxes]
 
 
 def ran(path, number, stopped, output, replica=-1):
@@ -199,8 +204,8 @@ def test_a_container_is_drawn_where_its_operators_ran_and_not_where_its_result_i
     assert parts(whole) == [
         ("", "cuda:0", 0, 6, 0), ("lower", "cuda:0", 2, 5, 1), ("", "cuda:1", 4, 14, 0), ("upper", "cuda:1", 8, 11, 1)
     ]  # fmt: skip
-    assert [box.seconds for box in timeline(whole).boxes] == [0, 0.1, 0, 0.1]  # of a part nobody knows the time
-    assert timeline_figure(timeline(whole))["words"] == "3 module calls, 0 hops, 2 devices"
+    assert [box.seconds for box in make_timeline(whole).boxes] == [0, 0.1, 0, 0.1]  # of a part nobody knows the time
+    assert timeline_figure(make_timeline(whole))["words"] == "3 module calls, 0 hops, 2 devices"
 
 
 def test_a_module_that_hands_its_result_on_is_drawn_where_it_computed():
@@ -220,8 +225,8 @@ def test_a_row_and_its_drawer_count_the_same_hops():
     first, *_ = one_step().moves
     elsewhere = replace(first, module="encoder", number=2)  # the same line, called in another module
     back = replace(first, source=GPU1, target=GPU0, module=None, phase="backward", site=site(99), number=40)
-    table = place(split_model())
-    drawn = overlay(table, replace(one_step(), moves=(*one_step().moves, elsewhere, back)))
+    table = tabulate_snapshot(split_model())
+    drawn = make_overlay(table, replace(one_step(), moves=(*one_step().moves, elsewhere, back)))
     counts = {table.paths[row]: [(hop.count, hop.bytes) for hop in own.values()] for row, own in drawn.hops.items()}
     assert counts == {"encoder": [(1, 16384), (1, 16384)], "decoder": [(4, 65536)], "encoder.attention": [(1, MIB)]}
     assert all(drawn.marks[row].hops == sum(hop.count for hop in own.values()) for row, own in drawn.hops.items())
@@ -239,7 +244,7 @@ def test_while_a_cell_runs_what_was_there_before_is_no_activation():
 
 
 def test_a_box_ends_where_its_module_ends():
-    boxes = {box.path: box for box in timeline(one_step()).boxes}
+    boxes = {box.path: box for box in make_timeline(one_step()).boxes}
     assert {path: box.stop for path, box in boxes.items()} == {
         "": 30, "encoder": 8, "encoder.embed": 3, "encoder.attention": 7, "decoder": 22, "decoder.head": 14
     }  # fmt: skip
@@ -249,14 +254,14 @@ def test_a_box_ends_where_its_module_ends():
 def test_arrows_of_one_kind_that_fall_together_are_drawn_as_one():
     trace = one_step()
     near = replace(trace.moves[0], number=trace.moves[0].number)
-    arrows = timeline(replace(trace, moves=(*trace.moves, near))).arrows
+    arrows = make_timeline(replace(trace, moves=(*trace.moves, near))).arrows
     assert [(arrow.at, arrow.count, arrow.bytes) for arrow in arrows] == [(10, 2, 32768), (20, 3, 49152), (5, 1, MIB)]
 
 
 def test_bands_are_the_phases_in_the_order_of_their_first_events():
     phases = ((0, "forward"), (12, "loss"), (20, "backward"), (33, "optimizer"), (40, "other"))
     ops = tuple(OpEvent("add", None, phase, None, (GPU0,), GPU0, number=number) for number, phase in phases)
-    bands = timeline(Trace(ops=ops)).bands
+    bands = make_timeline(Trace(ops=ops)).bands
     assert [(band.phase, band.start, band.stop) for band in bands] == [
         ("forward", 0, 12), ("loss", 12, 20), ("backward", 20, 33), ("optimizer", 33, 40)
     ]  # fmt: skip
@@ -264,11 +269,11 @@ def test_bands_are_the_phases_in_the_order_of_their_first_events():
 
 def test_a_loop_of_many_steps_has_no_bands():
     ops = tuple(OpEvent("add", None, ("forward", "loss")[n % 2], None, (GPU0,), GPU0, number=n) for n in range(60))
-    assert timeline(Trace(ops=ops)).bands == ()
+    assert make_timeline(Trace(ops=ops)).bands == ()
 
 
 def test_an_empty_trace_gives_empty_views():
-    assert timeline(Trace()).boxes == ()
+    assert make_timeline(Trace()).boxes == ()
     assert memory_series(Trace()) == ()
     assert parallel_calls(Trace()) == ()
     assert DeviceId("cpu") == CPU
@@ -285,7 +290,7 @@ def test_a_clock_tells_the_time_of_every_place_and_never_runs_backwards():
 
 
 def test_the_same_lanes_by_time_keep_their_marks_and_move_them():
-    lanes = timeline(one_step())
+    lanes = make_timeline(one_step())
     timed = in_seconds(lanes, Clock(one_step()))
     assert timed.seconds
     assert [box.path for box in timed.boxes] == [box.path for box in lanes.boxes]
@@ -296,7 +301,7 @@ def test_the_same_lanes_by_time_keep_their_marks_and_move_them():
 def test_an_arrow_knows_its_line_and_a_cross_its_finding():
     trace = one_step()
     told = replace(trace, findings=(replace(trace.findings[0], explains=(13,)), trace.findings[1]))
-    lanes = timeline(told)
+    lanes = make_timeline(told)
     lines = group_hops(told.moves)
     assert [str(lines[arrow.hop].source) for arrow in lanes.arrows] == [str(arrow.source) for arrow in lanes.arrows]
     assert [(cross.finding, cross.headline) for cross in lanes.crosses] == [(0, told.findings[0].headline)]

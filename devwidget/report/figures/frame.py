@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.palette import CATEGORY_HUES, CATEGORY_PATTERNS
+from devwidget.report.style.words import part_name
 
 Figure = dict[str, Any]
 GRID = "rgba(128,128,128,0.22)"
 
 
-def paint(category: str) -> Figure:
+def paint_part(category: str) -> Figure:
     """Colour and pattern of a part of memory; patterns carry it where colours cannot be told apart."""
     paint: Figure = {"color": CATEGORY_HUES[category], "line": {"width": 0}}
     if category == "free":
@@ -22,7 +22,7 @@ def paint(category: str) -> Figure:
     return paint
 
 
-def legend(parts: list[str]) -> list[list[str]]:
+def legend_entries(parts: list[str]) -> list[list[str]]:
     """`[name, colour]` of each part; the page writes them in a line that wraps, which plotly's legend does not."""
     return [[part_name(part), CATEGORY_HUES.get(part, "#d33")] for part in parts]
 
@@ -49,7 +49,7 @@ def byte_axis(reach: float) -> Figure:
         "range": [0, reach],
         "tickmode": "array",
         "tickvals": ticks,
-        "ticktext": [_tick(tick, unit) for tick in ticks],
+        "ticktext": [_tick_words(tick, unit) for tick in ticks],
         "tickfont": {"size": 11},
         "gridcolor": GRID,
         "zeroline": False,
@@ -57,7 +57,7 @@ def byte_axis(reach: float) -> Figure:
     }
 
 
-def _tick(size: float, unit: int) -> str:
+def _tick_words(size: float, unit: int) -> str:
     name = {1: "B", 1024: "KiB", 1024**2: "MiB", 1024**3: "GiB", 1024**4: "TiB"}[unit]
     return f"{size / unit:g} {name}" if size else "0"
 
@@ -77,12 +77,12 @@ def label_axis() -> Figure:
     return axis | {"autorange": "reversed", "tickfont": {"size": 12}}
 
 
-def figure(data: list[Figure], layout: Figure, words: str) -> Figure:
+def make_figure(data: list[Figure], layout: Figure, words: str) -> Figure:
     """A figure with the words that a screen reader says for it."""
     return {"data": data, "layout": layout, "words": words}
 
 
-def differences(one: Figure, other: Figure) -> Figure:
+def find_differences(one: Figure, other: Figure) -> Figure:
     """What to put over the marks and the layout of one figure to have the other, which has the same marks."""
     pairs = [*zip(one["data"], other["data"], strict=True), (one["layout"], other["layout"])]
     *data, layout = [{key: value for key, value in there.items() if here[key] != value} for here, there in pairs]

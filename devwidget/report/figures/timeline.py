@@ -10,12 +10,11 @@ from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move
-from devwidget.report.figures.frame import GRID, Figure, base_layout, differences, figure, label_axis
-from devwidget.report.style.code_words import code_word
+from devwidget.report.figures.frame import GRID, Figure, base_layout, find_differences, label_axis, make_figure
 from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import columns_of, plotly_text
-from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import module_words, row_words, site_words, tensor_words
+from devwidget.report.style.units import count_words, format_bytes, format_seconds
+from devwidget.report.style.words import code_word, module_words, row_words, site_words, tensor_words
 from devwidget.views.timeline import Arrow, Band, Box, Cross, Timeline
 
 _MOST_ARROWS = 200
@@ -48,7 +47,7 @@ class _Rows:
         return self.top[lane] + self.levels.get((module or "", lane), 0)
 
 
-def _rows(lanes: Timeline) -> _Rows:
+def _place_rows(lanes: Timeline) -> _Rows:
     most = 5 if len(lanes.lanes) <= 3 else 3 if len(lanes.lanes) <= 5 else 2
     boxes = tuple(box for box in lanes.boxes if box.level < most)
     top: dict[DeviceId, int] = {}
@@ -65,20 +64,20 @@ def timeline_figure(lanes: Timeline, timed: Timeline | None = None) -> Figure:
     Args:
         timed: the same by time; what differs then is under `variants`, for a page to switch to.
     """
-    drawn = _drawn(lanes)
-    return drawn if timed is None else drawn | {"variants": {"time": differences(drawn, _drawn(timed))}}
+    drawn = _draw_lanes(lanes)
+    return drawn if timed is None else drawn | {"variants": {"time": find_differences(drawn, _draw_lanes(timed))}}
 
 
-def _drawn(lanes: Timeline) -> Figure:
-    rows = _rows(lanes)
+def _draw_lanes(lanes: Timeline) -> Figure:
+    rows = _place_rows(lanes)
     total = sum(rows.height.values()) + len(rows.height)
     dearest = sorted(lanes.arrows, key=lambda arrow: -arrow.bytes)[:_MOST_ARROWS]
-    data = [_boxes(lane, rows, lanes) for lane in lanes.lanes]
-    data += [_arrow(arrow, rows, dearest[0].bytes) for arrow in dearest]
-    data += [_crosses(lanes.crosses, rows)] if lanes.crosses else []
+    data = [_draw_boxes(lane, rows, lanes) for lane in lanes.lanes]
+    data += [_draw_arrow(arrow, rows, dearest[0].bytes) for arrow in dearest]
+    data += [_draw_crosses(lanes.crosses, rows)] if lanes.crosses else []
     layout = base_layout(78 + 20 * total, {"l": 8, "r": 12, "t": 26, "b": 28})
     layout |= {"barmode": "overlay", "showlegend": False, "bargap": 0, "uniformtext": {"mode": "hide", "minsize": 10}}
-    layout |= {"shapes": [_band(band, at) for at, band in enumerate(lanes.bands)], "annotations": _band_names(lanes.bands)}
+    layout |= {"shapes": [_draw_band(band, at) for at, band in enumerate(lanes.bands)], "annotations": _band_names(lanes.bands)}
     layout["yaxis"] = label_axis() | {
         "range": [total - 0.4, -0.8],
         "tickmode": "array",
@@ -90,22 +89,22 @@ def _drawn(lanes: Timeline) -> Figure:
     if lanes.seconds:
         layout["xaxis"] |= {"tickformat": "~s", "ticksuffix": "s"}
     hops = sum(arrow.count for arrow in lanes.arrows)
-    parts = ((_calls(lanes.boxes), "module call"), (hops, "hop"), (len(lanes.lanes), "device"))
-    return figure(data, layout, row_words(counted(number, noun) for number, noun in parts))
+    parts = ((_count_calls(lanes.boxes), "module call"), (hops, "hop"), (len(lanes.lanes), "device"))
+    return make_figure(data, layout, row_words(count_words(number, noun) for number, noun in parts))
 
 
-def _calls(boxes: Iterable[Box]) -> int:
+def _count_calls(boxes: Iterable[Box]) -> int:
     """How many calls they are: one that ran on several devices has a box on each."""
     return len({(box.path, box.replica) for box in boxes})
 
 
 def _axis_words(lanes: Timeline, rows: _Rows) -> str:
-    hidden = lanes.left_out + _calls(lanes.boxes) - _calls(rows.boxes)
+    hidden = lanes.left_out + _count_calls(lanes.boxes) - _count_calls(rows.boxes)
     axis = say("time on the host") if lanes.seconds else say("order of events")
-    return say("{axis}; {calls} deeper inside not drawn", axis=axis, calls=counted(hidden, "call")) if hidden else axis
+    return say("{axis}; {calls} deeper inside not drawn", axis=axis, calls=count_words(hidden, "call")) if hidden else axis
 
 
-def _band(band: Band, at: int) -> Figure:
+def _draw_band(band: Band, at: int) -> Figure:
     """Behind the lanes, every other one darker."""
     shade = "rgba(128,128,128,0.10)" if at % 2 else "rgba(128,128,128,0.04)"
     place = {"x0": band.start, "x1": band.stop, "y0": 0, "y1": 1, "xref": "x", "yref": "paper"}
@@ -128,7 +127,7 @@ def _band_names(bands: tuple[Band, ...]) -> list[Figure]:
     return notes
 
 
-def _boxes(lane: DeviceId, rows: _Rows, lanes: Timeline) -> Figure:
+def _draw_boxes(lane: DeviceId, rows: _Rows, lanes: Timeline) -> Figure:
     boxes = [box for box in rows.boxes if box.lane == lane]
     return {
         "type": "bar",
@@ -160,7 +159,7 @@ def _boxes(lane: DeviceId, rows: _Rows, lanes: Timeline) -> Figure:
 
 def _box_words(box: Box) -> str:
     name = plotly_text(module_words(box.path))
-    calls = f", {counted(box.calls, 'call')}" if box.calls > 1 else ""
+    calls = f", {count_words(box.calls, 'call')}" if box.calls > 1 else ""
     replica = ", " + say("replica {number}", number=box.replica) if box.replica >= 0 else ""
     failed = "<br>" + say("a call raised") if box.failed else ""
     seconds = f", {format_seconds(box.seconds)}" if box.seconds else ""
@@ -168,7 +167,7 @@ def _box_words(box: Box) -> str:
     return f"<b>{name}</b> {plotly_text(box.class_name)}<br>{ran}"
 
 
-def _arrow(arrow: Arrow, rows: _Rows, largest: int) -> Figure:
+def _draw_arrow(arrow: Arrow, rows: _Rows, largest: int) -> Figure:
     """As wide as its bytes, on a scale of square roots; moves of the healer dotted and red."""
     healed = arrow.cause == "healed"
     colour = _FAULT if healed else _HOP
@@ -189,7 +188,7 @@ def _arrow(arrow: Arrow, rows: _Rows, largest: int) -> Figure:
 
 def _arrow_words(arrow: Arrow) -> str:
     ends = plotly_text(f"{arrow.source} → {arrow.target}")
-    head = f"<b>{ends}</b> {row_words((format_bytes(arrow.bytes), counted(arrow.count, 'hop'), code_word(arrow.cause)))}"
+    head = f"<b>{ends}</b> {row_words((format_bytes(arrow.bytes), count_words(arrow.count, 'hop'), code_word(arrow.cause)))}"
     lines = [_move_words(move) for move in arrow.moves[:_MOST_EXAMPLES]]
     left = len(arrow.moves) - _MOST_EXAMPLES
     more = [say("and {count} more", count=left)] if left > 0 else []
@@ -204,7 +203,7 @@ def _move_words(move: Move) -> str:
     )
 
 
-def _crosses(crosses: tuple[Cross, ...], rows: _Rows) -> Figure:
+def _draw_crosses(crosses: tuple[Cross, ...], rows: _Rows) -> Figure:
     """Each fault on the box of its module."""
     return {
         "type": "scatter",
@@ -212,13 +211,13 @@ def _crosses(crosses: tuple[Cross, ...], rows: _Rows) -> Figure:
         "x": [cross.at for cross in crosses],
         "y": [rows.of(cross.module, cross.lane) for cross in crosses],
         "marker": {"symbol": "x", "size": 11, "color": _FAULT, "line": {"width": 1.5, "color": "#fff"}},
-        "customdata": [[_cross_words(cross), cross.module, _finding(cross)] for cross in crosses],
+        "customdata": [[_cross_words(cross), cross.module, _finding_mark(cross)] for cross in crosses],
         "hovertemplate": "%{customdata[0]}<extra></extra>",
         "meta": "fault",
     }
 
 
-def _finding(cross: Cross) -> dict[str, int] | None:
+def _finding_mark(cross: Cross) -> dict[str, int] | None:
     return {"finding": cross.finding} if cross.finding >= 0 else None
 
 

@@ -11,7 +11,7 @@ from devwidget._version import __version__
 from devwidget.records.finding import Claim, Edit, Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
-from devwidget.report.formats.places import path_of
+from devwidget.report.style.words import path_of
 from devwidget.views.hops import group_hops
 
 Json = dict[str, Any]
@@ -24,9 +24,9 @@ Root = str | pathlib.Path
 
 def findings_json(trace: Trace, root: Root = ".") -> str:
     """Everything that was found, every hop and every peak; paths are written against `root`."""
-    report = _head(trace)
-    report["findings"] = [_finding(finding, root) for finding in trace.findings]
-    report["hops"] = _hops(trace, root)
+    report = _report_head(trace)
+    report["findings"] = [_finding_json(finding, root) for finding in trace.findings]
+    report["hops"] = _hops_json(trace, root)
     report["step_runs"], report["noticed"] = trace.step_runs, list(trace.noticed)
     report["peaks"] = [{"device": str(curve.device), "bytes": curve.peak.allocated} for curve in trace.memory if curve.peak]
     return json.dumps(report, indent=1)
@@ -37,32 +37,32 @@ def brief_json(trace: Trace, root: Root = ".", most_bytes: int = MOST_BYTES) -> 
 
     `left_out` counts what did not fit.
     """
-    report = {**_head(trace), "findings": [], "hops": [], "left_out": {"findings": 0, "hops": 0}}
-    report["error"] = _clipped(report["error"])
+    report = {**_report_head(trace), "findings": [], "hops": [], "left_out": {"findings": 0, "hops": 0}}
+    report["error"] = _clip_text(report["error"])
     for finding in trace.findings:
-        whole = _brief(finding, root)
-        _add(report, "findings", [whole, {**whole, "fix": None}], most_bytes)
-    for hop in _hops(trace, root):
-        _add(report, "hops", [hop], most_bytes)
-    return _packed(report)
+        whole = _brief_finding(finding, root)
+        _add_first_fitting(report, "findings", [whole, {**whole, "fix": None}], most_bytes)
+    for hop in _hops_json(trace, root):
+        _add_first_fitting(report, "hops", [hop], most_bytes)
+    return _encode_report(report)
 
 
-def _add(report: Json, name: str, forms: list[Json], most_bytes: int) -> None:
+def _add_first_fitting(report: Json, name: str, forms: list[Json], most_bytes: int) -> None:
     """Add the first form that fits, unless an earlier item did not: the order tells what matters."""
     for form in forms if not report["left_out"][name] else ():
         report[name].append(form)
-        if len(_packed(report)) <= most_bytes - len("000"):  # the counts may grow by so much
+        if len(_encode_report(report)) <= most_bytes - len("000"):  # the counts may grow by so much
             return
         report[name].pop()
     report["left_out"][name] += 1
 
 
-def _packed(report: Json) -> str:
+def _encode_report(report: Json) -> str:
     """ASCII, so that a character is a byte."""
     return json.dumps(report, separators=(",", ":"))
 
 
-def _head(trace: Trace) -> Json:
+def _report_head(trace: Trace) -> Json:
     severities = [finding.severity for finding in trace.findings]
     counts = {severity: severities.count(severity) for severity in ("error", "warning", "info")}
     return {
@@ -74,83 +74,83 @@ def _head(trace: Trace) -> Json:
     }
 
 
-def _finding(finding: Finding, root: Root) -> Json:
+def _finding_json(finding: Finding, root: Root) -> Json:
     return {
         "kind": finding.kind,
         "severity": finding.severity,
         "headline": finding.headline,
         "why": finding.why,
         "module": finding.module,
-        "fault": _site(finding.fault, root),
-        "birth": _site(finding.birth, root),
+        "fault": _site_json(finding.fault, root),
+        "birth": _site_json(finding.birth, root),
         "operands": list(finding.operands),
         "notes": list(finding.notes),
-        "fixes": [_fix(fix, root) for fix in finding.fixes],
-        "claims": [_claim(claim, root) for claim in finding.claims],
+        "fixes": [_fix_json(fix, root) for fix in finding.fixes],
+        "claims": [_claim_json(claim, root) for claim in finding.claims],
     }
 
 
-def _claim(claim: Claim, root: Root) -> Json:
+def _claim_json(claim: Claim, root: Root) -> Json:
     """What is said, as data: the fields that say something."""
     said = {field.name: getattr(claim, field.name) for field in dataclasses.fields(claim)}
-    lines = {"site": _site(claim.site, root)} if claim.site is not None else {}
+    lines = {"site": _site_json(claim.site, root)} if claim.site is not None else {}
     return {
-        name: _plain(value) for name, value in said.items() if value not in _UNSAID and name not in ("site", "fault")
+        name: _plain_value(value) for name, value in said.items() if value not in _UNSAID and name not in ("site", "fault")
     } | lines
 
 
 _UNSAID: tuple[object, ...] = ("", None, (), 0)
 
 
-def _plain(value: object) -> object:
+def _plain_value(value: object) -> object:
     if isinstance(value, tuple):
-        return list(map(_plain, value))
+        return list(map(_plain_value, value))
     return value if isinstance(value, int) else str(value)
 
 
-def _brief(finding: Finding, root: Root) -> Json:
+def _brief_finding(finding: Finding, root: Root) -> Json:
     fix = next((fix for fix in finding.fixes if fix.edits), next(iter(finding.fixes), None))
     return {
         "kind": finding.kind,
         "severity": finding.severity,
-        "headline": _clipped(finding.headline),
+        "headline": _clip_text(finding.headline),
         "module": finding.module,
-        "fault": _line(finding.fault, root),
-        "birth": _line(finding.birth, root),
-        "fix": None if fix is None else _fix(fix, root),
+        "fault": _line_words(finding.fault, root),
+        "birth": _line_words(finding.birth, root),
+        "fix": None if fix is None else _fix_json(fix, root),
     }
 
 
-def _fix(fix: Fix, root: Root) -> Json:
-    edits = [_edit(edit, root) for edit in fix.edits]
+def _fix_json(fix: Fix, root: Root) -> Json:
+    edits = [_edit_json(edit, root) for edit in fix.edits]
     known = {"summary": fix.summary, "confidence": fix.confidence, "verified": fix.verified, "code": fix.code, "edits": edits}
     return {**known, "not_tried": fix.not_tried} if fix.not_tried else known
 
 
-def _edit(edit: Edit, root: Root) -> Json:
+def _edit_json(edit: Edit, root: Root) -> Json:
     file = path_of(edit.file, root) or edit.file
     return {"file": file, "first": edit.first, "last": edit.last, "was": edit.was, "text": edit.text}
 
 
-def _hops(trace: Trace, root: Root) -> list[Json]:
+def _hops_json(trace: Trace, root: Root) -> list[Json]:
     return [
         {
             "source": str(hop.source), "target": str(hop.target), "cause": hop.cause, "count": hop.count, "bytes": hop.bytes,
-            "line": _line(hop.site, root),
+            "line": _line_words(hop.site, root),
         }
         for hop in group_hops(trace.moves)
     ]  # fmt: skip
 
 
-def _site(site: Site | None, root: Root) -> Json | None:
+def _site_json(site: Site | None, root: Root) -> Json | None:
     if site is None:
         return None
     return {"file": path_of(site.file, root) or site.file, "line": site.line, "text": site.text, "function": site.function}
 
 
-def _line(site: Site | None, root: Root) -> str | None:
+def _line_words(site: Site | None, root: Root) -> str | None:
     return None if site is None else f"{path_of(site.file, root) or site.file}:{site.line}"
 
 
-def _clipped(text: str) -> str:
+def _clip_text(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"

@@ -14,8 +14,7 @@ from typing import Any
 
 from devwidget.records.memory_curve import ROLES, MemoryCurve, MemoryPoint
 from devwidget.records.trace import Trace
-from devwidget.report.style.memory_names import part_name
-from devwidget.report.style.words import module_words
+from devwidget.report.style.words import module_words, part_name
 from devwidget.views.clock import Clock
 
 Event = dict[str, Any]
@@ -44,7 +43,7 @@ class _Blocks:
             time = round(clock.at(point.number) * 1e6) if clock.runs else point.number
             for role in sorted(ROLES, key=lambda each: getattr(point, each) - before[each]):  # what goes, then what comes
                 change, before[role] = getattr(point, role) - before[role], getattr(point, role)
-                self._change(role, change, _frames(role, point), time)
+                self._change(role, change, _frames_of_point(role, point), time)
 
     def _change(self, role: str, change: int, frames: list[Event], time: int) -> None:
         if change > 0:
@@ -77,17 +76,17 @@ class _Blocks:
         at = _FIRST_ADDRESS
         for block in [*living, {"addr": self._next, "size": 0, "frames": []}]:
             if block["addr"] > at:
-                yield _block(at, block["addr"] - at, "inactive", [])
+                yield _block_event(at, block["addr"] - at, "inactive", [])
             if block["size"]:
-                yield _block(block["addr"], block["size"], "active_allocated", block["frames"])
+                yield _block_event(block["addr"], block["size"], "active_allocated", block["frames"])
             at = block["addr"] + block["size"]
 
 
-def _block(address: int, size: int, state: str, frames: list[Event]) -> Event:
+def _block_event(address: int, size: int, state: str, frames: list[Event]) -> Event:
     return {"address": address, "size": size, "requested_size": size, "state": state, "frames": frames}
 
 
-def _frames(role: str, point: MemoryPoint) -> list[Event]:
+def _frames_of_point(role: str, point: MemoryPoint) -> list[Event]:
     """The line, innermost; then the module, and what the bytes are for in which part of the step."""
     frames = [{"filename": point.site.file, "line": point.site.line, "name": point.site.function}] if point.site else []
     if point.module is not None:

@@ -11,8 +11,7 @@ from typing import Any
 
 from devwidget.records.memory_curve import ROLES
 from devwidget.records.trace import ModuleEvent, Trace
-from devwidget.report.style.memory_names import part_name
-from devwidget.report.style.words import first_line, module_words, site_words, tensor_words
+from devwidget.report.style.words import first_line, module_words, part_name, site_words, tensor_words
 from devwidget.views.clock import Clock, with_real_times
 
 Json = dict[str, Any]
@@ -32,29 +31,35 @@ def perfetto_json(trace: Trace) -> str:
     def at(place: float) -> float:
         return clock.at(place) * 1e6 if clock.runs else place
 
-    events = [*_names(), *_modules(trace, at), *_moves(trace, at), *_memory(trace, at), *_findings(trace, at)]
+    events = [
+        *_name_tracks(),
+        *_module_slices(trace, at),
+        *_move_slices(trace, at),
+        *_memory_counters(trace, at),
+        *_finding_marks(trace, at),
+    ]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 
 
-def _names() -> Iterator[Json]:
+def _name_tracks() -> Iterator[Json]:
     for number, name in _TRACKS.items():
         yield {"ph": "M", "name": "process_name", "pid": number, "args": {"name": name}}
 
 
-def _modules(trace: Trace, at: Any) -> Iterator[Json]:
+def _module_slices(trace: Trace, at: Any) -> Iterator[Json]:
     for event in trace.modules:
         start = event.started * 1e6 if event.started else at(event.number)
         args = {"class": event.class_name, "calls": event.calls, "out": ", ".join(map(str, event.outputs))}
-        yield _slice(module_words(event.path), start, _end(event, at) - start, _MODULES, event.replica + 1, args)
+        yield _make_slice(module_words(event.path), start, _end_of_module(event, at) - start, _MODULES, event.replica + 1, args)
 
 
-def _end(event: ModuleEvent, at: Any) -> float:
+def _end_of_module(event: ModuleEvent, at: Any) -> float:
     is_timed = event.seconds and (event.calls == 1 or event.stopped < 0)
     once = (event.started + event.seconds / max(event.calls, 1)) * 1e6
     return once if is_timed else float(at(max(event.stopped, event.number)))
 
 
-def _moves(trace: Trace, at: Any) -> Iterator[Json]:
+def _move_slices(trace: Trace, at: Any) -> Iterator[Json]:
     for move in trace.moves:
         args = {
             "bytes": move.bytes,
@@ -64,10 +69,10 @@ def _moves(trace: Trace, at: Any) -> Iterator[Json]:
             "code": first_line(move.site),
         }
         name = f"{move.source} -> {move.target} {tensor_words(move.dtype, move.shape)}"
-        yield _slice(name, at(move.number), move.seconds * 1e6, _MOVES, 0, args)
+        yield _make_slice(name, at(move.number), move.seconds * 1e6, _MOVES, 0, args)
 
 
-def _memory(trace: Trace, at: Any) -> Iterator[Json]:
+def _memory_counters(trace: Trace, at: Any) -> Iterator[Json]:
     for curve in trace.memory:
         used = [role for role in ROLES if any(getattr(point, role) for point in curve.points)]
         for point in curve.points:
@@ -75,12 +80,12 @@ def _memory(trace: Trace, at: Any) -> Iterator[Json]:
             yield {"ph": "C", "name": str(curve.device), "ts": at(point.number), "pid": _MEMORY, "args": args}
 
 
-def _findings(trace: Trace, at: Any) -> Iterator[Json]:
+def _finding_marks(trace: Trace, at: Any) -> Iterator[Json]:
     for finding in trace.findings:
         for number in finding.explains[:1]:
             args = {"what": finding.headline, "line": site_words(finding.fault), "made": site_words(finding.birth)}
             yield {"ph": "i", "s": "g", "name": finding.kind, "ts": at(number), "pid": _MODULES, "tid": 0, "args": args}
 
 
-def _slice(name: str, start: float, length: float, process: int, thread: int, args: Json) -> Json:
+def _make_slice(name: str, start: float, length: float, process: int, thread: int, args: Json) -> Json:
     return {"ph": "X", "name": name, "ts": start, "dur": max(length, 0.0), "pid": process, "tid": thread, "args": args}

@@ -16,7 +16,7 @@ from devwidget._version import __version__
 from devwidget.language.speaking import language, said, say
 from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.site import Site
-from devwidget.report.formats.places import path_of
+from devwidget.report.style.words import path_of
 from devwidget.report.text.finding_text import confidence_words, extra_notes
 
 Json = dict[str, Any]
@@ -26,7 +26,7 @@ _LANGUAGES = {"en": "en-US", "zh": "zh-CN"}
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def sarif(findings: Iterable[Finding], root: str | pathlib.Path = ".") -> str:
+def sarif_log(findings: Iterable[Finding], root: str | pathlib.Path = ".") -> str:
     """A SARIF log with one run.
 
     Args:
@@ -38,49 +38,51 @@ def sarif(findings: Iterable[Finding], root: str | pathlib.Path = ".") -> str:
     for finding in given:
         whys.setdefault(finding.kind, said(finding.why))
     run = {
-        "tool": {"driver": {"name": "devwidget", "version": __version__, "rules": [_rule(*each) for each in whys.items()]}},
+        "tool": {
+            "driver": {"name": "devwidget", "version": __version__, "rules": [_rule_json(*each) for each in whys.items()]}
+        },
         "columnKind": "unicodeCodePoints",
         "language": _LANGUAGES.get(language(), language()),
-        "results": [_result(finding, root) for finding in given],
+        "results": [_result_json(finding, root) for finding in given],
     }
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
 
 
-def _rule(kind: str, why: str) -> Json:
+def _rule_json(kind: str, why: str) -> Json:
     words = kind.replace("-", " ")
     return {"id": kind, "shortDescription": {"text": words}, "fullDescription": {"text": why or words}}
 
 
-def _result(finding: Finding, root: str | pathlib.Path) -> Json:
+def _result_json(finding: Finding, root: str | pathlib.Path) -> Json:
     at = [each for each in (finding.fault, finding.birth) if each is not None and path_of(each.file, root)]
     texts = (finding.headline, *filter(None, [finding.why]), *finding.notes, *extra_notes(finding))
     result: Json = {
         "ruleId": finding.kind,
         "level": _LEVELS[finding.severity],
         "message": {"text": "\n".join(map(said, texts))},
-        "partialFingerprints": {"devwidget/v1": _fingerprint(finding, root)},
-        "locations": [{"physicalLocation": _place(at[0], root)}] if at else [],
-        "fixes": [_fix(fix, root) for fix in finding.fixes if fix.edits and all(path_of(e.file, root) for e in fix.edits)],
+        "partialFingerprints": {"devwidget/v1": _fingerprint_lines(finding, root)},
+        "locations": [{"physicalLocation": _place_json(at[0], root)}] if at else [],
+        "fixes": [_fix_json(fix, root) for fix in finding.fixes if fix.edits and all(path_of(e.file, root) for e in fix.edits)],
     }
     if len(at) > 1 and at[1] != at[0]:
-        result["relatedLocations"] = [{"physicalLocation": _place(at[1], root), "message": {"text": say("placed here")}}]
+        result["relatedLocations"] = [{"physicalLocation": _place_json(at[1], root), "message": {"text": say("placed here")}}]
     if finding.module is not None:
         result["properties"] = {"module": finding.module}
     return result
 
 
-def _fingerprint(finding: Finding, root: str | pathlib.Path) -> str:
+def _fingerprint_lines(finding: Finding, root: str | pathlib.Path) -> str:
     """The same after lines were moved about: of what the lines say, without their numbers."""
     sites = [site for site in (finding.fault, finding.birth) if site is not None]
     words = [finding.kind, finding.module or "", *(part for site in sites for part in (path_of(site.file, root), site.text))]
     return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _place(site: Site, root: str | pathlib.Path) -> Json:
-    return {"artifactLocation": _file(site.file, root), "region": {"startLine": max(site.line, 1)}}
+def _place_json(site: Site, root: str | pathlib.Path) -> Json:
+    return {"artifactLocation": _file_json(site.file, root), "region": {"startLine": max(site.line, 1)}}
 
 
-def _file(file: str, root: str | pathlib.Path) -> Json:
+def _file_json(file: str, root: str | pathlib.Path) -> Json:
     path = path_of(file, root)
     inside = not pathlib.PurePosixPath(path).is_absolute() and not pathlib.PureWindowsPath(path).is_absolute()
     if inside:
@@ -88,20 +90,20 @@ def _file(file: str, root: str | pathlib.Path) -> Json:
     return {"uri": f"file://{'' if path.startswith('/') else '/'}{urllib.parse.quote(path)}"}
 
 
-def _fix(fix: Fix, root: str | pathlib.Path) -> Json:
+def _fix_json(fix: Fix, root: str | pathlib.Path) -> Json:
     changes: dict[str, list[Edit]] = {}
     for edit in fix.edits:
         changes.setdefault(edit.file, []).append(edit)
     return {
         "description": {"text": f"{said(fix.summary)} ({confidence_words(fix)})"},
         "artifactChanges": [
-            {"artifactLocation": _file(file, root), "replacements": list(map(_replacement, edits))}
+            {"artifactLocation": _file_json(file, root), "replacements": list(map(_replacement_json, edits))}
             for file, edits in changes.items()
         ],
     }
 
 
-def _replacement(edit: Edit) -> Json:
+def _replacement_json(edit: Edit) -> Json:
     """Whole lines: put in before a line, taken out with their line break, or exchanged without it."""
     region: Json = {"startLine": edit.first, "startColumn": 1}
     if edit.last < edit.first:

@@ -1,15 +1,17 @@
-"""Static files as text: small ES modules joined into one, because a widget carries exactly one module; the words they say."""
+"""Static files as text: ES modules joined into one, as a widget carries exactly one; the words they say; plotly.js."""
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
+import pathlib
 import re
 from importlib import resources
 
-from devwidget.language.speaking import ENGLISH, language, template
-from devwidget.report.style.code_words import CODES
+from devwidget.language.speaking import ENGLISH, language, say, template
 from devwidget.report.style.palette import page_hues
+from devwidget.report.style.words import CODES
 
 TREE = ("words.js", "dom.js", "rows.js", "filter.js", "detail.js", "tree.js", "tree_widget.js")
 PANEL = (
@@ -32,7 +34,7 @@ _COUNTED = re.compile(rf"\bsayCount\({_TEXT}, {_TEXT}")
 
 
 @functools.cache
-def joined(*names: str) -> str:
+def join_modules(*names: str) -> str:
     """The files in this order as one ES module, after the colours that `dom.js` paints with.
 
     Imports between them are dropped, so top-level names must differ.
@@ -40,10 +42,10 @@ def joined(*names: str) -> str:
     Files stay text, never paths: a path would make anywidget watch it, and the watcher keeps every widget alive.
     """
     hues = [f"const HUES = {json.dumps(page_hues())};"] if "dom.js" in names else []
-    return "\n".join([*hues, *(_lean(_EXPORT.sub("", _IMPORT.sub("", static_text(name)))) for name in names)])
+    return "\n".join([*hues, *(_strip_source(_EXPORT.sub("", _IMPORT.sub("", static_text(name)))) for name in names)])
 
 
-def _lean(source: str) -> str:
+def _strip_source(source: str) -> str:
     """Without indentation and comment lines: the page needs neither, and every panel carries the text."""
     lines = (line.strip() for line in source.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith(("//", "/** @")))
@@ -59,16 +61,24 @@ def page_words(*files: str) -> dict[str, str]:
     """Template -> translation, for all that a widget of these files may say; {} in English, in which they are written."""
     if language() == ENGLISH:
         return {}
-    return {each: template(each) for each in (*_said_in(*files), *CODES)} | {
-        text: template(one, many, count) for one, many in _counted_in(*files) for count, text in ((1, one), (2, many))
+    return {each: template(each) for each in (*_find_said(*files), *CODES)} | {
+        text: template(one, many, count) for one, many in _find_counted(*files) for count, text in ((1, one), (2, many))
     }
 
 
 @functools.cache
-def _said_in(*files: str) -> tuple[str, ...]:
-    return tuple(map(json.loads, _SAID.findall(joined(*files))))
+def _find_said(*files: str) -> tuple[str, ...]:
+    return tuple(map(json.loads, _SAID.findall(join_modules(*files))))
 
 
 @functools.cache
-def _counted_in(*files: str) -> tuple[tuple[str, str], ...]:
-    return tuple((json.loads(one), json.loads(many)) for one, many in _COUNTED.findall(joined(*files)))
+def _find_counted(*files: str) -> tuple[tuple[str, str], ...]:
+    return tuple((json.loads(one), json.loads(many)) for one, many in _COUNTED.findall(join_modules(*files)))
+
+
+def plotly_path() -> pathlib.Path:
+    """The minified bundle; found without importing plotly, which would take a second."""
+    found = importlib.util.find_spec("plotly")
+    if found is None or found.origin is None:
+        raise FileNotFoundError(say("plotly is not installed: pip install plotly"))
+    return pathlib.Path(found.origin).parent / "package_data" / "plotly.min.js"

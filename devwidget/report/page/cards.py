@@ -11,15 +11,21 @@ from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.tensor import TensorFacts
 from devwidget.records.trace import Fault, Trace
-from devwidget.report.style.code_words import code_word
 from devwidget.report.style.units import format_bytes, format_count, format_seconds
-from devwidget.report.style.words import and_more, first_line, module_words, site_words, spoken, tensor_words
+from devwidget.report.style.words import (
+    and_more,
+    code_word,
+    first_line,
+    module_words,
+    site_words,
+    tensor_words,
+    translate_finding,
+)
 from devwidget.report.text.finding_text import changed_lines, confidence_words, finding_text, further_places
 from devwidget.report.text.snapshot_text import bytes_by_device
 from devwidget.views.clock import Clock
-from devwidget.views.hops import Hop, group_hops
+from devwidget.views.hops import Hop, group_hops, group_waits
 from devwidget.views.placement import Placement
-from devwidget.views.waits import group_waits
 
 Card = dict[str, Any]
 
@@ -34,7 +40,7 @@ def finding_card(
         at: where it is on the timeline, by order and by time.
         faults: those that it explains, which know what stood in the wrong place.
     """
-    finding = spoken(finding)
+    finding = translate_finding(finding)
     return {
         "kind": finding.kind,
         "severity": finding.severity,
@@ -44,16 +50,16 @@ def finding_card(
         "row": row,
         "at": at,
         "why": finding.why,
-        "operands": _operands(finding, faults),
-        "fault": _source(finding.fault),
-        "birth": _source(finding.birth) if finding.birth != finding.fault else None,
+        "operands": _operand_cards(finding, faults),
+        "fault": _source_card(finding.fault),
+        "birth": _source_card(finding.birth) if finding.birth != finding.fault else None,
         "notes": [*finding.notes, *further_places(finding)],
-        "fixes": [_fix(fix) for fix in finding.fixes],
+        "fixes": [_fix_card(fix) for fix in finding.fixes],
         "text": finding_text(finding, class_name),
     }
 
 
-def _operands(finding: Finding, faults: Iterable[Fault]) -> list[Card]:
+def _operand_cards(finding: Finding, faults: Iterable[Fault]) -> list[Card]:
     """The tensors that met; those in the wrong place first, and told so."""
     strays = {(f"{o.name} ", f" {o.device}") for fault in faults for o in fault.operands if o.stray}
     culprits = {text for text in finding.operands for start, end in strays if text.startswith(start) and text.endswith(end)}
@@ -61,14 +67,14 @@ def _operands(finding: Finding, faults: Iterable[Fault]) -> list[Card]:
     return sorted(cards, key=lambda card: not card["culprit"])
 
 
-def _fix(fix: Fix) -> Card:
+def _fix_card(fix: Fix) -> Card:
     edits = [{"place": site_words(e.site), "file": e.file, "lines": changed_lines(e), "text": e.text} for e in fix.edits]
     words = confidence_words(fix) + (say(": the step ran with this edit") if fix.verified else "")
     offered = bool(fix.edits and fix.not_tried and not fix.runs)
     return {"summary": fix.summary, "code": fix.code, "confidence": words, "edits": edits, "offered": offered}
 
 
-def _source(site: Site | None) -> Card | None:
+def _source_card(site: Site | None) -> Card | None:
     if site is None:
         return None
     return {"place": site_words(site), "file": site.file, "line": site.line, "function": site.function, "text": site.text}
@@ -77,7 +83,7 @@ def _source(site: Site | None) -> Card | None:
 def hop_cards(trace: Trace, most: int = 500) -> list[Card]:
     """The hops by line, dearest first."""
     clock = Clock(trace)
-    return [_hop(hop) | {"at": (hop.number, clock.at(hop.number))} for hop in group_hops(trace.moves)[:most]]
+    return [_hop_card(hop) | {"at": (hop.number, clock.at(hop.number))} for hop in group_hops(trace.moves)[:most]]
 
 
 def finding_place(finding: Finding, clock: Clock) -> tuple[float, float] | None:
@@ -85,7 +91,7 @@ def finding_place(finding: Finding, clock: Clock) -> tuple[float, float] | None:
     return (min(finding.explains), clock.at(min(finding.explains))) if finding.explains else None
 
 
-def _hop(hop: Hop) -> Card:
+def _hop_card(hop: Hop) -> Card:
     return {
         "source": str(hop.source),
         "target": str(hop.target),
@@ -127,13 +133,13 @@ def row_detail(snapshot: Snapshot, table: Placement, row: int) -> Card:
     return {
         "path": table.paths[row] or say("the model itself"),
         "class": module.class_name if tensor is None else say("plain attribute of {class_name}", class_name=module.class_name),
-        "defined": _source(module.defined),
+        "defined": _source_card(module.defined),
         "facts": [*facts, *([said(table.notes[row])] if table.notes[row] else [])],
-        "tensors": [_tensor(each) for each in ([tensor] if tensor is not None else module.tensors)],
+        "tensors": [_tensor_card(each) for each in ([tensor] if tensor is not None else module.tensors)],
     }
 
 
-def _tensor(tensor: TensorFacts) -> Card:
+def _tensor_card(tensor: TensorFacts) -> Card:
     grad = (
         say("{size} on {device}", size=format_bytes(tensor.grad_bytes), device=tensor.grad_device) if tensor.grad_bytes else ""
     )

@@ -13,25 +13,22 @@ from devwidget.records.trace import Trace
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
 from devwidget.report.figures.device_map import device_map_figure, map_rows, map_words
 from devwidget.report.page.cards import finding_card, finding_place, header_card, hop_cards, row_detail, wait_cards
-from devwidget.report.page.packing import packed_table
-from devwidget.report.page.parallel_card import parallel_card
-from devwidget.report.page.spread_card import spread_cards
-from devwidget.report.page.tree_table import mark_columns, tree_table
-from devwidget.report.style.safe_text import displayed
-from devwidget.report.text.answers.layout_text import layout_sentence
+from devwidget.report.page.parallel_cards import parallel_card, spread_cards
+from devwidget.report.page.tree_table import mark_columns, pack_table, tree_table
+from devwidget.report.style.safe_text import displays_safely
+from devwidget.report.text.answers import layout_sentence
 from devwidget.report.text.comparison_text import hop_rows, measure_rows, verdict_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
 from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words, trial_words, wait_words
 from devwidget.views.clock import Clock, with_real_times
-from devwidget.views.compare import comparison
-from devwidget.views.device_map import device_map
+from devwidget.views.compare import compare_traces
+from devwidget.views.device_map import make_device_map, proposed_map
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
 from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import Placement
-from devwidget.views.proposed_map import proposed_map
-from devwidget.views.timeline import in_seconds, timeline
+from devwidget.views.timeline import in_seconds, make_timeline
 
 MOST_EAGER = 1500
 """Tensors up to which all details travel with the table; beyond, each is asked for when a row is opened."""
@@ -39,7 +36,7 @@ MOST_EAGER = 1500
 Content = dict[str, Any]
 
 
-@displayed
+@displays_safely
 def head_content(snapshot: Snapshot, table: Placement) -> Content:
     """The header, and what spreads the model."""
     more = {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot), "map": _map_card(table, None)}
@@ -48,15 +45,15 @@ def head_content(snapshot: Snapshot, table: Placement) -> Content:
 
 def tree_content(snapshot: Snapshot, table: Placement, *, most: int = MOST_EAGER) -> Content:
     """The module tree, packed, with the details of all rows for a model of ordinary size."""
-    return packed_table(_columns(table) | {"details": _eager_details(snapshot, table, most)})
+    return pack_table(_tree_columns(table) | {"details": _eager_details(snapshot, table, most)})
 
 
-@displayed
-def _columns(table: Placement) -> Content:
+@displays_safely
+def _tree_columns(table: Placement) -> Content:
     return tree_table(table)
 
 
-@displayed
+@displays_safely
 def marks_content(table: Placement, marks: Overlay) -> Content:
     """What a trace adds to the tree."""
     return mark_columns(table, marks)
@@ -68,13 +65,13 @@ def _eager_details(snapshot: Snapshot, table: Placement, most: int) -> Content:
     return {str(row): detail_content(snapshot, table, row) for row in range(len(table))}
 
 
-@displayed
+@displays_safely
 def detail_content(snapshot: Snapshot, table: Placement, row: int) -> Content:
     """What opens below a row."""
     return row_detail(snapshot, table, row)
 
 
-@displayed
+@displays_safely
 def memory_content(
     memory: Iterable[DeviceMemory], trace: Trace | None, *, before: Iterable[DeviceMemory] | None = None
 ) -> Content:
@@ -88,13 +85,13 @@ def memory_content(
     }
 
 
-@displayed
+@displays_safely
 def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Content:
     """Everything that a trace shows beside the tree; {} before the first one."""
     if trace is None:
         return {}
     trace = with_real_times(trace)
-    calls, lanes, clock, series = parallel_calls(trace), timeline(trace), Clock(trace), memory_series(trace)
+    calls, lanes, clock, series = parallel_calls(trace), make_timeline(trace), Clock(trace), memory_series(trace)
     return {
         "summary": summary_words(trace),
         "verdict": findings_words(trace),
@@ -114,7 +111,7 @@ def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Con
     }
 
 
-@displayed
+@displays_safely
 def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
     """What a trace has otherwise than the one that was kept; {} without two of them."""
     if kept is None or trace is None:
@@ -122,7 +119,7 @@ def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
     if kept is trace:
         kept_words = say("This trace is kept. The next one will stand beside it.")
         return {"verdict": kept_words, "rows": [], "hops": [], "fixed": [], "new": []}
-    compared = comparison(kept, trace)
+    compared = compare_traces(kept, trace)
     fixed, new = ([finding.headline for finding in each] for each in (compared.fixed, compared.new))
     hops = [row._asdict() for row in hop_rows(compared)]
     return {"verdict": verdict_words(compared), "rows": measure_rows(compared), "hops": hops, "fixed": fixed, "new": new}
@@ -130,11 +127,11 @@ def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
 
 def _map_card(table: Placement, trace: Trace | None) -> Content | None:
     """The model on its devices, where there are several."""
-    drawn = device_map(table, trace)
+    drawn = make_device_map(table, trace)
     return None if drawn is None else {"figure": device_map_figure(drawn), "words": map_words(drawn), "rows": map_rows(drawn)}
 
 
-@displayed
+@displays_safely
 def proposed_content(layout: Layout, table: Placement) -> Content:
     """A layout as it would be."""
     drawn = proposed_map(layout, table)

@@ -1,4 +1,4 @@
-"""One standalone HTML page: the panel as it was, offline, interactive, without anything from the network."""
+"""The panel as HTML: plain where no widget can run, and as one standalone interactive page that needs no network."""
 
 from __future__ import annotations
 
@@ -6,24 +6,104 @@ import base64
 from collections.abc import Iterable
 from typing import Any
 
-from devwidget.language.speaking import language
+from devwidget.language.speaking import language, said, say
+from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.assets import PANEL, TREE, joined, page_words, static_text
-from devwidget.report.page.content import (
-    head_content,
-    marks_content,
-    memory_content,
-    traced_content,
-    tree_content,
-)
-from devwidget.report.page.panel_text import panel_html
-from devwidget.report.page.plotly_file import plotly_path
-from devwidget.report.style.safe_text import element, script_json
-from devwidget.report.text.trace_text import trace_text
-from devwidget.views.overlay import overlay
-from devwidget.views.placement import place
+from devwidget.report.page.assets import PANEL, TREE, join_modules, page_words, plotly_path, static_text
+from devwidget.report.page.content import head_content, marks_content, memory_content, traced_content, tree_content
+from devwidget.report.style.safe_text import Markup, html_element, join_html, script_json
+from devwidget.report.style.units import count_words, format_bytes, format_count
+from devwidget.report.style.words import device_list, dtype_words
+from devwidget.report.text.snapshot_text import bar_words, shown_rows, snapshot_headline, snapshot_text, tree_heads, unicode_bar
+from devwidget.report.text.trace_text import trace_blocks, trace_text
+from devwidget.views.memory import memory_bars
+from devwidget.views.overlay import make_overlay
+from devwidget.views.placement import Placement, tabulate_snapshot
+
+_MOST_ROWS = 50
+GONE = Message("devwidget: the model was deleted before anything was read")
+
+
+def panel_text(snapshot: Snapshot | None, trace: Trace | None) -> str:
+    """The text report of a panel: where everything is, then the last trace."""
+    if snapshot is None:
+        return said(GONE)
+    parts = [snapshot_text(snapshot, trace=trace), *([trace_text(trace)] if trace else [])]
+    return "\n\n".join(parts)
+
+
+def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
+    """Plain HTML without style or script, which every viewer keeps: bars as text, what the last step did, a table."""
+    if snapshot is None:
+        return html_element("p", said(GONE))
+    table = tabulate_snapshot(snapshot)
+    bars = [
+        _table_row("td", str(bar.device), html_element("code", unicode_bar(bar)), bar_words(bar))
+        for bar in memory_bars(snapshot.memory, trace)
+    ]
+    blocks = map(_code_block, trace_blocks(trace)) if trace else ()
+    parts = [
+        html_element("p", html_element("b", snapshot_headline(snapshot, table))),
+        html_element("table", *bars) if bars else "",
+    ]
+    return join_html(*parts, *blocks, _tree_table(table))
+
+
+def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
+    """The same as an output beside the live panel."""
+    return as_saved(panel_html(snapshot, trace))
+
+
+def as_saved(html: str) -> str:
+    """For when the notebook is opened again and no kernel knows the panel."""
+    note = html_element("p", html_element("em", say("The panel as it was saved; run the cell for the live one.")))
+    style = Markup(f"<style>{_STYLE}</style>")  # viewers drop it, and need none of it
+    return html_element("div", style, note, html, class_="dw-saved")
+
+
+_STYLE = """
+.jp-OutputArea-child:has(.dw-saved):has(+ .jp-OutputArea-child :is(.dw-panel, .lm-mod-hidden)),
+.jp-OutputArea-child:has(.dw-saved) + .jp-OutputArea-child:has(> .jp-OutputArea-output.jupyter-widgets) { display: none }
+"""
+"""JupyterLab: only the live panel where there is one, nothing after it was closed, and no word of a widget that is gone."""
+
+
+def _code_block(text: str) -> str:
+    return html_element("pre", html_element("code", text))
+
+
+def _tree_table(table: Placement) -> str:
+    rows = shown_rows(table, _MOST_ROWS)
+    head = _table_row("th", *tree_heads())
+    body = html_element("tbody", *(_module_row(table, row) for row in rows))
+    more = (
+        html_element("p", say("… and {rows} more", rows=count_words(len(table) - len(rows), "row")))
+        if len(rows) < len(table)
+        else ""
+    )
+    return join_html(html_element("table", html_element("thead", head), body), more)
+
+
+def _module_row(table: Placement, row: int) -> str:
+    note = " · ".join(filter(None, (say("plain attribute") if table.tensors[row] else "", said(table.notes[row]))))
+    return _table_row(
+        "td",
+        join_html(Markup("&nbsp;" * 3 * table.depths[row]), table.names[row]),
+        table.classes[row],
+        device_list(table.devices_of(row)),
+        ", ".join(map(dtype_words, table.dtypes_of(row))),
+        format_count(table.parameters[row]) if table.parameters[row] else "",
+        format_bytes(table.bytes[row]) if table.bytes[row] else "",
+        note,
+    )
+
+
+def _table_row(cell: str, *texts: str) -> str:
+    left = {"align": "left", "style": "text-align:left"}  # GitHub keeps the one, nbconvert heeds the other; the indent needs it
+    return html_element("tr", *(html_element(cell, text, **left) for text in texts))
+
 
 _POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; font-src data:"
 _START = """
@@ -50,38 +130,38 @@ def trace_page(trace: Trace) -> str:
 def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
     """The whole panel as one file of about 5 MB, nearly all of it plotly.js; a reader without scripts sees text."""
     title = snapshot.modules[0].class_name if snapshot.modules else "trace"
-    plain = panel_html(snapshot, trace) if snapshot.modules else element("pre", trace_text(trace or Trace()))
+    plain = panel_html(snapshot, trace) if snapshot.modules else html_element("pre", trace_text(trace or Trace()))
     script = "\n".join(
         [
-            joined("shim.js"),
-            as_value("tree", joined(*TREE)),
-            as_value("panel", joined(*PANEL)),
+            join_modules("shim.js"),
+            as_value("tree", join_modules(*TREE)),
+            as_value("panel", join_modules(*PANEL)),
             f"const facts = {script_json(page_facts(snapshot, trace), as_text)};",
             _START,
         ]
     )
     plotly = plotly_path().read_text(encoding="utf-8")
     scripts = (plotly, "globalThis.Plotly ??= globalThis.moduleName;", script)
-    return standalone(title, plain, ("base.css", "tree.css", "panel.css"), scripts)
+    return standalone_page(title, plain, ("base.css", "tree.css", "panel.css"), scripts)
 
 
-def standalone(title: str, plain: str, styles: Iterable[str], scripts: Iterable[str]) -> str:
+def standalone_page(title: str, plain: str, styles: Iterable[str], scripts: Iterable[str]) -> str:
     """One file for a widget that draws itself into `#panel`; a reader without scripts sees `plain`."""
     style = "\n".join(static_text(name) for name in ("page.css", *styles))
     return (
         "<!DOCTYPE html>\n"
         f'<html lang="{language()}"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"{element('title', f'{title} – devwidget')}<style>{style}</style></head>"
+        f"{html_element('title', f'{title} – devwidget')}<style>{style}</style></head>"
         f'<body><main id="panel"></main><noscript>{plain}</noscript>'
-        f"{''.join(f'<script>{_safe(script)}</script>' for script in scripts)}</body></html>\n"
+        f"{''.join(f'<script>{_safe_script(script)}</script>' for script in scripts)}</body></html>\n"
     )
 
 
 def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
     """The state of the widgets, as a page without a kernel needs it."""
-    table = place(snapshot)
-    marks = overlay(table, trace)
+    table = tabulate_snapshot(snapshot)
+    marks = make_overlay(table, trace)
     packed, marked = tree_content(snapshot, table, most=20_000), marks_content(table, marks)
     tree = {"words": page_words(*TREE), "table": packed, "marks": marked}
     panel = {
@@ -106,6 +186,7 @@ def as_text(value: bytes) -> dict[str, str]:
     return {"__bytes__": base64.b64encode(value).decode("ascii")}
 
 
-def _safe(script: str) -> str:
+def _safe_script(script: str) -> str:
     """A script of ours or of plotly, in whose texts nothing may end it or begin a comment."""
+    # a browser looks for these before it reads JavaScript, in its strings too, where a backslash before them changes nothing
     return script.replace("</", "<\\/").replace("<!--", "<\\!--")

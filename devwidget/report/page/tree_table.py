@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 from array import array
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -13,9 +15,8 @@ from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
 from devwidget.report.style.units import format_bytes, format_count
 from devwidget.report.style.words import dtype_words
-from devwidget.views.overlay import SEVERITIES, Overlay
+from devwidget.views.overlay import SEVERITIES, Overlay, repeated_blocks
 from devwidget.views.placement import Placement, device_order
-from devwidget.views.repeats import repeated_blocks
 
 GRADIENT, ATTRIBUTE = 1, 2
 """Bits of the column `flags`: has a gradient at or below; is a tensor in a plain attribute."""
@@ -88,12 +89,12 @@ def tree_table(table: Placement, columns: Sequence[Column] = COLUMNS) -> dict[st
     Numbers are little-endian: `u32` for codes, `u16` for depths, `u8` for flags. The codes of a column are under
     `column:<key>`; those of an amount rise with it, so that they sort.
     """
-    names, name = _coded(table.names)
-    classes, kind = _coded(table.classes)
-    flags = [(GRADIENT if grad else 0) | (ATTRIBUTE if tensor else 0) for grad, tensor in _flagged(table)]
-    devices, device = _coded(table.devices, lambda row: [str(each) for each in table.devices_of(row)])
-    dtypes, dtype = _coded(table.dtypes, lambda row: list(table.dtypes_of(row)))
-    packed_columns = [(column, *_packed_column(column, table)) for column in columns]
+    names, name = _code_values(table.names)
+    classes, kind = _code_values(table.classes)
+    flags = [(GRADIENT if grad else 0) | (ATTRIBUTE if tensor else 0) for grad, tensor in _gradient_flags(table)]
+    devices, device = _code_values(table.devices, lambda row: [str(each) for each in table.devices_of(row)])
+    dtypes, dtype = _code_values(table.dtypes, lambda row: list(table.dtypes_of(row)))
+    packed_columns = [(column, *_pack_column(column, table)) for column in columns]
     return {
         "rows": len(table),
         "names": names,
@@ -104,10 +105,10 @@ def tree_table(table: Placement, columns: Sequence[Column] = COLUMNS) -> dict[st
         "device": device,
         "dtypes": dtypes,
         "dtype": dtype,
-        "depth": packed("H", table.depths),
-        "flags": packed("B", flags),
+        "depth": pack_numbers("H", table.depths),
+        "flags": pack_numbers("B", flags),
         "notes": {str(row): said(note) for row, note in enumerate(table.notes) if note},
-        "heads": [_head(column, texts) for column, texts, _ in packed_columns],
+        "heads": [_column_head(column, texts) for column, texts, _ in packed_columns],
         **{f"column:{column.key}": codes for column, _, codes in packed_columns if codes},
     }
 
@@ -115,7 +116,7 @@ def tree_table(table: Placement, columns: Sequence[Column] = COLUMNS) -> dict[st
 def mark_columns(table: Placement, marks: Overlay) -> dict[str, Any]:
     """What a trace adds: `flow` codes into `flows` (devices in, devices out), rows with hops or findings, repeated blocks."""
     shown = {row: _flow_names(flow) for row, flow in marks.flows.items()}
-    flows, flow = _coded([shown.get(row, ((), ())) for row in range(len(table))] if shown else [])
+    flows, flow = _code_values([shown.get(row, ((), ())) for row in range(len(table))] if shown else [])
     return {
         "flows": flows,
         "flow": flow,
@@ -125,8 +126,8 @@ def mark_columns(table: Placement, marks: Overlay) -> dict[str, Any]:
                 mark.hops_below,
                 list(mark.findings),
                 list(mark.findings_below),
-                _rank(mark.severity),
-                _rank(mark.severity_below),
+                _severity_rank(mark.severity),
+                _severity_rank(mark.severity_below),
             ]
             for row, mark in marks.marks.items()
         },
@@ -138,7 +139,7 @@ def mark_columns(table: Placement, marks: Overlay) -> dict[str, Any]:
     }
 
 
-def packed(kind: str, values: Iterable[float]) -> bytes:
+def pack_numbers(kind: str, values: Iterable[float]) -> bytes:
     """Numbers as little-endian bytes."""
     numbers = array(kind, values)
     if sys.byteorder == "big":
@@ -146,24 +147,24 @@ def packed(kind: str, values: Iterable[float]) -> bytes:
     return numbers.tobytes()
 
 
-def _head(column: Column, texts: list[str]) -> dict[str, Any]:
+def _column_head(column: Column, texts: list[str]) -> dict[str, Any]:
     return {"key": column.key, "title": said(column.title), "cell": column.cell, "widths": list(column.widths), "texts": texts}
 
 
-def _packed_column(column: Column, table: Placement) -> tuple[list[str], bytes]:
+def _pack_column(column: Column, table: Placement) -> tuple[list[str], bytes]:
     if column.values is not None:
-        return _ranked(column.values(table), column.shown)
-    return _coded(list(column.words(table))) if column.words is not None else ([], b"")
+        return _code_ranked(column.values(table), column.shown)
+    return _code_values(list(column.words(table))) if column.words is not None else ([], b"")
 
 
-def _ranked(values: Sequence[int], shown: Callable[[int], str]) -> tuple[list[str], bytes]:
+def _code_ranked(values: Sequence[int], shown: Callable[[int], str]) -> tuple[list[str], bytes]:
     """Distinct values from small to large in words, and the codes."""
     distinct = sorted(set(values))
     codes = {value: code for code, value in enumerate(distinct)}
-    return [shown(value) for value in distinct], packed("I", (codes[value] for value in values))
+    return [shown(value) for value in distinct], pack_numbers("I", (codes[value] for value in values))
 
 
-def _coded(values: Sequence[K], shown: Callable[[int], Any] | None = None) -> tuple[list[Any], bytes]:
+def _code_values(values: Sequence[K], shown: Callable[[int], Any] | None = None) -> tuple[list[Any], bytes]:
     """Distinct values in order of appearance, as `shown` for the first row that has them, and the codes."""
     codes: dict[K, int] = {}
     texts: list[Any] = []
@@ -174,10 +175,10 @@ def _coded(values: Sequence[K], shown: Callable[[int], Any] | None = None) -> tu
             code = codes[value] = len(texts)
             texts.append(value if shown is None else shown(row))
         column.append(code)
-    return texts, packed("I", column)
+    return texts, pack_numbers("I", column)
 
 
-def _flagged(table: Placement) -> Iterable[tuple[int, bool]]:
+def _gradient_flags(table: Placement) -> Iterable[tuple[int, bool]]:
     return zip(table.gradients, (tensor is not None for tensor in table.tensors), strict=True)
 
 
@@ -185,6 +186,22 @@ def _flow_names(flow: tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]) -> tupl
     return tuple(tuple(map(str, sorted(devices, key=device_order))) for devices in flow)
 
 
-def _rank(severity: str) -> int:
+def _severity_rank(severity: str) -> int:
     """0 for none, 3 for an error."""
     return 0 if not severity else 1 + [*SEVERITIES].index(severity)  # type: ignore[arg-type]  # a str from RowMark
+
+
+def pack_table(table: dict[str, Any]) -> dict[str, Any]:
+    """The number of rows, and everything else in `packed`: the length of a JSON text (u32), that text, the columns.
+
+    In the text a column is `[start, length]` in what follows it, under `columns`; all other values stay as they are.
+    """
+    # one block, because columns of 100,000 rows repeat themselves; `mtime=0`, so that equal tables are equal bytes
+    columns = {name: value for name, value in table.items() if isinstance(value, bytes)}
+    places, start = {}, 0
+    for name, column in columns.items():
+        places[name] = [start, len(column)]
+        start += len(column)
+    head = json.dumps({name: value for name, value in table.items() if name not in columns} | {"columns": places}).encode()
+    block = b"".join((len(head).to_bytes(4, "little"), head, *columns.values()))
+    return {"rows": table["rows"], "packed": gzip.compress(block, compresslevel=1, mtime=0)}

@@ -31,22 +31,22 @@ def text_of(lines: Iterable[str]) -> str:
     return "\n".join(map(safe_text, lines))
 
 
-def displayed(make: Callable[P, T]) -> Callable[P, T]:
+def displays_safely(make: Callable[P, T]) -> Callable[P, T]:
     """For cards and figures: every text of the result, however deep, as `safe_block`."""
 
     @functools.wraps(make)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
-        return cast(T, _displayable(make(*args, **kwargs)))
+        return cast(T, _make_displayable(make(*args, **kwargs)))
 
     return wrapper
 
 
-def _displayable(value: Any) -> Any:
+def _make_displayable(value: Any) -> Any:
     if isinstance(value, str):
         return safe_block(value)
     if isinstance(value, dict):
-        return {_displayable(key): _displayable(part) for key, part in value.items()}
-    return [_displayable(part) for part in value] if isinstance(value, list | tuple) else value
+        return {_make_displayable(key): _make_displayable(part) for key, part in value.items()}
+    return [_make_displayable(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 class Markup(str):
@@ -55,20 +55,20 @@ class Markup(str):
     __slots__ = ()
 
 
-def markup(text: str) -> Markup:
+def escape_html(text: str) -> Markup:
     """For HTML, between tags and in quoted attributes; what is markup already stays as it is."""
     return text if isinstance(text, Markup) else Markup(html.escape(safe_block(text)))
 
 
-def element(tag: str, *children: str, **attributes: str) -> Markup:
+def html_element(tag: str, *children: str, **attributes: str) -> Markup:
     """`<tag class="...">...</tag>`; `class_` is the attribute `class`, and "" leaves an attribute out."""
-    inside = "".join(f' {name.rstrip("_")}="{markup(value)}"' for name, value in attributes.items() if value)
-    return Markup(f"<{tag}{inside}>{''.join(map(markup, children))}</{tag}>")
+    inside = "".join(f' {name.rstrip("_")}="{escape_html(value)}"' for name, value in attributes.items() if value)
+    return Markup(f"<{tag}{inside}>{''.join(map(escape_html, children))}</{tag}>")
 
 
-def together(*parts: str) -> Markup:
+def join_html(*parts: str) -> Markup:
     """Parts of a page, one behind the other."""
-    return Markup("".join(map(markup, parts)))
+    return Markup("".join(map(escape_html, parts)))
 
 
 def plotly_text(text: str) -> str:

@@ -68,7 +68,7 @@ def format_seconds(seconds: float) -> str:
     return f"{seconds * 1e6:.0f} µs"
 
 
-def counted(number: int, noun: str) -> str:
+def count_words(number: int, noun: str) -> str:
     """`1 hop`, `2 hops`; every noun stands in the table below."""
     return say_count(*_COUNTED[noun], number)
 

@@ -1,10 +1,12 @@
-"""How tensors, places and devices are called in every report."""
+"""How tensors, places, codes and parts of memory are called in every report, and how their columns are aligned."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import pathlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from devwidget.language.speaking import said, say, template
 from devwidget.records.device import DeviceId
@@ -12,9 +14,9 @@ from devwidget.records.finding import Finding
 from devwidget.records.parallel import Piece
 from devwidget.records.ranks.cluster import Runs
 from devwidget.records.ranks.runs import in_words
-from devwidget.records.schema.message import changed
+from devwidget.records.schema.message import Message, changed
 from devwidget.records.site import Site, cell_label
-from devwidget.report.style.safe_text import columns_of
+from devwidget.report.style.safe_text import columns_of, safe_text
 
 _SHORT = {"bfloat16": "bf16", "bool": "bool", "complex64": "c64", "complex128": "c128"}
 
@@ -81,7 +83,7 @@ def first_line(site: Site | None) -> str:
     return " ".join((site.library or site).text.split()) if site else ""
 
 
-def spoken(finding: Finding) -> Finding:
+def translate_finding(finding: Finding) -> Finding:
     """The finding in the language of reports, with a notebook cell called by its number where a rule wrote Python's name."""
     names = {str(site): site_words(site) for site in (finding.fault, finding.birth) if site is not None}
 
@@ -98,12 +100,97 @@ def spoken(finding: Finding) -> Finding:
     return dataclasses.replace(finding, headline=headline, why=why, notes=notes, fixes=fixes)
 
 
-def labelled(label: str, text: str) -> str:
+def label_line(label: str, text: str) -> str:
     """`  where: layers.0, train.py:41`: texts below each other begin in one column; a Chinese letter is two columns wide."""
     start = say("{label}:", label=label)
     return f"  {start}{' ' * max(1, 7 - columns_of(start))}{text}"
 
 
-def mentions(finding: Finding, place: str) -> bool:
+def mentions_place(finding: Finding, place: str) -> bool:
     """Whether the words of a finding already name a place."""
     return any(place in text for text in (finding.headline, finding.why, *finding.notes))
+
+
+CODES: dict[str, Message] = {
+    str(each): each
+    for each in (
+        *(Message("error"), Message("warning"), Message("info")),
+        *(Message("build"), Message("forward"), Message("loss"), Message("backward"), Message("optimizer"), Message("other")),
+        *(Message("explicit"), Message("scatter"), Message("replicate"), Message("gather"), Message("reduce")),
+        *(Message("healed"), Message("hook")),
+        *(Message("parameter"), Message("buffer"), Message("attribute")),
+        *(Message("answered"), Message("hung"), Message("busy"), Message("stopped"), Message("stale"), Message("dead")),
+        Message("unknown"),
+        *(Message("tensor parallel"), Message("device map"), Message("as is"), Message("data parallel"), Message("auto")),
+        *(Message("input gradient"), Message("weight gradient"), Message("forward and backward")),
+        *(Message("parameters and buffers"), Message("allocated"), Message("peak")),
+    )
+}
+"""Code -> its word."""
+
+
+def code_word(code: str) -> str:
+    """A code in the language of reports; a name stays as it is."""
+    return said(CODES.get(code, code))
+
+
+_NAMES = {
+    "attributes": Message("plain attributes"),
+    "optimizer": Message("optimizer state"),
+    "inputs": Message("batch"),
+    "gathered": Message("gathered outputs"),
+    "other": Message("temporaries"),
+    "foreign": Message("other models and tensors"),
+    "outside": Message("tensors outside this model"),
+    "running": Message("activations and other new tensors"),
+    "others": Message("context, other processes"),
+    "parameters": Message("parameters"),
+    "buffers": Message("buffers"),
+    "gradients": Message("gradients"),
+    "activations": Message("activations"),
+    "cache": Message("cache"),
+    "free": Message("free"),
+}
+
+
+def part_name(part: str) -> str:
+    """The word for a part of memory."""
+    return said(_NAMES.get(part, part))
+
+
+_WIDEST = 60
+
+
+def align_columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), indent: str = "") -> Iterator[str]:
+    """Lines with two spaces between the columns; `right` names the columns that end at the same place.
+
+    The last column is not padded, and every other cell is cut at 60 characters.
+    """
+    safe = [[safe_text(cell) for cell in row] for row in rows]
+    cut = [[*(shorten_text(cell, _WIDEST) for cell in row[:-1]), row[-1]] for row in safe]
+    widths = [max(columns_of(cell) for cell in column) for column in zip(*cut, strict=True)]
+    for row in cut:
+        cells = [
+            " " * (width - columns_of(cell)) + cell if at in right else cell + " " * (width - columns_of(cell))
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield (indent + "  ".join(cells)).rstrip()
+
+
+def shorten_text(text: str, most: int) -> str:
+    """Text of at most `most` characters, its middle left out."""
+    if len(text) <= most:
+        return text
+    tail = (most - 1) // 2
+    return f"{text[: most - 1 - tail]}…{text[-tail:]}"
+
+
+def path_of(file: str, root: str | pathlib.Path) -> str:
+    """`src/model.py` for a file below `root`, the whole path for another, "" for a cell of a notebook."""
+    if cell_label(file) or file.startswith("<"):
+        return ""
+    path, folder = os.path.realpath(file), os.path.realpath(root)
+    inside = (
+        os.path.commonpath([path, folder]) == folder if os.path.splitdrive(path)[0] == os.path.splitdrive(folder)[0] else False
+    )
+    return pathlib.Path(os.path.relpath(path, folder) if inside else path).as_posix()

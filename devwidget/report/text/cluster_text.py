@@ -1,22 +1,106 @@
-"""A cluster as text: its ranks by state, the distinct placements, each rank that is not as the others, the findings."""
+"""A cluster as text: ranks by state, distinct placements, ranks unlike the others, findings; a step of all ranks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from devwidget.language.speaking import said, say
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Placement, Rank
 from devwidget.records.ranks.rank import RankReport
 from devwidget.records.ranks.runs import runs_of
+from devwidget.records.ranks.traced import TracedJob
 from devwidget.records.schema.record import presents
-from devwidget.report.style.code_words import code_word
-from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import safe_text, text_of
-from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import first_line, ranks_words, row_words, site_words
+from devwidget.report.style.units import count_words, format_bytes, format_seconds
+from devwidget.report.style.words import (
+    align_columns,
+    and_more,
+    code_word,
+    first_line,
+    module_words,
+    ranks_words,
+    row_words,
+    site_words,
+)
 from devwidget.report.text.finding_text import finding_lines
-from devwidget.report.text.step_text import step_lines
+from devwidget.views.ranks.meetings import CollectiveRow, Meeting, collective_rows, find_meetings, given_bytes
+
+_MOST_ROWS = 24
+
+
+def step_lines(job: TracedJob) -> Iterator[str]:
+    """The step below the headline of a cluster."""
+    met = find_meetings(job)
+    rows, _ = collective_rows(met)
+    yield f"  {step_headline(job, met)}"
+    cells = [
+        (f"{row.count} x {row.kind}", size_words(row), cause_words(row), group_words(row), site_words(row.site)) for row in rows
+    ]
+    if cells:
+        yield from align_columns(cells[:_MOST_ROWS], right=(1,), indent="    ")
+    if len(rows) > _MOST_ROWS:
+        yield "    " + say("and {count} more", count=len(rows) - _MOST_ROWS)
+    for row in rows:
+        if row.meeting.difference:
+            yield f"    {difference_words(row.meeting)}"
+
+
+def step_headline(job: TracedJob, met: Iterable[Meeting]) -> str:
+    """`one step of ranks 0-3: 12 collectives, each rank gives 34 KiB`."""
+    count = sum(meeting.times for meeting in met)
+    least, most = given_bytes(job)
+    return say(
+        "one step of {ranks}: {collectives}, each rank gives {size}",
+        ranks=ranks_words(runs_of(rank.number for rank in job.ranks)),
+        collectives=count_words(count, "collective"),
+        size=_span_words(least, most),
+    )
+
+
+def size_words(row: CollectiveRow) -> str:
+    """Bytes that a rank gives to one of them."""
+    return _span_words(row.least, row.most)
+
+
+def _span_words(least: int, most: int) -> str:
+    if least == most:
+        return format_bytes(most)
+    return say("{least} to {most}", least=format_bytes(least), most=format_bytes(most))
+
+
+def cause_words(row: CollectiveRow) -> str:
+    """Which part of torch asked, in which phase, for which modules."""
+    modules = [module_words(path) for path in row.modules if path is not None]
+    named = say("for {modules}", modules=and_more(modules[0], len(modules) - 1)) if modules else ""
+    return row_words((row.by or say("your call"), code_word(row.phase), named))
+
+
+def group_words(row: CollectiveRow) -> str:
+    """`default_pg, ranks 0-3`, or how many groups of a name."""
+    (first, _), *_ = row.groups
+    count = sum(times for _, times in row.groups)
+    if count == 1:
+        return row_words((first.label, ranks_words(runs_of(first.ranks))))
+    return say("{count} groups {label} of {ranks}", count=count, label=first.label, ranks=count_words(len(first.ranks), "rank"))
+
+
+def difference_words(meeting: Meeting) -> str:
+    """What ranks of one collective do not agree on; "" if nothing."""
+    if not meeting.difference:
+        return ""
+    sized = meeting.difference == "size"
+    kinds = meeting.kinds or ((meeting.call.kind, 0, tuple(part.rank for part in meeting.parts)),)
+    parts = [
+        say("{kind} of {size} on {ranks}", kind=kind, size=format_bytes(size), ranks=ranks_words(runs_of(on)))
+        if sized
+        else say("{kind} on {ranks}", kind=kind, ranks=ranks_words(runs_of(on)))
+        for kind, size, on in kinds
+    ]
+    parts += [say("none on {ranks}", ranks=ranks_words(runs_of(meeting.missing)))] if meeting.missing else []
+    numbered = say("number {number} of group {group}", number=meeting.call.sequence, group=meeting.group.label)
+    return f"{numbered}: {', '.join(parts)}"
+
 
 _MOST_RANKS, _MOST_LINES = 16, 6
 
@@ -24,7 +108,7 @@ _MOST_RANKS, _MOST_LINES = 16, 6
 @presents("text", Cluster)
 def cluster_text(cluster: Cluster) -> str:
     """All ranks at one moment."""
-    return text_of(_lines(cluster))
+    return text_of(_cluster_lines(cluster))
 
 
 @presents("text", RankReport)
@@ -37,13 +121,13 @@ def report_text(report: RankReport) -> str:
         world_size=report.world_size,
         host=report.host,
         pid=report.pid,
-        modules=counted(modules, "module"),
+        modules=count_words(modules, "module"),
     )
     return safe_text(told)
 
 
-def _lines(cluster: Cluster) -> Iterator[str]:
-    yield headline(cluster)
+def _cluster_lines(cluster: Cluster) -> Iterator[str]:
+    yield cluster_headline(cluster)
     for placement in cluster.placements:
         yield f"  {ranks_words(placement.ranks)}: {_placement_words(cluster, placement)}"
     if cluster.older:
@@ -51,7 +135,7 @@ def _lines(cluster: Cluster) -> Iterator[str]:
     odd = [rank for rank in cluster.ranks if rank.state != "answered"]
     if odd:
         yield ""
-        yield from columns([_rank_row(rank) for rank in odd[:_MOST_RANKS]], indent="  ")
+        yield from align_columns([_rank_row(rank) for rank in odd[:_MOST_RANKS]], indent="  ")
     for rank in odd[:_MOST_RANKS]:
         yield from _stack_lines(cluster, rank)
     if len(odd) > _MOST_RANKS:
@@ -64,19 +148,19 @@ def _lines(cluster: Cluster) -> Iterator[str]:
         yield from finding_lines(finding)
 
 
-def headline(cluster: Cluster) -> str:
+def cluster_headline(cluster: Cluster) -> str:
     """`4 ranks as dp 2 x tp 2 · 3 answered, 1 hung · 2 distinct placements`."""
     mesh = " x ".join(f"{axis.name} {axis.size}" for axis in cluster.axes)
-    ranks = counted(len(cluster.ranks), "rank")
+    ranks = count_words(len(cluster.ranks), "rank")
     if math.prod(axis.size for axis in cluster.axes) == len(cluster.ranks) and len(cluster.axes) > 1:
         ranks = say("{ranks} as {mesh}", ranks=ranks, mesh=mesh)
     states = [
-        say("{count} {state}", count=len(numbers), state=code_word(state)) for state, numbers in by_state(cluster).items()
+        say("{count} {state}", count=len(numbers), state=code_word(state)) for state, numbers in ranks_by_state(cluster).items()
     ]
-    return " · ".join((ranks, row_words(states), counted(len(cluster.placements), "distinct placement")))
+    return " · ".join((ranks, row_words(states), count_words(len(cluster.placements), "distinct placement")))
 
 
-def by_state(cluster: Cluster) -> dict[str, list[int]]:
+def ranks_by_state(cluster: Cluster) -> dict[str, list[int]]:
     """The numbers of the ranks in each state."""
     found: dict[str, list[int]] = {}
     for rank in cluster.ranks:
@@ -88,7 +172,7 @@ def _placement_words(cluster: Cluster, placement: Placement) -> str:
     """`1.2 MiB in 36 tensors; Shard(0) on dp, none in 3`."""
     tensors = [tensor for at in placement.held if at != NOWHERE for tensor in cluster.holdings[at]]
     kinds = list(dict.fromkeys(tensor.placement or say("plain") for tensor in tensors))
-    held = say("{size} in {tensors}", size=format_bytes(placement.bytes), tensors=counted(len(tensors), "tensor"))
+    held = say("{size} in {tensors}", size=format_bytes(placement.bytes), tensors=count_words(len(tensors), "tensor"))
     return f"{held}; {' | '.join(kinds[:3])}"
 
 

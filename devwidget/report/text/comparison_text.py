@@ -8,11 +8,9 @@ from typing import NamedTuple
 from devwidget.language.speaking import said, say
 from devwidget.records.comparing.comparison import Comparison, HopChange
 from devwidget.records.schema.record import presents
-from devwidget.report.style.code_words import code_word
-from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
-from devwidget.report.style.units import counted, format_bytes
-from devwidget.report.style.words import and_more, module_words, row_words
+from devwidget.report.style.units import count_words, format_bytes
+from devwidget.report.style.words import align_columns, and_more, code_word, module_words, row_words
 from devwidget.report.text.finding_text import finding_lines
 
 Row = tuple[str, str, str]
@@ -33,16 +31,16 @@ class HopRow(NamedTuple):
 @presents("text", Comparison)
 def comparison_text(compared: Comparison) -> str:
     """Before and after."""
-    return text_of(_lines(compared))
+    return text_of(_comparison_lines(compared))
 
 
 def verdict_words(compared: Comparison) -> str:
     """`2 findings fixed, 1 new, 0 left; 12 hops fewer`."""
-    fixed = counted(len(compared.fixed), "finding")
+    fixed = count_words(len(compared.fixed), "finding")
     hops = compared.hops_after - compared.hops_before
     change = say("as many hops")
     if hops:
-        more, fewer = say("{hops} more", hops=counted(hops, "hop")), say("{hops} fewer", hops=counted(-hops, "hop"))
+        more, fewer = say("{hops} more", hops=count_words(hops, "hop")), say("{hops} fewer", hops=count_words(-hops, "hop"))
         change = more if hops > 0 else fewer
     return say(
         "{fixed} fixed, {new} new, {left} left; {change}",
@@ -87,19 +85,19 @@ def hop_rows(compared: Comparison) -> list[HopRow]:
 def _hop_row(hops: Sequence[HopChange]) -> HopRow:
     first = hops[0]
     what = row_words((code_word(first.cause), and_more(module_words(first.module), len(hops) - 1)))
-    before = _amount(sum(hop.before for hop in hops), sum(hop.before_bytes for hop in hops))
-    after = _amount(sum(hop.after for hop in hops), sum(hop.after_bytes for hop in hops))
+    before = _amount_words(sum(hop.before for hop in hops), sum(hop.before_bytes for hop in hops))
+    after = _amount_words(sum(hop.after for hop in hops), sum(hop.after_bytes for hop in hops))
     return HopRow(str(first.source), str(first.target), what, first.text, before, after)
 
 
-def _amount(count: int, size: int) -> str:
-    return f"{counted(count, 'hop')}, {format_bytes(size)}" if count else say("none")
+def _amount_words(count: int, size: int) -> str:
+    return f"{count_words(count, 'hop')}, {format_bytes(size)}" if count else say("none")
 
 
-def _lines(compared: Comparison) -> Iterator[str]:
+def _comparison_lines(compared: Comparison) -> Iterator[str]:
     yield say("Comparison: {verdict}", verdict=verdict_words(compared))
     rows = [(name, before, after) for name, before, after in change_rows(compared)]
-    yield from columns([("", say("before"), say("after")), *rows], right=(1,), indent="  ")
+    yield from align_columns([("", say("before"), say("after")), *rows], right=(1,), indent="  ")
     for finding in compared.fixed:
         yield say("fixed: {finding}", finding=f"{code_word(finding.severity)}[{finding.kind}] {said(finding.headline)}")
     for finding in compared.new:

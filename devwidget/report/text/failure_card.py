@@ -8,9 +8,8 @@ from typing import Any
 from devwidget.language.speaking import said, say
 from devwidget.records.failure import Failure
 from devwidget.records.trace import Trace
-from devwidget.report.advice.memory_advice import memory_advice
-from devwidget.report.advice.parallel_advice import Advice, advice
-from devwidget.report.style.words import labelled, module_words, row_words, site_words
+from devwidget.report.style.words import label_line, module_words, row_words, site_words
+from devwidget.report.text.advice import Advice, memory_advice, parallel_advice
 from devwidget.report.text.memory_words import holding_card, memory_cards
 from devwidget.views.parallel import parallel_calls
 
@@ -22,11 +21,11 @@ def failure_card(trace: Trace) -> Card | None:
     """The card that stands before all findings; None for a step that ran to its end."""
     if not trace.error:
         return None
-    failure = trace.failure or Failure(*_parted(trace.error))
-    cures, refused = list(_cures(trace, failure)), _refused(trace, failure)
+    failure = trace.failure or Failure(*_split_error(trace.error))
+    cures, refused = list(_find_cures(trace, failure)), _refusal_lines(trace, failure)
     return {
         "kind": say("out of memory") if failure.out_of_memory else say("exception"),
-        "headline": _ended(failure),
+        "headline": _end_words(failure),
         "message": "\n".join(refused) or failure.message,
         "raw": f"{failure.kind}: {failure.message}",
         "module": module_words(failure.module),
@@ -34,13 +33,13 @@ def failure_card(trace: Trace) -> Card | None:
         "place": site_words(failure.site),
         "line": failure.site.line if failure.site else 0,
         "source": failure.site.text if failure.site else "",
-        "notes": list(_notes(trace, failure)),
+        "notes": list(_failure_notes(trace, failure)),
         "cures": [{"text": each.text, "code": each.code} for each in cures],
         "frames": list(failure.frames),
     }
 
 
-def _ended(failure: Failure) -> str:
+def _end_words(failure: Failure) -> str:
     if failure.module:
         return say("the step ended by {error} in `{module}`", error=failure.kind, module=failure.module)
     return say("the step ended by {error}", error=failure.kind)
@@ -55,25 +54,25 @@ def failure_lines(trace: Trace) -> Iterator[str]:
     yield "  " + say("ended by {error}", error=first)
     yield from (f"    {line}" for line in more)
     if card["place"]:
-        yield labelled(say("where"), f"{card['module']}, {card['place']}: {' '.join(card['source'].split())}")
-    yield from (labelled(say("note"), note) for note in (*_refused(trace, trace.failure), *card["notes"]))
+        yield label_line(say("where"), f"{card['module']}, {card['place']}: {' '.join(card['source'].split())}")
+    yield from (label_line(say("note"), note) for note in (*_refusal_lines(trace, trace.failure), *card["notes"]))
     for cure in card["cures"]:
         first, *code = cure["code"].splitlines() or [""]
-        yield labelled(say("help"), cure["text"] + (f"  {first}" if first and not code else ""))
+        yield label_line(say("help"), cure["text"] + (f"  {first}" if first and not code else ""))
         yield from (f"           {line}" for line in ((first, *code) if code else ()))
 
 
-def _parted(error: str) -> tuple[str, str]:
+def _split_error(error: str) -> tuple[str, str]:
     kind, _, message = error.partition(": ")
     return kind, message
 
 
-def _refused(trace: Trace, failure: Failure | None) -> list[str]:
+def _refusal_lines(trace: Trace, failure: Failure | None) -> list[str]:
     """What did not fit, where, and how much was missing: plainer than the allocator's own text."""
     return list(memory_cards(trace)["refused"]) if failure is not None and failure.out_of_memory else []
 
 
-def _notes(trace: Trace, failure: Failure) -> Iterator[str]:
+def _failure_notes(trace: Trace, failure: Failure) -> Iterator[str]:
     """What the recording knows of it."""
     if failure.out_of_memory:
         for each in _live_then(trace):
@@ -96,12 +95,12 @@ def _live_then(trace: Trace) -> list[Card]:
     return [holding_card(curve, holding) for holding in refused.holdings[:_MOST_HOLDERS]]
 
 
-def _cures(trace: Trace, failure: Failure) -> Iterator[Advice]:
+def _find_cures(trace: Trace, failure: Failure) -> Iterator[Advice]:
     """Of the finding on whose line the step ended; for want of room, of DataParallel calls and of the memory measured."""
     for finding in trace.findings:
         if finding.fixes and failure.site is not None and finding.fault == failure.site:
             yield Advice(finding.kind, finding.fixes[0].summary, finding.fixes[0].code)
     if failure.out_of_memory:
         for call in parallel_calls(trace):
-            yield from advice(call)
+            yield from parallel_advice(call)
         yield from memory_advice(trace)

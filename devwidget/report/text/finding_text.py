@@ -1,4 +1,4 @@
-"""A finding in the form of a good compiler's message: what, where, why, notes, help."""
+"""A finding in the form of a good compiler's message: what, where, why, notes, help; and an explanation, which leads to one."""
 
 from __future__ import annotations
 
@@ -6,12 +6,24 @@ import difflib
 from collections.abc import Iterator
 
 from devwidget.language.speaking import said, say
+from devwidget.records.errors import of_worker
+from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Edit, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
-from devwidget.report.style.code_words import code_word
 from devwidget.report.style.safe_text import text_of
-from devwidget.report.style.words import first_line, labelled, mentions, module_words, row_words, site_words, spoken
+from devwidget.report.style.words import (
+    align_columns,
+    code_word,
+    first_line,
+    label_line,
+    mentions_place,
+    module_words,
+    row_words,
+    site_words,
+    tensor_words,
+    translate_finding,
+)
 
 _MOST_PATHS = 3
 _CONFIDENCE = {"sure": Message("sure"), "likely": Message("likely"), "choice": Message("choice")}
@@ -34,7 +46,7 @@ def where_words(finding: Finding, class_name: str = "") -> str:
 def extra_notes(finding: Finding) -> tuple[str, ...]:
     """What the record knows beyond the notes that its rule wrote: the birth and further places."""
     birth = site_words(finding.birth)
-    if not finding.birth or finding.birth == finding.fault or mentions(finding, birth):
+    if not finding.birth or finding.birth == finding.fault or mentions_place(finding, birth):
         return further_places(finding)
     source = first_line(finding.birth)
     placed = say("placed at {place}: {source}", place=birth, source=source) if source else say("placed at {place}", place=birth)
@@ -54,15 +66,15 @@ def further_places(finding: Finding) -> tuple[str, ...]:
 
 def finding_lines(finding: Finding, class_name: str = "") -> Iterator[str]:
     """The lines of the message."""
-    finding = spoken(finding)
+    finding = translate_finding(finding)
     yield f"{code_word(finding.severity)}[{finding.kind}] {finding.headline}"
-    yield labelled(say("where"), where_words(finding, class_name))
+    yield label_line(say("where"), where_words(finding, class_name))
     if finding.why:
-        yield labelled(say("why"), finding.why)
+        yield label_line(say("why"), finding.why)
     for note in (*finding.notes, *extra_notes(finding)):
-        yield labelled(say("note"), note)
+        yield label_line(say("note"), note)
     for fix in finding.fixes:
-        yield from _help(fix)
+        yield from _help_lines(fix)
 
 
 def confidence_words(fix: Fix) -> str:
@@ -90,16 +102,40 @@ def changed_lines(edit: Edit) -> list[str]:
     return [(row[:2] + row[2 + shift :]).rstrip() for row in rows]
 
 
-def _help(fix: Fix) -> Iterator[str]:
+def _help_lines(fix: Fix) -> Iterator[str]:
     words = say("({confidence}) {summary}", confidence=confidence_words(fix), summary=fix.summary)
     if fix.edits:
-        yield labelled(say("help"), words)
+        yield label_line(say("help"), words)
         for edit in fix.edits:
             yield f"         {site_words(edit.site)}"
             yield from (f"           {line}" for line in changed_lines(edit))
         return
     if "\n" not in fix.code:
-        yield labelled(say("help"), say("{label}:", label=words) + f"  {fix.code}" if fix.code else words)
+        yield label_line(say("help"), say("{label}:", label=words) + f"  {fix.code}" if fix.code else words)
         return
-    yield labelled(say("help"), say("{label}:", label=words))
+    yield label_line(say("help"), say("{label}:", label=words))
     yield from (f"           {line}".rstrip() for line in fix.code.splitlines())
+
+
+@presents("text", Explanation)
+def explanation_text(explanation: Explanation) -> str:
+    """The answer to `why did it fail?`."""
+    return text_of(_explanation_lines(explanation))
+
+
+def _explanation_lines(explanation: Explanation) -> Iterator[str]:
+    error, place = of_worker(explanation.error)
+    first = next(iter(error.strip().splitlines()), "")
+    yield f"{first} ({place})" if place else first
+    yield said(explanation.verdict)
+    for finding in explanation.findings:
+        yield ""
+        yield from finding_lines(finding)
+    if explanation.site is not None:
+        yield ""
+        yield f"{site_words(explanation.site)}  {first_line(explanation.site)}"
+        rows = [(v.name, tensor_words(v.dtype, v.shape), str(v.device)) for v in explanation.values]
+        yield from align_columns(rows, indent="  ") if rows else ()
+    if explanation.notes:
+        yield ""
+        yield from (say("note: {note}", note=said(note)) for note in explanation.notes)

@@ -9,11 +9,8 @@ from devwidget.language.speaking import said, say
 from devwidget.records.memory_curve import Holding, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
-from devwidget.report.style.code_words import code_word
-from devwidget.report.style.columns import columns
-from devwidget.report.style.memory_names import part_name
 from devwidget.report.style.units import format_bytes
-from devwidget.report.style.words import first_line, module_words, row_words, site_words
+from devwidget.report.style.words import align_columns, code_word, first_line, module_words, part_name, row_words, site_words
 from devwidget.views.memory import MemorySeries, memory_series, point_parts
 
 Card = dict[str, Any]
@@ -37,21 +34,21 @@ def memory_cards(trace: Trace) -> Card:
     notes = [said(NO_ALLOCATOR)] if not series else [said(MODEL_ONLY)] if _model_only(series) else []
     refused = [refusal_words(each.curve, refused) for each in series for refused in each.curve.refused[:3]]
     holdings = [holding_card(each.curve, holding) for each in series for holding in each.curve.holdings[:_MOST_HOLDINGS]]
-    return {"peaks": [_card(each) for each in series], "refused": refused, "holdings": holdings, "notes": notes}
+    return {"peaks": [_peak_card(each) for each in series], "refused": refused, "holdings": holdings, "notes": notes}
 
 
 def _model_only(series: Iterable[MemorySeries]) -> bool:
     return any(each.curve.source == "model" for each in series)
 
 
-def _card(series: MemorySeries) -> Card:
+def _peak_card(series: MemorySeries) -> Card:
     peak, total = series.peak, series.curve.total
     return {
         "device": str(series.curve.device),
         "peak": format_bytes(peak.allocated),
-        "of": row_words((format_bytes(total), _share(peak.allocated / total))) if total else "",
+        "of": row_words((format_bytes(total), _share_words(peak.allocated / total))) if total else "",
         "parts": row_words(f"{part_name(role)} {format_bytes(size)}" for role, size in point_parts(peak)),
-        **_where(peak),
+        **_where_card(peak),
     }
 
 
@@ -61,11 +58,11 @@ def holding_card(curve: MemoryCurve, holding: Holding) -> Card:
         "device": str(curve.device),
         "bytes": format_bytes(holding.bytes),
         "role": part_name(holding.role),
-        **_where(holding),
+        **_where_card(holding),
     }
 
 
-def _where(at: MemoryPoint | Holding) -> Card:
+def _where_card(at: MemoryPoint | Holding) -> Card:
     return {
         "phase": code_word(at.phase),
         "module": module_words(at.module),
@@ -75,7 +72,7 @@ def _where(at: MemoryPoint | Holding) -> Card:
     }
 
 
-def _share(part: float) -> str:
+def _share_words(part: float) -> str:
     return f"{100 * part:.0f} %" if part >= 0.01 else say("under 1 %")
 
 
@@ -122,14 +119,14 @@ def memory_lines(trace: Trace) -> Iterator[str]:
     if not cards["peaks"] or _model_only(memory_series(trace)):
         return
     yield say("memory at its peak")
-    yield from columns([_cells(card, "peak", "of") for card in cards["peaks"]], right=(1, 2), indent="  ")
+    yield from align_columns([_card_cells(card, "peak", "of") for card in cards["peaks"]], right=(1, 2), indent="  ")
     yield from (f"  {text}" for text in cards["refused"])
     fullest = max(memory_series(trace), key=lambda each: each.peak.allocated).curve
     if fullest.holdings:
         yield say("live at the peak of {device}, by the line that allocated it", device=fullest.device)
-        rows = [_cells(holding_card(fullest, holding), "bytes", "role") for holding in fullest.holdings]
-        yield from columns(rows, right=(1,), indent="  ")
+        rows = [_card_cells(holding_card(fullest, holding), "bytes", "role") for holding in fullest.holdings]
+        yield from align_columns(rows, right=(1,), indent="  ")
 
 
-def _cells(card: Card, *names: str) -> list[str]:
+def _card_cells(card: Card, *names: str) -> list[str]:
     return [card[name] for name in ("device", *names, "phase", "module", "place", "parts" if "parts" in card else "code")]

@@ -1,15 +1,16 @@
-"""What one DataParallel call cost, in sentences with numbers."""
+"""What one DataParallel call cost, in sentences with numbers, and where a click on a part of its drawing leads."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import of_worker
-from devwidget.report.style.code_words import code_word
-from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import row_words, tensor_words
+from devwidget.records.parallel import Piece, Replica
+from devwidget.report.style.units import count_words, format_bytes, format_seconds
+from devwidget.report.style.words import code_word, first_line, piece_words, row_words, site_words, tensor_words
 from devwidget.views.parallel import ParallelCall, whole_outputs
 
 
@@ -29,8 +30,8 @@ def parallel_summary(call: ParallelCall) -> str:
     parts = [
         say(
             "{samples} cut over {replicas}",
-            samples=counted(call.samples, "sample"),
-            replicas=counted(len(call.replicas), "replica"),
+            samples=count_words(call.samples, "sample"),
+            replicas=count_words(len(call.replicas), "replica"),
         )
     ]
     steps = ("scatter", "replicate", "forward", "gather")
@@ -43,11 +44,15 @@ def parallel_summary(call: ParallelCall) -> str:
 
 def parallel_words(call: ParallelCall) -> list[str]:
     """What the flow costs, one sentence each."""
-    looks = (_order, _copies, _gather, _ended, _peaks, _gradients, _names) if call.replicas else ()
+    looks = (
+        (_order_words, _copy_words, _gather_words, _end_words, _peak_words, _gradient_words, _card_names)
+        if call.replicas
+        else ()
+    )
     return [words for look in looks for words in look(call)]
 
 
-def _order(call: ParallelCall) -> Iterator[str]:
+def _order_words(call: ParallelCall) -> Iterator[str]:
     indices = [device.index or 0 for device in call.call.device_ids]
     if indices != sorted(indices):
         yield say(
@@ -61,10 +66,10 @@ def _order(call: ParallelCall) -> Iterator[str]:
         )
 
 
-def _copies(call: ParallelCall) -> Iterator[str]:
+def _copy_words(call: ParallelCall) -> Iterator[str]:
     if call.copied_bytes:
         one = max(replica.parameter_bytes for replica in call.replicas)
-        copies = counted(sum(1 for replica in call.replicas if replica.parameter_bytes), "replica")
+        copies = count_words(sum(1 for replica in call.replicas if replica.parameter_bytes), "replica")
         size = format_bytes(call.copied_bytes)
         yield say(
             "Every forward copies {one} of parameters and buffers from {source} to {copies}: {size}.",
@@ -75,7 +80,7 @@ def _copies(call: ParallelCall) -> Iterator[str]:
         )
 
 
-def _gather(call: ParallelCall) -> Iterator[str]:
+def _gather_words(call: ParallelCall) -> Iterator[str]:
     point = call.gather_point
     if point is None:
         return
@@ -100,7 +105,7 @@ def _gather(call: ParallelCall) -> Iterator[str]:
         )
 
 
-def _ended(call: ParallelCall) -> Iterator[str]:
+def _end_words(call: ParallelCall) -> Iterator[str]:
     if call.error:
         error, place = of_worker(call.error)
         told = " ".join(error.partition(" Including non-PyTorch memory")[0].split())
@@ -111,7 +116,7 @@ def _ended(call: ParallelCall) -> Iterator[str]:
         )
 
 
-def _peaks(call: ParallelCall) -> Iterator[str]:
+def _peak_words(call: ParallelCall) -> Iterator[str]:
     peaks = {device: call.peak(device) for device in call.call.device_ids}
     first, *rest = sorted(peaks, key=lambda device: -peaks[device])
     if rest and peaks[rest[0]] and peaks[first] >= 1.1 * peaks[rest[0]]:
@@ -123,7 +128,7 @@ def _peaks(call: ParallelCall) -> Iterator[str]:
         )
 
 
-def _gradients(call: ParallelCall) -> Iterator[str]:
+def _gradient_words(call: ParallelCall) -> Iterator[str]:
     if call.reduced_bytes:
         yield say(
             "In backward {size} of gradients are copied to {source} and added up there.",
@@ -132,7 +137,7 @@ def _gradients(call: ParallelCall) -> Iterator[str]:
         )
 
 
-def _names(call: ParallelCall) -> Iterator[str]:
+def _card_names(call: ParallelCall) -> Iterator[str]:
     cards = {device: call.memory[device].card for device in call.call.device_ids if device in call.memory}
     moved = [device for device, card in cards.items() if card is not None and card != device.index]
     if moved:
@@ -153,3 +158,89 @@ def card_words(call: ParallelCall, device: DeviceId) -> str:
         return ""
     number = f"GPU {known.card}" if known.card is not None else ""
     return ", ".join(part for part in (number, "" if known.virtual and number else known.name) if part)
+
+
+Mark = dict[str, Any]
+
+
+def mark_of(what: str, number: int = -1) -> str:
+    """The name of a part of the drawing."""
+    return what if number < 0 else f"{what}-{number}"
+
+
+def parallel_marks(call: ParallelCall) -> dict[str, Mark]:
+    """One entry for each part that can be clicked."""
+    inner = f"{call.wrapper}.module".strip(".")
+    line = {"place": site_words(call.call.site), "code": first_line(call.call.site)}
+    marks: dict[str, Mark] = {
+        "batch": _make_mark(
+            say("batch"),
+            say("{samples} along axis {dim}", samples=count_words(call.samples, "sample"), dim=call.call.dim),
+            call.wrapper,
+            line,
+        ),
+        "model": _make_mark(
+            call.call.class_name, say("lives on {source}, copied to the others at each call", source=call.source), inner, line
+        ),
+        "outputs": _make_mark(
+            say("outputs"),
+            say(
+                "{size} gathered on {point}",
+                size=format_bytes(call.gathered_bytes),
+                point=call.gather_point,
+            ),
+            call.wrapper,
+            line,
+        ),
+        "gradients": _make_mark(
+            say("gradients"),
+            say("{size} copied to {source}", size=format_bytes(call.reduced_bytes), source=call.source),
+            inner,
+            line,
+        ),
+    }
+    for replica in call.replicas:
+        marks |= _replica_marks(call, replica, inner, line)
+    return marks
+
+
+def _replica_marks(call: ParallelCall, replica: Replica, inner: str, line: Mark) -> dict[str, Mark]:
+    device, number = replica.device, replica.number
+    parameters, buffers = format_bytes(replica.parameter_bytes - replica.buffer_bytes), format_bytes(replica.buffer_bytes)
+    spans = replica.thread or say("never ran")
+    if replica.thread and replica.seconds:
+        spans = say("{time} in {thread}", time=format_seconds(replica.seconds), thread=replica.thread)
+    card, title = card_words(call, device), say("replica {number} on {device}", number=number, device=device)
+    outer, home, source = call.wrapper, call.gather_point, call.source
+    marks = {
+        "replica": _make_mark(f"{title} ({card})" if card else title, spans, inner, line),
+        "scatter": _make_mark(say("batch to {device}", device=device), _piece_lines(replica.inputs), outer, line),
+        "replicate": _make_mark(
+            say("model to {device}", device=device),
+            say("{parameters} of parameters, {buffers} of buffers", parameters=parameters, buffers=buffers),
+            inner,
+            line,
+        ),
+        "gather": _make_mark(
+            say("outputs of {device} to {home}", device=device, home=home), _piece_lines(replica.outputs), outer, line
+        ),
+        "reduce": _make_mark(
+            say("gradients of {device} to {source}", device=device, source=source),
+            format_bytes(replica.gradient_bytes),
+            inner,
+            line,
+        ),
+    }
+    return {mark_of(what, number): mark for what, mark in marks.items()}
+
+
+def _piece_lines(pieces: tuple[Piece, ...], most: int = 6) -> str:
+    parts = [f"`{piece_words(piece)}` {tensor_words(piece.dtype, piece.shape)} {format_bytes(piece.bytes)}" for piece in pieces]
+    if not parts:
+        return say("no tensors")
+    shown = row_words(parts[:most])
+    return say("{parts}, and {count} more", parts=shown, count=len(parts) - most) if len(parts) > most else shown
+
+
+def _make_mark(title: str, text: str, path: str, line: Mark) -> Mark:
+    return {"title": title, "text": text, "path": path, **line}

@@ -1,4 +1,4 @@
-"""A plan as text: one row per GPU, then what does not fit and where it tips over."""
+"""A plan as text: one row per GPU, or per kind of rank, then what does not fit and where it tips over."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from devwidget.language.speaking import said, say
 from devwidget.records.plan import DevicePlan, Plan, PlanMoment
+from devwidget.records.ranks.parallel_plan import ParallelPlan, RankPlan
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
-from devwidget.report.style.code_words import code_word
-from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
-from devwidget.report.style.units import counted, format_bytes
-from devwidget.report.style.words import row_words, site_words
+from devwidget.report.style.units import count_words, format_bytes
+from devwidget.report.style.words import align_columns, code_word, ranks_words, row_words, site_words
 
 TOTALS = {"peak": Message("peak"), "capacity": Message("capacity")}
 """Attribute of a GPU's plan -> its heading, where GPUs are nothing but a capacity."""
@@ -34,15 +33,15 @@ PARTS = {
 @presents("text", Plan)
 def plan_text(plan: Plan) -> str:
     """The answer to `will it fit?`."""
-    return text_of(_lines(plan))
+    return text_of(_plan_lines(plan))
 
 
-def _lines(plan: Plan) -> Iterator[str]:
-    yield verdict(plan)
+def _plan_lines(plan: Plan) -> Iterator[str]:
+    yield plan_verdict(plan)
     totals = totals_of(plan)
     header = ("", *map(said, totals.values()), *map(said, PARTS.values()), "")
-    rows = [(str(device.device), *sizes(device, totals), _answer(device)) for device in plan.devices]
-    yield from columns([header, *rows], right=range(1, len(header) - 1), indent="  ")
+    rows = [(str(device.device), *size_cells(device, totals), _answer_words(device)) for device in plan.devices]
+    yield from align_columns([header, *rows], right=range(1, len(header) - 1), indent="  ")
     for device in plan.devices:
         if device.tips_over is not None:
             yield tips_words(plan, device)
@@ -52,19 +51,21 @@ def _lines(plan: Plan) -> Iterator[str]:
         yield guess_words(plan)
     if plan.device_map:
         yield say("device map")
-        yield from columns([(path or say("the whole model"), device) for path, device in plan.device_map], indent="  ")
+        yield from align_columns([(path or say("the whole model"), device) for path, device in plan.device_map], indent="  ")
 
 
-def verdict(plan: Plan) -> str:
+def plan_verdict(plan: Plan) -> str:
     """The first line."""
     placed = code_word(plan.placement)
     if plan.card:
         placed = say("{placement} on {card}", placement=placed, card=plan.card)
     phases = row_words(map(code_word, plan.phases))
-    return say("Plan: {model}, {placed}: {answer}", model=plan.model, placed=placed, answer=_answer(plan)) + f" · {phases}"
+    return (
+        say("Plan: {model}, {placed}: {answer}", model=plan.model, placed=placed, answer=_answer_words(plan)) + f" · {phases}"
+    )
 
 
-def _answer(plan: Plan | DevicePlan) -> str:
+def _answer_words(plan: Plan | DevicePlan) -> str:
     return fits_words(plan.fits)
 
 
@@ -78,7 +79,7 @@ def totals_of(plan: Plan) -> Mapping[str, str]:
     return TOTALS_OF_CARD if plan.card else TOTALS
 
 
-def sizes(device: DevicePlan, totals: Iterable[str]) -> list[str]:
+def size_cells(device: DevicePlan, totals: Iterable[str]) -> list[str]:
     """The sums and the parts of the peak."""
     return [format_bytes(getattr(device, name)) for name in (*totals, *PARTS)]
 
@@ -110,7 +111,7 @@ def guess_words(plan: Plan) -> str:
     """Where the plan is a guess."""
     where = moment_words(plan, plan.guesses[0])
     if len(plan.guesses) > 1:
-        where = say("{place}, and {others}", place=where, others=counted(len(plan.guesses) - 1, "other place"))
+        where = say("{place}, and {others}", place=where, others=count_words(len(plan.guesses) - 1, "other place"))
     return say("guessed in {where}: choices among unknown numbers are spread evenly", where=where)
 
 
@@ -128,3 +129,58 @@ def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
         return say("what DataParallel copies in {phase}", phase=phase)
     module = f"`{moment.module}`" if moment.module else say("the model itself")
     return say("{module} in {phase}", module=module, phase=phase) + line
+
+
+_RANK_SIZES = {
+    "peak": Message("peak"),
+    "parameters": Message("parameters"),
+    "gathered": Message("gathered"),
+    "gradients": Message("gradients"),
+    "buckets": Message("buckets"),
+    "optimizer": Message("optimizer"),
+    "activations": Message("activations"),
+    "most_gathered": Message("most gathered"),
+}
+"""Attribute of a rank's plan -> its heading."""
+_OF_SOME = {"gathered": "most_gathered", "most_gathered": "most_gathered", "buckets": "buckets"}
+"""Columns of one way to spread a model -> the attribute that is zero in all others."""
+
+
+@presents("text", ParallelPlan)
+def parallel_plan_text(plan: ParallelPlan) -> str:
+    """The answer to `will it fit on so many ranks?`."""
+    return text_of(_parallel_plan_lines(plan))
+
+
+def _parallel_plan_lines(plan: ParallelPlan) -> Iterator[str]:
+    mesh = row_words([" x ".join(f"{name} {size}" for name, size in plan.mesh), *plan.ways])
+    yield say("Plan: {model} on {mesh}: {answer}", model=plan.model, mesh=mesh, answer=fits_words(plan.fits))
+    names = [name for name in _RANK_SIZES if name not in _OF_SOME or any(getattr(each, _OF_SOME[name]) for each in plan.ranks)]
+    header = ("", *(said(_RANK_SIZES[name]) for name in names), "")
+    rows = [_rank_row(each, names) for each in plan.ranks]
+    yield from align_columns([header, *rows], right=range(1, len(header) - 1), indent="  ")
+    for each in plan.ranks:
+        if each.without:
+            yield say(
+                "{ranks} hold no element of {without} of {parameters}",
+                ranks=ranks_words(each.ranks),
+                without=each.without,
+                parameters=count_words(plan.parameters, "parameter"),
+            )
+        if not each.fits:
+            missing = format_bytes(each.peak - each.capacity)
+            yield say("{ranks} need {size} more", ranks=ranks_words(each.ranks), size=missing) + _moment_words(each)
+
+
+def _rank_row(each: RankPlan, names: list[str]) -> tuple[str, ...]:
+    sizes = (format_bytes(getattr(each, name)) for name in names)
+    return (ranks_words(each.ranks), *sizes, fits_words(each.fits))
+
+
+def _moment_words(each: RankPlan) -> str:
+    if each.peak_at is None:
+        return ""
+    phase = code_word(each.peak_at.phase)
+    if each.peak_at.module:
+        return say(": the peak is in `{module}` in {phase}", module=each.peak_at.module, phase=phase)
+    return say(": the peak is in {phase}", phase=phase)

@@ -10,12 +10,11 @@ from devwidget.records.schema.message import Message, in_row
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
-from devwidget.report.style.units import counted, format_bytes, format_count
-from devwidget.report.style.words import device_list, dtype_words
+from devwidget.report.style.units import count_words, format_bytes, format_count
+from devwidget.report.style.words import align_columns, device_list, dtype_words
 from devwidget.views.memory import MemoryBar, memory_bars
-from devwidget.views.placement import Placement, device_order, place
+from devwidget.views.placement import Placement, device_order, tabulate_snapshot
 
 _MOST_ROWS = 60
 _BAR_CELLS = 24
@@ -24,12 +23,12 @@ _BAR_CELLS = 24
 @presents("text", Snapshot)
 def snapshot_text(snapshot: Snapshot, *, most: int = _MOST_ROWS, trace: Trace | None = None) -> str:
     """The report of one snapshot; the tree is cut below the depth that fits `most` rows."""
-    table = place(snapshot)
-    lines = [headline(snapshot, table), *bar_lines(memory_bars(snapshot.memory, trace)), "", *_tree_lines(table, most)]
+    table = tabulate_snapshot(snapshot)
+    lines = [snapshot_headline(snapshot, table), *bar_lines(memory_bars(snapshot.memory, trace)), "", *_tree_lines(table, most)]
     return text_of(lines)
 
 
-def headline(snapshot: Snapshot, table: Placement) -> str:
+def snapshot_headline(snapshot: Snapshot, table: Placement) -> str:
     """Class, parameters, bytes and bytes by device."""
     if not len(table):
         return say("an empty model")
@@ -61,7 +60,7 @@ def bar_lines(bars: tuple[MemoryBar, ...]) -> Iterator[str]:
     """`cuda:0  [#####-------]  3.1 GiB of 8.00 GiB`, one for each device."""
     rows = [(str(bar.device), unicode_bar(bar), bar_words(bar)) for bar in bars]
     if rows:
-        yield from columns(rows, indent="  ")
+        yield from align_columns(rows, indent="  ")
 
 
 def unicode_bar(bar: MemoryBar) -> str:
@@ -119,12 +118,12 @@ def tree_heads() -> tuple[str, ...]:
 
 def _tree_lines(table: Placement, most: int) -> Iterator[str]:
     rows = shown_rows(table, most)
-    yield from columns([tree_heads(), *(_cells(table, row) for row in rows)], right=(4, 5))
+    yield from align_columns([tree_heads(), *(_tree_cells(table, row) for row in rows)], right=(4, 5))
     if len(rows) < len(table):
-        yield say("... and {rows} more", rows=counted(len(table) - len(rows), "row"))
+        yield say("... and {rows} more", rows=count_words(len(table) - len(rows), "row"))
 
 
-def _cells(table: Placement, row: int) -> tuple[str, ...]:
+def _tree_cells(table: Placement, row: int) -> tuple[str, ...]:
     tensor = table.tensors[row]
     note = said(table.notes[row])
     if tensor is not None:

@@ -8,20 +8,27 @@ from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.trace import Trace
-from devwidget.report.advice.parallel_advice import advice
-from devwidget.report.style.code_words import code_word
-from devwidget.report.style.columns import columns
 from devwidget.report.style.safe_text import text_of
-from devwidget.report.style.units import counted, format_bytes, format_seconds
-from devwidget.report.style.words import and_more, first_line, labelled, module_words, row_words, site_words, tensor_words
+from devwidget.report.style.units import count_words, format_bytes, format_seconds
+from devwidget.report.style.words import (
+    align_columns,
+    and_more,
+    code_word,
+    first_line,
+    label_line,
+    module_words,
+    row_words,
+    site_words,
+    tensor_words,
+)
+from devwidget.report.text.advice import parallel_advice
 from devwidget.report.text.failure_card import failure_lines
 from devwidget.report.text.finding_text import finding_lines
 from devwidget.report.text.memory_words import memory_lines
 from devwidget.report.text.parallel_words import parallel_summary, parallel_title, parallel_words
 from devwidget.views.clock import with_real_times
-from devwidget.views.hops import Hop, fold_phases, group_hops
+from devwidget.views.hops import Hop, WaitingLine, fold_phases, group_hops, group_waits
 from devwidget.views.parallel import ParallelCall, parallel_calls
-from devwidget.views.waits import WaitingLine, group_waits
 
 _MOST_HOPS = _MOST_WAITS = 20
 _PEER_ACCESS = {"yes": Message("direct"), "no": Message("through the host"), "unknown": Message("peer access unknown")}
@@ -30,13 +37,15 @@ _PEER_ACCESS = {"yes": Message("direct"), "no": Message("through the host"), "un
 @presents("text", Trace)
 def trace_text(trace: Trace) -> str:
     """The report of one recording."""
-    return text_of([*_lines(trace), "", *check_lines(trace)]).rstrip()
+    return text_of([*_trace_lines(trace), "", *check_lines(trace)]).rstrip()
 
 
 def trace_blocks(trace: Trace) -> list[str]:
     """What a step did, block by block, and how many kinds of fault were looked for."""
-    blocks = text_of(_lines(trace)).rstrip().split("\n\n")
-    return [*blocks, say("checked: {kinds} of fault", kinds=counted(len(trace.checked), "kind"))] if trace.checked else blocks
+    blocks = text_of(_trace_lines(trace)).rstrip().split("\n\n")
+    return (
+        [*blocks, say("checked: {kinds} of fault", kinds=count_words(len(trace.checked), "kind"))] if trace.checked else blocks
+    )
 
 
 def summary_words(trace: Trace) -> str:
@@ -49,14 +58,14 @@ def summary_words(trace: Trace) -> str:
         *_idle_words(trace),
         *ended,
         *found,
-        row_words((counted(crossings, "hop"), format_bytes(total))) if crossings else say("no hops"),
+        row_words((count_words(crossings, "hop"), format_bytes(total))) if crossings else say("no hops"),
     ]
     if trace.waits:
-        parts.append(counted(sum(wait.count for wait in trace.waits), "wait"))
+        parts.append(count_words(sum(wait.count for wait in trace.waits), "wait"))
     if trace.seconds and not trace.virtual_gpus:
         parts.append(format_seconds(trace.seconds))
     if trace.virtual_gpus and not _idle_words(trace):
-        parts.append(counted(trace.virtual_gpus, "virtual GPU"))
+        parts.append(count_words(trace.virtual_gpus, "virtual GPU"))
     return " · ".join(parts)
 
 
@@ -68,17 +77,19 @@ def _idle_words(trace: Trace) -> list[str]:
     moved = (device for move in trace.moves for device in (move.source, move.target))
     if not trace.virtual_gpus or held or any(device.is_accelerator for device in (*touched, *moved)):
         return []
-    return [say("nothing was done on the {gpus}", gpus=counted(trace.virtual_gpus, "virtual GPU"))]
+    return [say("nothing was done on the {gpus}", gpus=count_words(trace.virtual_gpus, "virtual GPU"))]
 
 
 def findings_words(trace: Trace) -> str:
     """`2 errors, 1 warning`, or `no findings`."""
     severities = [finding.severity for finding in trace.findings]
     words = {"error": "error", "warning": "warning", "info": "hint"}
-    return row_words(counted(severities.count(each), words[each]) for each in words if each in severities) or say("no findings")
+    return row_words(count_words(severities.count(each), words[each]) for each in words if each in severities) or say(
+        "no findings"
+    )
 
 
-def _lines(trace: Trace) -> Iterator[str]:
+def _trace_lines(trace: Trace) -> Iterator[str]:
     trace = with_real_times(trace)
     yield say("Trace: {summary}", summary=summary_words(trace))
     yield from failure_lines(trace)
@@ -118,7 +129,7 @@ def wait_words(trace: Trace) -> Iterator[str]:
     """That silence of the rule for waits does not mean that nothing waits."""
     silent = [wait for wait in trace.waits if not any(f.kind == "host-sync" and f.fault == wait.site for f in trace.findings)]
     if silent and "host-sync" in trace.checked:
-        told = counted(sum(wait.count for wait in silent), "wait")
+        told = count_words(sum(wait.count for wait in silent), "wait")
         yield say("host-sync: {waits} without a finding, in the table of waits by line", waits=told)
 
 
@@ -142,14 +153,14 @@ def not_checked_words(trace: Trace) -> list[str]:
 
 def _hop_lines(hops: tuple[Hop, ...]) -> Iterator[str]:
     yield say("moves, by line")
-    yield from columns([_hop_cells(hop) for hop in hops[:_MOST_HOPS]], right=(1, 2), indent="  ")
+    yield from align_columns([_hop_cells(hop) for hop in hops[:_MOST_HOPS]], right=(1, 2), indent="  ")
     if len(hops) > _MOST_HOPS:
         yield "  " + say("... and {count} more lines", count=len(hops) - _MOST_HOPS)
 
 
 def _wait_lines(lines: tuple[WaitingLine, ...]) -> Iterator[str]:
     yield say("waits of the host, by line")
-    yield from columns([_wait_cells(line) for line in lines[:_MOST_WAITS]], right=(1,), indent="  ")
+    yield from align_columns([_wait_cells(line) for line in lines[:_MOST_WAITS]], right=(1,), indent="  ")
     if len(lines) > _MOST_WAITS:
         yield "  " + say("... and {count} more lines", count=len(lines) - _MOST_WAITS)
 
@@ -199,7 +210,7 @@ def _copy_lines(trace: Trace) -> Iterator[str]:
         )
     if rows:
         yield say("copies between GPUs, checksums at both ends")
-        yield from columns(rows, right=(1,), indent="  ")
+        yield from align_columns(rows, right=(1,), indent="  ")
 
 
 def _parallel_lines(call: ParallelCall) -> Iterator[str]:
@@ -220,8 +231,8 @@ def _parallel_lines(call: ParallelCall) -> Iterator[str]:
         for replica in call.replicas
     ]  # fmt: skip
     if rows:
-        yield from columns([header, *rows], right=range(1, len(header)), indent="  ")
+        yield from align_columns([header, *rows], right=range(1, len(header)), indent="  ")
     yield from (f"  {words}" for words in parallel_words(call))
-    for each in advice(call):
-        yield labelled(say("help"), each.text)
+    for each in parallel_advice(call):
+        yield label_line(say("help"), each.text)
         yield from (f"        {line}" for line in each.code.splitlines())

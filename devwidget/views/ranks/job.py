@@ -1,4 +1,4 @@
-"""All ranks of a job as a map, with what is least and most among them, and how far the others are where one waits."""
+"""All ranks of a job as a map, what is least and most among them, how far each is, and its modules as rows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank, Runs
 from devwidget.records.ranks.runs import runs_of
@@ -48,43 +50,43 @@ class Standing:
     finished: int
 
 
-def taken(rank: Rank) -> int:
+def taken_bytes(rank: Rank) -> int:
     """Bytes that a rank has allocated on accelerators; of a job on the CPU, of its process. -1 where it has not said."""
     on_gpu = [each.allocated for each in rank.memory if each.device.is_accelerator]
     return sum(on_gpu) if on_gpu else sum(each.allocated for each in rank.memory) if rank.memory else NOWHERE
 
 
-def peak(rank: Rank) -> int:
+def peak_taken_bytes(rank: Rank) -> int:
     """The same of the most that was ever allocated."""
     on_gpu = [each.peak for each in rank.memory if each.device.is_accelerator]
     return sum(on_gpu) if on_gpu else sum(each.peak for each in rank.memory) if rank.memory else NOWHERE
 
 
-def held(cluster: Cluster, rank: Rank) -> int:
+def held_by_rank(cluster: Cluster, rank: Rank) -> int:
     """Bytes of parameters and buffers that a rank holds; -1 where it has not said."""
     return NOWHERE if rank.placement == NOWHERE else cluster.placements[rank.placement].bytes
 
 
-def spans(cluster: Cluster) -> tuple[Span, ...]:
+def find_spans(cluster: Cluster) -> tuple[Span, ...]:
     """What is least, usual and most among the ranks."""
     quantities: tuple[tuple[str, Callable[[Rank], int]], ...] = (
-        ("parameters and buffers", lambda rank: held(cluster, rank)),
-        ("allocated", taken),
-        ("peak", peak),
+        ("parameters and buffers", lambda rank: held_by_rank(cluster, rank)),
+        ("allocated", taken_bytes),
+        ("peak", peak_taken_bytes),
     )
-    found = (_span(name, {rank.number: of(rank) for rank in cluster.ranks if of(rank) > 0}) for name, of in quantities)
+    found = (_find_span(name, {rank.number: of(rank) for rank in cluster.ranks if of(rank) > 0}) for name, of in quantities)
     return tuple(span for span in found if span is not None)
 
 
-def _span(name: str, sizes: dict[int, int]) -> Span | None:
+def _find_span(name: str, sizes: dict[int, int]) -> Span | None:
     if not sizes:
         return None
     low, high = min(sizes, key=lambda number: sizes[number]), max(sizes, key=lambda number: sizes[number])
     median = int(statistics.median(sizes.values()))
-    return Span(name, (sizes[low], low), median, (sizes[high], high), _outlier(sizes, median))
+    return Span(name, (sizes[low], low), median, (sizes[high], high), _find_outlier(sizes, median))
 
 
-def _outlier(sizes: dict[int, int], median: int) -> int:
+def _find_outlier(sizes: dict[int, int], median: int) -> int:
     """The one rank that is farther from the median than three times the next, and by a tenth of it at least."""
     far = sorted(sizes, key=lambda number: -abs(sizes[number] - median))
     if len(far) < 3:
@@ -93,7 +95,7 @@ def _outlier(sizes: dict[int, int], median: int) -> int:
     return far[0] if first > max(3 * second, median / 10) else NOWHERE
 
 
-def lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
+def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
     """The map: ranks by their coordinates, the longest axis across, what stands before it in rows; a single axis in lines."""
     sizes = [axis.size for axis in cluster.axes]
     numbers = tuple(rank.number for rank in cluster.ranks)
@@ -116,12 +118,12 @@ def _row_major(number: int, sizes: Iterable[int]) -> tuple[int, ...]:
     return tuple(reversed(coordinates))
 
 
-def coordinates(cluster: Cluster, rank: Rank) -> tuple[int, ...]:
+def find_coordinates(cluster: Cluster, rank: Rank) -> tuple[int, ...]:
     """Of any rank, also of one that has not said."""
     return rank.coordinates or _row_major(rank.number, (axis.size for axis in cluster.axes))
 
 
-def standings(cluster: Cluster, rank: Rank) -> tuple[Standing, ...]:
+def find_standings(cluster: Cluster, rank: Rank) -> tuple[Standing, ...]:
     """How far the ranks of the group have come in whose collective a rank waits, the farthest first."""
     waits = rank.collective
     if waits is None:
@@ -132,3 +134,90 @@ def standings(cluster: Cluster, rank: Rank) -> tuple[Standing, ...]:
             if group.name == waits.group and (not waits.ranks or other.number in waits.ranks):
                 far.setdefault((group.begun, group.finished), []).append(other.number)
     return tuple(Standing(runs_of(ranks), *at) for at, ranks in sorted(far.items(), reverse=True))
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRow:
+    """One row.
+
+    Attributes:
+        number: of the module in the cluster; of several that are alike, of the first.
+        name: the end of its path, `0–11` where it stands for several.
+        depth: how many of its ancestors have a row.
+        times: for how many modules it stands.
+    """
+
+    number: int
+    name: str
+    depth: int
+    times: int = 1
+
+
+def module_rows(cluster: Cluster) -> list[ModuleRow]:
+    """The rows, in pre-order."""
+    return _Tree(cluster).rows()
+
+
+class _Tree:
+    """The modules with their children, which the record tells by their paths alone."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.modules = cluster.modules
+        self.held = tuple(zip(*(placement.held for placement in cluster.placements), strict=True))
+        self.alike: dict[Any, int] = {}
+
+    @cached_property
+    def children(self) -> dict[int, list[int]]:
+        """Of each module, and of none: -1."""
+        children: dict[int, list[int]] = {-1: []}
+        open_: list[int] = []
+        for number, module in enumerate(self.modules):
+            while open_ and not _is_below(module.path, self.modules[open_[-1]].path):
+                open_.pop()
+            children.setdefault(open_[-1] if open_ else -1, []).append(number)
+            open_.append(number)
+        return children
+
+    @cached_property
+    def kinds(self) -> list[int]:
+        """Of each module a number that those share which are alike, with all that is below them."""
+        kinds = [0] * len(self.modules)
+        for number in reversed(range(len(self.modules))):
+            module = self.modules[number]
+            below = tuple((self.name(child, number), kinds[child]) for child in self.children.get(number, ()))
+            kind = (module.class_name, module.wrapper, self.held[number] if self.held else (), below)
+            kinds[number] = self.alike.setdefault(kind, len(self.alike))
+        return kinds
+
+    def name(self, number: int, parent: int) -> str:
+        """Its path below a parent."""
+        path, above = self.modules[number].path, self.modules[parent].path if parent >= 0 else ""
+        return path[len(above) + 1 :] if above else path
+
+    def rows(self, parent: int = -1, depth: int = 0) -> list[ModuleRow]:
+        """Below a parent."""
+        found: list[ModuleRow] = []
+        numbers = self.children.get(parent, [])
+        at = 0
+        while at < len(numbers):
+            end = at + 1
+            while end < len(numbers) and self._continues(numbers[at], numbers[end - 1], numbers[end], parent):
+                end += 1
+            name = self.name(numbers[at], parent)
+            if end - at > 1:
+                name = f"{name}–{self.name(numbers[end - 1], parent).rpartition('.')[2]}"
+            found.append(ModuleRow(numbers[at], name, depth, end - at))
+            found += self.rows(numbers[at], depth + 1)
+            at = end
+        return found
+
+    def _continues(self, first: int, last: int, number: int, parent: int) -> bool:
+        """Whether a module is the next of a run: alike, and one number on in the same list."""
+        before, _, one = self.name(last, parent).rpartition(".")
+        after, _, other = self.name(number, parent).rpartition(".")
+        numbered = one.isdecimal() and other.isdecimal() and int(other) == int(one) + 1
+        return numbered and before == after and self.kinds[first] == self.kinds[number]
+
+
+def _is_below(path: str, above: str) -> bool:
+    return not above or path.startswith(f"{above}.")

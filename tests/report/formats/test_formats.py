@@ -16,7 +16,7 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 from devwidget.report.formats import findings_json as written
 from devwidget.report.formats.perfetto import perfetto_json
-from devwidget.report.formats.sarif import sarif
+from devwidget.report.formats.sarif import sarif_log
 from tests.saved_records import real_records
 
 HERE = pathlib.Path(__file__).parent
@@ -39,7 +39,7 @@ def found_in(folder: pathlib.Path, edit: Edit, name: str = "model.py") -> Findin
 
 
 def log_of(finding: Finding, root: pathlib.Path) -> dict[str, Any]:
-    log = json.loads(sarif([finding], root))
+    log = json.loads(sarif_log([finding], root))
     jsonschema.validate(log, PART_OF_SARIF)
     (result,) = log["runs"][0]["results"]
     return dict(result)
@@ -79,7 +79,7 @@ def test_lines_that_move_keep_the_fingerprint(tmp_path: pathlib.Path) -> None:
 
 def test_real_traces_are_valid_sarif() -> None:
     for trace in traces():
-        log = json.loads(sarif(trace.findings, ROOT))
+        log = json.loads(sarif_log(trace.findings, ROOT))
         jsonschema.validate(log, PART_OF_SARIF)
         assert len(log["runs"][0]["results"]) == len(trace.findings)
         assert {result["ruleId"] for result in log["runs"][0]["results"]} <= {

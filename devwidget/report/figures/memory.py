@@ -1,0 +1,309 @@
+"""Memory: now as one stacked bar for each device, along a trace as one small plot for each, bytes by role."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from devwidget.language.speaking import say
+from devwidget.records.memory_curve import ROLES, MemoryPoint
+from devwidget.report.figures.frame import (
+    GRID,
+    Figure,
+    base_layout,
+    byte_axis,
+    find_differences,
+    label_axis,
+    legend_entries,
+    make_figure,
+    paint_part,
+)
+from devwidget.report.style.palette import CATEGORY_HUES, device_hue
+from devwidget.report.style.safe_text import plotly_text
+from devwidget.report.style.units import format_bytes
+from devwidget.report.style.words import code_word, module_words, part_name, row_words, site_words
+from devwidget.report.text.memory_words import peak_words, refusal_words
+from devwidget.report.text.snapshot_text import in_use_words, reserved_words
+from devwidget.views.memory import BAR_PARTS, MemoryBar, MemorySeries, point_parts
+
+_SLIVER = 0.3
+"""Share of the largest device below which bars to its full size say too little."""
+_BEHIND = 0.22
+"""Room behind the break, in parts of the room before it."""
+
+
+def memory_figure(bars: tuple[MemoryBar, ...]) -> Figure:
+    """One stacked bar for each device, with the peak of the last trace as a line.
+
+    Every bar goes to the end of its device. Where all would be slivers, the axis is broken behind what is in use; the
+    unbroken one is under `variants`.
+    """
+    cut = _find_break(bars)
+    if not cut:
+        return _draw_bars(bars, 0.0)
+    broken = _draw_bars(bars, cut)
+    return broken | {"variants": {"whole": find_differences(broken, _draw_bars(bars, 0.0))}}
+
+
+def _find_break(bars: tuple[MemoryBar, ...]) -> float:
+    """Where the axis is broken: somewhat behind all that is in use, where that is a sliver; 0 for nowhere."""
+    largest = max((bar.total for bar in bars), default=0)
+    used = max((max(bar.used, bar.peak) for bar in bars), default=0)
+    return used * 1.25 if used and used < _SLIVER * largest else 0.0
+
+
+def _place_on_axis(size: float, cut: float, largest: float) -> float:
+    """Where a number of bytes is on the axis: behind a break, all that is left takes little room."""
+    if not cut or size <= cut:
+        return size
+    return cut * (1 + _BEHIND * (0.5 + 0.5 * (size - cut) / (largest - cut)))
+
+
+def _draw_bars(bars: tuple[MemoryBar, ...], cut: float) -> Figure:
+    largest = max((float(bar.total) for bar in bars), default=0.0) or 1.0
+    labels = [_bar_label(bar) for bar in bars]
+    traces = [_draw_part(part, bars, labels, cut, largest) for part in BAR_PARTS]
+    data = [trace for trace in traces if trace is not None]
+    peaks = [(label, bar) for label, bar in zip(labels, bars, strict=True) if bar.peak]
+    if peaks:
+        data.append(_draw_peaks(peaks))
+    layout = base_layout(34 + 36 * len(bars), {"l": 8, "r": 34 if cut else 12, "t": 4, "b": 30})
+    layout |= {"barmode": "stack", "bargap": 0.32, "xaxis": _draw_axis(cut, largest), "yaxis": label_axis()}
+    layout |= {"showlegend": False, "annotations": [_draw_break(label, cut) for label in labels] if cut else []}
+    words = row_words(map(_bar_words, bars), "; ")
+    return make_figure(data, layout, words) | {"legend": legend_entries([trace["meta"] for trace in data])}
+
+
+def _draw_axis(cut: float, largest: float) -> Figure:
+    """Ticks before the break, and the largest device at the end."""
+    if not cut:
+        return byte_axis(largest)
+    axis = byte_axis(cut)
+    axis["range"] = [0, _place_on_axis(largest, cut, largest)]
+    axis["tickvals"] = [*axis["tickvals"], axis["range"][1]]
+    axis["ticktext"] = [*axis["ticktext"], format_bytes(int(largest))]
+    axis["ticklabeloverflow"] = "allow"
+    return axis
+
+
+def _draw_break(label: str, cut: float) -> Figure:
+    """Two strokes through a bar, where the axis is broken."""
+    place = {"x": cut * (1 + _BEHIND * 0.25), "y": label, "showarrow": False, "font": {"size": 16}, "name": "break"}
+    return place | {"text": "<b>//</b>", "hovertext": say("the axis is broken here")}
+
+
+def _bar_label(bar: MemoryBar) -> str:
+    below = reserved_words(bar)
+    return f"<b>{plotly_text(str(bar.device))}</b>  {in_use_words(bar)} " + (f"<br>{below} " if below else "")
+
+
+def _bar_words(bar: MemoryBar) -> str:
+    parts = row_words(f"{part_name(part)} {format_bytes(size)}" for part, size in bar.parts)
+    return f"{bar.device}: {parts}" + (", " + say("peak {size}", size=format_bytes(bar.peak)) if bar.peak else "")
+
+
+def _draw_part(part: str, bars: tuple[MemoryBar, ...], labels: list[str], cut: float, largest: float) -> Figure | None:
+    sizes = [dict(bar.parts).get(part, 0) for bar in bars]
+    if not any(sizes):
+        return None
+    drawn = [_place_on_axis(bar.used + size, cut, largest) - bar.used if part == "free" else size
+             for bar, size in zip(bars, sizes, strict=True)]  # fmt: skip
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": part_name(part),
+        "x": drawn,
+        "y": labels,
+        "marker": paint_part(part),
+        "customdata": [
+            [plotly_text(str(bar.device)), format_bytes(size), f"{100 * size / bar.total:.1f} %" if bar.total else ""]
+            for bar, size in zip(bars, sizes, strict=True)
+        ],
+        "hovertemplate": f"%{{customdata[0]}} {part_name(part)}<br>%{{customdata[1]}}  %{{customdata[2]}}<extra></extra>",
+        "meta": part,
+    }
+
+
+def _draw_peaks(peaks: list[tuple[str, MemoryBar]]) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": say("peak"),
+        "x": [bar.peak for _, bar in peaks],
+        "y": [label for label, _ in peaks],
+        "marker": {"symbol": "line-ns", "size": 18, "line": {"width": 2.5, "color": "#d33"}},
+        "customdata": [format_bytes(bar.peak) for _, bar in peaks],
+        "hovertemplate": say("peak {size}", size="%{customdata}") + "<extra></extra>",
+        "meta": "peak",
+    }
+
+
+_GAP = 26
+_MOST_BANDS = 12
+_ALARM = "#d33"
+
+
+class _Spot(NamedTuple):
+    """Where the plot of one device stands: its axes, its part of the height, and the first and last event of all plots."""
+
+    axis: str
+    domain: tuple[float, float]
+    first: int
+    last: int
+
+    @property
+    def axes(self) -> Figure:
+        """The axes that a mark belongs to."""
+        return {"xaxis": f"x{self.axis}", "yaxis": f"y{self.axis}"}
+
+
+def memory_steps_figure(series: tuple[MemorySeries, ...]) -> Figure:
+    """One small plot for each device: what its bytes are for, along the trace."""
+    row = 150 if len(series) <= 3 else 90
+    spots = _place_plots(series, _GAP / (row + _GAP))
+    layout = base_layout(24 + (row + _GAP) * len(series), {"l": 8, "r": 12, "t": 20, "b": 30})
+    layout |= {"showlegend": False, "hovermode": "x", "shapes": [], "annotations": []}
+    data: list[Figure] = []
+    for each, spot in zip(series, spots, strict=True):
+        data += _draw_marks(each, spot)
+        layout |= _plot_axes(each, spot)
+        layout["shapes"] += [*_draw_borders(each, spot), *_draw_capacity(each, spot)]
+        layout["annotations"] += _phase_names(each, spot)
+    layout[f"xaxis{spots[-1].axis}"]["title"] = {"text": say("order of events"), "font": {"size": 11}}
+    shown = {role for each in series for role, _ in each.parts}
+    names = [[part_name(role), CATEGORY_HUES[role]] for role in ROLES if role in shown]
+    return make_figure(data, layout, "; ".join(map(peak_words, series))) | {"legend": [*names, [say("peak"), _ALARM]]}
+
+
+def _place_plots(series: tuple[MemorySeries, ...], gap: float) -> list[_Spot]:
+    """From top to bottom, with a gap for the names of the phases between them."""
+    first, last = min(each.positions[0] for each in series), max(each.positions[-1] for each in series)
+    last += 1 + (last - first) // 50
+    share = 1 / len(series)
+    return [
+        _Spot(str(at + 1) if at else "", (max(1 - (at + 1 - gap) * share, 0), 1 - at * share), first, last)
+        for at in range(len(series))
+    ]
+
+
+def _draw_marks(series: MemorySeries, spot: _Spot) -> list[Figure]:
+    steps = spot.axes | {"x": [*series.positions, spot.last], "line": {"shape": "hv"}}
+    areas = [_draw_area(role, sizes, steps) for role, sizes in series.parts]
+    refused = [_draw_refusals(series, spot.axes)] if series.curve.refused else []
+    return [*areas, _draw_outline(series, steps), _draw_peak(series, spot.axes), *refused]
+
+
+def _draw_area(role: str, sizes: tuple[int, ...], steps: Figure) -> Figure:
+    return steps | {
+        "type": "scatter",
+        "mode": "none",
+        "name": part_name(role),
+        "stackgroup": steps["yaxis"],
+        "y": [*sizes, sizes[-1]],
+        "fillcolor": CATEGORY_HUES[role],
+        "hoverinfo": "skip",
+        "meta": role,
+    }
+
+
+def _draw_outline(series: MemorySeries, steps: Figure) -> Figure:
+    points = [*series.curve.points, series.curve.points[-1]]
+    return steps | {
+        "type": "scatter",
+        "mode": "lines",
+        "name": plotly_text(str(series.curve.device)),
+        "y": [point.allocated for point in points],
+        "line": {"shape": "hv", "width": 1, "color": "rgba(128,128,128,0.8)"},
+        "customdata": [[_hover_words(series, point), point.module] for point in points],
+        "hovertemplate": "%{customdata[0]}<extra></extra>",
+        "meta": "allocated",
+    }
+
+
+def _hover_words(series: MemorySeries, point: MemoryPoint) -> str:
+    where = row_words((code_word(point.phase), plotly_text(module_words(point.module)), plotly_text(site_words(point.site))))
+    parts = "".join(f"<br>{part_name(role)} {format_bytes(size)}" for role, size in point_parts(point))
+    return f"<b>{plotly_text(str(series.curve.device))}  {format_bytes(point.allocated)}</b><br>{where}{parts}"
+
+
+def _draw_peak(series: MemorySeries, axes: Figure) -> Figure:
+    return axes | {
+        "type": "scatter",
+        "mode": "markers",
+        "name": say("peak"),
+        "x": [series.positions[series.curve.points.index(series.peak)]],
+        "y": [series.peak.allocated],
+        "marker": {"symbol": "triangle-down", "size": 10, "color": _ALARM, "line": {"width": 1, "color": "#fff"}},
+        "cliponaxis": False,
+        "hoverinfo": "skip",
+        "meta": "peak",
+    }
+
+
+def _draw_refusals(series: MemorySeries, axes: Figure) -> Figure:
+    refused = series.curve.refused[0]
+    return axes | {
+        "type": "scatter",
+        "mode": "markers",
+        "name": say("did not fit"),
+        "x": [refused.number],
+        "y": [refused.allocated + refused.bytes],
+        "marker": {"symbol": "x", "size": 10, "color": _ALARM, "line": {"width": 1, "color": "#fff"}},
+        "cliponaxis": False,
+        "customdata": [[plotly_text(refusal_words(series.curve, refused)), refused.module]],
+        "hovertemplate": "%{customdata[0]}<extra></extra>",
+        "meta": "refused",
+    }
+
+
+def _plot_axes(series: MemorySeries, spot: _Spot) -> Figure:
+    title = {
+        "text": f"<b>{plotly_text(str(series.curve.device))}</b>",
+        "font": {"size": 12, "color": device_hue(series.curve.device)},
+    }
+    order = {"showticklabels": False, "showgrid": False, "zeroline": False, "fixedrange": True}
+    size = {"domain": list(spot.domain), "anchor": f"x{spot.axis}", "automargin": True, "title": title}
+    return {
+        f"xaxis{spot.axis}": order | {"anchor": f"y{spot.axis}", "range": [spot.first, spot.last]},
+        f"yaxis{spot.axis}": byte_axis(_find_top(series)) | size,
+    }
+
+
+def _find_top(series: MemorySeries) -> float:
+    """The capacity where it is near, and room for the mark of the peak."""
+    wanted = [refused.allocated + refused.bytes for refused in series.curve.refused[:1]]
+    reach = max(series.peak.allocated, *wanted, 1) * 1.12
+    return max(reach, series.curve.total * 1.05) if _is_near(series) else reach
+
+
+def _is_near(series: MemorySeries) -> bool:
+    return bool(series.curve.total) and (bool(series.curve.refused) or series.peak.allocated > 0.5 * series.curve.total)
+
+
+def _draw_capacity(series: MemorySeries, spot: _Spot) -> list[Figure]:
+    if not _is_near(series):
+        return []
+    line = {"type": "line", "xref": f"x{spot.axis} domain", "x0": 0, "x1": 1, "yref": f"y{spot.axis}"}
+    total = series.curve.total
+    return [line | {"y0": total, "y1": total, "line": {"width": 1.5, "dash": "dash", "color": _ALARM}}]
+
+
+def _draw_borders(series: MemorySeries, spot: _Spot) -> list[Figure]:
+    """A thin line where a phase begins; none in a long loop, where they would be a grid."""
+    if len(series.phases) > _MOST_BANDS:
+        return []
+    line = {"type": "line", "xref": f"x{spot.axis}", "yref": f"y{spot.axis} domain", "y0": 0, "y1": 1, "layer": "below"}
+    line |= {"line": {"width": 1, "dash": "dot", "color": GRID}}
+    return [line | {"x0": start, "x1": start} for _, start in series.phases[1:]]
+
+
+def _phase_names(series: MemorySeries, spot: _Spot) -> list[Figure]:
+    if len(series.phases) > _MOST_BANDS:
+        return []
+    ends = [*(start for _, start in series.phases[1:]), spot.last]
+    name = {"xref": f"x{spot.axis}", "yref": f"y{spot.axis} domain", "y": 1, "showarrow": False, "font": {"size": 11}}
+    name |= {"xanchor": "left", "yanchor": "bottom"}
+    return [
+        name | {"x": start, "text": code_word(phase)}
+        for (phase, start), end in zip(series.phases, ends, strict=True)
+        if end - start > 0.08 * (spot.last - spot.first)
+    ]

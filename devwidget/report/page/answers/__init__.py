@@ -1,1 +1,0 @@
-"""Answers as pages without script: a plan, a comparison, what would fit."""

@@ -1,0 +1,215 @@
+"""A DataParallel call, and what else spreads a model, as small dictionaries of words that a page can draw as they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from devwidget.language.speaking import said, say
+from devwidget.records.parallel import Replica
+from devwidget.records.schema.message import out_of_row
+from devwidget.records.snapshot import Snapshot
+from devwidget.report.figures import parallel_figure
+from devwidget.report.style.units import count_words, format_bytes, format_seconds
+from devwidget.report.style.words import code_word, row_words
+from devwidget.report.text.advice import parallel_advice
+from devwidget.report.text.parallel_words import (
+    card_words,
+    mark_of,
+    parallel_marks,
+    parallel_summary,
+    parallel_title,
+    parallel_words,
+)
+from devwidget.views.parallel import ParallelCall
+from devwidget.views.spread import WRAPPERS, Share, Spread, find_spreads
+
+Card = dict[str, Any]
+
+
+def parallel_card(call: ParallelCall) -> Card:
+    """One DataParallel module: the drawing, a row for each replica, what it costs and what to change."""
+    return {
+        "title": parallel_title(call),
+        "summary": parallel_summary(call),
+        "replicas": [_replica_card(call, replica) for replica in call.replicas],
+        "idle": [str(device) for device in call.idle],
+        "words": parallel_words(call),
+        "advice": [{"about": each.about, "text": each.text, "code": each.code} for each in parallel_advice(call)],
+        "marks": parallel_marks(call) if call.replicas else {},
+        "figure": parallel_figure(call) if call.replicas else None,
+    }
+
+
+def _replica_card(call: ParallelCall, replica: Replica) -> Card:
+    peak, known, own = call.peak(replica.device), call.memory.get(replica.device), say("own")
+    return {
+        "device": str(replica.device),
+        "mark": mark_of("replica", replica.number),
+        "card": card_words(call, replica.device),
+        "uuid": known.uuid if known is not None else "",
+        "samples": replica.samples,
+        "input": format_bytes(replica.input_bytes),
+        "parameters": format_bytes(replica.parameter_bytes) if replica.parameter_bytes else own,
+        "output": format_bytes(replica.output_bytes),
+        "gradients": format_bytes(replica.gradient_bytes)
+        if replica.gradient_bytes
+        else say("own")
+        if call.call.backward
+        else "",
+        "peak": format_bytes(peak) if peak else "",
+        "time": format_seconds(replica.seconds) if replica.seconds else "",
+    }
+
+
+MOST_ROWS = 200
+MOST_DRAWN = 16
+"""Ranks; the shards of more are told in words alone."""
+
+
+def spread_cards(snapshot: Snapshot) -> list[Card]:
+    """One card for each way in which the model is spread."""
+    return [_spread_card(spread) for spread in find_spreads(snapshot)]
+
+
+def _spread_card(spread: Spread) -> Card:
+    inside = f"{spread.path}.module.state_dict()" if spread.path else "module.state_dict()"
+    saved = f"torch.save(model.{inside}, path)" if spread.kind in WRAPPERS and spread.keys else ""
+    return {
+        "kind": spread.kind,
+        "title": say("{kind} at {path}", kind=code_word(spread.kind), path=spread.path)
+        if spread.path
+        else code_word(spread.kind),
+        "path": spread.path,
+        "words": [*_WORDS[spread.kind](spread), *_prefix_notes(spread)],
+        "code": saved,
+        "rows": [] if spread.kind in WRAPPERS else [_share_row(share) for share in spread.shares[:MOST_ROWS]],
+        "more": max(0, len(spread.shares) - MOST_ROWS),
+    }
+
+
+def _share_row(share: Share) -> list[str]:
+    note = row_words(_draw_shard(part) + said(part) for part in out_of_row(share.note))
+    return [said(share.name) or say("the model itself"), str(share.parts), _bytes_here(share), format_bytes(share.whole), note]
+
+
+def _draw_shard(part: str) -> str:
+    """`▯▮▯▯ ` before `shard 1 of 4`: the shard of this process among those of the others."""
+    shard = re.match(r"shard (\d+) of (\d+)", part)
+    here, ranks = (int(shard[1]), int(shard[2])) if shard else (0, 0)
+    return f"{'▯' * here}▮{'▯' * (ranks - here - 1)} " if here < ranks <= MOST_DRAWN else ""
+
+
+def _bytes_here(*shares: Share) -> str:
+    """`cuda:0 1.00 MiB, cpu 3.00 MiB`, all shares together."""
+    total: dict[str, int] = {}
+    for device, size in (each for share in shares for each in share.here):
+        total[str(device)] = total.get(str(device), 0) + size
+    return ", ".join(f"{device} {format_bytes(size)}" for device, size in total.items()) or say("nothing")
+
+
+def _whole_words(spread: Spread) -> str:
+    return format_bytes(sum(share.whole for share in spread.shares))
+
+
+def _prefix_notes(spread: Spread) -> list[str]:
+    if spread.kind not in WRAPPERS or not spread.keys:
+        return []
+    prefix = f"{spread.path}.module." if spread.path else "module."
+    return [
+        say(
+            "The names of its parameters and buffers ({keys}) begin with `{prefix}`, which a plain model does not know:"
+            " save what is inside, and load into what is inside.",
+            keys=f"{spread.keys:,}",
+            prefix=prefix,
+        )
+    ]
+
+
+def _data_parallel_notes(spread: Spread) -> list[str]:
+    if "calls the module directly" in spread.note:
+        where = _bytes_here(*spread.shares)
+        return [
+            say(
+                "There was no GPU when it was built: it calls the module directly, {where}. Nothing is cut or copied.",
+                where=where,
+            )
+        ]
+    return [say("One process, {note}.", note=said(spread.note))] if spread.note else []
+
+
+def _distributed_notes(spread: Spread) -> list[str]:
+    return [
+        say(
+            "This process is {one} and holds a whole copy: {here}.",
+            one=said(spread.note) or say("one of several"),
+            here=_bytes_here(*spread.shares),
+        ),
+        say("Gradients are averaged between the processes in backward. The other processes are not seen from here."),
+    ]
+
+
+def _sharded_notes(spread: Spread) -> list[str]:
+    return [
+        say(
+            "{modules} cut into shards; this process holds {here} of {whole}.",
+            modules=count_words(len(spread.shares), "module"),
+            here=_bytes_here(*spread.shares),
+            whole=_whole_words(spread),
+        ),
+        say("For its forward and its backward each is gathered whole for a while. The other processes are not seen from here."),
+    ]
+
+
+def _tensor_parallel_notes(spread: Spread) -> list[str]:
+    return [
+        say(
+            "The tensors of {modules} are spread over the ranks; this process holds {here} of {whole}. The other processes are"
+            " not seen from here.",
+            modules=count_words(len(spread.shares), "module"),
+            here=_bytes_here(*spread.shares),
+            whole=_whole_words(spread),
+        )
+    ]
+
+
+def _offloaded_notes(spread: Spread) -> list[str]:
+    return [
+        say(
+            "Hooks of accelerate bring inputs to where each module runs; in memory now: {here} of {whole}.",
+            here=_bytes_here(*spread.shares),
+            whole=_whole_words(spread),
+        ),
+        *(
+            [say("Offloaded weights are loaded for each forward of their module and dropped after it.")]
+            if _is_offloaded(spread)
+            else []
+        ),
+    ]
+
+
+def _is_offloaded(spread: Spread) -> bool:
+    return any("offload" in share.note for share in spread.shares)
+
+
+def _device_map_notes(spread: Spread) -> list[str]:
+    return [
+        say(
+            "Modules by device: {note}. In memory now: {here} of {whole}.",
+            note=spread.note,
+            here=_bytes_here(*spread.shares),
+            whole=_whole_words(spread),
+        )
+    ]
+
+
+_WORDS: dict[str, Callable[[Spread], list[str]]] = {
+    "DataParallel": _data_parallel_notes,
+    "DistributedDataParallel": _distributed_notes,
+    "FSDP2": _sharded_notes,
+    "FSDP": _sharded_notes,
+    "tensor parallel": _tensor_parallel_notes,
+    "accelerate": _offloaded_notes,
+    "device map": _device_map_notes,
+}

@@ -1,1 +1,0 @@
-"""What a page needs to draw all ranks of a job."""

@@ -1,0 +1,329 @@
+"""What to change about a DataParallel call, or a step that found no room, with numbers; each only where it applies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from devwidget.language.speaking import say
+from devwidget.records.device import DeviceId
+from devwidget.records.memory_curve import HELD, MemoryCurve, MemoryPoint, Refusal
+from devwidget.records.trace import Trace
+from devwidget.report.style.units import count_words, format_bytes
+from devwidget.report.style.words import device_list
+from devwidget.views.parallel import ParallelCall
+
+WORTH_A_WORD = 1024**2
+"""Bytes from which a copy is worth advice: 1 MiB takes some 0.1 ms over PCIe, as long as starting ten kernels."""
+LOPSIDED = 1.1
+"""How much more one GPU must hold, or have, than the others to be worth advice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One advice. `code` can be pasted; "" where there is no single line to write."""
+
+    about: str
+    text: str
+    code: str = ""
+
+
+def parallel_advice(call: ParallelCall) -> tuple[Advice, ...]:
+    """All that applies, the largest gain first."""
+    if not call.replicas:
+        return ()
+    return tuple(found for look in _LOOKS for found in look(call))
+
+
+def _short_batch(call: ParallelCall) -> Iterator[Advice]:
+    if not call.idle or not call.samples:
+        return
+    count, part = len(call.call.device_ids), call.replicas[0].samples
+    text = say(
+        "{samples} reach {busy} of {count} GPUs; {idle} had nothing to do. A batch of {sizes} reaches all.",
+        samples=count_words(call.samples, "sample"),
+        busy=len(call.replicas),
+        count=count,
+        idle=device_list(call.idle),
+        sizes=_multiples_words(call.samples, count),
+    )
+    if call.samples > count:
+        text = say("torch cuts parts of {part}, so that {text}", part=part, text=text)
+    yield Advice("batch", text[0].upper() + text[1:])
+
+
+def _uneven_batch(call: ParallelCall) -> Iterator[Advice]:
+    samples = [replica.samples for replica in call.replicas]
+    if call.idle or min(samples) > 0.75 * max(samples) or not min(samples):
+        return
+    last, count = call.replicas[samples.index(min(samples))], len(samples)
+    text = say(
+        "{device} got {samples}, the others up to {most}: it waits for them. A batch of {sizes} is cut evenly; if it was the"
+        " last batch of an epoch, use `DataLoader(drop_last=True)`.",
+        device=last.device,
+        samples=count_words(min(samples), "sample"),
+        most=max(samples),
+        sizes=_multiples_words(call.samples, count),
+    )
+    yield Advice("batch", text)
+
+
+def _multiples_words(samples: int, count: int) -> str:
+    below, above = samples // count * count, -(-samples // count) * count
+    sizes = [str(size) for size in dict.fromkeys((below, above)) if size]
+    return sizes[0] if len(sizes) == 1 else say("{first} or {second}", first=sizes[0], second=sizes[1])
+
+
+def _loss_inside(call: ParallelCall) -> Iterator[Advice]:
+    if not call.trains or call.gathered_bytes < WORTH_A_WORD:
+        return
+    numbers = [piece for piece in call.replicas[0].outputs if not piece.shape]
+    whole, point, count = format_bytes(call.gathered_bytes), call.gather_point, count_words(len(call.replicas), "number")
+    if numbers:
+        text = say(
+            "Besides the loss, {whole} of outputs are gathered on {point}. `{name}` is there already: return it alone, and"
+            " {count} are gathered instead of {whole}.",
+            whole=whole,
+            point=point,
+            name=numbers[0].name,
+            count=count,
+        )
+        yield Advice("loss", text)
+        return
+    parts = "equal" if len({replica.samples for replica in call.replicas}) == 1 else "unequal"
+    text = say(
+        "Compute the loss inside `forward` and return it: {count} are gathered on {point} instead of {whole}, and what the loss"
+        " needs besides stays on the GPU that computed the outputs.",
+        count=count,
+        point=point,
+        whole=whole,
+    )
+    if parts != "equal":
+        text = say("{first} {second}", first=text, second=say("The parts are unequal here: weight each mean by its samples."))
+    yield Advice("loss", text, _LOSS_INSIDE)
+
+
+_LOSS_INSIDE = """class WithLoss(nn.Module):
+    def __init__(self, model, loss_fn):
+        super().__init__()
+        self.model, self.loss_fn = model, loss_fn
+
+    def forward(self, x, target):
+        return self.loss_fn(self.model(x), target)
+
+loss = nn.DataParallel(WithLoss(model, loss_fn))(x, target).mean()"""
+
+
+def _other_gather_point(call: ParallelCall) -> Iterator[Advice]:
+    point, gathered = call.gather_point, call.gathered_bytes
+    if point != call.source or not call.trains or gathered < WORTH_A_WORD:
+        return
+    others = [device for device in call.call.device_ids if device != point and call.peak(device)]
+    best = min(others, key=call.peak, default=None)
+    if best is None or call.peak(best) + gathered > call.peak(point) - gathered:
+        return
+    text = say(
+        "{point} holds the model, its gradients and the outputs. `output_device={index}` gathers the {gathered} on {best},"
+        " which peaks at {low} against {high}; the targets must be there too.",
+        point=point,
+        index=best.index,
+        gathered=format_bytes(gathered),
+        best=best,
+        low=format_bytes(call.peak(best)),
+        high=format_bytes(call.peak(point)),
+    )
+    yield Advice("output_device", text)
+
+
+def _larger_first(call: ParallelCall) -> Iterator[Advice]:
+    room = {device: _room_on(call, device) for device in call.call.device_ids}
+    best = max(room, key=lambda device: room[device])
+    if not room[call.source] or room[best] < LOPSIDED * room[call.source] or call.peak(call.source) < call.peak(best):
+        return
+    order = [best, *(device for device in call.call.device_ids if device != best)]
+    text = say(
+        "{source} does the most and has {room}; {best} has {more}: name it first and put the model there.",
+        source=call.source,
+        room=format_bytes(room[call.source]),
+        best=best,
+        more=format_bytes(room[best]),
+    )
+    yield Advice("device_ids", text, f'nn.DataParallel(model.to("{best}"), device_ids={[device.index for device in order]})')
+
+
+def _room_on(call: ParallelCall, device: DeviceId) -> int:
+    """Bytes of a card that other processes do not hold; 0 unknown."""
+    known = call.memory.get(device)
+    return known.total - known.others if known is not None else 0
+
+
+def _distributed_instead(call: ParallelCall) -> Iterator[Advice]:
+    copied = call.copied_bytes - sum(replica.buffer_bytes for replica in call.replicas)
+    if not call.trains or copied < WORTH_A_WORD:
+        return
+    text = say(
+        "`DistributedDataParallel` runs one process for each GPU, which keeps its copy of the model: it saves the {size} of"
+        " parameters copied at every forward, gathers no outputs, and averages gradients while backward still runs.",
+        size=format_bytes(copied),
+    )
+    yield Advice("ddp", text)
+
+
+_LOOKS: tuple[Callable[[ParallelCall], Iterator[Advice]], ...] = (
+    _short_batch, _uneven_batch, _loss_inside, _other_gather_point, _larger_first, _distributed_instead,
+)  # fmt: skip
+
+
+_ROUNDED = 0.99
+"""Of a smaller batch: blocks are rounded up, so that memory shrinks a little less than the batch."""
+_WITH_BATCH = ("forward", "loss", "backward")
+"""Phases in which memory grows with the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Full:
+    """A device that had no room.
+
+    Attributes:
+        refused: what did not fit.
+        live: what was in use then.
+        room: bytes that this process can have there.
+        samples: of the batch, 0 unknown.
+        replicas: which share it.
+        devices: how many there are.
+        card: how much each has, for `plan`.
+    """
+
+    refused: Refusal
+    live: MemoryPoint
+    device: str
+    room: int
+    samples: int
+    replicas: int
+    devices: int
+    card: str
+
+    @property
+    def fixed(self) -> int:
+        """Bytes that are the same whatever the batch."""
+        return sum(getattr(self.live, role) for role in (*HELD, "foreign"))
+
+    @property
+    def growing(self) -> int:
+        """Bytes that a batch, and what is computed from it, take."""
+        return self.live.allocated - self.fixed
+
+    @property
+    def fitting(self) -> float:
+        """The part of the batch with which what was asked for would have fitted, as far as memory grows with the batch."""
+        asked, room = self.refused.bytes, self.room - self.fixed
+        if self.refused.phase == "backward":  # it may be a gradient, which is as large for one sample
+            return _ROUNDED * (room - asked) / max(self.growing, 1)
+        return _ROUNDED * room / (self.growing + asked)
+
+    @property
+    def fitting_samples(self) -> int:
+        """The same in samples, cut evenly."""
+        size = int(self.fitting * self.samples)
+        return size - size % self.replicas if size > self.replicas else size
+
+    @property
+    def missing(self) -> int:
+        """Bytes; 0 if there was room, in pieces."""
+        return max(0, self.live.allocated + self.refused.bytes - self.room)
+
+
+def memory_advice(trace: Trace) -> tuple[Advice, ...]:
+    """All that applies to the allocation that was farthest from fitting: replicas may all have found no room."""
+    full = [
+        _describe_full(curve, refused, trace) for curve in trace.memory for refused in curve.refused if refused.live is not None
+    ]
+    if not full:
+        return ()
+    worst = min(full, key=lambda each: each.fitting)
+    return tuple(each for look in _FULL_LOOKS for each in look(worst))
+
+
+def _describe_full(curve: MemoryCurve, refused: Refusal, trace: Trace) -> _Full:
+    assert refused.live is not None
+    cut = len({replica.number for replica in trace.replicas}) or 1
+    room, card = curve.total - curve.end.others, format_bytes(curve.total).replace(" ", "")
+    return _Full(refused, refused.live, str(curve.device), room, trace.samples, cut, len(trace.memory), card)
+
+
+def _left_gradients(full: _Full) -> Iterator[Advice]:
+    left = full.live.gradients
+    if left and full.refused.phase in ("forward", "loss"):
+        text = say(
+            "{size} of gradients of an earlier step were still there. Unless you add them up on purpose, let go of them before"
+            " the next forward:",
+            size=format_bytes(left),
+        )
+        yield Advice("gradients", text, "optimizer.zero_grad(set_to_none=True)")
+
+
+def _smaller_batch(full: _Full) -> Iterator[Advice]:
+    if full.refused.phase not in _WITH_BATCH or not full.growing or not full.missing:
+        return
+    takes = say(
+        "The batch and what was computed from it took {took} and asked for {asked} more.",
+        took=format_bytes(full.growing),
+        asked=format_bytes(full.refused.bytes),
+    )
+    if (full.fitting_samples if full.samples else full.fitting) <= 0:
+        none = say("No batch is small enough: {size} do not depend on it.", size=format_bytes(full.fixed))
+        yield Advice("batch", say("{first} {second}", first=takes, second=none))
+        return
+    most = f"{100 * full.fitting:.0f} %"
+    if full.samples:
+        most = say(
+            "{fitting} of the {samples}", fitting=f"{full.fitting_samples:,}", samples=count_words(full.samples, "sample")
+        )
+    smaller = say(
+        "As far as that grows with the batch, {most} get past this line; what follows takes more. Whether the whole step fits"
+        " with a smaller batch is told without running it by",
+        most=most,
+    )
+    text = say("{first} {second}", first=takes, second=smaller)
+    yield Advice(
+        "batch", text, f'print(devwidget.plan(model, smaller, loss_fn=loss_fn, gpus={full.devices}, memory="{full.card}"))'
+    )
+
+
+def _use_checkpoints(full: _Full) -> Iterator[Advice]:
+    kept = full.live.activations
+    if full.refused.phase in _WITH_BATCH and kept and kept >= full.missing:
+        text = say(
+            "{size} of activations waited for backward. A block of the model that is called like this keeps only what it was"
+            " given, and runs again in backward; where no backward follows, `with torch.no_grad():` keeps none:",
+            size=format_bytes(kept),
+        )
+        yield Advice("activations", text, "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)")
+
+
+def _other_tensors(full: _Full) -> Iterator[Advice]:
+    foreign = full.live.foreign
+    if foreign and foreign >= full.missing:
+        text = say(
+            "{size} on {device} are no part of this model: other models and tensors, which `del` frees.",
+            size=format_bytes(foreign),
+            device=full.device,
+        )
+        yield Advice("foreign", text)
+
+
+def _more_devices(full: _Full) -> Iterator[Advice]:
+    alone = sum(getattr(full.live, role) for role in HELD)
+    if full.refused.phase in _WITH_BATCH or not alone:
+        return
+    text = say(
+        "{size} of parameters, buffers, gradients and optimizer state are there whatever the batch. What other cards, and more"
+        " of them, would hold:",
+        size=format_bytes(alone),
+    )
+    yield Advice("devices", text, 'print(devwidget.plan(model, batch, gpus=2, memory="16GiB"))')
+
+
+_FULL_LOOKS: tuple[Callable[[_Full], Iterator[Advice]], ...] = (
+    _left_gradients, _smaller_batch, _use_checkpoints, _other_tensors, _more_devices,
+)  # fmt: skip
