@@ -2,78 +2,76 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import inspect
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, get_args, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import nn
 
-from devwidget import simulator
+from devwidget import simulator as simulator
+from devwidget.applying import apply_to_text as apply_to_text
+from devwidget.applying import edits_by_file as edits_by_file
+from devwidget.applying import edits_to_apply as edits_to_apply
+from devwidget.applying import refuse_edits as refuse_edits
+from devwidget.applying import remember_findings
+from devwidget.applying import write_edits as write_edits
 from devwidget.capture import background_births as background_births
 from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.explain import folded_frames as folded_frames
-from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
-from devwidget.capture.object_fields import class_name, is_a
-from devwidget.capture.object_fields import word as word_of
-from devwidget.capture.recorder import Recorder
-from devwidget.capture.recording import allowed_transfers
+from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.allowed_transfers import allow
-from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.step.batch import Arguments, Inputs, arguments
 from devwidget.capture.step.sources import ITEM_TAKEN, is_source, moves_on
 from devwidget.capture.step.step import Step
-from devwidget.capture.undo import Undo
-from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer, words_of
+from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer
+from devwidget.checking import parse_allowed as parse_allowed
+from devwidget.checking import parse_severities, refuse_unknown, trace_of
+from devwidget.checking import refuse_findings as refuse_findings
 from devwidget.language.speaking import set_language as set_language
-from devwidget.memory import account_memory
+from devwidget.recording import (
+    Recording,
+    StepRecording,
+    Verify,
+    read_snapshot,
+    record_step,
+    refuse_verify,
+    start_watch,
+    try_fix,
+    verify_fixes,
+)
+from devwidget.recording import virtual_gpus as virtual_gpus
 from devwidget.records.answers.layout import Layout
 from devwidget.records.comparing.comparison import Comparison
-from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError, nearest
+from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 from devwidget.records.explanation import Explanation
-from devwidget.records.finding import Edit, Finding, Fix, Severity
+from devwidget.records.finding import Severity
 from devwidget.records.plan import Plan
 from devwidget.records.ranks.cluster import Cluster, asker_of, may_be_asked_again
 from devwidget.records.ranks.parallel_plan import ParallelPlan
 from devwidget.records.ranks.pipeline import Pipeline
-from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.rules import registry as rules
 from devwidget.simulator import simulate
 from devwidget.views.compare import compare_traces
 
 if TYPE_CHECKING:
     import os
 
-    from devwidget.capture.restore import SavedState
     from devwidget.distributed.agent import Agent
-    from devwidget.distributed.report import RankWriter
-    from devwidget.trying.comparison import Results
-    from devwidget.trying.outside.own_threads import Inside
-    from devwidget.trying.outside.watch import Watch
-    from devwidget.trying.subjects import Subjects
-    from devwidget.trying.trials import Again
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
 
-Verify = Literal["auto"] | bool
-"""Whether fixes are tried: where that is harmless, everywhere, or nowhere."""
 
 __all__ = [
     "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
     "explain", "is_about_placement", "load", "open", "pipeline", "place", "plan", "ranks", "record", "serve", "set_language",
     "show", "simulate", "snapshot", "trace",
 ]  # fmt: skip
-
-
-_ALLOW_EXAMPLE = 'allow=("host-sync", "cuda:0 -> cpu")'
 
 
 def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
@@ -91,101 +89,7 @@ def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None
     Raises:
         DevwidgetError: if `model` is no module or `optimizer` no optimizer.
     """
-    return _read_snapshot(model, optimizer)
-
-
-def _read_snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Snapshot:
-    """Also what a step holds at the end of each phase, where there is no allocator to ask."""
-    return account_memory(take_snapshot(model, optimizer=optimizer, virtual_gpus=virtual_gpus()))
-
-
-class Recording:
-    """Code under watch: `with devwidget.record() as recording: ...`; then `recording.trace`.
-
-    Args:
-        heal: repair each device fault in passing and go on, so that one run finds them all.
-        allow: hops and waits that are meant, such as `"cuda:0 -> cpu"`.
-        verify_hops: compare both ends of every copy between GPUs.
-        written: where this rank of a job leaves what it held and did.
-    """
-
-    inside = False
-    _swallows = False
-
-    def __init__(
-        self,
-        *,
-        heal: bool = False,
-        allow: str | Iterable[str] = (),
-        verify_hops: bool = False,
-        written: RankWriter | None = None,
-    ) -> None:
-        self._written = written
-        self._model: nn.Module | None = None
-        self._recorder = Recorder(heal=heal, allow=allowed_transfers.all_parsed(allow), verify_hops=verify_hops)
-        self._trace: Trace | None = None
-        self._gpus = 0
-
-    def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
-        """Name the modules; without it the outermost module called is the root.
-
-        Args:
-            model: the root.
-            optimizer: its optimizer.
-            name: how your code calls the model, for the texts.
-
-        Raises:
-            DevwidgetError: if `model` is no module.
-        """
-        self._recorder.attach(model, optimizer, name=name)
-        self._model = model
-
-    @property
-    def trace(self) -> Trace:
-        """What was seen. Complete once the block has ended; before that, what was seen so far."""
-        if self._trace is not None:
-            return self._trace
-        return self._judged()
-
-    def _judged(self) -> Trace:
-        facts = self._recorder.facts()
-        return rules.judge(dataclasses.replace(facts, virtual_gpus=self._gpus) if self._gpus else facts)
-
-    def __enter__(self) -> Self:
-        self._recorder.refuse_again()
-        self._begin()
-        return self
-
-    @all_or_nothing
-    def _begin(self) -> None:
-        self._gpus = virtual_gpus()
-        self._recorder.__enter__()
-        if self._gpus:
-            self._recorder.watch_memory(simulator.memory())
-        elif torch.cuda.device_count():  # asks NVML, makes no context
-            from devwidget.capture.memory.cuda_memory import CudaMemory
-
-            self._recorder.watch_memory(CudaMemory())
-
-    @sure_exit
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        with uninterrupted():
-            self._recorder.__exit__(kind, error, trace)
-            self._gpus = max(self._gpus, virtual_gpus())  # started inside
-            self._trace = self._judged()  # a rule that is struck by a signal would be taken for one that crashes
-            _remember_findings(self._trace.findings)
-            if self._written is not None:
-                self._written.write_files(self._trace, self._model)
-        swallowed = self._swallows and isinstance(error, Exception) and not is_from_handler(error)
-        return True if swallowed else None
-
-
-class _Step(Recording):
-    """What the step raises is in the trace, and nowhere else."""
-
-    _swallows = True
+    return read_snapshot(model, optimizer)
 
 
 def record(
@@ -286,200 +190,22 @@ def trace(
         return given[0]
 
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
-    recording = _Step(heal=heal, allow=allow, verify_hops=verify_hops)
-    watch = _start_watch() if verify is not False and heal and restore else None
+    recording = StepRecording(heal=heal, allow=allow, verify_hops=verify_hops)
+    watch = start_watch() if verify is not False and heal and restore else None
     kept_source = None if goes_on else source
-    found, _ = _record_step(step, inputs, recording, name, progress, restore=restore, source=kept_source, watch=watch)
+    found, _ = record_step(step, inputs, recording, name, progress, restore=restore, source=kept_source, watch=watch)
     found = dataclasses.replace(found, step_runs=1)
     if any(fix.edits for finding in found.findings for fix in finding.fixes):
         from devwidget.trying.offers import LiveStep, offered
 
         if watch is not None:
-            found = _verify_fixes(found, dataclasses.replace(step, inputs=inputs()), watch, verify, allow, name)
+            found = verify_fixes(found, dataclasses.replace(step, inputs=inputs()), watch, verify, allow, name)
         parts = {"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer}
         found = offered(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
     if goes_on:
         found = dataclasses.replace(found, not_restored=(*found.not_restored, ITEM_TAKEN))
-    _remember_findings(found.findings)
+    remember_findings(found.findings)
     return found
-
-
-def refuse_verify(verify: object) -> None:
-    """Refuse what says neither whether nor when fixes are tried.
-
-    Raises:
-        DevwidgetError: with the three values that do.
-    """
-    if not (is_a(verify, bool) or (is_a(verify, str) and verify == "auto")):
-        raise DevwidgetError(
-            Message(
-                "verify={value} says not when fixes are tried", value=word_of(verify) if not is_a(verify, str) else repr(verify)
-            ),
-            instead='verify="auto", verify=True or verify=False',
-        )
-
-
-def _start_watch() -> Watch:
-    from devwidget.trying.outside.watch import Watch
-
-    return Watch()
-
-
-def _verify_fixes(found: Trace, step: Step, watch: Watch, verify: Verify, allow: str | Iterable[str], name: str) -> Trace:
-    """The trace with its fixes tried, where that is harmless or asked for; else with why they were not."""
-    from devwidget.trying.offers import left_untried
-    from devwidget.trying.outside.conditions import reasons
-    from devwidget.trying.trials import tried
-
-    why = tuple(reasons(found, watch.effects))
-    if why and verify != True:  # noqa: E712  "auto" is true too
-        return left_untried(found, why[0])
-    found = tried(found, _step_subjects(step), _repeat_step(step, allow, name), is_asked=verify is True)
-    return dataclasses.replace(found, noticed=why)
-
-
-def try_fix(
-    fix: Fix,
-    model: nn.Module,
-    batch: Any,
-    *,
-    loss_fn: Callable[..., Any] | None = None,
-    target: Any = None,
-    optimizer: torch.optim.Optimizer | None = None,
-    backward: bool | None = None,
-    allow: str | Iterable[str] = (),
-    name: str = "",
-    progress: Callable[[str], None] | None = None,
-) -> Fix:
-    """What `Fix.try_it` does, on a step that is as for `trace`."""
-    from devwidget.trying.outside.quiet import quiet
-    from devwidget.trying.trials import tried_alone
-
-    inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
-    step = Step(model, inputs, loss_fn, optimizer, backward)
-    recording = _Step(heal=True, allow=allow)
-    with quiet() as own:
-        found, _ = _record_step(step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside)
-    found = dataclasses.replace(found, step_runs=1)
-    return tried_alone(found, _step_subjects(step), _repeat_step(step, allow, name), fix)
-
-
-def _step_subjects(step: Step) -> Subjects:
-    from devwidget.trying.subjects import Subjects
-
-    return Subjects(step.model, step.inputs, step.loss_fn, step.optimizer)
-
-
-def _repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:
-    from devwidget.trying.comparison import Run, results_of
-
-    def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> list[Run]:
-        first, second = (_Step(heal=heal, allow=allow) for _ in range(2))
-        left: list[Results] = []
-
-        def then(given: Arguments, seen: dict[str, Any]) -> None:
-            left.append(results_of(seen, step.model))
-            if not first.trace.error:
-                seen.clear()
-                _run_phases(dataclasses.replace(step, inputs=given), second, name, None, seen, inside)
-                left.append(results_of(seen, step.model))
-
-        trace, _ = _record_step(step, inputs, first, name, None, restore=True, inside=inside, then=then)
-        return [Run(each, results) for each, results in zip((trace, second._trace), left, strict=False) if each is not None]
-
-    return again
-
-
-_last: tuple[Finding, ...] | None = None
-"""Of the last trace or explanation, for `%devwidget fix`; records hold nothing alive. None before the first."""
-
-
-def _remember_findings(findings: tuple[Finding, ...]) -> None:
-    global _last
-    _last = findings
-
-
-def last_findings() -> tuple[Finding, ...]:
-    """What the last trace, recording or explanation found."""
-    return _last or ()
-
-
-def _record_step(
-    step: Step,
-    inputs_of: Callable[[], Arguments],
-    recording: _Step,
-    name: str,
-    progress: Callable[[str], None] | None,
-    *,
-    restore: bool,
-    source: Any = None,
-    watch: Watch | None = None,
-    inside: Inside = contextlib.nullcontext,
-    then: Callable[[Arguments, dict[str, Any]], None] | None = None,
-) -> tuple[Trace, Any]:
-    """One recorded step, and the output of the model.
-
-    Args:
-        source: what the inputs are taken from and that is to be put back.
-        inside: what each of its threads enters.
-        then: told the inputs and what the step has left, before that is put back.
-    """
-    from devwidget.capture.restore import keeping
-
-    model, optimizer, loss_fn = step.model, step.optimizer, step.loss_fn
-    seen: dict[str, Any] = {}
-    outside = contextlib.nullcontext() if watch is None else watch
-    keeps = keeping(model, optimizer, loss_fn) if restore else contextlib.nullcontext()
-    with uninterrupted(), outside, keeps as kept, Undo() as undo:
-        if kept is not None and source is not None:
-            kept.add_source(source)
-        with interruptible():
-            inputs = inputs_of()
-        if kept is not None:
-            kept.add(batch=(inputs.args, inputs.kwargs), target=inputs.target)
-            inputs = _without_graphs(inputs, recording._recorder, kept, undo)
-            recording._recorder.beside(kept.watching)
-            if watch is not None:
-                watch.begin(kept)
-                inside = watch.own.inside
-        _run_phases(dataclasses.replace(step, inputs=inputs), recording, name, progress, seen, inside)
-        if then is not None:
-            then(inputs, seen)
-    trace = recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
-    return trace, seen.get("out")
-
-
-def _run_phases(
-    step: Step, recording: _Step, name: str, progress: Callable[[str], None] | None, seen: dict[str, Any], inside: Inside
-) -> None:
-    """Run the phases of a step under watch; nothing is put back."""
-    recording._recorder.beside(inside)
-    with inside(), recording:
-        recording.attach(step.model, step.optimizer, name=name)
-        recording._recorder.given((step.inputs.args, step.inputs.kwargs), step.inputs.target)
-        if progress is not None:
-            recording._recorder.report(step.model, progress)
-        for phase, run in step.phases(seen):
-            with recording._recorder.during(phase):
-                with interruptible():
-                    if progress is not None:
-                        progress(phase)
-                    run()
-                ran = progress is not None or step.runs_in(phase)
-                recording._recorder.mark(phase, lambda: _read_snapshot(step.model, step.optimizer).memory, ran=ran)
-
-
-def _without_graphs(inputs: Arguments, recorder: Recorder, kept: SavedState, undo: Undo) -> Arguments:
-    """Older graphs are left alone until the end of the step; the batch without its own."""
-    from devwidget.capture.step.graphs import CUT, cut_from_graphs, graphs_kept
-
-    undo.enter(graphs_kept(lambda leaves: kept.add(gradients=leaves), recorder.is_new, recorder.note))
-    inputs, cuts = cut_from_graphs(inputs)
-    for tensor, original in cuts:
-        recorder.stand_in(tensor, original)
-    if cuts:
-        recorder.note(CUT)
-    return inputs
 
 
 def check(
@@ -510,36 +236,11 @@ def check(
     """
     __tracebackhide__ = True  # pytest shows the report, and the line of the test
     hops, kinds = parse_allowed(allow)
-    severities = _parse_severities(fail_on)
-    _refuse_unknown(step)
+    severities = parse_severities(fail_on)
+    refuse_unknown(step, inspect.signature(trace).parameters)
     result = trace(model, batch, allow=hops, **step)
     refuse_findings(result, fail_on=severities, kinds=kinds, baseline=baseline)
     return result
-
-
-def refuse_findings(
-    found: Trace, *, fail_on: Iterable[Severity], kinds: set[str], baseline: str | pathlib.Path | Trace | None = None
-) -> None:
-    """What `check` does with a trace.
-
-    Args:
-        found: the trace.
-        fail_on: severities that fail.
-        kinds: kinds of findings that are meant.
-        baseline: as for `check`.
-
-    Raises:
-        PlacementError: with the report.
-    """
-    __tracebackhide__ = True
-    severities = _parse_severities(fail_on)
-    known = compare_traces(_trace_of(baseline), found) if baseline is not None else Comparison(new=found.findings)
-    bad: list[Finding] = [f for f in known.new if f.severity in severities and f.kind not in kinds]
-    error = "" if known.error_before else found.error
-    if bad or error:
-        failed = PlacementError("\n\n".join([*map(str, bad), *([error] if error else [])]))
-        failed.trace = found
-        raise failed
 
 
 def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trace) -> Comparison:
@@ -555,50 +256,7 @@ def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trac
     Raises:
         DevwidgetError: if one of them is no trace.
     """
-    return compare_traces(_trace_of(before), _trace_of(after))
-
-
-def _trace_of(given: str | pathlib.Path | Trace) -> Trace:
-    record: Any = load(given) if isinstance(given, str | pathlib.Path) else given
-    if not isinstance(record, Trace):
-        raise DevwidgetError(
-            Message("a {kind} is no trace", kind=class_name(type(record))), instead="devwidget.compare(before, after)"
-        )
-    return record
-
-
-def parse_allowed(allow: str | Iterable[str]) -> tuple[list[str], set[str]]:
-    """Hops, and kinds of findings."""
-    words = list(words_of(allow, "allow", _ALLOW_EXAMPLE))
-    known = [rule.kind for rule in rules.all_rules()]
-    hops = [word for word in words if "->" in word]
-    for word in words:
-        if word not in hops and word not in known:
-            facts = {"word": repr(word), "hint": nearest(word, known)}
-            problem = Message("{word} is neither a kind of finding nor a hop{hint}", **facts)
-            raise DevwidgetError(problem, instead=_ALLOW_EXAMPLE)
-    return hops, set(words) - set(hops)
-
-
-def _parse_severities(fail_on: Iterable[Severity]) -> set[Severity]:
-    known: tuple[Severity, ...] = get_args(Severity)
-    chosen = set(words_of(fail_on, "fail_on", 'fail_on=("error", "warning")'))
-    for word in sorted(chosen.difference(known)):
-        raise DevwidgetError(
-            Message("{word} is no severity{hint}", word=repr(word), hint=nearest(word, known)),
-            instead=Message("one of {known}", known=", ".join(known)),
-        )
-    return {word for word in known if word in chosen}
-
-
-def _refuse_unknown(step: Iterable[str]) -> None:
-    known = inspect.signature(trace).parameters
-    for name in step:
-        if name not in known:
-            raise DevwidgetError(
-                Message("`check` knows no argument `{name}`{hint}", name=name, hint=nearest(name, known)),
-                instead=Message("one of {known}", known=", ".join(known)),
-            )
+    return compare_traces(trace_of(before), trace_of(after))
 
 
 def explain(error: BaseException | None = None) -> Explanation:
@@ -616,48 +274,8 @@ def explain(error: BaseException | None = None) -> Explanation:
     from devwidget import post_mortem
 
     told = post_mortem.explain(error)
-    _remember_findings(told.findings)
+    remember_findings(told.findings)
     return told
-
-
-def edits_to_apply() -> dict[str, list[Edit]] | None:
-    """The first fix of every finding of the last trace or explanation, by file.
-
-    Before the first of them, the last exception is explained; None if there is none.
-    """
-    from devwidget import post_mortem
-
-    if _last is None and post_mortem.last_error() is not None:
-        explain()
-    return None if _last is None else edits_of(_last)
-
-
-def edits_of(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
-    """The edits of the first fix of every finding, each once, by file."""
-    from devwidget import applying
-
-    return applying.edits_by_file(findings)
-
-
-def edited_text(file: str, edits: Iterable[Edit]) -> str:
-    """The text of a file or cell after its edits."""
-    from devwidget import applying
-
-    return applying.apply_to_text(file, edits)
-
-
-def refuse_edits(edits: Mapping[str, list[Edit]]) -> None:
-    """Refuse them all if one of them cannot be applied."""
-    from devwidget import applying
-
-    applying.refuse_edits(edits)
-
-
-def write_edits(file: str, edits: Iterable[Edit]) -> pathlib.Path:
-    """Write edits into a file of the user; the backup."""
-    from devwidget import applying
-
-    return applying.write_edits(file, edits)
 
 
 def is_about_placement(error: BaseException) -> bool:
@@ -976,9 +594,3 @@ def model_names() -> list[str]:
     from devwidget import live
 
     return live.model_names()
-
-
-def virtual_gpus() -> int:
-    """How many virtual GPUs are active, 0 for none."""
-    active = simulator.active()
-    return active.gpus if active is not None else 0

@@ -17,6 +17,27 @@ from devwidget.records.finding import Edit, Finding, spliced
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 
+_last: tuple[Finding, ...] | None = None
+"""Of the last trace or explanation, for `%devwidget fix`; records hold nothing alive. None before the first."""
+
+
+def remember_findings(findings: tuple[Finding, ...]) -> None:
+    """Keep what a trace, recording or explanation found."""
+    global _last
+    _last = findings
+
+
+def edits_to_apply() -> dict[str, list[Edit]] | None:
+    """The first fix of every finding of the last trace or explanation, by file.
+
+    Before the first of them, the last exception is explained; None if there is none.
+    """
+    from devwidget import post_mortem
+
+    if _last is None and post_mortem.last_error() is not None:
+        remember_findings(post_mortem.explain(None).findings)
+    return None if _last is None else edits_by_file(_last)
+
 
 def edits_by_file(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
     """The edits of the first fix of every finding, each once, by file."""

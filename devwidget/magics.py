@@ -239,7 +239,7 @@ class LineMagic:
         api.refuse_edits(edits)
         for file, changes in edits.items():
             if cell_label(file):
-                self.shell.set_next_input(api.edited_text(file, changes), replace=False)
+                self.shell.set_next_input(api.apply_to_text(file, changes), replace=False)
             else:
                 print(say("written; {backup} is as it was", backup=api.write_edits(file, changes)))
 
@@ -264,7 +264,7 @@ class LineMagic:
         from devwidget import api
         from devwidget.records.errors import SimulationError
 
-        active = api.simulator.active()  # type: ignore[attr-defined]  # not public by name, and magics import api alone
+        active = api.simulator.active()
         if words == ["off"]:
             if active is not None:
                 active.stop()

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))  # for what the tests know of imports
 from tests.test_imports import imports, layer_of  # noqa: E402
 
 BELONGS_TO = {
-    **dict.fromkeys(("live", "planning", "post_mortem", "trying", "applying"), "api"),
+    **dict.fromkeys(("recording", "checking", "live", "planning", "post_mortem", "trying", "applying"), "api"),
     "pytest_explainer": "pytest_plugin",
     "__main__": "cli",
 }

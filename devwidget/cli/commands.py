@@ -325,7 +325,7 @@ def apply_fixes(options: Namespace) -> int:
     """Write the first edit of every finding, each file with a backup; nothing is written if one of them cannot be."""
     from devwidget import api
 
-    edits = api.edits_of(_choose_findings(load_record(options.file, Trace).findings, options.kind))
+    edits = api.edits_by_file(_choose_findings(load_record(options.file, Trace).findings, options.kind))
     if not edits:
         print(say("no finding of {name} has an edit to write", name=options.file.name))
         return FINE

@@ -9,7 +9,7 @@ import pytest
 import torch
 from IPython.core.error import UsageError
 
-from devwidget import api, magics
+from devwidget import api, applying, magics, simulator
 from devwidget.records.finding import Edit
 from tests.cells import ipython
 
@@ -20,7 +20,7 @@ def shell():
         magics.load_ipython_extension(shell)
         yield shell
         magics.unload_ipython_extension(shell)
-        active = api.simulator.active()
+        active = simulator.active()
         if active is not None:
             active.stop()
 
@@ -45,7 +45,7 @@ def test_without_arguments_it_prints_its_usage(shell):
 
 def test_simulate_starts_tells_and_stops(shell):
     assert printed(lambda: shell.run_line_magic("devwidget", "simulate 3 1GiB")) == "virtual GPUs: 3\n"
-    assert api.simulator.active().memory_bytes == (2**30,) * 3
+    assert simulator.active().memory_bytes == (2**30,) * 3
     assert printed(lambda: shell.run_line_magic("devwidget", "simulate status")) == "virtual GPUs: 3\n"
     assert printed(lambda: shell.run_line_magic("devwidget", "simulate off")) == "virtual GPUs: off\n"
     assert printed(lambda: shell.run_line_magic("devwidget", "simulate off")) == "virtual GPUs: off\n"
@@ -55,7 +55,7 @@ def test_simulate_starts_tells_and_stops(shell):
 def test_nonsense_is_a_short_error_and_starts_nothing(shell, words):
     with pytest.raises(UsageError):
         shell.run_line_magic("devwidget", words)
-    assert api.simulator.active() is None
+    assert simulator.active() is None
 
 
 def test_what_is_no_module_is_a_short_error(shell):
@@ -146,14 +146,14 @@ def test_fix_explains_an_exception_that_came_before_the_extension(shell, monkeyp
     shell.run_cell("import devwidget\ngpus = devwidget.simulate(1).start()")
     printed(lambda: shell.run_cell(BROKEN))
     magics.load_ipython_extension(shell)
-    monkeypatch.setattr(api, "_last", None)
+    monkeypatch.setattr(applying, "_last", None)
     assert "x = torch.ones(1, 2, device='cuda:0')" in printed(lambda: shell.run_cell("%devwidget fix"))
 
 
 def test_fix_before_anything_says_what_to_type(shell, monkeypatch):
     for name in ("last_exc", "last_value"):
         monkeypatch.delattr(sys, name, raising=False)
-    monkeypatch.setattr(api, "_last", None)
+    monkeypatch.setattr(applying, "_last", None)
     assert "devwidget.trace(model, batch)" in printed(lambda: shell.run_line_magic("devwidget", "fix"))
 
 
@@ -237,7 +237,7 @@ def test_virtual_gpus_that_a_traced_cell_starts_are_in_its_trace_and_run_on_afte
 
 def test_fix_before_why_reads_the_exception_itself(shell):
     printed(lambda: shell.run_line_magic("devwidget", "simulate 1"))
-    api._remember_findings(())
+    api.remember_findings(())
     shell.run_cell("import torch\nnet = torch.nn.Linear(2, 3).cuda()\nx = torch.ones(1, 2)\ny = net(x)")
     shown = printed(lambda: shell.run_line_magic("devwidget", "fix"))
     printed(lambda: shell.run_line_magic("devwidget", "simulate off"))

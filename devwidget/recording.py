@@ -1,0 +1,313 @@
+"""Code and steps under watch: what `record`, `trace` and the trials of fixes run, and what they keep of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import torch
+from torch import nn
+
+from devwidget import simulator
+from devwidget.applying import remember_findings
+from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
+from devwidget.capture.object_fields import is_a
+from devwidget.capture.object_fields import word as word_of
+from devwidget.capture.recorder import Recorder
+from devwidget.capture.recording import allowed_transfers
+from devwidget.capture.snapshot.take_snapshot import take_snapshot
+from devwidget.capture.step.batch import Arguments, arguments
+from devwidget.capture.step.step import Step
+from devwidget.capture.undo import Undo
+from devwidget.memory import account_memory
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.finding import Fix
+from devwidget.records.schema.message import Message
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.rules import registry as rules
+
+if TYPE_CHECKING:
+    from devwidget.capture.restore import SavedState
+    from devwidget.distributed.report import RankWriter
+    from devwidget.trying.comparison import Results
+    from devwidget.trying.outside.own_threads import Inside
+    from devwidget.trying.outside.watch import Watch
+    from devwidget.trying.subjects import Subjects
+    from devwidget.trying.trials import Again
+
+Verify = Literal["auto"] | bool
+"""Whether fixes are tried: where that is harmless, everywhere, or nowhere."""
+
+
+def read_snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Snapshot:
+    """Also what a step holds at the end of each phase, where there is no allocator to ask."""
+    return account_memory(take_snapshot(model, optimizer=optimizer, virtual_gpus=virtual_gpus()))
+
+
+def virtual_gpus() -> int:
+    """How many virtual GPUs are active, 0 for none."""
+    active = simulator.active()
+    return active.gpus if active is not None else 0
+
+
+class Recording:
+    """Code under watch: `with devwidget.record() as recording: ...`; then `recording.trace`.
+
+    Args:
+        heal: repair each device fault in passing and go on, so that one run finds them all.
+        allow: hops and waits that are meant, such as `"cuda:0 -> cpu"`.
+        verify_hops: compare both ends of every copy between GPUs.
+        written: where this rank of a job leaves what it held and did.
+    """
+
+    inside = False
+    _swallows = False
+
+    def __init__(
+        self,
+        *,
+        heal: bool = False,
+        allow: str | Iterable[str] = (),
+        verify_hops: bool = False,
+        written: RankWriter | None = None,
+    ) -> None:
+        self._written = written
+        self._model: nn.Module | None = None
+        self._recorder = Recorder(heal=heal, allow=allowed_transfers.all_parsed(allow), verify_hops=verify_hops)
+        self._trace: Trace | None = None
+        self._gpus = 0
+
+    def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
+        """Name the modules; without it the outermost module called is the root.
+
+        Args:
+            model: the root.
+            optimizer: its optimizer.
+            name: how your code calls the model, for the texts.
+
+        Raises:
+            DevwidgetError: if `model` is no module.
+        """
+        self._recorder.attach(model, optimizer, name=name)
+        self._model = model
+
+    @property
+    def trace(self) -> Trace:
+        """What was seen. Complete once the block has ended; before that, what was seen so far."""
+        if self._trace is not None:
+            return self._trace
+        return self._judged()
+
+    def _judged(self) -> Trace:
+        facts = self._recorder.facts()
+        return rules.judge(dataclasses.replace(facts, virtual_gpus=self._gpus) if self._gpus else facts)
+
+    def __enter__(self) -> Self:
+        self._recorder.refuse_again()
+        self._begin()
+        return self
+
+    @all_or_nothing
+    def _begin(self) -> None:
+        self._gpus = virtual_gpus()
+        self._recorder.__enter__()
+        if self._gpus:
+            self._recorder.watch_memory(simulator.memory())
+        elif torch.cuda.device_count():  # asks NVML, makes no context
+            from devwidget.capture.memory.cuda_memory import CudaMemory
+
+            self._recorder.watch_memory(CudaMemory())
+
+    @sure_exit
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        with uninterrupted():
+            self._recorder.__exit__(kind, error, trace)
+            self._gpus = max(self._gpus, virtual_gpus())  # started inside
+            self._trace = self._judged()  # a rule that is struck by a signal would be taken for one that crashes
+            remember_findings(self._trace.findings)
+            if self._written is not None:
+                self._written.write_files(self._trace, self._model)
+        swallowed = self._swallows and isinstance(error, Exception) and not is_from_handler(error)
+        return True if swallowed else None
+
+
+class StepRecording(Recording):
+    """What the step raises is in the trace, and nowhere else."""
+
+    _swallows = True
+
+
+def record_step(
+    step: Step,
+    inputs_of: Callable[[], Arguments],
+    recording: StepRecording,
+    name: str,
+    progress: Callable[[str], None] | None,
+    *,
+    restore: bool,
+    source: Any = None,
+    watch: Watch | None = None,
+    inside: Inside = contextlib.nullcontext,
+    then: Callable[[Arguments, dict[str, Any]], None] | None = None,
+) -> tuple[Trace, Any]:
+    """One recorded step, and the output of the model.
+
+    Args:
+        source: what the inputs are taken from and that is to be put back.
+        inside: what each of its threads enters.
+        then: told the inputs and what the step has left, before that is put back.
+    """
+    from devwidget.capture.restore import keeping
+
+    model, optimizer, loss_fn = step.model, step.optimizer, step.loss_fn
+    seen: dict[str, Any] = {}
+    outside = contextlib.nullcontext() if watch is None else watch
+    keeps = keeping(model, optimizer, loss_fn) if restore else contextlib.nullcontext()
+    with uninterrupted(), outside, keeps as kept, Undo() as undo:
+        if kept is not None and source is not None:
+            kept.add_source(source)
+        with interruptible():
+            inputs = inputs_of()
+        if kept is not None:
+            kept.add(batch=(inputs.args, inputs.kwargs), target=inputs.target)
+            inputs = _without_graphs(inputs, recording._recorder, kept, undo)
+            recording._recorder.beside(kept.watching)
+            if watch is not None:
+                watch.begin(kept)
+                inside = watch.own.inside
+        _run_phases(dataclasses.replace(step, inputs=inputs), recording, name, progress, seen, inside)
+        if then is not None:
+            then(inputs, seen)
+    trace = recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
+    return trace, seen.get("out")
+
+
+def _run_phases(
+    step: Step,
+    recording: StepRecording,
+    name: str,
+    progress: Callable[[str], None] | None,
+    seen: dict[str, Any],
+    inside: Inside,
+) -> None:
+    """Run the phases of a step under watch; nothing is put back."""
+    recording._recorder.beside(inside)
+    with inside(), recording:
+        recording.attach(step.model, step.optimizer, name=name)
+        recording._recorder.given((step.inputs.args, step.inputs.kwargs), step.inputs.target)
+        if progress is not None:
+            recording._recorder.report(step.model, progress)
+        for phase, run in step.phases(seen):
+            with recording._recorder.during(phase):
+                with interruptible():
+                    if progress is not None:
+                        progress(phase)
+                    run()
+                ran = progress is not None or step.runs_in(phase)
+                recording._recorder.mark(phase, lambda: read_snapshot(step.model, step.optimizer).memory, ran=ran)
+
+
+def _without_graphs(inputs: Arguments, recorder: Recorder, kept: SavedState, undo: Undo) -> Arguments:
+    """Older graphs are left alone until the end of the step; the batch without its own."""
+    from devwidget.capture.step.graphs import CUT, cut_from_graphs, graphs_kept
+
+    undo.enter(graphs_kept(lambda leaves: kept.add(gradients=leaves), recorder.is_new, recorder.note))
+    inputs, cuts = cut_from_graphs(inputs)
+    for tensor, original in cuts:
+        recorder.stand_in(tensor, original)
+    if cuts:
+        recorder.note(CUT)
+    return inputs
+
+
+def refuse_verify(verify: object) -> None:
+    """Refuse what says neither whether nor when fixes are tried.
+
+    Raises:
+        DevwidgetError: with the three values that do.
+    """
+    if not (is_a(verify, bool) or (is_a(verify, str) and verify == "auto")):
+        raise DevwidgetError(
+            Message(
+                "verify={value} says not when fixes are tried", value=word_of(verify) if not is_a(verify, str) else repr(verify)
+            ),
+            instead='verify="auto", verify=True or verify=False',
+        )
+
+
+def start_watch() -> Watch:
+    """Watch what a step does outside of itself; it is loaded with the first step whose fixes may be tried."""
+    from devwidget.trying.outside.watch import Watch
+
+    return Watch()
+
+
+def verify_fixes(found: Trace, step: Step, watch: Watch, verify: Verify, allow: str | Iterable[str], name: str) -> Trace:
+    """The trace with its fixes tried, where that is harmless or asked for; else with why they were not."""
+    from devwidget.trying.offers import left_untried
+    from devwidget.trying.outside.conditions import reasons
+    from devwidget.trying.trials import tried
+
+    why = tuple(reasons(found, watch.effects))
+    if why and verify != True:  # noqa: E712  "auto" is true too
+        return left_untried(found, why[0])
+    found = tried(found, _step_subjects(step), _repeat_step(step, allow, name), is_asked=verify is True)
+    return dataclasses.replace(found, noticed=why)
+
+
+def try_fix(
+    fix: Fix,
+    model: nn.Module,
+    batch: Any,
+    *,
+    loss_fn: Callable[..., Any] | None = None,
+    target: Any = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    backward: bool | None = None,
+    allow: str | Iterable[str] = (),
+    name: str = "",
+    progress: Callable[[str], None] | None = None,
+) -> Fix:
+    """What `Fix.try_it` does, on a step that is as for `trace`."""
+    from devwidget.trying.outside.quiet import quiet
+    from devwidget.trying.trials import tried_alone
+
+    inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
+    step = Step(model, inputs, loss_fn, optimizer, backward)
+    recording = StepRecording(heal=True, allow=allow)
+    with quiet() as own:
+        found, _ = record_step(step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside)
+    found = dataclasses.replace(found, step_runs=1)
+    return tried_alone(found, _step_subjects(step), _repeat_step(step, allow, name), fix)
+
+
+def _step_subjects(step: Step) -> Subjects:
+    from devwidget.trying.subjects import Subjects
+
+    return Subjects(step.model, step.inputs, step.loss_fn, step.optimizer)
+
+
+def _repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:
+    from devwidget.trying.comparison import Run, results_of
+
+    def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> list[Run]:
+        first, second = (StepRecording(heal=heal, allow=allow) for _ in range(2))
+        left: list[Results] = []
+
+        def then(given: Arguments, seen: dict[str, Any]) -> None:
+            left.append(results_of(seen, step.model))
+            if not first.trace.error:
+                seen.clear()
+                _run_phases(dataclasses.replace(step, inputs=given), second, name, None, seen, inside)
+                left.append(results_of(seen, step.model))
+
+        trace, _ = record_step(step, inputs, first, name, None, restore=True, inside=inside, then=then)
+        return [Run(each, results) for each, results in zip((trace, second._trace), left, strict=False) if each is not None]
+
+    return again
