@@ -227,7 +227,7 @@ out_of_sight = operator.itemgetter(0)
     "act",
     [
         lambda: torch.addcmul(out_of_sight(ON_GPU), torch.tensor(2.0), out_of_sight(ON_CPU)),
-        lambda: out_of_sight(ON_GPU)[torch.arange(2)] + torch.Tensor([1, 2]),
+        lambda: out_of_sight(ON_GPU)[torch.arange(2)] + out_of_sight(ON_CPU),
         lambda: Returned()(ON_GPU[0]) + out_of_sight(ON_GPU),
     ],
     ids=[

@@ -19,7 +19,10 @@ SAID = {
     "batch_moved_in_the_model": ("wrong-device", "words = words.to('cuda:0')"),
     "branch_in_a_function": ("wrong-device", "alive = alive.to(following.device)"),
     "branch_of_the_first_round": ("wrong-device", "state = torch.zeros(3, 2, device=x.device)"),
-    "branch_not_run": ("wrong-device", "nonterminal = nonterminal.to(nextvalues.device)"),
+    "branch_not_run": (
+        "wrong-device",
+        "next_value, next_done = values[-1].reshape(1), torch.Tensor([0.0]).to(device)",
+    ),
     "buffer_of_an_injected_module": (
         "unregistered-tensor",
         "self.gain = torch.full((base.out_features,), 2.0, device='cuda:0')",
