@@ -76,6 +76,7 @@ def run(path):
         mock.patch("sys.argv", [str(path)]),
         mock.patch("sys.path", [str(path.parent), *sys.path]),
         mock.patch.dict("os.environ"),
+        mock.patch.object(sys, "excepthook", sys.excepthook),  # torch.distributed puts its own there
         devwidget.simulate(gpus=2),
         silent[0],
         silent[1],
