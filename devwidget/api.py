@@ -21,12 +21,12 @@ from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.explain import folded_frames as folded_frames
 from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.object_fields import class_name, is_a
-from devwidget.capture.object_fields import word as word_of
+from devwidget.capture.object_fields import format_value as word_of
 from devwidget.capture.recorder import Recorder
 from devwidget.capture.recording import allowed_transfers
 from devwidget.capture.recording.allowed_transfers import allow
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.capture.step.batch import Arguments, Inputs, arguments
+from devwidget.capture.step.batch import Arguments, Inputs, make_arguments
 from devwidget.capture.step.sources import ITEM_TAKEN, is_source, moves_on
 from devwidget.capture.step.step import Step
 from devwidget.capture.undo import Undo
@@ -137,7 +137,7 @@ class Recording:
         Raises:
             DevwidgetError: if `model` is no module.
         """
-        self._recorder.attach(model, optimizer, name=name)
+        self._recorder.attach_model(model, optimizer, name=name)
         self._model = model
 
     @property
@@ -148,7 +148,7 @@ class Recording:
         return self._judged()
 
     def _judged(self) -> Trace:
-        facts = self._recorder.facts()
+        facts = self._recorder.collect_trace()
         return rules.judge(dataclasses.replace(facts, virtual_gpus=self._gpus) if self._gpus else facts)
 
     def __enter__(self) -> Self:
@@ -282,7 +282,7 @@ def trace(
     def inputs() -> Arguments:
         """The same ones for every run: a loader would give others the next time."""
         if not given:
-            given.append(arguments(model, batch, target=target, has_loss=loss_fn is not None))
+            given.append(make_arguments(model, batch, target=target, has_loss=loss_fn is not None))
         return given[0]
 
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
@@ -355,7 +355,7 @@ def try_fix(
     from devwidget.trying.outside.quiet import quiet
     from devwidget.trying.trials import tried_alone
 
-    inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
+    inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
     step = Step(model, inputs, loss_fn, optimizer, backward)
     recording = _Step(heal=True, allow=allow)
     with quiet() as own:
@@ -424,21 +424,21 @@ def _stepped(
         inside: what each of its threads enters.
         then: told the inputs and what the step has left, before that is put back.
     """
-    from devwidget.capture.restore import keeping
+    from devwidget.capture.restore import keep_state
 
     model, optimizer, loss_fn = step.model, step.optimizer, step.loss_fn
     seen: dict[str, Any] = {}
     outside = contextlib.nullcontext() if watch is None else watch
-    keeps = keeping(model, optimizer, loss_fn) if restore else contextlib.nullcontext()
+    keeps = keep_state(model, optimizer, loss_fn) if restore else contextlib.nullcontext()
     with uninterrupted(), outside, keeps as kept, Undo() as undo:
         if kept is not None and source is not None:
             kept.add_source(source)
         with interruptible():
             inputs = inputs_of()
         if kept is not None:
-            kept.add(batch=(inputs.args, inputs.kwargs), target=inputs.target)
+            kept.add_roots(batch=(inputs.args, inputs.kwargs), target=inputs.target)
             inputs = _without_graphs(inputs, recording._recorder, kept, undo)
-            recording._recorder.beside(kept.watching)
+            recording._recorder.enter_beside(kept.watch_writes)
             if watch is not None:
                 watch.begin(kept)
                 inside = watch.own.inside
@@ -453,32 +453,32 @@ def _run(
     step: Step, recording: _Step, name: str, progress: Callable[[str], None] | None, seen: dict[str, Any], inside: Inside
 ) -> None:
     """Run the phases of a step under watch; nothing is put back."""
-    recording._recorder.beside(inside)
+    recording._recorder.enter_beside(inside)
     with inside(), recording:
         recording.attach(step.model, step.optimizer, name=name)
-        recording._recorder.given((step.inputs.args, step.inputs.kwargs), step.inputs.target)
+        recording._recorder.register_inputs((step.inputs.args, step.inputs.kwargs), step.inputs.target)
         if progress is not None:
-            recording._recorder.report(step.model, progress)
-        for phase, run in step.phases(seen):
-            with recording._recorder.during(phase):
+            recording._recorder.report_progress(step.model, progress)
+        for phase, run in step.list_phases(seen):
+            with recording._recorder.set_phase(phase):
                 with interruptible():
                     if progress is not None:
                         progress(phase)
                     run()
                 ran = progress is not None or step.runs_in(phase)
-                recording._recorder.mark(phase, lambda: _placed(step.model, step.optimizer).memory, ran=ran)
+                recording._recorder.mark_phase(phase, lambda: _placed(step.model, step.optimizer).memory, ran=ran)
 
 
 def _without_graphs(inputs: Arguments, recorder: Recorder, kept: SavedState, undo: Undo) -> Arguments:
     """Older graphs are left alone until the end of the step; the batch without its own."""
     from devwidget.capture.step.graphs import CUT, cut_from_graphs, graphs_kept
 
-    undo.enter(graphs_kept(lambda leaves: kept.add(gradients=leaves), recorder.is_new, recorder.note))
+    undo.enter_context(graphs_kept(lambda leaves: kept.add_roots(gradients=leaves), recorder.is_new, recorder.add_note))
     inputs, cuts = cut_from_graphs(inputs)
     for tensor, original in cuts:
         recorder.stand_in(tensor, original)
     if cuts:
-        recorder.note(CUT)
+        recorder.add_note(CUT)
     return inputs
 
 

@@ -14,10 +14,10 @@ from torch import nn
 
 from devwidget.capture.memory.training_state import TrainingWatch
 from devwidget.capture.modules import is_module
-from devwidget.capture.object_fields import is_a, items_of, stored
+from devwidget.capture.object_fields import copy_items, is_a, items_of
 from devwidget.capture.source_code.call_sites import CLICK, user_frame
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
-from devwidget.capture.step.batch import Inputs, arguments, parameter_names
+from devwidget.capture.step.batch import Inputs, make_arguments, parameter_names
 from devwidget.capture.step.sources import ITEM_TAKEN, is_loader, is_source, moves_on, take_item
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
@@ -102,17 +102,17 @@ class Live:
 
     def snapshot(self) -> Snapshot | None:
         """The model's placement now, None when it is gone."""
-        self._training.end()
+        self._training.end_watch()
         model = self._model()
         return None if model is None else self._engine.snapshot(model, optimizer=self._optimizer())
 
     def training(self) -> Held:
         """Gradients and optimizer state of a step of the cell that runs, for its bars."""
-        return self._training.ask()
+        return self._training.take_figures()
 
     def forget(self) -> None:
         """Let go of what `show` was given that has no name in the notebook, and of the item of an iterator."""
-        self._training.end()
+        self._training.end_watch()
         self._given.clear()
         self._item = None
 
@@ -187,7 +187,7 @@ def evaluate(expression: str, field: str) -> Any:
     """
     namespace = _user_namespace()
     try:
-        return eval(compile(expression.strip(), f"<{field}>", "eval"), dict(stored(namespace)))
+        return eval(compile(expression.strip(), f"<{field}>", "eval"), dict(copy_items(namespace)))
     except Exception as error:
         hint = nearest(expression.strip(), [name for name, _ in user_variables()]) if is_a(error, NameError) else ""
         said = error_text(error)
@@ -216,7 +216,7 @@ def _called(request: TraceRequest, function: Callable[..., T], *args: Any, **ste
     if user_frame(sys._getframe()) is not None:
         return call()
     namespace = _user_namespace()
-    variables = dict(stored(namespace))
+    variables = dict(copy_items(namespace))
     fields = {"batch": request.batch, "target": request.target, "loss_fn": request.loss, "optimizer": GIVEN, "model": ""}
     for field, expression in fields.items():
         variables.setdefault(field if expression in ("", GIVEN) else expression, step[field])
@@ -257,7 +257,7 @@ def name_of(value: Any) -> str:
 def user_variables() -> Iterator[tuple[str, Any]]:
     """Variables that the user made, newest last; IPython's own begin with an underscore."""
     hidden = {"In", "Out", "exit", "quit", "get_ipython", "open"}
-    for name, value in stored(_user_namespace()):
+    for name, value in copy_items(_user_namespace()):
         if type(name) is str and not name.startswith("_") and name not in hidden:
             yield name, value
 
@@ -297,7 +297,7 @@ def _fits(model: nn.Module, value: Any) -> bool:
         return True
     items = items_of(value)
     try:
-        arguments(model, value if items is None else dict(items), has_loss=True)
+        make_arguments(model, value if items is None else dict(items), has_loss=True)
     except BatchError:
         return False
     return True

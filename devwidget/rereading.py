@@ -34,7 +34,13 @@ class Rereader:
         """The same as `devwidget.snapshot`; its modules are the same objects as last time if nothing has changed."""
         gpus = self._virtual_gpus()
         last, known = self._last, self._fingerprint
-        if last is None or last.virtual_gpus != gpus or known is None or running_thread() or not known.fits(model, optimizer):
+        if (
+            last is None
+            or last.virtual_gpus != gpus
+            or known is None
+            or running_thread()
+            or not known.still_fits(model, optimizer)
+        ):
             return self._read(model, optimizer, gpus)
         self._last = replace(last, memory=categorize_memory(read_memory(gpus), self._held))
         return self._last

@@ -18,7 +18,7 @@ from torch import nn
 import devwidget
 from devwidget.capture import recorder
 from devwidget.capture.interrupts import all_or_nothing, interruptible, sure_exit, uninterrupted
-from devwidget.capture.modes.birth_mode import BirthWatch
+from devwidget.capture.modes.birth_mode import BirthMode
 from devwidget.simulator import session
 from tests import faults
 from tests.capture.restore.test_restore import facts, same
@@ -403,7 +403,7 @@ def first_line_of(function):
 @pytest.mark.parametrize("open_block", [devwidget.record, devwidget.simulate])
 def test_an_exit_that_is_cut_short_before_its_first_line_is_made_up_for(open_block):
     def cut_short():
-        with faults.RaiseAt(first_line_of(type(open_block()).__exit__.__self__._leave)), open_block():
+        with faults.RaiseAt(first_line_of(type(open_block()).__exit__.__self__._exit_surely)), open_block():
             nn.Linear(2, 2)
 
     world = faults.world()
@@ -451,7 +451,7 @@ def test_an_alarm_that_rings_in_code_of_ours_is_not_taken_for_a_fault_of_it(monk
     def slow(*_):
         signal.raise_signal(signal.SIGALRM)
 
-    monkeypatch.setattr(BirthWatch, "_born", slow)
+    monkeypatch.setattr(BirthMode, "_note_birth", slow)
     with alarms(), pytest.raises(Alarm), devwidget.record():
         torch.ones(1)
 
