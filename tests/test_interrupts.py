@@ -403,7 +403,7 @@ def first_line_of(function):
 @pytest.mark.parametrize("open_block", [devwidget.record, devwidget.simulate])
 def test_an_exit_that_is_cut_short_before_its_first_line_is_made_up_for(open_block):
     def cut_short():
-        with faults.RaiseAt(first_line_of(type(open_block()).__exit__.__self__._exit_surely)), open_block():
+        with faults.RaiseAt(first_line_of(type(open_block()).__exit__.__self__._leave)), open_block():
             nn.Linear(2, 2)
 
     world = faults.world()
