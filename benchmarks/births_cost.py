@@ -31,9 +31,9 @@ def compare(call: Callable[[], object]) -> tuple[float, float]:
     plain, watched = [], []
     for _ in range(ROUNDS):
         plain.append(nanoseconds(call))
-        background_births.begin()
+        background_births.begin_watching()
         watched.append(nanoseconds(call))
-        background_births.end()
+        background_births.end_watching()
     return statistics.median(plain), statistics.median(watched)
 
 

@@ -27,7 +27,7 @@ from accelerate.utils import get_balanced_memory
 from placement_page import write_page
 
 import devwidget
-from devwidget.capture.step.batch import Arguments, arguments
+from devwidget.capture.step.batch import Arguments, make_arguments
 from devwidget.planning import layouts
 from devwidget.planning.layouts import splits
 from devwidget.planning.layouts.blocks import ModelBlock, Need, find_block_paths, measure_blocks
@@ -109,7 +109,7 @@ class Runs:
 
     def _step(self, memory: int) -> tuple[Arguments, dict[str, Any]]:
         asked = {"gpus": GPUS, "memory": memory, "card": None, "loss_fn": None, "optimizer": None, **self.asked}
-        return arguments(self.model, self.batch, target=None, has_loss=bool(self.asked)), asked
+        return make_arguments(self.model, self.batch, target=None, has_loss=bool(self.asked)), asked
 
 
 def key_of(places: Places) -> Key:

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.restore import keeping
+from devwidget.capture.restore import keep_state
 
 WIDTH = 2048
 
@@ -68,7 +68,7 @@ def keeping_milliseconds(model: nn.Module, repeat: int = 7) -> tuple[float, floa
     """Least processor time of entering and of leaving, with nothing done in between."""
     entering, leaving = [], []
     for _ in range(repeat):
-        block, started = keeping(model), time.process_time()
+        block, started = keep_state(model), time.process_time()
         block.__enter__()
         middle = time.process_time()
         block.__exit__(None, None, None)
@@ -81,7 +81,7 @@ def saved_mebibytes(step: str, model: nn.Module) -> float:
     """What is copied of storages in one step."""
     more = arguments_of(step, model)
     optimizer = more.get("optimizer")
-    with keeping(model, optimizer) as kept:
+    with keep_state(model, optimizer) as kept:
         loss = model(torch.rand(1, WIDTH)).sum()
         if optimizer is not None:
             loss.backward()

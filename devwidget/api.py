@@ -25,7 +25,7 @@ from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.explain import folded_frames as folded_frames
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.allowed_transfers import allow
-from devwidget.capture.step.batch import Arguments, Inputs, arguments
+from devwidget.capture.step.batch import Arguments, Inputs, make_arguments
 from devwidget.capture.step.sources import ITEM_TAKEN, is_source, moves_on
 from devwidget.capture.step.step import Step
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer
@@ -186,7 +186,7 @@ def trace(
     def inputs() -> Arguments:
         """The same ones for every run: a loader would give others the next time."""
         if not given:
-            given.append(arguments(model, batch, target=target, has_loss=loss_fn is not None))
+            given.append(make_arguments(model, batch, target=target, has_loss=loss_fn is not None))
         return given[0]
 
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)

@@ -18,12 +18,12 @@ from devwidget.capture.changes.module_watch import NotWatchable
 from devwidget.capture.devices.memory import read_memory
 from devwidget.capture.memory.training_state import TrainingWatch
 from devwidget.capture.modules import is_module
-from devwidget.capture.object_fields import is_a, items_of, stored
+from devwidget.capture.object_fields import copy_items, is_a, items_of
 from devwidget.capture.other_threads import running_thread
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.source_code.call_sites import CLICK, user_frame
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
-from devwidget.capture.step.batch import Inputs, arguments, parameter_names
+from devwidget.capture.step.batch import Inputs, make_arguments, parameter_names
 from devwidget.capture.step.sources import ITEM_TAKEN, is_loader, is_source, moves_on, take_item
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
@@ -60,7 +60,13 @@ class Rereader:
         """The same as `devwidget.snapshot`; its modules are the same objects as last time if nothing has changed."""
         gpus = self._virtual_gpus()
         last, known = self._last, self._fingerprint
-        if last is None or last.virtual_gpus != gpus or known is None or running_thread() or not known.fits(model, optimizer):
+        if (
+            last is None
+            or last.virtual_gpus != gpus
+            or known is None
+            or running_thread()
+            or not known.still_fits(model, optimizer)
+        ):
             return self._read(model, optimizer, gpus)
         self._last = replace(last, memory=categorize_memory(read_memory(gpus), self._held))
         return self._last
@@ -147,17 +153,17 @@ class Live:
 
     def snapshot(self) -> Snapshot | None:
         """The model's placement now, None when it is gone."""
-        self._training.end()
+        self._training.end_watch()
         model = self._model()
         return None if model is None else self._engine.snapshot(model, optimizer=self._optimizer())
 
     def training(self) -> Held:
         """Gradients and optimizer state of a step of the cell that runs, for its bars."""
-        return self._training.ask()
+        return self._training.take_figures()
 
     def forget(self) -> None:
         """Let go of what `show` was given that has no name in the notebook, and of the item of an iterator."""
-        self._training.end()
+        self._training.end_watch()
         self._given.clear()
         self._item = None
 
@@ -234,7 +240,7 @@ def evaluate_in_notebook(expression: str, field: str) -> Any:
     """
     namespace = _user_namespace()
     try:
-        return eval(compile(expression.strip(), f"<{field}>", "eval"), dict(stored(namespace)))
+        return eval(compile(expression.strip(), f"<{field}>", "eval"), dict(copy_items(namespace)))
     except Exception as error:
         hint = nearest(expression.strip(), [name for name, _ in user_variables()]) if is_a(error, NameError) else ""
         said = error_text(error)
@@ -265,7 +271,7 @@ def _call_as_cell(request: TraceRequest, function: Callable[..., T], *args: Any,
     # The step is called from code compiled under a file name of its own: its frame is what the search for the user's line comes
     # to, and its locals are the names that stand in the panel's fields.
     namespace = _user_namespace()
-    variables = dict(stored(namespace))
+    variables = dict(copy_items(namespace))
     fields = {"batch": request.batch, "target": request.target, "loss_fn": request.loss, "optimizer": GIVEN, "model": ""}
     for field, expression in fields.items():
         variables.setdefault(field if expression in ("", GIVEN) else expression, step[field])
@@ -306,7 +312,7 @@ def name_of(value: Any) -> str:
 def user_variables() -> Iterator[tuple[str, Any]]:
     """Variables that the user made, newest last; IPython's own begin with an underscore."""
     hidden = {"In", "Out", "exit", "quit", "get_ipython", "open"}
-    for name, value in stored(_user_namespace()):
+    for name, value in copy_items(_user_namespace()):
         if type(name) is str and not name.startswith("_") and name not in hidden:
             yield name, value
 
@@ -346,7 +352,7 @@ def _fits_forward(model: nn.Module, value: Any) -> bool:
         return True
     items = items_of(value)
     try:
-        arguments(model, value if items is None else dict(items), has_loss=True)
+        make_arguments(model, value if items is None else dict(items), has_loss=True)
     except BatchError:
         return False
     return True

@@ -258,7 +258,7 @@ class LineMagic:
             print(say("compiled functions run eagerly until `%devwidget births off`"))
         if words == ["off"]:
             _births_off(self.shell)
-        print(say("births: off") if background_births.births() is None else say("births: on"))
+        print(say("births: off") if background_births.get_background_births() is None else say("births: on"))
 
     def _simulate(self, words: list[str]) -> None:
         from devwidget import api
@@ -311,7 +311,7 @@ def _births_on(shell: Any) -> None:
     if _resume_births not in shell.events.callbacks["pre_run_cell"]:
         shell.events.register("pre_run_cell", _resume_births)
         shell.events.register("post_run_cell", _pause_births)
-    background_births.begin()
+    background_births.begin_watching()
 
 
 def _births_off(shell: Any) -> None:
@@ -320,19 +320,19 @@ def _births_off(shell: Any) -> None:
 
         shell.events.unregister("pre_run_cell", _resume_births)
         shell.events.unregister("post_run_cell", _pause_births)
-        background_births.end()
+        background_births.end_watching()
 
 
 def _resume_births(info: Any) -> None:
     from devwidget.api import background_births
 
-    background_births.begin()
+    background_births.begin_watching()
 
 
 def _pause_births(result: Any) -> None:
     from devwidget.api import background_births
 
-    background_births.pause()
+    background_births.pause_watching()
 
 
 def _compile_cell(shell: Any, cell: str) -> Callable[[], Any]:

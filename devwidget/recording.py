@@ -14,12 +14,11 @@ from torch import nn
 from devwidget import simulator
 from devwidget.applying import remember_findings
 from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
-from devwidget.capture.object_fields import is_a
-from devwidget.capture.object_fields import word as word_of
+from devwidget.capture.object_fields import format_value, is_a
 from devwidget.capture.recorder import Recorder
 from devwidget.capture.recording import allowed_transfers
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.capture.step.batch import Arguments, arguments
+from devwidget.capture.step.batch import Arguments, make_arguments
 from devwidget.capture.step.step import Step
 from devwidget.capture.undo import Undo
 from devwidget.memory import account_memory
@@ -92,7 +91,7 @@ class Recording:
         Raises:
             DevwidgetError: if `model` is no module.
         """
-        self._recorder.attach(model, optimizer, name=name)
+        self._recorder.attach_model(model, optimizer, name=name)
         self._model = model
 
     @property
@@ -103,7 +102,7 @@ class Recording:
         return self._judged()
 
     def _judged(self) -> Trace:
-        facts = self._recorder.facts()
+        facts = self._recorder.collect_trace()
         return rules.judge(dataclasses.replace(facts, virtual_gpus=self._gpus) if self._gpus else facts)
 
     def __enter__(self) -> Self:
@@ -163,21 +162,21 @@ def record_step(
         inside: what each of its threads enters.
         then: told the inputs and what the step has left, before that is put back.
     """
-    from devwidget.capture.restore import keeping
+    from devwidget.capture.restore import keep_state
 
     model, optimizer, loss_fn = step.model, step.optimizer, step.loss_fn
     seen: dict[str, Any] = {}
     outside = contextlib.nullcontext() if watch is None else watch
-    keeps = keeping(model, optimizer, loss_fn) if restore else contextlib.nullcontext()
+    keeps = keep_state(model, optimizer, loss_fn) if restore else contextlib.nullcontext()
     with uninterrupted(), outside, keeps as kept, Undo() as undo:
         if kept is not None and source is not None:
             kept.add_source(source)
         with interruptible():
             inputs = inputs_of()
         if kept is not None:
-            kept.add(batch=(inputs.args, inputs.kwargs), target=inputs.target)
+            kept.add_roots(batch=(inputs.args, inputs.kwargs), target=inputs.target)
             inputs = _without_graphs(inputs, recording._recorder, kept, undo)
-            recording._recorder.beside(kept.watching)
+            recording._recorder.enter_beside(kept.watch_writes)
             if watch is not None:
                 watch.begin(kept)
                 inside = watch.own.inside
@@ -197,32 +196,32 @@ def _run_phases(
     inside: Inside,
 ) -> None:
     """Run the phases of a step under watch; nothing is put back."""
-    recording._recorder.beside(inside)
+    recording._recorder.enter_beside(inside)
     with inside(), recording:
         recording.attach(step.model, step.optimizer, name=name)
-        recording._recorder.given((step.inputs.args, step.inputs.kwargs), step.inputs.target)
+        recording._recorder.register_inputs((step.inputs.args, step.inputs.kwargs), step.inputs.target)
         if progress is not None:
-            recording._recorder.report(step.model, progress)
-        for phase, run in step.phases(seen):
-            with recording._recorder.during(phase):
+            recording._recorder.report_progress(step.model, progress)
+        for phase, run in step.list_phases(seen):
+            with recording._recorder.set_phase(phase):
                 with interruptible():
                     if progress is not None:
                         progress(phase)
                     run()
                 ran = progress is not None or step.runs_in(phase)
-                recording._recorder.mark(phase, lambda: read_snapshot(step.model, step.optimizer).memory, ran=ran)
+                recording._recorder.mark_phase(phase, lambda: read_snapshot(step.model, step.optimizer).memory, ran=ran)
 
 
 def _without_graphs(inputs: Arguments, recorder: Recorder, kept: SavedState, undo: Undo) -> Arguments:
     """Older graphs are left alone until the end of the step; the batch without its own."""
     from devwidget.capture.step.graphs import CUT, cut_from_graphs, graphs_kept
 
-    undo.enter(graphs_kept(lambda leaves: kept.add(gradients=leaves), recorder.is_new, recorder.note))
+    undo.enter_context(graphs_kept(lambda leaves: kept.add_roots(gradients=leaves), recorder.is_new, recorder.add_note))
     inputs, cuts = cut_from_graphs(inputs)
     for tensor, original in cuts:
         recorder.stand_in(tensor, original)
     if cuts:
-        recorder.note(CUT)
+        recorder.add_note(CUT)
     return inputs
 
 
@@ -235,7 +234,8 @@ def refuse_verify(verify: object) -> None:
     if not (is_a(verify, bool) or (is_a(verify, str) and verify == "auto")):
         raise DevwidgetError(
             Message(
-                "verify={value} says not when fixes are tried", value=word_of(verify) if not is_a(verify, str) else repr(verify)
+                "verify={value} says not when fixes are tried",
+                value=format_value(verify) if not is_a(verify, str) else repr(verify),
             ),
             instead='verify="auto", verify=True or verify=False',
         )
@@ -278,7 +278,7 @@ def try_fix(
     from devwidget.trying.outside.quiet import quiet
     from devwidget.trying.trials import tried_alone
 
-    inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
+    inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
     step = Step(model, inputs, loss_fn, optimizer, backward)
     recording = StepRecording(heal=True, allow=allow)
     with quiet() as own:

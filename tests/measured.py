@@ -40,7 +40,7 @@ def measured(model, kwargs, loss_fn, optimizer, *, gpus=1, parallel=False, devic
         state = optimizer(twin.parameters()) if optimizer else None
         step = MeanStep(placed, Arguments((), there), loss_fn, state)
         for _ in range(2 if state else 1):
-            for _, run in step.phases():
+            for _, run in step.list_phases():
                 run()
         return [torch.cuda.max_memory_allocated(index) for index in range(gpus)]
 

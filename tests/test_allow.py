@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.recording.allowed_transfers import parsed
+from devwidget.capture.recording.allowed_transfers import parse_pattern
 
 HOME = torch.device("cuda:0")
 HOST = torch.device("cpu")
@@ -105,7 +105,7 @@ def test_it_ends_with_its_block_and_belongs_to_its_thread():
 
 
 def test_wildcards_match_what_they_say():
-    assert parsed("cuda:* -> cpu").matches(HOME, HOST)
-    assert parsed("* -> cuda").matches(HOST, HOME)
-    assert not parsed("cuda:1 -> cpu").matches(HOME, HOST)
-    assert not parsed("cpu -> *").matches(HOME, HOST)
+    assert parse_pattern("cuda:* -> cpu").matches_transfer(HOME, HOST)
+    assert parse_pattern("* -> cuda").matches_transfer(HOST, HOME)
+    assert not parse_pattern("cuda:1 -> cpu").matches_transfer(HOME, HOST)
+    assert not parse_pattern("cpu -> *").matches_transfer(HOME, HOST)

@@ -58,10 +58,10 @@ class CountingFunctions(TorchFunctionMode):
 
 class Births:
     def __enter__(self):
-        background_births.begin()
+        background_births.begin_watching()
 
     def __exit__(self, *exc_info):
-        background_births.end()
+        background_births.end_watching()
 
 
 class Doubled(torch.autograd.Function):

@@ -276,7 +276,7 @@ def measured_on(card, model, batch):
         model.cuda()
         step = MeanStep(model, Arguments((), {"input": batch["input"].cuda()}), total, torch.optim.AdamW(model.parameters()))
         for _ in range(2):
-            for _, run in step.phases():
+            for _, run in step.list_phases():
                 run()
         return torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
 

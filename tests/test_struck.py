@@ -149,10 +149,10 @@ def test_an_alarm_where_torch_switches_gradients_for_us_leaves_nothing(act, monk
 def watched():
     """Births between recordings, which two calls begin and end: the second is made again if it is cut short."""
     try:
-        background_births.begin()
-        background_births.end()
+        background_births.begin_watching()
+        background_births.end_watching()
     finally:
-        background_births.end()
+        background_births.end_watching()
 
 
 def simulated_by_hand():

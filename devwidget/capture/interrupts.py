@@ -33,7 +33,7 @@ _NUMBERS = sorted(map(int, signal.valid_signals()), key=lambda number: number !=
 """The most likely one is held first, and handed back last."""
 
 
-def _handlers() -> dict[int, _Handler]:
+def _python_handlers() -> dict[int, _Handler]:
     """Handlers written in Python, each of which may raise wherever the main thread is; no other thread is interrupted."""
     if threading.current_thread() is not threading.main_thread():
         return {}
@@ -43,7 +43,7 @@ def _handlers() -> dict[int, _Handler]:
 
 def is_from_handler(error: BaseException) -> bool:
     """Whether the handler of a signal has raised it, wherever the main thread was."""
-    users = [each.users(number) if isinstance(each, _Held) else each for number, each in _handlers().items()]
+    users = [each.user_handler(number) if isinstance(each, _Held) else each for number, each in _python_handlers().items()]
     functions = [getattr(each, "__func__", each) for each in users]
     codes = [each.__code__ for each in functions if isinstance(each, types.FunctionType)]
     return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
@@ -64,18 +64,18 @@ class _Held:
         if number not in self._waiting:
             self._waiting.append(number)
 
-    def users(self, number: int) -> _Handler:
+    def user_handler(self, number: int) -> _Handler:
         """The user's handler."""
         return self._users[number]
 
-    def hold(self, handlers: dict[int, _Handler]) -> None:
+    def hold_signals(self, handlers: dict[int, _Handler]) -> None:
         """From now on signals wait, of those with one of these handlers."""
         for number, users in handlers.items():
             if not isinstance(users, _Held):
                 self._users[number] = users
                 set_handler(number, self)
 
-    def release(self) -> None:
+    def release_signals(self) -> None:
         """The user's handlers are in place again, but where the code inside has set another."""
         for number in reversed(self._users):
             if getsignal(number) is self:
@@ -111,10 +111,10 @@ class sure_exit(Generic[_R]):
 
     def __get__(self, owner: Any, kind: type | None = None) -> Callable[..., _R]:
         if owner is None:
-            return self._left
+            return self._exit_surely
         if owner.inside:  # called by hand
-            return types.MethodType(self._left, owner)
-        found = functools.partial(self._left, owner)
+            return types.MethodType(self._exit_surely, owner)
+        found = functools.partial(self._exit_surely, owner)
 
         def make_up(_: object) -> None:
             self._make_up(owner)
@@ -122,7 +122,7 @@ class sure_exit(Generic[_R]):
         owner.__dict__["_let_go"] = [weakref.ref(found, make_up) for _ in range(WATCHES)]
         return found
 
-    def _left(self, owner: Any, /, *exc_info: Any) -> _R:
+    def _exit_surely(self, owner: Any, /, *exc_info: Any) -> _R:
         out = self._leave(owner, *exc_info)
         owner.inside = False
         owner.__dict__.pop("_let_go", None)
@@ -131,7 +131,7 @@ class sure_exit(Generic[_R]):
     def _make_up(self, owner: Any) -> None:
         if owner.inside:
             with contextlib.suppress(Exception):  # what cut it short is on its way already
-                self._left(owner, None, None, None)
+                self._exit_surely(owner, None, None, None)
 
 
 class uninterrupted:
@@ -148,14 +148,14 @@ class uninterrupted:
     def __enter__(self) -> _Held:
         self.inside = True
         if type(getsignal(_NUMBERS[0])) is not _Held:  # the first that is held; where it is ignored all are asked
-            handlers = _handlers()
+            handlers = _python_handlers()
             if not any(type(each) is _Held for each in handlers.values()):
-                self._held.hold(handlers)
+                self._held.hold_signals(handlers)
         return self._held
 
     @sure_exit
     def __exit__(self, *exc_info: object) -> None:
-        self._held.release()
+        self._held.release_signals()
         self._held.hand_on()
 
 
@@ -168,20 +168,20 @@ class interruptible:
         self._held = _held_now()
         if self._held is not None:
             self.inside = True
-            self._held.release()
+            self._held.release_signals()
             self._held.hand_on()
 
     @sure_exit
     def __exit__(self, *exc_info: object) -> None:
         if self._held is not None:
-            self._held.hold(_handlers())
+            self._held.hold_signals(_python_handlers())
 
 
 def all_or_nothing(enter: Callable[[_Entered], None]) -> Callable[[_Entered], _Entered]:
     """Make an `__enter__` that calls `__exit__` if it fails or is interrupted, of a method that puts things in."""
 
     @functools.wraps(enter)
-    def entered(self: _Entered) -> _Entered:
+    def enter_whole(self: _Entered) -> _Entered:
         self.inside = True
         try:
             with uninterrupted() as held:
@@ -196,4 +196,4 @@ def all_or_nothing(enter: Callable[[_Entered], None]) -> Callable[[_Entered], _E
             raise
         return self
 
-    return entered
+    return enter_whole

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import nn
 
-from devwidget.capture.object_fields import is_a, module_name, stored
+from devwidget.capture.object_fields import copy_items, is_a, module_name
 from devwidget.capture.tensors import is_parameter, is_tensor
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ def is_module(value: object) -> TypeIs[nn.Module]:
     return issubclass(type(value), nn.Module)
 
 
-def registered(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
+def registered_entries(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
     """What is registered in one of a module's groups, without the names that stand for nothing."""
-    return [pair for pair in entries(module, group) if pair[1] is not None]
+    return [pair for pair in all_entries(module, group) if pair[1] is not None]
 
 
-def entries(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
+def all_entries(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
     """What is in one of a module's groups, where a name may stand for nothing; asked three times for each module."""
     return entries_in(own(module), group)
 
@@ -67,17 +67,17 @@ def entries_in(fields: dict[str, Any], group: Group) -> list[tuple[str, Any]]:
     """The same of the `__dict__` of a module."""
     held: Any = fields.get(group)
     if type(held) is dict:
-        return stored(held) if held else []
+        return copy_items(held) if held else []
     if held is None and "_actual_script_module" in fields:  # what torch.jit.trace returns is a shell
         held = own(fields["_actual_script_module"])[group]
     if is_a(held, dict):
-        return stored(held)
+        return copy_items(held)
     if module_name(type(held)).startswith("torch."):  # of a scripted module, which only torch's own methods can read
         return list(held.items())
     return []
 
 
-def walk(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def walk_modules(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Each module of a tree once, with its path: what `named_modules` gives where nobody has overridden it."""
     seen: set[int] = set()
     waiting = [("", root)]
@@ -86,15 +86,15 @@ def walk(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         if id(module) not in seen:
             seen.add(id(module))
             yield path, module
-            children = [(name, child) for name, child in registered(module, "_modules") if is_module(child)]
+            children = [(name, child) for name, child in registered_entries(module, "_modules") if is_module(child)]
             waiting += [(f"{path}.{name}" if path else name, child) for name, child in reversed(children)]
 
 
 def named_tensors(root: nn.Module, group: Group) -> Iterator[tuple[str, torch.Tensor]]:
     """Each parameter or buffer of a tree once: what `named_parameters` gives where nobody has overridden it."""
     known: set[int] = set()
-    for path, module in walk(root):
-        for name, tensor in registered(module, group):
+    for path, module in walk_modules(root):
+        for name, tensor in registered_entries(module, group):
             if is_tensor(tensor) and id(tensor) not in known:
                 known.add(id(tensor))
                 yield f"{path}.{name}" if path else name, tensor
@@ -107,7 +107,7 @@ def all_tensors(root: nn.Module) -> list[torch.Tensor]:
 
 def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers that a module itself holds; a DataParallel replica keeps them as plain attributes."""
-    values: dict[str, Any] = {**own_parameters(module), **dict(registered(module, "_buffers"))}
+    values: dict[str, Any] = {**own_parameters(module), **dict(registered_entries(module, "_buffers"))}
     if own(module).get("_is_replica") is True:
         values |= own(module)
     return {name: value for name, value in values.items() if is_tensor(value)}
@@ -115,4 +115,4 @@ def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
 
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     """Registered parameters, without the tensors that `torch.func.functional_call` puts in their place for one call."""
-    return {name: value for name, value in registered(module, "_parameters") if is_parameter(value)}
+    return {name: value for name, value in registered_entries(module, "_parameters") if is_parameter(value)}

@@ -74,7 +74,7 @@ def dict_of(value: object) -> dict[str, Any]:
 
 def fields_of(value: object) -> Iterator[tuple[str, Any]]:
     """Name and value of what is in the object's `__dict__` and slots."""
-    yield from stored(dict_of(value))
+    yield from copy_items(dict_of(value))
     for base in mro_of(type(value)):
         for name, member in names_of(base).items():
             if type(member) is types.MemberDescriptorType and member.__objclass__ is base and name != "__dict__":
@@ -109,7 +109,7 @@ def class_values(kind: type, stop: type) -> Iterator[tuple[str, Any]]:
                 yield name, value
 
 
-def defined(kind: type, name: str, default: Any = None) -> Any:
+def find_class_attribute(kind: type, name: str, default: Any = None) -> Any:
     """What a class or the nearest of its bases defines under a name, as it is stored."""
     return next((names_of(base)[name] for base in mro_of(kind) if name in names_of(base)), default)
 
@@ -117,14 +117,14 @@ def defined(kind: type, name: str, default: Any = None) -> Any:
 def items_of(value: object) -> list[tuple[Any, Any]] | None:
     """Keys and values of a dict, of a subclass of one, or in the `data` of a `UserDict`; None for all else."""
     if is_a(value, dict):
-        return stored(value)
+        return copy_items(value)
     if is_user_dict(type(value)):
         inner = dict_of(value).get("data")
-        return stored(inner) if is_a(inner, dict) else None
+        return copy_items(inner) if is_a(inner, dict) else None
     return None
 
 
-def stored(values: dict[Any, Any]) -> list[tuple[Any, Any]]:
+def copy_items(values: dict[Any, Any]) -> list[tuple[Any, Any]]:
     """The items of a dict of any class, copied at once: other threads may write meanwhile."""
     while True:
         try:
@@ -149,10 +149,10 @@ def parts_of(value: object) -> Iterable[Any]:
     items = items_of(value)
     if items is not None:
         return [part for _, part in items]
-    return [part for _, part in fields_of(value)] if defined(kind, "__dataclass_fields__") is not None else ()
+    return [part for _, part in fields_of(value)] if find_class_attribute(kind, "__dataclass_fields__") is not None else ()
 
 
-def word(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as text: what Python's and torch's own classes write, of others the name of the class."""
     if is_a(value, str):
         return str.__str__(value)

@@ -14,6 +14,6 @@ def paused_gc() -> Iterator[None]:
     """Switch Python's collector off for the duration, unless the user has it off already."""
     with Undo() as undo:
         if gc.isenabled():
-            undo.add(gc.enable)
+            undo.add_step(gc.enable)
             gc.disable()
         yield

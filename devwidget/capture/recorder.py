@@ -13,28 +13,28 @@ import torch
 from torch import nn
 
 from devwidget.capture import background_births, torch_internals
-from devwidget.capture.data_parallel.constructions import constructions
+from devwidget.capture.data_parallel.constructions import watch_constructions
 from devwidget.capture.data_parallel.gradients import parallel_gradients
 from devwidget.capture.explain.failure import failure_of
 from devwidget.capture.memory.held import held_curves
-from devwidget.capture.modes.dispatch_mode import Ops
-from devwidget.capture.modes.function_mode import Calls
+from devwidget.capture.modes.dispatch_mode import OperatorMode
+from devwidget.capture.modes.function_mode import CallMode
 from devwidget.capture.modes.module_hooks import module_hooks
 from devwidget.capture.patches.attention_fast_path import fast_paths
-from devwidget.capture.patches.compiled import compiled
-from devwidget.capture.patches.custom_gradients import gradients
-from devwidget.capture.patches.exported import exports
-from devwidget.capture.patches.external_tensors import arrivals
+from devwidget.capture.patches.compiled import watch_compilation
+from devwidget.capture.patches.custom_gradients import watch_gradients
+from devwidget.capture.patches.exported import watch_exports
+from devwidget.capture.patches.external_tensors import watch_arrivals
 from devwidget.capture.patches.higher_order import higher_order
-from devwidget.capture.patches.optimizers import optimizers
+from devwidget.capture.patches.optimizers import watch_optimizers
 from devwidget.capture.patches.saved_hooks import saved_hooks
-from devwidget.capture.patches.state_dicts import checkpoints
-from devwidget.capture.patches.tensor_swaps import swaps
+from devwidget.capture.patches.state_dicts import watch_checkpoints
+from devwidget.capture.patches.tensor_swaps import watch_swaps
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
 from devwidget.capture.recording.copy_checks import CopyChecks
-from devwidget.capture.recording.state import State
-from devwidget.capture.recording.threads import threads
+from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.recording.threads import watch_threads
 from devwidget.capture.source_code.call_sites import forget_sites
 from devwidget.capture.tensors import shape_of, tensors_in
 from devwidget.capture.undo import Undo
@@ -46,7 +46,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase, Trace
 
 if TYPE_CHECKING:
-    from devwidget.capture.memory.watch import MemoryWatch, Source
+    from devwidget.capture.memory.watch import MemorySource, MemoryWatch
 
 
 class Recorder:
@@ -62,11 +62,11 @@ class Recorder:
     """
 
     def __init__(self, *, heal: bool = False, allow: tuple[AllowedTransfer, ...] = (), verify_hops: bool = False) -> None:
-        torch_internals.check("reading tensors", "recording")
-        self._state = State(heal=heal, older=background_births.births())
+        torch_internals.check_names("reading tensors", "recording")
+        self._state = RecordingState(heal=heal, older=background_births.get_background_births())
         self._state.transfers.allowed = self._state.waits.allowed = allow
         self._state.copy_checks = CopyChecks(self._state.log, self._state.tracker) if verify_hops else None
-        self._state.watching = self._modes
+        self._state.watching = self._make_modes
         self._undo = Undo()
         self._memory: MemoryWatch | None = None
         self._held: list[tuple[int, Phase, tuple[DeviceMemory, ...]]] = []
@@ -77,7 +77,7 @@ class Recorder:
         self._once = threading.Lock()
         self._facts: Trace | None = None
 
-    def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
+    def attach_model(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
         """Say which module is the root; without it the outermost module called is.
 
         Args:
@@ -90,20 +90,20 @@ class Recorder:
         """
         refuse_model(model)
         self._state.tracker.close_roots()
-        self._state.tracker.attach(model, name)
+        self._state.tracker.attach_model(model, name)
 
-    def during(self, phase: Phase) -> contextlib.AbstractContextManager[None]:
+    def set_phase(self, phase: Phase) -> contextlib.AbstractContextManager[None]:
         """Name the phase of the step that the block is."""
-        return self._state.tracker.during(phase)
+        return self._state.tracker.set_phase(phase)
 
-    def watch_memory(self, source: Source) -> None:
+    def watch_memory(self, source: MemorySource) -> None:
         """Follow every allocation on the devices of a source, until the recording ends."""
         from devwidget.capture.memory.watch import MemoryWatch  # only where there are GPUs: `import devwidget` stays light
 
         self._memory = MemoryWatch(self._state, source)
-        self._memory.watch(self._undo)
+        self._memory.begin_watch(self._undo)
 
-    def given(self, batch: Any, target: Any) -> None:
+    def register_inputs(self, batch: Any, target: Any) -> None:
         """These tensors are the batch and the target."""
         inputs = batch, target
         for field, value in (("target", target), ("batch", batch)):
@@ -112,13 +112,13 @@ class Recorder:
         lengths = {shape[0] for tensor in tensors_in(inputs) if (shape := shape_of(tensor))}
         self._samples = lengths.pop() if len(lengths) == 1 else 0
         if self._memory is not None:
-            self._memory.given(inputs)
+            self._memory.register_inputs(inputs)
 
     def stand_in(self, tensor: torch.Tensor, original: torch.Tensor) -> None:
         """A tensor was born where another was, whose memory it has."""
-        birth = self._state.births.get(original)
+        birth = self._state.births.find_birth(original)
         if birth is not None:
-            self._state.births.put(tensor, birth)
+            self._state.births.put_birth(tensor, birth)
 
     def is_new(self, leaf: torch.Tensor) -> bool:
         """Whether a leaf was made during this recording.
@@ -130,11 +130,11 @@ class Recorder:
         birth = self._state.births.tensors.get(id(leaf))
         return birth is not None and birth() is leaf and birth.number >= 0
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Something that the trace cannot tell, and why."""
-        self._state.log.note(text)
+        self._state.log.add_note(text)
 
-    def mark(self, phase: Phase, held: Callable[[], tuple[DeviceMemory, ...]], *, ran: bool = True) -> None:
+    def mark_phase(self, phase: Phase, held: Callable[[], tuple[DeviceMemory, ...]], *, ran: bool = True) -> None:
         """Note how full each device is at the end of a phase.
 
         Args:
@@ -142,51 +142,51 @@ class Recorder:
             ran: whether anything ran in that phase; if not, they hold what they held at the end of the one before.
         """
         if self._memory is not None:
-            self._memory.mark()
+            self._memory.mark_devices()
         else:
             self._held.append((self._state.log.number(), phase, held() if ran or not self._held else self._held[-1][2]))
 
-    def report(self, model: nn.Module, told: Callable[[str], None]) -> None:
+    def report_progress(self, model: nn.Module, told: Callable[[str], None]) -> None:
         """Tell from time to time which module runs, until the recording ends."""
         from devwidget.capture.recording.progress import Progress  # only for a screen
 
-        MODULE_BEGINS.call(Progress(self._state, model, told).began, self._undo)
+        MODULE_BEGINS.call_hook(Progress(self._state, model, told).report_module, self._undo)
 
-    def beside(self, modes: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
+    def enter_beside(self, modes: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
         """Enter these modes too in every further thread that is watched, outside the recorder's own."""
         ours = self._state.watching
 
         @contextlib.contextmanager
-        def both() -> Iterator[None]:
+        def enter_both() -> Iterator[None]:
             with Undo() as undo:
-                undo.enter(modes())
-                undo.enter(ours())
+                undo.enter_context(modes())
+                undo.enter_context(ours())
                 yield
 
-        self._state.watching = both
+        self._state.watching = enter_both
 
-    def facts(self) -> Trace:
+    def collect_trace(self) -> Trace:
         """All that was recorded, without findings."""
-        return self._facts or self._read()
+        return self._facts or self._read_trace()
 
-    def _read(self) -> Trace:
+    def _read_trace(self) -> Trace:
         log = self._state.log
         return Trace(
             faults=log.faults_seen(),
-            moves=log.moves(),
-            ops=log.ops(),
-            modules=log.modules(),
-            memory=self._memory.curves() if self._memory is not None else held_curves(self._held),
-            replicas=self._state.parallel.replicas(),
-            parallel=self._state.parallel.calls(),
-            crossings=self._state.transfers.crossings(),
-            waits=self._state.waits.records(),
+            moves=log.list_moves(),
+            ops=log.list_ops(),
+            modules=log.list_modules(),
+            memory=self._memory.list_curves() if self._memory is not None else held_curves(self._held),
+            replicas=self._state.parallel.list_replicas(),
+            parallel=self._state.parallel.list_calls(),
+            crossings=self._state.transfers.list_crossings(),
+            waits=self._state.waits.list_records(),
             steps=self._state.tracker.steps,
             error=self._error,
             failure=self._failure,
-            copy_checks=tuple(self._state.copy_checks.records()) if self._state.copy_checks is not None else (),
-            collectives=self._state.collectives.calls(),
-            groups=self._state.collectives.groups(),
+            copy_checks=tuple(self._state.copy_checks.list_records()) if self._state.copy_checks is not None else (),
+            collectives=self._state.collectives.list_calls(),
+            groups=self._state.collectives.list_groups(),
             not_checked=tuple(log.troubles),
             seconds=self._seconds,
             samples=self._samples,
@@ -206,24 +206,24 @@ class Recorder:
     def __enter__(self) -> Recorder:
         undo = self._undo  # a failure half-way: `__exit__` takes out what is in
         patches = (
-            constructions,
-            arrivals,
-            optimizers,
-            checkpoints,
+            watch_constructions,
+            watch_arrivals,
+            watch_optimizers,
+            watch_checkpoints,
             parallel_gradients,
             fast_paths,
-            compiled,
+            watch_compilation,
             higher_order,
-            swaps,
-            exports,
+            watch_swaps,
+            watch_exports,
             saved_hooks,
         )
-        undo.gather()
+        undo.gather_contexts()
         for put_in in patches:
             put_in(self._state, undo)
-        gradients(self._state, lambda: Calls(self._state), undo)
-        self._state.transfers.watch(self._state.is_here, undo)
-        threads(self._state, undo)
+        watch_gradients(self._state, lambda: CallMode(self._state), undo)
+        self._state.transfers.watch_synchronizers(self._state.is_here, undo)
+        watch_threads(self._state, undo)
         undo.enter_gathered()
         module_hooks(self._state, undo)
         self._enter_modes(undo)
@@ -232,19 +232,19 @@ class Recorder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Take out what is in; called again, do what an exception has kept it from."""
         with Undo() as last:
-            last.add(forget_sites)
-            last.add(self._undo.run)
+            last.add_step(forget_sites)
+            last.add_step(self._undo.run_steps)
             if self._memory is not None and self._facts is None:
-                self._memory.finish(error)
+                self._memory.finish_watch(error)
         if self._facts is None:
             self._seconds = time.perf_counter() - self._state.started
             if error is not None:
                 self._error = error_text(error)
                 self._failure = failure_of(error, message(error), self._state.tracker.failed)
                 self._meet_current(error)
-            self._facts = self._read()
+            self._facts = self._read_trace()
         self._state.let_go()
-        self._state.watching = self._modes  # what stood beside them holds the whole model
+        self._state.watching = self._make_modes  # what stood beside them holds the whole model
 
     def _meet_current(self, error: BaseException) -> None:
         from devwidget.capture.explain.current_device import meet_current  # with the first exception, not with the import
@@ -252,10 +252,10 @@ class Recorder:
         try:
             meet_current(self._state, error)
         except Exception as trouble:  # a bug of ours must not take the place of the user's exception
-            self._state.log.trouble(trouble)
+            self._state.log.log_trouble(trouble)
 
     @contextlib.contextmanager
-    def _modes(self) -> Iterator[None]:
+    def _make_modes(self) -> Iterator[None]:
         with Undo() as undo:
             self._enter_modes(undo)
             yield
@@ -263,9 +263,9 @@ class Recorder:
     def _enter_modes(self, undo: Undo) -> None:
         switch, state = torch_internals.set_function_state, torch_internals.function_state
         if switch and state:  # our looking is hidden from function modes: it may be cut short before it lets go
-            undo.add(switch, state())
+            undo.add_step(switch, state())
         self._state.begin_in_thread(undo)
-        undo.enter(Ops(self._state))
-        undo.enter(Calls(self._state))
+        undo.enter_context(OperatorMode(self._state))
+        undo.enter_context(CallMode(self._state))
         if self._memory is not None:
-            undo.enter(self._memory.in_thread())
+            undo.enter_context(self._memory.in_thread())

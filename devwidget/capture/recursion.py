@@ -19,14 +19,14 @@ class _Limit:
     before = ours = 0
 
 
-def deepen(undo: Undo) -> None:
+def deepen_recursion(undo: Undo) -> None:
     """Raise the limit in proportion: with hooks torch runs a module call in four frames where it takes three without."""
-    undo.add(_put_back, undo)
-    _raise(undo)
+    undo.add_step(_put_back, undo)
+    _raise_limit(undo)
 
 
 @_lock
-def _raise(recording: Undo) -> None:
+def _raise_limit(recording: Undo) -> None:
     if not _Limit.recordings:
         before = sys.getrecursionlimit()
         _Limit.before, _Limit.ours = before, before * 4 // 3 + _AT_THE_LEAF

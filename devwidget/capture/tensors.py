@@ -12,7 +12,15 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.object_fields import SCALAR_IDS, defined, dict_of, fields_of, module_name, parts_of, stored
+from devwidget.capture.object_fields import (
+    SCALAR_IDS,
+    copy_items,
+    dict_of,
+    fields_of,
+    find_class_attribute,
+    module_name,
+    parts_of,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -39,21 +47,21 @@ def is_parameter(value: object) -> TypeIs[nn.Parameter]:
     return issubclass(kind, _Parameter) or dict_of(value).get("_is_param") is True
 
 
-def seen(tensor: torch.Tensor, name: str) -> Any:
+def read_attribute(tensor: torch.Tensor, name: str) -> Any:
     """An attribute of a tensor as `torch.Tensor` has it, whatever its own class or a mode of the user would say."""
     with torch_internals.DisableTorchFunction():
         return getattr(torch.Tensor, name).__get__(tensor)
 
 
 def device_of(tensor: torch.Tensor) -> torch.device:
-    """Where a tensor is, as `seen`."""
-    device: torch.device = seen(tensor, "device")
+    """Where a tensor is, as `read_attribute`."""
+    device: torch.device = read_attribute(tensor, "device")
     return device
 
 
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Its shape, as `seen`; () for a nested tensor, which has none."""
-    return () if seen(tensor, "is_nested") else tuple(int(size) for size in seen(tensor, "shape"))
+    """Its shape, as `read_attribute`; () for a nested tensor, which has none."""
+    return () if read_attribute(tensor, "is_nested") else tuple(int(size) for size in read_attribute(tensor, "shape"))
 
 
 def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
@@ -69,9 +77,9 @@ def is_leaf(tensor: torch.Tensor) -> bool:
         return False
 
 
-def viewed(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def viewed_base(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """The tensor that another is a view of; () for one that is no view."""
-    base = seen(tensor, "_base")
+    base = read_attribute(tensor, "_base")
     return (base,) if is_tensor(base) else ()
 
 
@@ -92,7 +100,7 @@ def replace_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], 
     """
     if is_tensor(value):
         return change(value)
-    build = _builder(value)
+    build = _find_builder(value)
     if build is None or any(value is outer for outer in around):
         return value
     before = list(parts_of(value))
@@ -110,11 +118,11 @@ def copy_with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]
     if any(value is outer for outer in around) or all(change(tensor) is tensor for tensor in tensors_in(value)):
         return value
     again = functools.partial(copy_with_tensors, change=change, around=(*around, value))
-    build = _builder(value)
-    return build([*map(again, parts_of(value))]) if build is not None else _copied(value, again)
+    build = _find_builder(value)
+    return build([*map(again, parts_of(value))]) if build is not None else _copy_with_parts(value, again)
 
 
-def _copied(value: Any, change: Callable[[Any], Any]) -> Any:
+def _copy_with_parts(value: Any, change: Callable[[Any], Any]) -> Any:
     """An object with other parts, made and filled by Python's own methods."""
     kind = type(value)
     base: Any = next(each for each in (OrderedDict, dict, list, tuple, object) if issubclass(kind, each))
@@ -122,10 +130,10 @@ def _copied(value: Any, change: Callable[[Any], Any]) -> Any:
     made = base.__new__(kind, parts) if base is tuple else base.__new__(kind)
     if base is list:
         list.extend(made, parts)
-    for key, part in stored(value) if issubclass(kind, dict) else ():
+    for key, part in copy_items(value) if issubclass(kind, dict) else ():
         base.__setitem__(made, key, change(part))
     for name, part in fields_of(value):
-        slot = defined(kind, name)
+        slot = find_class_attribute(kind, name)
         if type(slot) is MemberDescriptorType:
             slot.__set__(made, change(part))
         else:
@@ -133,7 +141,7 @@ def _copied(value: Any, change: Callable[[Any], Any]) -> Any:
     return made
 
 
-def _builder(value: Any) -> Callable[[list[Any]], Any] | None:
+def _find_builder(value: Any) -> Callable[[list[Any]], Any] | None:
     """How to make such a container of other parts, without its class having a say; None where that is not known."""
     kind = type(value)
     if kind is list:
@@ -146,5 +154,5 @@ def _builder(value: Any) -> Callable[[list[Any]], Any] | None:
         return None
     if module_name(kind) == "torch.return_types":
         return kind
-    is_named = type(defined(kind, "_fields")) is tuple and not dict_of(value)
+    is_named = type(find_class_attribute(kind, "_fields")) is tuple and not dict_of(value)
     return (lambda parts: tuple.__new__(kind, parts)) if is_named else None

@@ -192,7 +192,7 @@ SETTINGS = (
 _checked: set[str] = set()
 
 
-def find(path: str) -> Any:
+def find_path(path: str) -> Any:
     """What is at a path, with the modules on it loaded.
 
     Raises:
@@ -209,7 +209,7 @@ def find(path: str) -> Any:
     return found
 
 
-def first(paths: str) -> Any:
+def find_first(paths: str) -> Any:
     """What is at the first of these paths that exists.
 
     Raises:
@@ -217,7 +217,7 @@ def first(paths: str) -> Any:
     """
     for path in paths.split():
         try:
-            return find(path)
+            return find_path(path)
         except MemoryError:
             raise
         except Exception:  # a module of torch that lacks something itself raises anything while it is imported
@@ -225,16 +225,16 @@ def first(paths: str) -> Any:
     raise LookupError(paths)
 
 
-def absent(table: Mapping[str, str]) -> Iterator[str]:
+def list_absent(table: Mapping[str, str]) -> Iterator[str]:
     """The paths of a table that lead nowhere."""
     for paths in table.values():
         try:
-            first(paths)
+            find_first(paths)
         except LookupError:
             yield paths.split()[0]
 
 
-def check(*purposes: str) -> None:
+def check_names(*purposes: str) -> None:
     """Refuse what this torch lacks names for, before anything is changed; asked again, it costs a look-up.
 
     Raises:
@@ -242,37 +242,37 @@ def check(*purposes: str) -> None:
     """
     for purpose in purposes:
         if purpose not in _checked:
-            missing = list(absent(NEEDED[purpose]))
+            missing = list(list_absent(NEEDED[purpose]))
             if missing:
-                raise _refusal(purpose, missing)
+                raise _refuse_torch(purpose, missing)
             _checked.add(purpose)
 
 
-def target(name: str) -> tuple[Any, str]:
+def find_target(name: str) -> tuple[Any, str]:
     """The owner of a name in torch and what it is called there, for who replaces it."""
     return owner_and_name(next(table[name] for table in (*NEEDED.values(), OPTIONAL) if name in table))
 
 
-def has(name: str) -> bool:
+def has_name(name: str) -> bool:
     """Whether this torch has a name that not all of them have."""
-    return not any(absent({name: OPTIONAL[name]}))
+    return not any(list_absent({name: OPTIONAL[name]}))
 
 
 def owner_and_name(path: str) -> tuple[Any, str]:
     """The last part of a path, and what it belongs to."""
     owner, _, last = path.rpartition(".")
-    return find(owner), last
+    return find_path(owner), last
 
 
 def find_optional(name: str) -> Any:
-    """The thing of this name, None where this torch lacks it: `check` refuses before it is needed."""
+    """The thing of this name, None where this torch lacks it: `check_names` refuses before it is needed."""
     try:
         return __getattr__(name)
     except DevwidgetError:
         return None
 
 
-def _refusal(purpose: str, missing: list[str]) -> DevwidgetError:
+def _refuse_torch(purpose: str, missing: list[str]) -> DevwidgetError:
     facts = {"names": ", ".join(f"`{path}`" for path in missing), "purpose": _PURPOSES.get(purpose, purpose)}
     return DevwidgetError(
         Message("torch {version} has no {names}, which {purpose} needs", version=torch.__version__, **facts),
@@ -290,15 +290,15 @@ def __getattr__(name: str) -> Any:
     for purpose, table in NEEDED.items():
         if name in table:
             try:
-                found = first(table[name])
+                found = find_first(table[name])
             except LookupError:
-                raise _refusal(purpose, table[name].split()[:1]) from None
+                raise _refuse_torch(purpose, table[name].split()[:1]) from None
             break
     else:
         if name not in OPTIONAL:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
-            found = first(OPTIONAL[name])
+            found = find_first(OPTIONAL[name])
         except LookupError:
             found = None
     return globals().setdefault(name, found)

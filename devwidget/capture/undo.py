@@ -27,11 +27,11 @@ class Undo:
         self._steps: list[functools.partial[object]] = []
         self._gathered: list[Any] | None = None
 
-    def add(self, step: Callable[..., object], *args: Any) -> None:
+    def add_step(self, step: Callable[..., object], *args: Any) -> None:
         """What is done next is undone by `step(*args)`."""
         self._steps.append(functools.partial(step, *args))
 
-    def enter(self, context: contextlib.AbstractContextManager[_T]) -> _T:
+    def enter_context(self, context: contextlib.AbstractContextManager[_T]) -> _T:
         """Enter a context, and leave it in the end; its `__exit__`, or `leave_all`, bears what a step must.
 
         While contexts gather, one that has `enter_all` and `leave_all` only waits.
@@ -39,10 +39,10 @@ class Undo:
         if self._gathered is not None and hasattr(context, "enter_all"):
             self._gathered.append(context)
             return cast(_T, context)
-        self.add(_leave, context)
+        self.add_step(_leave_context, context)
         return context.__enter__()
 
-    def gather(self) -> None:
+    def gather_contexts(self) -> None:
         """From now on contexts of one class that can be entered together wait for `enter_gathered`."""
         self._gathered = []
 
@@ -50,10 +50,10 @@ class Undo:
         """Enter what has waited, all at once; it is left all at once too."""
         gathered, self._gathered = self._gathered, None
         if gathered:
-            self.add(gathered[0].leave_all, gathered)
+            self.add_step(gathered[0].leave_all, gathered)
             gathered[0].enter_all(gathered)
 
-    def run(self) -> None:
+    def run_steps(self) -> None:
         """Undo everything; called again, undo what is left.
 
         Raises:
@@ -71,7 +71,7 @@ class Undo:
         errors: list[BaseException] = []
         while self._steps:
             last = len(self._steps) - 1  # a thread that goes on may add some meanwhile
-            _attempt(self._steps[last], errors)
+            _attempt_step(self._steps[last], errors)
             del self._steps[last]
         for error in errors[1:]:
             errors[0].add_note(f"and while it was put back: {error_text(error)}")
@@ -79,11 +79,11 @@ class Undo:
             raise errors[0]
 
 
-def _leave(context: contextlib.AbstractContextManager[Any]) -> None:
+def _leave_context(context: contextlib.AbstractContextManager[Any]) -> None:
     context.__exit__(None, None, None)
 
 
-def _attempt(step: Step, errors: list[BaseException]) -> None:
+def _attempt_step(step: Step, errors: list[BaseException]) -> None:
     """Run a step, and again if it was cut short."""
     for _ in range(2):
         try:

@@ -22,7 +22,7 @@ def refuse_model(model: object) -> None:
     """
     if not is_module(model):
         raise DevwidgetError(
-            Message("the model is {given}, not a torch.nn.Module", given=_a(model)), instead=_instead_of_model(model)
+            Message("the model is {given}, not a torch.nn.Module", given=_with_article(model)), instead=_instead_of_model(model)
         )
     if own(model).keys().isdisjoint(("_modules", "_actual_script_module")):
         raise DevwidgetError(
@@ -40,7 +40,7 @@ def refuse_optimizer(optimizer: object) -> None:
     """
     if optimizer is not None and not is_a(optimizer, torch.optim.Optimizer):
         raise DevwidgetError(
-            Message("the optimizer is {given}, not a torch.optim.Optimizer", given=_a(optimizer)),
+            Message("the optimizer is {given}, not a torch.optim.Optimizer", given=_with_article(optimizer)),
             instead=_instead_of_optimizer(optimizer),
         )
 
@@ -53,12 +53,12 @@ def refuse_loss(loss_fn: object) -> None:
     """
     if is_a(loss_fn, type) and issubclass(loss_fn, nn.Module):
         raise DevwidgetError(
-            Message("the loss is {given}", given=_a(loss_fn)),
+            Message("the loss is {given}", given=_with_article(loss_fn)),
             instead=Message("make an instance first: `{kind}()`", kind=class_name(loss_fn)),
         )
     if loss_fn is not None and not callable(loss_fn):
         raise DevwidgetError(
-            Message("the loss is {given}, which cannot be called", given=_a(loss_fn)),
+            Message("the loss is {given}, which cannot be called", given=_with_article(loss_fn)),
             instead=Message("pass `torch.nn.CrossEntropyLoss()`"),
         )
 
@@ -71,11 +71,13 @@ def words_of(value: object, name: str, example: str) -> tuple[str, ...]:
     """
     words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
     if not all(isinstance(word, str) for word in words):
-        raise DevwidgetError(Message("`{name}` is {given}, not a text or several", name=name, given=_a(value)), instead=example)
+        raise DevwidgetError(
+            Message("`{name}` is {given}, not a text or several", name=name, given=_with_article(value)), instead=example
+        )
     return tuple(word for word in words if isinstance(word, str))
 
 
-def _a(value: object) -> str:
+def _with_article(value: object) -> str:
     if is_a(value, type):
         return Message("the class `{kind}`", kind=class_name(value))
     return Message("a `{kind}`", kind=class_name(type(value)))
@@ -88,7 +90,7 @@ def _instead_of_model(value: object) -> str:
         return Message("a state_dict is no model: load it with `model.load_state_dict(...)` and pass the model")
     if is_a(value, (list, tuple)) and any(map(is_module, parts_of(value))):
         return Message("put the modules in `torch.nn.ModuleList` or `torch.nn.Sequential`")
-    if is_module(inner := _field(value, "model")):
+    if is_module(inner := _describe_field(value, "model")):
         return Message("pass its `.model`, a {kind}", kind=class_name(type(inner)))
     return Message("pass the model itself, an instance of `torch.nn.Module`")
 
@@ -96,10 +98,10 @@ def _instead_of_model(value: object) -> str:
 def _instead_of_optimizer(value: object) -> str:
     if is_a(value, type) and issubclass(value, torch.optim.Optimizer):
         return Message("make an instance first: `{kind}(model.parameters())`", kind=class_name(value))
-    if is_a(_field(value, "optimizer"), torch.optim.Optimizer):
+    if is_a(_describe_field(value, "optimizer"), torch.optim.Optimizer):
         return Message("pass its `.optimizer`")
     return Message("pass something like `torch.optim.Adam(model.parameters())`")
 
 
-def _field(value: object, name: str) -> object:
+def _describe_field(value: object, name: str) -> object:
     return dict_of(value).get(name)

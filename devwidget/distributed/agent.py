@@ -44,7 +44,7 @@ class Agent:
     """
 
     def __init__(self, model: nn.Module | None, folder: str | os.PathLike[str] | None, memory: ReadMemory) -> None:
-        torch_internals.check("reading tensors", "answering for a rank")
+        torch_internals.check_names("reading tensors", "answering for a rank")
         if model is not None:
             refuse_model(model)
         self._who = find_identity()
@@ -53,7 +53,7 @@ class Agent:
         self._socket = socket_of(self.folder, self._who.rank)
         self._refuse_double()
         self._hook = Undo()
-        STEP_ENDS.call(self._reporter.count_step, self._hook)
+        STEP_ENDS.call_hook(self._reporter.count_step, self._hook)
         _start_listening(self)
         atexit.register(self.stop)
         write_whole(file_of(self.folder, self._who.rank), dumps(self._reporter.announce_rank(self._who)))
@@ -70,7 +70,7 @@ class Agent:
         """Answer nobody any more. A second call, and one in a forked child, do nothing."""
         if os.getpid() == self._who.pid and serving_agent() is self:
             _agents.clear()
-            self._hook.run()
+            self._hook.run_steps()
             atexit.unregister(self.stop)
             for path in (self._socket, file_of(self.folder, self._who.rank)):
                 path.unlink(missing_ok=True)

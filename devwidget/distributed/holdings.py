@@ -13,11 +13,11 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import TENSOR_GROUPS, named_tensors, own, registered
+from devwidget.capture.modules import TENSOR_GROUPS, named_tensors, own, registered_entries
 from devwidget.capture.snapshot.module_reader import known_class
 from devwidget.capture.snapshot.module_tree import ModuleTree
 from devwidget.capture.snapshot.odd_tensors import is_distributed, is_odd, read_odd
-from devwidget.capture.tensors import is_tensor, seen
+from devwidget.capture.tensors import is_tensor, read_attribute
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.ranks.rank import OWN_DEVICE, Axis, Holding, LocalTensor, RankModel, RankModule
@@ -109,7 +109,7 @@ class _HoldingsReader:
 
     def read_module(self, module: nn.Module) -> Iterator[_Read]:
         for group, role in zip(TENSOR_GROUPS, ("parameter", "buffer"), strict=True):
-            for name, value in registered(module, group):
+            for name, value in registered_entries(module, group):
                 tensor = self._sharded.get((id(module), name), value)
                 if is_tensor(tensor):
                     yield self._read_tensor(name, role, tensor)
@@ -123,16 +123,16 @@ class _HoldingsReader:
             note = odd.note
             shape, size = odd.shape, odd.bytes
         else:
-            note, shape = "", tuple(seen(tensor, "shape"))
-            size = math.prod(shape) * seen(tensor, "itemsize")
+            note, shape = "", tuple(read_attribute(tensor, "shape"))
+            size = math.prod(shape) * read_attribute(tensor, "itemsize")
         return _Read(
             name, role, shape, shape, _word_dtype(tensor), size, size, _word_device(tensor), "", _requires_grad(tensor), note
         )
 
     def _read_distributed(self, name: str, role: str, tensor: Any) -> _Read:
         local, spec = tensor._local_tensor, tensor._spec
-        shape, here = tuple(map(int, spec.shape)), tuple(seen(local, "shape"))
-        item = seen(local, "itemsize")
+        shape, here = tuple(map(int, spec.shape)), tuple(read_attribute(local, "shape"))
+        item = read_attribute(local, "itemsize")
         words = self._word_spec(spec)
         sizes = math.prod(shape) * item, math.prod(here) * item
         return _Read(
@@ -183,15 +183,15 @@ def _word_kind(placement: Any) -> str:
 
 
 def _word_dtype(tensor: torch.Tensor) -> str:
-    return str(seen(tensor, "dtype")).removeprefix("torch.")
+    return str(read_attribute(tensor, "dtype")).removeprefix("torch.")
 
 
 def _word_device(tensor: torch.Tensor) -> str:
-    return str(seen(tensor, "device"))
+    return str(read_attribute(tensor, "device"))
 
 
 def _requires_grad(tensor: torch.Tensor) -> bool:
-    return bool(seen(tensor, "requires_grad"))
+    return bool(read_attribute(tensor, "requires_grad"))
 
 
 _Shards = dict[tuple[int, str], torch.Tensor]
@@ -248,7 +248,7 @@ def compute_checksums(model: nn.Module) -> tuple[tuple[str, str], ...]:
 def _find_replicated(tensor: Any) -> torch.Tensor | None:
     """Return the tensor of this rank if all ranks have the same one."""
     if not is_distributed(tensor):
-        return tensor if type(tensor) in (nn.Parameter, torch.Tensor) and not seen(tensor, "is_meta") else None
+        return tensor if type(tensor) in (nn.Parameter, torch.Tensor) and not read_attribute(tensor, "is_meta") else None
     return tensor._local_tensor if all(each.is_replicate() for each in tensor._spec.placements) else None
 
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import nn
 
-from devwidget.capture.modules import all_tensors, is_module, walk
-from devwidget.capture.object_fields import dict_of, is_scalar, module_name, mro_of, parts_of, stored
+from devwidget.capture.modules import all_tensors, is_module, walk_modules
+from devwidget.capture.object_fields import copy_items, dict_of, is_scalar, module_name, mro_of, parts_of
 from devwidget.capture.source_code.call_sites import is_library, is_own, locals_of
 from devwidget.capture.tensors import shape_of
 from devwidget.records.site import Site
@@ -29,7 +29,7 @@ def find_model(frames: Iterable[FrameType]) -> nn.Module | None:
     found = {id(module): module for module in _find_modules(frames)}
     if len(found) < 2:  # the usual case: nothing to measure
         return next(iter(found.values()), None)
-    inner = {id(child) for module in found.values() for path, child in walk(module) if path}
+    inner = {id(child) for module in found.values() for path, child in walk_modules(module) if path}
     roots = [module for key, module in found.items() if key not in inner]
     return max(roots, key=lambda root: sum(math.prod(shape_of(tensor)) for tensor in all_tensors(root)), default=None)
 
@@ -49,7 +49,7 @@ def _iterate_variables(frames: Iterable[FrameType]) -> Iterator[Any]:
             yield from locals_of(frame).values()
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     namespaces = [vars(sys.modules["__main__"])] + ([shell.user_ns] if shell is not None else [])
-    yield from (value for namespace in namespaces for _, value in stored(namespace))
+    yield from (value for namespace in namespaces for _, value in copy_items(namespace))
 
 
 def find_stages(frames: Iterable[FrameType]) -> tuple[int, ...]:
@@ -75,7 +75,7 @@ def _is_stage(value: object) -> bool:
 def _stored_fields(value: object) -> Iterator[Any]:
     """Yield the fields of a schedule, which has its stages, or of an object of the user's, such as a trainer."""
     fields = None if is_scalar(value) else dict_of(value)
-    yield from (field for _, field in (stored(fields) if type(fields) is dict else ()))
+    yield from (field for _, field in (copy_items(fields) if type(fields) is dict else ()))
 
 
 _MOST = 24

@@ -14,7 +14,7 @@ from torch import nn
 from devwidget.capture.modules import is_module
 from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
-from devwidget.capture.tensors import seen
+from devwidget.capture.tensors import read_attribute
 from devwidget.distributed.collectives import Progress, ProgressReader
 from devwidget.distributed.holdings import compute_checksums, local_part, read_holdings
 from devwidget.distributed.job import Identity, file_of, find_identity, job_name, make_private, trace_of, write_whole
@@ -88,7 +88,7 @@ class Reporter:
             stack_of(frames),
             held.unsharded if held and not runs else (),
             compute_checksums(model) if checksums and is_module(model) else (),
-            sum(int(seen(local_part(tensor), "nbytes")) for tensor in states),
+            sum(int(read_attribute(local_part(tensor), "nbytes")) for tensor in states),
             held.note if held else Message("no variable of its main thread holds a model"),
             _recorded[0] if _recorded else None,
             find_stages(frames),

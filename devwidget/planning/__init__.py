@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import all_tensors
-from devwidget.capture.step.batch import Arguments, arguments
+from devwidget.capture.step.batch import Arguments, make_arguments
 from devwidget.capture.step.sources import kept_source
 from devwidget.capture.validation import refuse_model
 from devwidget.planning.changes import Changed
@@ -43,7 +43,7 @@ def make_plan(
     parse_cluster(gpus, memory, False, card=card)
     refuse_plan(optimizer, placement)
     with kept_source(batch):
-        inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
+        inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
     plan = ask_child(plan_step, model, inputs, asked, Changed())
     return may_be_asked(plan, WhatIf(model, inputs, asked, plan, plan_step))
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from devwidget.capture.modules import registered, walk
+from devwidget.capture.modules import registered_entries, walk_modules
 from devwidget.planning.watcher import virtual_gpu
 from devwidget.records.schema.message import Message
 
@@ -114,11 +114,11 @@ def change_optimizer(optimizer: Any, **more: Any) -> Any:
 
 def find_repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
     """Find the blocks of a model: modules of one class, with parameters, that stand side by side in a list."""
-    for _, module in walk(model):
+    for _, module in walk_modules(model):
         if isinstance(module, nn.ModuleList | nn.Sequential):
-            children = [child for _, child in registered(module, "_modules")]
+            children = [child for _, child in registered_entries(module, "_modules")]
             alike = len({type(child) for child in children}) == 1 and len(children) >= LEAST_BLOCKS
-            if alike and any(registered(inner, "_modules") for inner in children):
+            if alike and any(registered_entries(inner, "_modules") for inner in children):
                 yield from children
 
 

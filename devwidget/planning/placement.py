@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from devwidget import simulator
-from devwidget.capture.modules import named_tensors, own_tensors, walk
+from devwidget.capture.modules import named_tensors, own_tensors, walk_modules
 from devwidget.capture.object_fields import parts_of
-from devwidget.capture.restore import keeping
+from devwidget.capture.restore import keep_state
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import DEEPEST, is_tensor, replace_tensors
 from devwidget.planning.changes import Changed
@@ -36,7 +36,7 @@ def place_copy(
     model: nn.Module, placement: Placement, cluster: VirtualMachine, watcher: Watcher, changed: Changed
 ) -> Iterator[tuple[PlacedCopy, tuple[Account, ...]]]:
     """Yield a copy on virtual GPUs and their accounts; it ends before they do, and the random state is kept."""
-    with keeping(nn.Module()), simulator.Simulation(cluster):
+    with keep_state(nn.Module()), simulator.Simulation(cluster):
         accounts = watch_allocations(watcher.note_allocation, watcher.note_refusal, watcher.note_guess)
         copied = PlacedCopy(model, placement, cluster.memory_bytes, watcher, changed)
         try:
@@ -70,7 +70,7 @@ class PlacedCopy:
             original_device(parameter).type == virtual_gpu(0).type for _, parameter in named_tensors(model, "_parameters")
         )
         bare = virtual_gpu(0) if not mapped else torch.device("cpu")
-        owners = {id(tensor): path for path, module in walk(model) for tensor in own_tensors(module).values()}
+        owners = {id(tensor): path for path, module in walk_modules(model) for tensor in own_tensors(module).values()}
 
         def place_trained(tensor: torch.Tensor) -> torch.device:
             watcher.placing = owners.get(id(tensor))

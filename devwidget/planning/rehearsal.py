@@ -27,8 +27,8 @@ from devwidget.simulator.without_values.meta_copies import meta_copy_of_model
 class MeanStep(Step):
     """A step whose loss of several replicas is one number, as users of DataParallel write `.mean()`."""
 
-    def _loss(self, out: Any) -> Any:
-        loss = Step._loss(self, out)
+    def _compute_loss(self, out: Any) -> Any:
+        loss = Step._compute_loss(self, out)
         several = self.loss_fn is None and isinstance(loss, torch.Tensor) and loss is not out and loss.dim() == 1
         return loss.mean() if several else loss
 
@@ -36,16 +36,16 @@ class MeanStep(Step):
 class AccumulatingStep(MeanStep):
     """A step of several batches: it goes forward and back once more beside the gradients that are there, then optimizes."""
 
-    def phases(self, seen: dict[str, Any] | None = None) -> Iterator[tuple[Phase, Callable[[], None]]]:
+    def list_phases(self, seen: dict[str, Any] | None = None) -> Iterator[tuple[Phase, Callable[[], None]]]:
         """Of two batches: more hold no more. The output of the first stays until the second has its own, as in a loop."""
         seen = {} if seen is None else seen
         once_more = MeanStep(self.model, self.inputs, self.loss_fn, None, self.backward)
-        for phase, run in MeanStep.phases(self, seen):
+        for phase, run in MeanStep.list_phases(self, seen):
             if phase == "optimizer":
-                yield from once_more.phases(seen)
+                yield from once_more.list_phases(seen)
             yield phase, run
         if self.optimizer is None:
-            yield from once_more.phases(seen)
+            yield from once_more.list_phases(seen)
 
 
 def rehearse_step(
@@ -79,7 +79,7 @@ def rehearse_step(
     with CurrentModule(copied.inner) as watcher.where, watcher.counting_gradients(copied.inner):
         for _ in range(1 if step.optimizer is None else 2):
             phases = []
-            for phase, run in step.phases():
+            for phase, run in step.list_phases():
                 phases.append(run_phase(phase, run, watcher))
                 if phase == "forward":
                     after_forward()

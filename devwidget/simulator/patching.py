@@ -52,24 +52,24 @@ class Patches:
         self.undo = undo
         self._layers: list[registry.Layer] = []
         # All at once, under one lock.
-        undo.add(registry.leave, self._layers)
+        undo.add_step(registry.leave_layers, self._layers)
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute, or add one that is not there."""
         there = vars(owner).get(name)
         if isinstance(value, _FUNCTIONS) and isinstance(there, (*_FUNCTIONS, registry.PatchedFunction)):
-            self._enter(registry.patched(owner, name, lambda original: value))
+            self._enter(registry.make_patch(owner, name, lambda original: value))
         else:
-            self._enter(registry.standing(owner, name, value))
+            self._enter(registry.make_replacement(owner, name, value))
 
     def wrap(self, owner: Any, name: str, wrapper: registry.Wrapper) -> None:
         """Replace a function by `wrapper(function)`; nothing happens where there is none."""
         if hasattr(owner, name):
-            self._enter(registry.patched(owner, name, wrapper))
+            self._enter(registry.make_patch(owner, name, wrapper))
 
     def hold(self, owner: Any, name: str, value: Any) -> None:
         """Replace a variable that torch itself writes; afterwards it is as before, whatever was written."""
-        self._enter(registry.standing(owner, name, value, always=True))
+        self._enter(registry.make_replacement(owner, name, value, always=True))
 
     def _enter(self, layer: registry.Layer) -> None:
         self._layers.append(layer)
@@ -79,7 +79,7 @@ class Patches:
 def install_import_watch(patches: Patches) -> None:
     """Watch the imports of torch's modules."""
     finder = _Finder()
-    patches.undo.add(_remove_finder, finder)
+    patches.undo.add_step(_remove_finder, finder)
     sys.meta_path.insert(0, finder)
 
 
@@ -104,5 +104,5 @@ class _Finder(importlib.abc.MetaPathFinder):
 class _QuietLoader(importlib.machinery.SourceFileLoader):
     def exec_module(self, module: Any) -> None:
         """Run the module with torch as it really is."""
-        with registry.suspended():
+        with registry.suspend_layers():
             super().exec_module(module)

@@ -41,7 +41,7 @@ def install_folding(patches: Patches) -> None:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is not None:
         owner = object()
-        patches.undo.add(_unfold_after_the_cell, shell, owner)
+        patches.undo.add_step(_unfold_after_the_cell, shell, owner)
         fold(shell, owner)
 
 
@@ -98,23 +98,23 @@ class Session:
 
     def __init__(self, cluster: VirtualMachine, over: Callable[[], None]) -> None:
         self._cluster, self._undo = cluster, Undo()
-        self._undo.add(over)
+        self._undo.add_step(over)
 
     def begin(self) -> None:
         """Put everything in; if that fails, `end` takes out what is in."""
-        self._undo.add(_reset_state, VirtualMachine((), True, CUDA))
-        self._undo.add(setattr, SimulationState, "is_running", False)
+        self._undo.add_step(_reset_state, VirtualMachine((), True, CUDA))
+        self._undo.add_step(setattr, SimulationState, "is_running", False)
         SimulationState.is_running = True
         _reset_state(self._cluster)
         patches = Patches(self._undo)
         for install in PARTS:
             install(patches)
-        self._undo.enter(dispatch_mode.new_mode())
-        self._undo.add(processes.wait_for_threads)
+        self._undo.enter_context(dispatch_mode.new_mode())
+        self._undo.add_step(processes.wait_for_threads)
 
     def end(self) -> None:
         """Put everything back; modes that were entered after the simulation stay, in whatever thread this is."""
-        self._undo.run()
+        self._undo.run_steps()
 
 
 def _reset_state(cluster: VirtualMachine) -> None:

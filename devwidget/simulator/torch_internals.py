@@ -117,13 +117,13 @@ def is_started(accelerator: Accelerator) -> bool:
 
 def locate_name(name: str) -> tuple[Any, str]:
     """The owner of a name in torch and what it is called there, for who replaces it."""
-    return torch_internals.owner_and_name(NEEDED[name]) if name in NEEDED else torch_internals.target(name)
+    return torch_internals.owner_and_name(NEEDED[name]) if name in NEEDED else torch_internals.find_target(name)
 
 
 def _list_absent() -> Iterator[str]:
     beneath = (torch_internals.NEEDED[purpose] for purpose in ("reading tensors", "recording"))
     for table in (NEEDED, {path: path for path in EXPECTED.split()}, *beneath):
-        yield from torch_internals.absent(table)
+        yield from torch_internals.list_absent(table)
 
 
 def _refuse_torch(what: str) -> SimulationError:
@@ -140,7 +140,7 @@ def __getattr__(name: str) -> Any:
     if name not in NEEDED:
         return getattr(torch_internals, name)
     try:
-        return globals().setdefault(name, torch_internals.first(NEEDED[name]))
+        return globals().setdefault(name, torch_internals.find_first(NEEDED[name]))
     except LookupError:
         facts = {"version": torch.__version__, "names": f"`{NEEDED[name]}`"}
         raise _refuse_torch(Message("virtual GPUs do not know torch {version}: it has no {names}", **facts)) from None

@@ -36,7 +36,7 @@ class Removal:
 
     def apply(self, undo: Undo) -> None:
         """Take it out of its class."""
-        undo.add(type.__setattr__, self.kind, self.name, self.value)
+        undo.add_step(type.__setattr__, self.kind, self.name, self.value)
         type.__delattr__(self.kind, self.name)
 
 

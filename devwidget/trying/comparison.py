@@ -60,7 +60,7 @@ def on_one_device(modules: Iterable[nn.Module]) -> Iterator[bool]:
     parallel = [each for each in modules if isinstance(each, nn.DataParallel) and len(each.device_ids) > 1]
     with Undo() as undo:
         for each in parallel:
-            undo.add(setattr, each, "device_ids", each.device_ids)
+            undo.add_step(setattr, each, "device_ids", each.device_ids)
             each.device_ids = each.device_ids[:1]
         yield bool(parallel)
 

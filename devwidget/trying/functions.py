@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Iterator
 from types import CodeType, FunctionType, ModuleType
 
-from devwidget.capture.object_fields import stored
+from devwidget.capture.object_fields import copy_items
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.undo import Undo
 from devwidget.trying.edited_file import EditedFile
@@ -36,7 +36,7 @@ class LiveFunctions:
 def _functions(files: Collection[str]) -> Iterator[FunctionType]:
     """Those in modules of the files and in the notebook, and what the calls under way can reach: the model, its loss."""
     modules = (module for module in list(sys.modules.values()) if type(module) is ModuleType)
-    namespaces = (stored(vars(module)) for module in modules if _is_of(module, files))
+    namespaces = (copy_items(vars(module)) for module in modules if _is_of(module, files))
     roots = [value for namespace in namespaces for _, value in namespace]
     with contextlib.suppress(TooManyObjects):
         reached = reachable_objects(sys._getframe(1), roots=roots, ours=True, deepest=_DEEPEST)
@@ -66,5 +66,5 @@ def with_new_code(edited: EditedFile, functions: Collection[FunctionType]) -> li
 def put_in_place(pairs: Collection[tuple[FunctionType, CodeType]], undo: Undo) -> None:
     """Give functions other code."""
     for function, code in pairs:
-        undo.add(setattr, function, "__code__", function.__code__)
+        undo.add_step(setattr, function, "__code__", function.__code__)
         function.__code__ = code

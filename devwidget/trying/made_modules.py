@@ -8,7 +8,7 @@ from types import CodeType
 import torch
 from torch import nn
 
-from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered, walk
+from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered_entries, walk_modules
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.device import PLACING_METHODS
 from devwidget.trying.constructors import Effect
@@ -70,7 +70,7 @@ def _moved_to(module: nn.Module, modules: Sequence[nn.Module], effects: Sequence
     """
     around: list[nn.Module] = [module]
     while True:
-        if any(_names(_code(kind, effects)) & _PLACES for _, each in walk(around[-1]) for kind in _users(type(each))):
+        if any(_names(_code(kind, effects)) & _PLACES for _, each in walk_modules(around[-1]) for kind in _users(type(each))):
             raise NotTried("its constructor chooses a device")
         devices = {tensor.device for tensor in all_tensors(around[-1])}
         if len(devices) == 1:
@@ -97,14 +97,14 @@ def _names(code: CodeType | None) -> set[str]:
 
 
 def _is_child(module: nn.Module, owner: nn.Module) -> bool:
-    return any(child is module for _, child in registered(owner, "_modules"))
+    return any(child is module for _, child in registered_entries(owner, "_modules"))
 
 
 def _move(module: nn.Module, before: set[int], device: torch.device) -> None:
     dtypes = {tensor.dtype for tensor in all_tensors(module) if id(tensor) in before and tensor.is_floating_point()}
-    for _, each in walk(module):
+    for _, each in walk_modules(module):
         for group in TENSOR_GROUPS:
-            for name, tensor in registered(each, group):
+            for name, tensor in registered_entries(each, group):
                 if id(tensor) in before:
                     continue
                 if tensor.is_floating_point() and dtypes - {torch.get_default_dtype(), tensor.dtype}:

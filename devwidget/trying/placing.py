@@ -97,7 +97,7 @@ def placed(
     reached.clear()
     with Undo() as undo:
         for each in assignments.values():
-            undo.add(each.names.__setitem__, each.name, each.names[each.name])
+            undo.add_step(each.names.__setitem__, each.name, each.names[each.name])
         for removal in removals.values():
             removal.apply(undo)
         put_in_place(pairs, undo)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import is_module, walk
+from devwidget.capture.modules import is_module, walk_modules
 from devwidget.capture.step.batch import Arguments
 
 
@@ -25,4 +25,4 @@ class Subjects:
     def modules(self) -> Iterator[nn.Module]:
         """Those of the model and of the loss."""
         roots = [each for each in (self.model, self.loss_fn) if is_module(each)]
-        return iter({id(module): module for root in roots for _, module in walk(root)}.values())
+        return iter({id(module): module for root in roots for _, module in walk_modules(root)}.values())

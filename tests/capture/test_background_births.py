@@ -14,9 +14,9 @@ def test_a_mode_of_the_user_below_or_above_stays():
             return func(*args, **(kwargs or {}))
 
     with Own() as below:
-        background_births.begin()
+        background_births.begin_watching()
         with Own() as above:
-            background_births.end()
+            background_births.end_watching()
             assert torch.overrides._get_current_function_mode_stack() == [below, above]
 
 
@@ -25,14 +25,14 @@ def test_a_compiled_function_is_not_compiled_for_the_mode():
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()  # which a reset leaves
     doubled = torch.compile(lambda x: x * 2, backend="eager", fullgraph=True)
-    background_births.begin()
+    background_births.begin_watching()
     try:
         assert doubled(torch.ones(1)).item() == 2
-        background_births.pause()
+        background_births.pause_watching()
         assert doubled(torch.ones(1)).item() == 2
         assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0
     finally:
-        background_births.end()
+        background_births.end_watching()
     doubled(torch.ones(1))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
@@ -42,35 +42,35 @@ def test_attention_computes_what_it_computes_unwatched():
     layer, x = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval(), torch.randn(2, 3, 8)
     with torch.no_grad():
         plain = layer(x)
-        background_births.begin()
+        background_births.begin_watching()
         try:
             watched = layer(x)
         finally:
-            background_births.end()
+            background_births.end_watching()
     assert torch.equal(plain, watched)
 
 
 def test_tensors_are_not_kept_alive():
-    background_births.begin()
+    background_births.begin_watching()
     try:
-        known = background_births.births()
+        known = background_births.get_background_births()
         for _ in range(10):
             torch.zeros(3).add(1)
         assert len(known) == 0
     finally:
-        background_births.end()
-    assert background_births.births() is None
+        background_births.end_watching()
+    assert background_births.get_background_births() is None
 
 
 def test_a_failing_call_of_the_user_fails_as_ever_and_recordings_go_on_as_ever():
     with devwidget.simulate(1):
-        background_births.begin()
+        background_births.begin_watching()
         try:
             x = torch.ones(2)
             with devwidget.record(heal=True) as recording:
                 (torch.ones(2, device="cuda") + x).sum()
         finally:
-            background_births.end()
+            background_births.end_watching()
     (finding,) = recording.trace.findings
     assert finding.birth.text == "x = torch.ones(2)"
 
@@ -106,9 +106,9 @@ def test_a_stance_that_the_user_takes_while_a_recording_runs_is_the_users_before
 
 
 def test_a_stance_of_the_user_that_begins_or_ends_meanwhile_stays_the_users():
-    background_births.begin()
+    background_births.begin_watching()
     users = torch.compiler.set_stance("eager_on_recompile")
-    background_births.end()
+    background_births.end_watching()
     assert stance() == "eager_on_recompile"
     users.__exit__(None, None, None)
     assert stance() == "default"

@@ -11,10 +11,10 @@ from devwidget.capture.source_code.call_sites import RawSite
 
 
 def born(births: Births, tensor: torch.Tensor, *, computed: bool) -> Birth:
-    birth = Birth.of(tensor, 7, "linear", RawSite(sys._getframe().f_code, 0))
+    birth = Birth.make_birth(tensor, 7, "linear", RawSite(sys._getframe().f_code, 0))
     if computed:
-        birth.weights = births.of(torch.nn.Parameter(torch.ones(3)))
-    births.put(tensor, birth)
+        birth.weights = births.birth_of(torch.nn.Parameter(torch.ones(3)))
+    births.put_birth(tensor, birth)
     return birth
 
 
@@ -22,9 +22,9 @@ def test_what_shares_the_storage_of_a_layers_result_has_its_birth_while_that_liv
     births, result = Births(), torch.ones(3)
     view = result.detach()
     birth = born(births, result, computed=True)
-    assert births.get(view) is birth
+    assert births.find_birth(view) is birth
     del result
-    assert births.get(view) is None
+    assert births.find_birth(view) is None
 
 
 def test_a_result_that_got_other_data_says_nothing_of_its_old_storage() -> None:
@@ -32,8 +32,8 @@ def test_a_result_that_got_other_data_says_nothing_of_its_old_storage() -> None:
     view = result.detach()
     birth = born(births, result, computed=True)
     result.data = torch.zeros(3)
-    assert births.get(view) is None
-    assert births.get(result) is birth
+    assert births.find_birth(view) is None
+    assert births.find_birth(result) is birth
 
 
 def test_what_shares_the_storage_of_a_new_tensor_has_its_birth_when_that_is_gone() -> None:
@@ -41,4 +41,4 @@ def test_what_shares_the_storage_of_a_new_tensor_has_its_birth_when_that_is_gone
     birth = born(births, made, computed=False)
     kept = torch.nn.Parameter(made.detach())
     del made
-    assert births.get(kept) is birth
+    assert births.find_birth(kept) is birth

@@ -20,12 +20,12 @@ def recorded(source, model, batch, optimizer):
     recorder = Recorder()
     with recorder:
         recorder.watch_memory(source)
-        recorder.attach(model, optimizer)
+        recorder.attach_model(model, optimizer)
         for _ in range(2):
             optimizer.zero_grad()
             model(batch).square().mean().backward()
             optimizer.step()
-    return recorder.facts().memory
+    return recorder.collect_trace().memory
 
 
 def parts(point):
@@ -60,7 +60,7 @@ def test_what_found_no_room_is_the_same_and_how_much_is_read_from_the_exception(
             recorder = Recorder()
             with contextlib.suppress(torch.OutOfMemoryError), recorder:
                 recorder.watch_memory(make())
-                recorder.attach(model)
+                recorder.attach_model(model)
                 model(batch)
             refusals.append(recorder.facts().memory[0].refused)
     told, found = refusals

@@ -92,10 +92,10 @@ CHANGES: dict[str, Callable[[Net], object]] = {
 def test_what_a_snapshot_tells_is_not_missed(change: Callable[[Net], object]) -> None:
     net = Net()
     before, fingerprint = take_snapshot(net).modules, Fingerprint(net, None)
-    assert fingerprint.fits(net, None)
+    assert fingerprint.still_fits(net, None)
     change(net)
     assert take_snapshot(net).modules != before
-    assert not fingerprint.fits(net, None)
+    assert not fingerprint.still_fits(net, None)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -107,7 +107,7 @@ def test_random_changes_are_not_missed(seed: int) -> None:
             change(net)
         except (AttributeError, KeyError, RuntimeError, ValueError):
             continue  # what it would change is gone already
-        assert fingerprint.fits(net, None) <= (take_snapshot(net).modules == before)
+        assert fingerprint.still_fits(net, None) <= (take_snapshot(net).modules == before)
 
 
 def test_values_may_change() -> None:
@@ -117,23 +117,23 @@ def test_values_may_change() -> None:
         net.first.weight.mul_(2)
     net.width, net.scale = 5, net.scale
     net.first.register_forward_hook(lambda *_: None)
-    assert fingerprint.fits(net, None)
+    assert fingerprint.still_fits(net, None)
 
 
 def test_optimizer_state_is_seen() -> None:
     net = Net()
     optimizer = torch.optim.Adam(net.second.parameters())
     fingerprint = Fingerprint(net, optimizer)
-    assert fingerprint.fits(net, optimizer)
-    assert fingerprint.fits(net, None)  # nothing there yet
+    assert fingerprint.still_fits(net, optimizer)
+    assert fingerprint.still_fits(net, None)  # nothing there yet
     net.second(torch.ones(1, 4)).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
-    assert not fingerprint.fits(net, optimizer)
+    assert not fingerprint.still_fits(net, optimizer)
     later = Fingerprint(net, optimizer)
-    assert later.fits(net, optimizer)
+    assert later.still_fits(net, optimizer)
     optimizer.state[net.second.weight]["exp_avg"] = torch.zeros(4, 4, device="meta")
-    assert not later.fits(net, optimizer)
+    assert not later.still_fits(net, optimizer)
 
 
 def test_a_parameter_that_the_optimizer_lost_is_seen() -> None:
@@ -142,7 +142,7 @@ def test_a_parameter_that_the_optimizer_lost_is_seen() -> None:
     optimizer.state[net.second.weight]["momentum_buffer"] = torch.zeros(4, 4)
     fingerprint = Fingerprint(net, optimizer)
     net.second.weight = nn.Parameter(torch.zeros(4, 4))
-    assert not fingerprint.fits(net, optimizer)
+    assert not fingerprint.still_fits(net, optimizer)
 
 
 def test_a_gradient_that_goes_or_moves_is_seen() -> None:
@@ -150,16 +150,16 @@ def test_a_gradient_that_goes_or_moves_is_seen() -> None:
     net.second.weight.grad = torch.ones(4, 4)
     fingerprint = Fingerprint(net, None)
     net.second.weight.grad = torch.zeros(4, 4)
-    assert fingerprint.fits(net, None)
+    assert fingerprint.still_fits(net, None)
     net.second.weight.grad = None
-    assert not fingerprint.fits(net, None)
+    assert not fingerprint.still_fits(net, None)
 
 
 def test_a_class_attribute_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     net = Net()
     fingerprint = Fingerprint(net, None)
     monkeypatch.setattr(Net, "mean", torch.zeros(3), raising=False)
-    assert not fingerprint.fits(net, None)
+    assert not fingerprint.still_fits(net, None)
     with pytest.raises(NotWatchable):
         Fingerprint(net, None)
 
@@ -168,9 +168,9 @@ def test_a_move_between_virtual_gpus_is_seen() -> None:
     with simulate(gpus=2):
         net = Net().to("cuda:0")
         fingerprint = Fingerprint(net, None)
-        assert fingerprint.fits(net, None)
+        assert fingerprint.still_fits(net, None)
         net.second.weight.data = net.second.weight.data.to("cuda:1")
-        assert not fingerprint.fits(net, None)
+        assert not fingerprint.still_fits(net, None)
 
 
 ODD: dict[str, Callable[[], nn.Module]] = {
@@ -194,16 +194,16 @@ def test_of_a_shared_helper_it_counts_where_a_snapshot_meets_it_first() -> None:
     net[0][0].helper = Helper()
     del net[0][0].helper.table
     assert take_snapshot(net).modules != before
-    assert not fingerprint.fits(net, None)
+    assert not fingerprint.still_fits(net, None)
 
 
 def test_a_tree_of_many_stretches_and_a_module_that_holds_itself() -> None:
     net = nn.Sequential(*(nn.Linear(1, 1) for _ in range(700)))
     net[650].register_module("back", net)
     fingerprint = Fingerprint(net, None)
-    assert fingerprint.fits(net, None)
+    assert fingerprint.still_fits(net, None)
     net[699].bias.requires_grad_(False)
-    assert not fingerprint.fits(net, None)
+    assert not fingerprint.still_fits(net, None)
     del net[650]._modules["back"]
 
 
@@ -211,7 +211,7 @@ def test_nothing_is_held() -> None:
     net = Net()
     gone = [weakref.ref(each) for each in (net, net.first.weight, net.mask, net.helper)]
     fingerprint = Fingerprint(net, None)
-    assert fingerprint.fits(net, None)
+    assert fingerprint.still_fits(net, None)
     del net
     gc.collect()
     assert [ref() for ref in gone] == [None] * 4

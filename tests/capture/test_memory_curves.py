@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.memory.curves import MOST_POINTS, Allocation, _Point, thinned
+from devwidget.capture.memory.curves import MOST_POINTS, Allocation, _Point, thin_points
 from devwidget.capture.memory.training_state import training_bytes
 from devwidget.records.device import DeviceId
 from devwidget.records.memory_curve import ROLES, MemoryCurve
@@ -259,7 +259,7 @@ def test_saved_tensor_hooks_are_not_run_and_versions_still_checked():
 
 def test_a_long_recording_keeps_few_points_and_its_peak():
     points = [_Point(Allocation(n, "forward", None, None), n * 7919 % 100_003, ()) for n in range(50_000)]
-    few = thinned(points)
+    few = thin_points(points)
     assert len(few) <= MOST_POINTS
     assert max(point.allocated for point in few) == max(point.allocated for point in points)
     assert min(point.allocated for point in few) == 0

@@ -105,7 +105,7 @@ def test_a_checkpoint_that_another_thread_loads_is_not_healed(elsewhere):
 
 def test_operators_of_another_thread_with_branches_run_as_they_are(elsewhere, monkeypatch):
     seen = []
-    monkeypatch.setattr("devwidget.capture.patches.higher_order._kernel", lambda operator: seen.append(operator))
+    monkeypatch.setattr("devwidget.capture.patches.higher_order._find_kernel", lambda operator: seen.append(operator))
     with devwidget.record():
         elsewhere(lambda: torch.cond(torch.tensor(True), torch.sin, torch.cos, (torch.ones(1),)))
     assert seen == []

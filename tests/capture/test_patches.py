@@ -69,12 +69,12 @@ PLACES = [
 @pytest.mark.parametrize(("owner", "name", "call", "plain"), PLACES)
 def test_layers_leave_in_any_order_and_the_original_is_back(owner, name, call, plain, order):
     before = dict(vars(owner))
-    layers = [registry.wrap(owner, name, adding(mark)) for mark in "abc"]
+    layers = [registry.wrap_function(owner, name, adding(mark)) for mark in "abc"]
     left = list("abc")
     for number in order:
         assert call() == [*plain, *left]
         left.remove("abc"[number])
-        layers[number].leave()
+        layers[number].leave_layer()
     assert call() == plain
     assert dict(vars(owner)) == before
     assert all(vars(owner)[key] is value for key, value in before.items())
@@ -82,9 +82,9 @@ def test_layers_leave_in_any_order_and_the_original_is_back(owner, name, call, p
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_name_that_was_absent_is_absent_again(order):
-    layers = [registry.put(MODULE, "absent", mark) for mark in "abc"]
+    layers = [registry.put_value(MODULE, "absent", mark) for mark in "abc"]
     for number in order:
-        layers[number].leave()
+        layers[number].leave_layer()
     assert not hasattr(MODULE, "absent")
 
 
@@ -92,10 +92,10 @@ def test_a_name_that_was_absent_is_absent_again(order):
 def test_what_was_imported_means_the_original_whatever_leaves_when(order):
     layers, held = [], []
     for mark in "abc":
-        layers.append(registry.wrap(MODULE, "free", adding(mark)))
+        layers.append(registry.wrap_function(MODULE, "free", adding(mark)))
         held.append(MODULE.free)
     for number in order:
-        layers[number].leave()
+        layers[number].leave_layer()
     assert [each(1) for each in held] == [[1]] * 3
     assert all(each == free and hash(each) == hash(free) for each in held)
 
@@ -110,13 +110,13 @@ def test_a_thread_inside_a_layer_passes_over_one_below_that_has_left():
         return waits
 
     inside, go_on, seen = threading.Event(), threading.Event(), []
-    below = registry.wrap(MODULE, "free", adding("below"))
-    above = registry.wrap(MODULE, "free", waiting)
+    below = registry.wrap_function(MODULE, "free", adding("below"))
+    above = registry.wrap_function(MODULE, "free", waiting)
     thread = threading.Thread(target=lambda: seen.append(MODULE.free(1)))
     thread.start()
     inside.wait()
-    below.leave()
-    above.leave()
+    below.leave_layer()
+    above.leave_layer()
     go_on.set()
     thread.join()
     assert seen == [[1, "above"]]
@@ -124,51 +124,51 @@ def test_a_thread_inside_a_layer_passes_over_one_below_that_has_left():
 
 
 def test_a_patch_of_the_user_that_outlives_ours_stays_and_none_of_ours_acts():
-    layer = registry.wrap(MODULE, "free", adding("ours"))
+    layer = registry.wrap_function(MODULE, "free", adding("ours"))
     users = mock.patch.object(MODULE, "free", lambda x: ["user", x])
     users.start()
-    layer.leave()
+    layer.leave_layer()
     assert MODULE.free(1) == ["user", 1]
     users.stop()
     assert MODULE.free(1) == [1]
-    registry.wrap(MODULE, "free", adding("later")).leave()  # the next recording tidies what mock has put back
+    registry.wrap_function(MODULE, "free", adding("later")).leave_layer()  # the next recording tidies what mock has put back
     assert MODULE.free is free
 
 
 def test_a_patch_of_the_user_that_ends_before_ours_leaves_the_original():
-    layer = registry.wrap(MODULE, "free", adding("ours"))
+    layer = registry.wrap_function(MODULE, "free", adding("ours"))
     with mock.patch.object(MODULE, "free", lambda x: ["user", x]):
         assert MODULE.free(1) == ["user", 1]
     assert MODULE.free(1) == [1, "ours"]
-    layer.leave()
+    layer.leave_layer()
     assert MODULE.free is free
 
 
 def test_ours_around_a_patch_of_the_user_calls_theirs():
-    below = registry.wrap(MODULE, "free", adding("below"))
+    below = registry.wrap_function(MODULE, "free", adding("below"))
     with mock.patch.object(MODULE, "free", lambda x: ["user", x]):
-        above = registry.wrap(MODULE, "free", adding("above"))
+        above = registry.wrap_function(MODULE, "free", adding("above"))
         assert MODULE.free(1) == ["user", 1, "above"]
-        below.leave()
+        below.leave_layer()
         assert MODULE.free(1) == ["user", 1, "above"]
-        above.leave()
+        above.leave_layer()
         assert MODULE.free(1) == ["user", 1]
     assert MODULE.free(1) == [1]
-    registry.wrap(MODULE, "free", adding("later")).leave()
+    registry.wrap_function(MODULE, "free", adding("later")).leave_layer()
     assert MODULE.free is free
 
 
 def test_a_variable_that_torch_writes_is_as_before():
     MODULE.variable = 1
-    layer = registry.put(MODULE, "variable", 2, always=True)
+    layer = registry.put_value(MODULE, "variable", 2, always=True)
     MODULE.variable = 3
-    layer.leave()
+    layer.leave_layer()
     assert MODULE.variable == 1
 
 
 def test_a_name_bound_by_an_import_calls_the_original_and_equals_it():
     namespace = {}
-    with registry.patched(torch, "load", adding("ours")):
+    with registry.make_patch(torch, "load", adding("ours")):
         exec("from torch import load", namespace)
         assert namespace["load"] is torch.load
     assert namespace["load"] == torch.load
@@ -179,7 +179,7 @@ def test_a_name_bound_by_an_import_calls_the_original_and_equals_it():
 @pytest.mark.parametrize(("owner", "name"), [(torch, "load"), (torch, "from_numpy"), (torch.Tensor, "register_hook")])
 def test_a_patched_name_is_pickled_by_its_name_and_equals_the_original(owner, name):
     original = getattr(owner, name)
-    with registry.patched(owner, name, adding("ours")):
+    with registry.make_patch(owner, name, adding("ours")):
         ours = getattr(owner, name)
         data = pickle.dumps(ours)
         assert pickle.loads(data) is ours
@@ -190,25 +190,25 @@ def test_a_patched_name_is_pickled_by_its_name_and_equals_the_original(owner, na
 
 
 def test_suspended_names_are_the_originals_and_layers_may_come_and_go_meanwhile():
-    first, second = (registry.wrap(MODULE, "free", adding(mark)) for mark in "ab")
-    with registry.suspended():
+    first, second = (registry.wrap_function(MODULE, "free", adding(mark)) for mark in "ab")
+    with registry.suspend_layers():
         assert MODULE.free is free
-        with registry.suspended():
-            first.leave()
-        third = registry.wrap(MODULE, "free", adding("c"))
+        with registry.suspend_layers():
+            first.leave_layer()
+        third = registry.wrap_function(MODULE, "free", adding("c"))
         assert MODULE.free is free
     assert MODULE.free(1) == [1, "b", "c"]
-    with registry.suspended():
-        second.leave()
-        third.leave()
+    with registry.suspend_layers():
+        second.leave_layer()
+        third.leave_layer()
     assert MODULE.free is free
 
 
 def test_what_is_written_while_names_are_suspended_stays():
-    layer = registry.wrap(MODULE, "free", adding("ours"))
-    with registry.suspended():
+    layer = registry.wrap_function(MODULE, "free", adding("ours"))
+    with registry.suspend_layers():
         MODULE.free = len
-    layer.leave()
+    layer.leave_layer()
     assert MODULE.free is len
     MODULE.free = free
 
@@ -216,9 +216,9 @@ def test_what_is_written_while_names_are_suspended_stays():
 def test_threads_that_wrap_one_name_leave_it_as_it_was():
     def work():
         for _ in range(50):
-            layer = registry.wrap(MODULE, "free", adding("x"))
+            layer = registry.wrap_function(MODULE, "free", adding("x"))
             seen.add(MODULE.free(1)[0])
-            layer.leave()
+            layer.leave_layer()
 
     seen = set()
     threads = [threading.Thread(target=work) for _ in range(8)]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devwidget.capture.devices import nvml
-from devwidget.capture.devices.memory import compose, read_memory
+from devwidget.capture.devices.memory import compose_memory, read_memory
 from devwidget.capture.devices.nvml import Card
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.memory import CATEGORIES, DeviceMemory
@@ -35,7 +35,7 @@ def parts(memory: DeviceMemory) -> dict[str, int]:
 
 @given(*[st.integers(0, 2000)] * 4)
 def test_the_parts_add_up_whatever_the_counters_say(total: int, allocated: int, reserved: int, used: int) -> None:
-    memory = compose(GPU, "card", total, allocated=allocated, reserved=reserved, used=used)
+    memory = compose_memory(GPU, "card", total, allocated=allocated, reserved=reserved, used=used)
     assert sum(parts(memory).values()) == total
     assert min(getattr(memory, name) for name in CATEGORIES) >= 0
 
@@ -114,7 +114,7 @@ class FakeNvml:
 
 
 def test_cards_are_found_by_uuid_also_on_mig(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "_library", lambda: FakeNvml("A100"))
+    monkeypatch.setattr(nvml, "_load_library", lambda: FakeNvml("A100"))
     assert nvml.card_by_uuid("abc") == Card("A100", 1000, 10, 2)
     assert nvml.card_by_uuid("other") is None
 
@@ -122,7 +122,7 @@ def test_cards_are_found_by_uuid_also_on_mig(monkeypatch: pytest.MonkeyPatch) ->
 def test_ordinals_are_claimed_only_when_they_are_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr(nvml, "_library", lambda: FakeNvml("A100", "T4"))
+    monkeypatch.setattr(nvml, "_load_library", lambda: FakeNvml("A100", "T4"))
     assert nvml.cards_in_cuda_order(2) == []
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     assert [card.name for card in nvml.cards_in_cuda_order(2)] == ["A100", "T4"]

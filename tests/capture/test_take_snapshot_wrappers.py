@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parallel.replicate import _replicatable_module
 
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.capture.snapshot.wrapper_facts import wrapping
+from devwidget.capture.snapshot.wrapper_facts import find_wrapping
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.loading import json_io
 from devwidget.records.snapshot import ModuleFacts
@@ -151,7 +151,7 @@ def test_data_parallel_without_an_accelerator_says_what_it_does() -> None:
 
 def test_data_parallel_with_devices_names_them() -> None:
     own = {"device_ids": [0, 1], "output_device": 0, "src_device_obj": torch.device("cuda:0")}
-    assert wrapping(nn.DataParallel).note(own) == "device_ids [0, 1], gathers on cuda:0"
+    assert find_wrapping(nn.DataParallel).note(own) == "device_ids [0, 1], gathers on cuda:0"
 
 
 def test_a_replica_shows_its_parameters_once() -> None:

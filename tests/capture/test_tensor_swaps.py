@@ -34,11 +34,11 @@ def test_parameters_made_in_a_recording_are_swapped(swapping):
 
 
 def test_parameters_made_between_recordings_are_swapped(swapping):
-    background_births.begin()
+    background_births.begin_watching()
     try:
         assert converted() is torch.float64
     finally:
-        background_births.end()
+        background_births.end_watching()
 
 
 def test_parameters_are_swapped_on_virtual_gpus_and_in_a_trace(swapping):

@@ -191,7 +191,7 @@ def test_a_private_name_that_is_not_listed_would_be_seen(source: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(NAMES.keys() - torch_internals.OPTIONAL.keys()))
 def test_this_torch_has_every_name(name: str) -> None:
-    assert torch_internals.first(NAMES[name]) is not None
+    assert torch_internals.find_first(NAMES[name]) is not None
 
 
 _WITHOUT = """
@@ -295,7 +295,7 @@ def without(monkeypatch: pytest.MonkeyPatch):
     """A torch that has not got one name, in whatever place."""
 
     def remove(name: str) -> str:
-        gone, find = NAMES[name].split(), torch_internals.find
+        gone, find = NAMES[name].split(), torch_internals.find_path
         monkeypatch.delattr(torch_internals, name)
 
         def finding(path: str):
@@ -303,7 +303,7 @@ def without(monkeypatch: pytest.MonkeyPatch):
                 raise AttributeError(path)
             return find(path)
 
-        monkeypatch.setattr(torch_internals, "find", finding)
+        monkeypatch.setattr(torch_internals, "find_path", finding)
         monkeypatch.setattr(torch_internals, "_checked", set())
         return gone[0]
 
@@ -341,7 +341,7 @@ def test_every_missing_name_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_internals, "NEEDED", gone)
     monkeypatch.setattr(torch_internals, "_checked", set())
     with pytest.raises(DevwidgetError, match=r"has no `torch\._C\._gone`, `torch\._lost`, which reading tensors needs"):
-        torch_internals.check("reading tensors")
+        torch_internals.check_names("reading tensors")
 
 
 def test_another_path_is_taken_where_the_first_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

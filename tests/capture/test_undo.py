@@ -21,19 +21,19 @@ def failing(error):
 def test_steps_run_the_last_first_and_once():
     ran, undo = [], Undo()
     for name in "abc":
-        undo.add(ran.append, name)
-    undo.run()
-    undo.run()
+        undo.add_step(ran.append, name)
+    undo.run_steps()
+    undo.run_steps()
     assert ran == ["c", "b", "a"]
 
 
 def test_a_step_that_fails_keeps_none_from_running_and_the_first_error_has_the_others_as_notes():
     ran, undo = [], Undo()
-    undo.add(ran.append, "below")
-    undo.add(failing(ValueError("second")))
-    undo.add(failing(KeyError("first")))
+    undo.add_step(ran.append, "below")
+    undo.add_step(failing(ValueError("second")))
+    undo.add_step(failing(KeyError("first")))
     with pytest.raises(KeyError, match="first") as caught:
-        undo.run()
+        undo.run_steps()
     assert ran == ["below"]
     assert any("ValueError: second" in note for note in caught.value.__notes__)
 
@@ -46,9 +46,9 @@ def test_a_step_that_was_cut_short_once_runs_again():
         if len(ran) == 1:
             raise KeyboardInterrupt
 
-    undo.add(step)
+    undo.add_step(step)
     with pytest.raises(KeyboardInterrupt):
-        undo.run()
+        undo.run_steps()
     assert ran == [0, 1]
 
 
@@ -63,7 +63,7 @@ def test_a_context_is_left_even_if_its_entry_fails():
             left.append(self)
 
     with pytest.raises(MemoryError), Undo() as undo:
-        undo.enter(Context())
+        undo.enter_context(Context())
     assert len(left) == 1
 
 
@@ -71,7 +71,7 @@ def test_a_block_runs_its_steps_whatever_line_of_ours_is_struck():
     def block():
         with Undo() as undo:
             for name in "abc":
-                undo.add(ran.append, name)
+                undo.add_step(ran.append, name)
                 begun.append(name)
 
     begun, ran = [], []
@@ -110,14 +110,14 @@ def test_contexts_that_have_gathered_are_entered_and_left_all_at_once():
     undo, log = Undo(), Together.log
     log.clear()
     one, two, three = (Together() for _ in range(3))
-    undo.gather()
-    undo.enter(one)
-    undo.add(log.append, "between")
-    undo.enter(two)
+    undo.gather_contexts()
+    undo.enter_context(one)
+    undo.add_step(log.append, "between")
+    undo.enter_context(two)
     assert log == []
     undo.enter_gathered()
-    undo.enter(three)
-    undo.run()
+    undo.enter_context(three)
+    undo.run_steps()
     assert log == [("in", [one, two]), ("in", [three]), ("out", [three]), ("out", [two, one]), "between"]
 
 
@@ -128,9 +128,9 @@ def test_what_has_gathered_is_left_even_if_its_entry_fails():
             raise MemoryError
 
     undo, context = Undo(), Failing()
-    undo.gather()
-    undo.enter(context)
+    undo.gather_contexts()
+    undo.enter_context(context)
     with pytest.raises(MemoryError):
         undo.enter_gathered()
-    undo.run()
+    undo.run_steps()
     assert Together.log[-1] == ("out", [context])

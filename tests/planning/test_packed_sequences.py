@@ -66,7 +66,7 @@ def measured(model, *batch):
         there = tuple(part.cuda() if isinstance(part, PackedSequence) or _is_input(part) else part for part in batch)
         step = MeanStep(model, Arguments(there, {}), total, torch.optim.AdamW(model.parameters()))
         for _ in range(2):
-            for _, run in step.phases():
+            for _, run in step.list_phases():
                 run()
         return torch.cuda.max_memory_allocated()
 

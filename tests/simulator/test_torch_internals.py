@@ -14,14 +14,14 @@ from devwidget.simulator import active, torch_internals
 
 @pytest.mark.parametrize("path", [*torch_internals.NEEDED.values(), *torch_internals.EXPECTED.split()])
 def test_a_simulation_names_what_torch_is_missing_and_changes_nothing(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = needed_by_recording.find
+    find = needed_by_recording.find_path
 
     def finding(wanted: str) -> object:
         if wanted == path:
             raise AttributeError(path)
         return find(wanted)
 
-    monkeypatch.setattr(needed_by_recording, "find", finding)
+    monkeypatch.setattr(needed_by_recording, "find_path", finding)
     with pytest.raises(SimulationError, match=rf"has no `{re.escape(path)}`"):
         simulate(1).start()
     assert active() is None

@@ -91,7 +91,7 @@ def test_a_function_of_the_user_is_not_run_again(run):
 
 
 def test_a_model_is_moved_for_one_step(run):
-    from devwidget.capture.restore import keeping
+    from devwidget.capture.restore import keep_state
     from devwidget.capture.step.batch import Arguments
     from devwidget.trying.subjects import Subjects
 
@@ -100,7 +100,7 @@ def test_a_model_is_moved_for_one_step(run):
     subjects = Subjects(names["model"], Arguments((), {}))
     edit = Edit("<ipython-input-0-test>", 13, 13, "model = Net().to('cuda:0')", "model = Net()")
     with placed([edit], subjects) as trial:
-        with keeping(names["model"]):
+        with keep_state(names["model"]):
             trial.inputs()
             assert {str(parameter.device) for parameter in names["model"].parameters()} == {"cuda:0"}
         assert trial.all_ran()

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from devwidget.capture.changes.tensor_watch import TensorWatch
-from devwidget.capture.snapshot.attribute_search import STANDARD, Search
+from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
 from devwidget.capture.snapshot.special_modules import SPECIAL
-from devwidget.capture.snapshot.wrapper_facts import Wrapping, wrapping
+from devwidget.capture.snapshot.wrapper_facts import Wrapping, find_wrapping
 
 _MOST = 256
 _OWN, _CHILDREN, _TRAINING = attrgetter("__dict__"), itemgetter("_modules"), itemgetter("training")
@@ -44,24 +44,24 @@ class ModuleWatch:
 
     def __init__(self, group: ModuleGroup) -> None:
         modules, owns, _ = group
-        self._facts, tensors = _facts(group)
+        self._facts, tensors = _module_facts(group)
         self._tensors = TensorWatch(tensors)
         classes = [type(module) for module in modules]
-        kinds = {key: wrapping(kind) for key, kind in {id(kind): kind for kind in classes}.items()}
-        layouts = _layouts(owns)
-        _refuse(kinds.values(), layouts)
+        kinds = {key: find_wrapping(kind) for key, kind in {id(kind): kind for kind in classes}.items()}
+        layouts = _find_layouts(owns)
+        _refuse_special(kinds.values(), layouts)
         of_modules = [kinds[id(kind)] for kind in classes]
         self._notes = [(at, kind.note) for at, kind in enumerate(of_modules) if kind.word]
         self._groups = [(itemgetter(name), places) for names, places in layouts for name in names]
         self._rest = self._read_rest(owns)
-        search = Search(bool)
-        found = ((at, search.candidates(owns[at], names)) for names, places in layouts for at in places)
+        search = AttributeSearch(bool)
+        found = ((at, search.find_candidates(owns[at], names)) for names, places in layouts for at in places)
         self.holders = [(at, names) for at, names in found if names and not of_modules[at].hides]
 
-    def fits(self, group: ModuleGroup) -> bool:
+    def still_fits(self, group: ModuleGroup) -> bool:
         """True if modules at the same places are the same in everything that a snapshot tells of them and their tensors."""
-        facts, tensors = _facts(group)
-        return facts == self._facts and self._read_rest(group.owns) == self._rest and self._tensors.fits(tensors)
+        facts, tensors = _module_facts(group)
+        return facts == self._facts and self._read_rest(group.owns) == self._rest and self._tensors.still_fits(tensors)
 
     def _read_rest(self, owns: list[dict[str, Any]]) -> tuple[list[Any], list[str]]:
         """Types of the attributes that not every module has, and the notes of wrappers."""
@@ -87,7 +87,7 @@ def module_groups(root: nn.Module) -> Iterator[ModuleGroup]:
             level |= found
 
 
-def _facts(group: ModuleGroup) -> tuple[tuple[list[Any], ...], list[torch.Tensor]]:
+def _module_facts(group: ModuleGroup) -> tuple[tuple[list[Any], ...], list[torch.Tensor]]:
     """All but the tensors, and these. An address may come again, but then everything else must be the same too."""
     modules, owns, below = group
     children, registered = list(map(_CHILDREN, owns)), list(chain.from_iterable(map(_REGISTERED, owns)))
@@ -100,7 +100,7 @@ def _facts(group: ModuleGroup) -> tuple[tuple[list[Any], ...], list[torch.Tensor
     return (*own, below, *held, *names), tensors
 
 
-def _layouts(owns: list[dict[str, Any]]) -> list[tuple[list[str], list[int]]]:
+def _find_layouts(owns: list[dict[str, Any]]) -> list[tuple[list[str], list[int]]]:
     """The attributes that not every module has, with the places of the modules that have just these."""
     places: dict[tuple[str, ...], list[int]] = {}
     for at, own in enumerate(owns):
@@ -108,7 +108,7 @@ def _layouts(owns: list[dict[str, Any]]) -> list[tuple[list[str], list[int]]]:
     return [([name for name in layout if name not in STANDARD], where) for layout, where in places.items()]
 
 
-def _refuse(kinds: Iterable[Wrapping], layouts: list[tuple[list[str], list[int]]]) -> None:
+def _refuse_special(kinds: Iterable[Wrapping], layouts: list[tuple[list[str], list[int]]]) -> None:
     if any(kind.word in ("scripted", "quantized") for kind in kinds):
         raise NotWatchable("scripted or quantized modules")
     if not all(SPECIAL.isdisjoint(names) for names, _ in layouts):

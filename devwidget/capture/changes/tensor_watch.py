@@ -26,14 +26,14 @@ class TensorWatch:
     """
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
-        self._facts = list(_facts(tensors))
+        self._facts = list(_tensor_facts(tensors))
 
-    def fits(self, tensors: list[torch.Tensor]) -> bool:
+    def still_fits(self, tensors: list[torch.Tensor]) -> bool:
         """True if they are the same in all of it."""
-        return all(now == before for now, before in zip(_facts(tensors), self._facts, strict=True))
+        return all(now == before for now, before in zip(_tensor_facts(tensors), self._facts, strict=True))
 
 
-def _facts(tensors: list[torch.Tensor]) -> Iterator[list[Any]]:
+def _tensor_facts(tensors: list[torch.Tensor]) -> Iterator[list[Any]]:
     are_leaves = list(map(_IS_LEAF, tensors))
     grads = list(map(_GRAD, compress(tensors, are_leaves)))  # to read the gradient of others raises a warning
     given = [grad for grad in grads if grad is not None]

@@ -14,20 +14,20 @@ from torch import nn
 from devwidget.capture.data_parallel.constructions import built_at
 from devwidget.capture.data_parallel.pieces import named_arguments
 from devwidget.capture.faults.owners import in_class
-from devwidget.capture.modules import own, own_tensors, registered, walk
+from devwidget.capture.modules import own, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import (
     class_name,
-    defined,
+    copy_items,
     fields_of,
+    find_class_attribute,
     is_a,
     is_scalar,
     items_of,
     module_name,
     parts_of,
-    stored,
 )
 from devwidget.capture.recording.descriptions import fault_at, operand_of
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import class_attributes, statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, to_site
 from devwidget.capture.source_code.definitions import ClassName
@@ -43,15 +43,15 @@ def plain_attributes(replica: nn.Module) -> dict[tuple[int, str], Any]:
     """What the modules of a replica hold in plain attributes."""
     return {
         (index, name): value
-        for index, (_, part) in enumerate(walk(replica))
-        for name, value in stored(own(part))
+        for index, (_, part) in enumerate(walk_modules(replica))
+        for name, value in copy_items(own(part))
         if not name.startswith("_")
     }
 
 
-def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], Any]) -> None:
+def lost_writes(state: RecordingState, replica: nn.Module, before: dict[tuple[int, str], Any]) -> None:
     """Attributes that forward wrote into a replica, which is thrown away, and that the class relies on."""
-    parts = [part for _, part in walk(replica)]
+    parts = [part for _, part in walk_modules(replica)]
     for (index, name), value in plain_attributes(replica).items():
         if before.get((index, name), _MISSING) is value:
             continue
@@ -61,7 +61,7 @@ def lost_writes(state: State, replica: nn.Module, before: dict[tuple[int, str], 
         site = in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
         if site is not None:
             path = state.tracker.path_of(parts[index])
-            write(state, "replica", path, site, "", FaultDetails(problem="write", attribute=name, owner=class_name(kind)))
+            write_fault(state, "replica", path, site, "", FaultDetails(problem="write", attribute=name, owner=class_name(kind)))
 
 
 _MISSING = object()
@@ -74,15 +74,17 @@ def _read_by_others(filename: str, owner: ClassName, attribute: str) -> Site | N
     return relied_on or (class_attributes.first_write(filename, owner, attribute) if outside else None)
 
 
-def without_parameters(state: State, replica: nn.Module, error: StopIteration) -> bool:
+def without_parameters(state: RecordingState, replica: nn.Module, error: StopIteration) -> bool:
     """`next(self.parameters())` in a replica, which has none: give it some, so that forward can be run again."""
     site = innermost_site(error.__traceback__)
-    parts = [part for _, part in walk(replica)]
-    owners = [part for part in parts if own_tensors(part) and not registered(part, "_parameters")]
+    parts = [part for _, part in walk_modules(replica)]
+    owners = [part for part in parts if own_tensors(part) and not registered_entries(part, "_parameters")]
     if not owners:
         return False
     example = tensor_in(replica, site)
-    write(state, "replica", state.tracker.failed, site, "StopIteration", FaultDetails(problem="parameters", attribute=example))
+    write_fault(
+        state, "replica", state.tracker.failed, site, "StopIteration", FaultDetails(problem="parameters", attribute=example)
+    )
     for part in parts if state.heal else ():
         own(part)["parameters"] = functools.partial(_former_parameters, part)
     return state.heal
@@ -91,10 +93,10 @@ def without_parameters(state: State, replica: nn.Module, error: StopIteration) -
 def tensor_in(model: nn.Module, site: Site | None) -> str:
     """How the method at a line can write a parameter of its module: `embed.weight`."""
     method = site.function if site is not None else "forward"
-    users = [part for _, part in walk(model) if not module_name(type(part)).startswith("torch.")]
-    owners = [part for part in users if defined(type(part), method)]
+    users = [part for _, part in walk_modules(model) if not module_name(type(part)).startswith("torch.")]
+    owners = [part for part in users if find_class_attribute(type(part), method)]
     for part in (*owners, model):
-        code = getattr(defined(type(part), method), "__code__", None)
+        code = getattr(find_class_attribute(type(part), method), "__code__", None)
         if code is None or site is None or code.co_filename == site.file:
             for path, _ in deep_tensors(part):
                 return path.removeprefix(".")
@@ -102,17 +104,17 @@ def tensor_in(model: nn.Module, site: Site | None) -> str:
 
 
 def _former_parameters(module: nn.Module, recurse: bool = True) -> Iterator[torch.Tensor]:
-    for _, part in walk(module) if recurse else (("", module),):
+    for _, part in walk_modules(module) if recurse else (("", module),):
         yield from own(part).get("_former_parameters", {}).values()
 
 
 def cut_wrongly(
-    state: State, odd: list[torch.Tensor], error: Exception, batch: int, dim: int, caller: FrameType | None
+    state: RecordingState, odd: list[torch.Tensor], error: Exception, batch: int, dim: int, caller: FrameType | None
 ) -> None:
     """A replica failed, and one of its inputs was cut along an axis that is not the batch."""
-    operands = tuple(cut(state, tensor, caller) for tensor in odd)
+    operands = tuple(report_cut_input(state, tensor, caller) for tensor in odd)
     site, text = innermost_site(error.__traceback__), error_text(error)
-    write(state, "io", state.tracker.failed, site, text, FaultDetails(problem="axis", batch=batch, dim=dim), operands)
+    write_fault(state, "io", state.tracker.failed, site, text, FaultDetails(problem="axis", batch=batch, dim=dim), operands)
 
 
 def odd_lengths(inputs: list[torch.Tensor], dim: int) -> tuple[list[torch.Tensor], int]:
@@ -157,7 +159,7 @@ def read_whole(trace: TracebackType | None, values: dict[str, Any]) -> str:
 
 
 def not_cut(
-    state: State, path: str | None, site: Site | None, error: str, name: str, value: Any, samples: int, replicas: int,
+    state: RecordingState, path: str | None, site: Site | None, error: str, name: str, value: Any, samples: int, replicas: int,
     explains: tuple[int, ...] = (),
 ) -> None:  # fmt: skip
     """Every replica was given a value as it is, beside its share of the batch."""
@@ -165,10 +167,10 @@ def not_cut(
     operands = tuple(operand_of(t, f"{name}.{field}", f"{name}.{field}", stray=True) for field, t in tensors)
     details = FaultDetails("whole", owner=class_name(type(value)), name=name, samples=samples, replicas=replicas,
                            explains=explains)  # fmt: skip
-    write(state, "io", path, site, error, details, operands)
+    write_fault(state, "io", path, site, error, details, operands)
 
 
-def not_joined(state: State, path: str, module: nn.Module, output: Any, error: Exception) -> bool:
+def not_joined(state: RecordingState, path: str, module: nn.Module, output: Any, error: Exception) -> bool:
     """Whether `gather` refused an output because it is no tensor, list or dict, and so it is told."""
     if output is None or is_tensor(output) or is_a(output, (list, tuple, dict)) or not isinstance(error, TypeError):
         return False
@@ -176,24 +178,24 @@ def not_joined(state: State, path: str, module: nn.Module, output: Any, error: E
     site = in_class(kind, lambda filename, owner: class_attributes.last_return(filename, owner, "forward"))
     fields = tuple(name for name, _ in tensors_of_object(output))
     details = FaultDetails("output", owner=class_name(kind), name=class_name(type(output)), fields=fields)
-    write(state, "io", path, site, error_text(error), details)
+    write_fault(state, "io", path, site, error_text(error), details)
     return True
 
 
 _WORDS = re.compile(r"[^\W\d]\w*")
 
 
-def cut(state: State, tensor: torch.Tensor, caller: FrameType | None = None) -> Operand:
+def report_cut_input(state: RecordingState, tensor: torch.Tensor, caller: FrameType | None = None) -> Operand:
     """An input that was cut along the wrong axis; the caller of the wrapper leads to one that is older than the recording."""
-    birth = state.births.get(tensor)
-    made = to_site(birth.root().site) if birth is not None else None
+    birth = state.births.find_birth(tensor)
+    made = to_site(birth.find_root().site) if birth is not None else None
     if made is None and caller is not None:
         made = origin(list(user_frames(caller)), tensor, tensor.device).site
     return operand_of(tensor, "input", "", stray=True, birth=made)
 
 
 def too_few_samples(
-    state: State,
+    state: RecordingState,
     wrapper: nn.Module,
     error: Exception,
     inputs: list[torch.Tensor],
@@ -206,15 +208,15 @@ def too_few_samples(
     path, text = state.tracker.path_of(wrapper), error_text(error)
     details = FaultDetails(problem="samples", samples=samples, replicas=count)
     built = built or built_at(wrapper, state, caller)
-    write(state, "io", path, None, text, details, (cut(state, inputs[0], caller),), built)
+    write_fault(state, "io", path, None, text, details, (report_cut_input(state, inputs[0], caller),), built)
 
 
-def one_loss(state: State, losses: Any, error: Exception) -> torch.Tensor | None:
+def one_loss(state: RecordingState, losses: Any, error: Exception) -> torch.Tensor | None:
     """The mean of a vector that backward refused because each replica had given a number; None if it is none of those.
 
     Most programs take the mean themselves, which is how it is meant to be done.
     """
-    call = state.parallel.latest()
+    call = state.parallel.latest_call()
     if call is None or call.gives_numbers is None or "only for scalar outputs" not in message(error):
         return None
     if not is_tensor(losses) or losses.shape != (len(call.runs),):
@@ -223,10 +225,10 @@ def one_loss(state: State, losses: Any, error: Exception) -> torch.Tensor | None
     return losses.mean() if state.heal else None
 
 
-def scalar_outputs(state: State, path: str, kind: type, replicas: int) -> None:
+def scalar_outputs(state: RecordingState, path: str, kind: type, replicas: int) -> None:
     """Each replica gave a number, and gather made a vector of them."""
     site = in_class(kind, lambda filename, owner: class_attributes.last_return(filename, owner, "forward"))
-    write(state, "io", path, site, "", FaultDetails(problem="scalar", replicas=replicas, owner=class_name(kind)))
+    write_fault(state, "io", path, site, "", FaultDetails(problem="scalar", replicas=replicas, owner=class_name(kind)))
 
 
 def innermost_site(trace: TracebackType | None) -> Site | None:
@@ -241,8 +243,8 @@ def innermost_site(trace: TracebackType | None) -> Site | None:
     return found
 
 
-def write(
-    state: State,
+def write_fault(
+    state: RecordingState,
     what: Any,
     path: str | None,
     site: Site | None,
@@ -266,4 +268,4 @@ def write(
         model_name=state.tracker.model_name,
         details=details,
     )
-    state.log.fault(fault)
+    state.log.log_fault(fault)

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.patching.registry import patched
+from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.event_log import bytes_of
-from devwidget.capture.recording.parallel_calls import CALL, Call
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.parallel_calls import CALL, WrapperCall
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.trace import Cause
@@ -24,47 +24,47 @@ Groups = Callable[[Any, Any], Iterator[Crossing]]
 """From the arguments and the result of a step: source, target, and the tensors that went together."""
 
 
-def parallel_gradients(state: State, undo: Undo) -> None:
+def parallel_gradients(state: RecordingState, undo: Undo) -> None:
     """Log the crossings of gradients with their cause; in forward the wrapper's own steps are watched already."""
     steps: tuple[tuple[type | None, Cause, Groups], ...] = (
-        (torch_internals.ReduceAddCoalesced, "reduce", _reduced),
-        (torch_internals.Scatter, "scatter", _scattered),
-        (torch_internals.Gather, "gather", _gathered),
+        (torch_internals.ReduceAddCoalesced, "reduce", _reduced_groups),
+        (torch_internals.Scatter, "scatter", _scattered_groups),
+        (torch_internals.Gather, "gather", _gathered_groups),
     )
     for step, cause, groups in steps:
         if step is not None:
-            undo.enter(patched(step, "forward", functools.partial(_logged, state, cause, groups)))
+            undo.enter_context(make_patch(step, "forward", functools.partial(_log_backward, state, cause, groups)))
 
 
-def _logged(state: State, cause: Cause, groups: Groups, original: Any) -> Any:
+def _log_backward(state: RecordingState, cause: Cause, groups: Groups, original: Any) -> Any:
     def forward(ctx: Any, *args: Any) -> Any:
         if state.tracker.phase != "backward" or state.is_elsewhere():
             return original(ctx, *args)
         started = time.perf_counter()
-        with state.tracker.because(cause):
+        with state.tracker.set_cause(cause):
             out = original(ctx, *args)
         seconds = time.perf_counter() - started
         call = _call_of_node()
-        site = call.site if call is not None else state.tracker.site(sys._getframe(1))
+        site = call.site if call is not None else state.tracker.find_site(sys._getframe(1))
         moved = [each for each in groups(args, out) if each[0] != each[1]]
         sizes = [sum(map(bytes_of, tensors)) for _, _, tensors in moved]
         for (source, target, tensors), size in zip(moved, sizes, strict=True):
             share, path = seconds * size / max(1, sum(sizes)), call.path if call is not None else None
-            state.log.move(source, target, tensors, path, "backward", site, cause, share)
+            state.log.log_transfer(source, target, tensors, path, "backward", site, cause, share)
             if call is not None and cause == "reduce":
-                call.reduced(source, size)
+                call.note_reduced(source, size)
         return out
 
     return forward
 
 
-def _call_of_node() -> Call | None:
+def _call_of_node() -> WrapperCall | None:
     """The DataParallel call whose backward runs in this thread; None for one that was not recorded."""
     node: Any = torch_internals.current_autograd_node()
     return node.metadata.get(CALL) if node is not None else None
 
 
-def _reduced(args: Any, out: Any) -> Iterator[Crossing]:
+def _reduced_groups(args: Any, out: Any) -> Iterator[Crossing]:
     """`(destination, number of parameters, *gradients)`: one group for each replica."""
     _, count, *gradients = args
     target = next(tensors_in(out)).device
@@ -73,12 +73,12 @@ def _reduced(args: Any, out: Any) -> Iterator[Crossing]:
         yield group[0].device, target, group
 
 
-def _scattered(args: Any, out: Any) -> Iterator[Crossing]:
+def _scattered_groups(args: Any, out: Any) -> Iterator[Crossing]:
     source = next(tensors_in(args)).device
     for part in tensors_in(out):
         yield source, part.device, (part,)
 
 
-def _gathered(args: Any, out: Any) -> Iterator[Crossing]:
+def _gathered_groups(args: Any, out: Any) -> Iterator[Crossing]:
     for part in tensors_in(args):
         yield part.device, out.device, (part,)

@@ -10,11 +10,11 @@ from torch import nn
 
 from devwidget.capture.data_parallel.constructions import built_at
 from devwidget.capture.faults import operand_names
-from devwidget.capture.modules import TENSOR_GROUPS, registered, walk
+from devwidget.capture.modules import TENSOR_GROUPS, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.capture.source_code.frames import user_frames
 from devwidget.capture.source_code.past.histories import decisions
@@ -28,10 +28,12 @@ def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] |
     return next(((name, tensor) for name, tensor in named if tensor.device != wrapper.src_device_obj), None)
 
 
-def _birth(wrapper: nn.DataParallel[Any], name: str, tensor: torch.Tensor, devices: set[str], state: State) -> Site | None:
+def _find_birth(
+    wrapper: nn.DataParallel[Any], name: str, tensor: torch.Tensor, devices: set[str], state: RecordingState
+) -> Site | None:
     """Where the wrapper was built; where one tensor came later than the rest moved, where that was made."""
-    born = state.births.get(tensor) if len(devices) > 1 else None
-    known = to_site(born.root().site if born is not None else None)
+    born = state.births.find_birth(tensor) if len(devices) > 1 else None
+    known = to_site(born.find_root().site if born is not None else None)
     if known is None and len(devices) > 1:
         past = decisions(list(user_frames(sys._getframe())), wrapper, [f"module.{name}"], tensor, "device", moves=True)
         known = past[0].site if past else None
@@ -43,13 +45,13 @@ def _named_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
     return [
         (f"{path}.{name}".strip("."), tensor)
         for group in TENSOR_GROUPS
-        for path, part in walk(module)
-        for name, tensor in registered(part, group)
+        for path, part in walk_modules(module)
+        for name, tensor in registered_entries(part, group)
     ]
 
 
 def report_misplaced(
-    wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], state: State, site: RawSite | None
+    wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], state: RecordingState, site: RawSite | None
 ) -> None:
     """Write down that a wrapper cannot run; `site` is the line that called it."""
     name, tensor = misplaced
@@ -60,7 +62,7 @@ def report_misplaced(
     names = operand_names.Names(state, sys._getframe(1))
     operand = names.with_birth(operand_of(tensor, name, "", stray=True, held=held), tensor, wanted)
     devices = {str(tensor.device) for _, tensor in _named_tensors(wrapper.module)}
-    state.log.fault(
+    state.log.log_fault(
         fault_at(
             state.tracker,
             "parallel",
@@ -72,7 +74,7 @@ def report_misplaced(
             operands=(operand,),
             target=device_id(wanted),
             healed=state.heal,
-            birth=_birth(wrapper, name, tensor, devices, state),
+            birth=_find_birth(wrapper, name, tensor, devices, state),
             model_name=state.tracker.model_name,
             details=FaultDetails(
                 owner=owner,

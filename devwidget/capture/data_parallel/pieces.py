@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.object_fields import is_a, items_of, key_text, parts_of
-from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.event_log import bytes_of, device_id, format_dtype
 from devwidget.capture.tensors import DEEPEST, is_tensor
 from devwidget.records.parallel import Piece
 
@@ -23,7 +23,7 @@ def arguments_by_name(module: torch.nn.Module, args: Any, kwargs: Any) -> Named:
 
 def named_arguments(module: torch.nn.Module, args: Any, kwargs: Any) -> list[tuple[str, Any]]:
     """The arguments of `forward`, called as its signature calls them."""
-    names = _positional(type(module).forward)
+    names = _positional_names(type(module).forward)
     named = [(names[i] if i < len(names) else f"args[{i}]", value) for i, value in enumerate(args)]
     return [*named, *kwargs.items()]
 
@@ -40,7 +40,7 @@ def by_name(value: Any, name: str, depth: int = DEEPEST) -> Iterator[tuple[str, 
             yield from by_name(part, f"{name}[{key_text(key)}]", depth - 1)
 
 
-def _positional(forward: Any) -> list[str]:
+def _positional_names(forward: Any) -> list[str]:
     """Names of the positional parameters after `self`; [] where they cannot be read."""
     try:
         parameters = list(inspect.signature(forward).parameters.values())[1:]
@@ -57,12 +57,12 @@ class ScatterOffsets:
         self._dim = dim
         self._ends: dict[str, int] = {}
 
-    def piece(self, name: str, part: torch.Tensor, source: torch.device) -> Piece:
+    def add_piece(self, name: str, part: torch.Tensor, source: torch.device) -> Piece:
         """The next part of a tensor."""
         start = self._ends.get(name, 0)
-        stop = self._ends[name] = start + self.length(part)
-        return Piece(name, tuple(part.shape), short(part.dtype), bytes_of(part), start, stop, device_id(source))
+        stop = self._ends[name] = start + self.measure_length(part)
+        return Piece(name, tuple(part.shape), format_dtype(part.dtype), bytes_of(part), start, stop, device_id(source))
 
-    def length(self, part: torch.Tensor) -> int:
+    def measure_length(self, part: torch.Tensor) -> int:
         """How long a part is along the axis that is cut; a number is joined as a vector of one."""
         return part.shape[self._dim] if -part.dim() <= self._dim < part.dim() else 1

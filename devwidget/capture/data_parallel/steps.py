@@ -17,12 +17,12 @@ from devwidget.capture.data_parallel import faults
 from devwidget.capture.data_parallel.misplaced import first_misplaced, report_misplaced
 from devwidget.capture.data_parallel.pieces import Named, ScatterOffsets, arguments_by_name, by_name
 from devwidget.capture.data_parallel.worker import Worker
-from devwidget.capture.modules import TENSOR_GROUPS, own_tensors, registered, walk
+from devwidget.capture.modules import TENSOR_GROUPS, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching import registry
 from devwidget.capture.recording.event_log import bytes_of
-from devwidget.capture.recording.parallel_calls import CALL, Call
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.parallel_calls import CALL, WrapperCall
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.threads import watched_by_task
 from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.tensors import is_tensor, tensors_in
@@ -32,7 +32,7 @@ from devwidget.records.trace import Cause
 Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
 
 
-def watch(wrapper: nn.DataParallel[Any], state: State, undo: Undo) -> None:
+def watch_call(wrapper: nn.DataParallel[Any], state: RecordingState, undo: Undo) -> None:
     """Watch one call of a DataParallel module, and leave its instance as it was."""
     if not wrapper.device_ids:
         return
@@ -40,29 +40,29 @@ def watch(wrapper: nn.DataParallel[Any], state: State, undo: Undo) -> None:
     if misplaced is not None:
         report_misplaced(wrapper, misplaced, state, raw_site(sys._getframe(1)))
         if state.heal:  # run the wrapped module alone, where it is
-            undo.enter(registry.standing(wrapper, "device_ids", []))
+            undo.enter_context(registry.make_replacement(wrapper, "device_ids", []))
         return
     watched = _Watch(wrapper, state)
     for name in ("scatter", "replicate", "parallel_apply", "gather"):
-        undo.enter(registry.patched(wrapper, name, functools.partial(watched.around, getattr(watched, name))))
-    undo.add(watched.end)
+        undo.enter_context(registry.make_patch(wrapper, name, functools.partial(watched.wrap_step, getattr(watched, name))))
+    undo.add_step(watched.end_call)
 
 
 class _Watch:
     """The four steps of one DataParallel call, measured."""
 
-    def __init__(self, wrapper: nn.DataParallel[Any], state: State) -> None:
+    def __init__(self, wrapper: nn.DataParallel[Any], state: RecordingState) -> None:
         self._wrapper = wrapper
         self._state = state
         self._prefix = f"{state.tracker.path_of(wrapper) or ''}.module".strip(".")
         self._whole: Named = {}
         self._started = time.perf_counter()
-        self.call = self._opened()
-        state.parallel.add(self.call)
+        self.call = self._open_call()
+        state.parallel.add_call(self.call)
 
-    def _opened(self) -> Call:
+    def _open_call(self) -> WrapperCall:
         wrapper, kind = self._wrapper, self._wrapper.src_device_obj.type
-        return Call(
+        return WrapperCall(
             number=self._state.log.number(),
             path=self._state.tracker.path_of(wrapper) or "",
             class_name=class_name(type(wrapper.module)),
@@ -74,7 +74,7 @@ class _Watch:
             caller=sys._getframe(2),
         )
 
-    def around(self, step: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_step(self, step: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
         """One of the steps below, around that of the wrapper; calls of it in threads of others are not watched."""
 
         def watched(*args: Any) -> Any:
@@ -82,7 +82,7 @@ class _Watch:
 
         return watched
 
-    def end(self) -> None:
+    def end_call(self) -> None:
         """The call has returned, or raised."""
         self.call.seconds = time.perf_counter() - self._started
         self.call.caller = None
@@ -90,50 +90,50 @@ class _Watch:
             run.peak_bytes = _peak_of(device)
 
     @contextlib.contextmanager
-    def _step(self, name: str, cause: Cause = "explicit") -> Iterator[None]:
+    def _measure_step(self, name: str, cause: Cause = "explicit") -> Iterator[None]:
         started = time.perf_counter()
         try:
-            with self._state.tracker.because(cause):
+            with self._state.tracker.set_cause(cause):
                 yield
         finally:
             self.call.steps[name] = time.perf_counter() - started
 
     def scatter(self, original: Callable[..., Any], inputs: Any, kwargs: Any, device_ids: Any) -> Any:
         """Cut the batch; count what each device got."""
-        with self._step("scatter", "scatter"):
+        with self._measure_step("scatter", "scatter"):
             parts = original(inputs, kwargs, device_ids)
         module = self._wrapper.module
         whole = self._whole = arguments_by_name(module, inputs, kwargs)
         cut, crossings = ScatterOffsets(self._wrapper.dim), list[Crossing]()
         for number, (part, part_kwargs) in enumerate(itertools.zip_longest(*parts, fillvalue=())):
             chunks = arguments_by_name(module, part, part_kwargs or {})
-            run = self.call.run(number)
-            run.inputs = tuple(cut.piece(name, chunk, whole.get(name, chunk).device) for name, chunk in chunks.items())
-            run.samples = next(map(cut.length, chunks.values()), 0)
+            run = self.call.replica_run(number)
+            run.inputs = tuple(cut.add_piece(name, chunk, whole.get(name, chunk).device) for name, chunk in chunks.items())
+            run.samples = next(map(cut.measure_length, chunks.values()), 0)
             crossings += [(whole.get(name, chunk).device, chunk.device, [chunk]) for name, chunk in chunks.items()]
-            self._mark(chunks.values())
-        self._log("scatter", "scatter", crossings)
+            self._mark_nodes(chunks.values())
+        self._log_step("scatter", "scatter", crossings)
         return parts
 
     def replicate(self, original: Callable[..., Any], module: nn.Module, device_ids: Any) -> Any:
         """Copy the model; give each replica's modules the paths of the originals."""
-        with self._step("replicate", "replicate"):
+        with self._measure_step("replicate", "replicate"):
             replicas = original(module, device_ids)
-        parts = [part for _, part in walk(module)]
+        parts = [part for _, part in walk_modules(module)]
         parameters, buffers = (
-            list({id(t): t for part in parts for _, t in registered(part, group)}.values()) for group in TENSOR_GROUPS
+            list({id(t): t for part in parts for _, t in registered_entries(part, group)}.values()) for group in TENSOR_GROUPS
         )
         crossings = list[Crossing]()
         for number, replica in enumerate(replicas):
-            for path, part in walk(replica):
-                self._state.tracker.name(part, f"{self._prefix}.{path}".strip("."))
-                self._mark(own_tensors(part).values())
-            run, target = self.call.run(number), self.call.devices[number]
+            for path, part in walk_modules(replica):
+                self._state.tracker.name_module(part, f"{self._prefix}.{path}".strip("."))
+                self._mark_nodes(own_tensors(part).values())
+            run, target = self.call.replica_run(number), self.call.devices[number]
             if target != self.call.devices[0]:
                 run.buffer_bytes = sum(map(bytes_of, buffers))
                 run.parameter_bytes = sum(map(bytes_of, parameters)) + run.buffer_bytes
                 crossings += [(self.call.devices[0], target, group) for group in (parameters, buffers)]
-        self._log("replicate", "replicate", crossings)
+        self._log_step("replicate", "replicate", crossings)
         return replicas
 
     def parallel_apply(self, original: Callable[..., Any], replicas: Any, inputs: Any, kwargs: Any) -> Any:
@@ -142,13 +142,13 @@ class _Watch:
         workers = [
             Worker(self._state, self._wrapper, self.call, whole, number, replica) for number, replica in enumerate(replicas)
         ]
-        with self._step("forward"), watched_by_task():
+        with self._measure_step("forward"), watched_by_task():
             return original(workers, inputs, kwargs)
 
     def gather(self, original: Callable[..., Any], outputs: Any, output_device: Any) -> Any:
         """Collect the outputs; count what crosses to the gather point."""
         parts = self._given_back(outputs)
-        with self._step("gather", "gather"):
+        with self._measure_step("gather", "gather"):
             try:
                 joined = original(outputs, output_device)
             except TypeError as error:
@@ -156,8 +156,8 @@ class _Watch:
                 raise
         whole = list(tensors_in(joined))
         point = self.call.gathered_on = next((tensor.device for tensor in whole), None)
-        self._log("gather", "gather", [(part.device, point, [part]) for part in parts if point is not None])
-        self._mark(whole)
+        self._log_step("gather", "gather", [(part.device, point, [part]) for part in parts if point is not None])
+        self._mark_nodes(whole)
         if len(outputs) > 1 and all(is_tensor(output) and not output.dim() for output in outputs):
             self.call.gives_numbers = type(self._wrapper.module)
         return joined
@@ -167,24 +167,26 @@ class _Watch:
         cut, parts = ScatterOffsets(self._wrapper.dim), list[torch.Tensor]()
         for number, output in enumerate(outputs):
             named = dict(by_name(output, "output"))
-            self.call.run(number).outputs = tuple(cut.piece(name, part, part.device) for name, part in named.items())
+            self.call.replica_run(number).outputs = tuple(
+                cut.add_piece(name, part, part.device) for name, part in named.items()
+            )
             parts += named.values()
         self.call.with_grad = any(part.requires_grad for part in parts)
         return parts
 
-    def _mark(self, tensors: Any) -> None:
+    def _mark_nodes(self, tensors: Any) -> None:
         """Let the autograd nodes of a step know their call."""
         for tensor in tensors:
             if tensor.grad_fn is not None:
                 tensor.grad_fn.metadata[CALL] = self.call
 
-    def _log(self, step: str, cause: Cause, crossings: list[Crossing]) -> None:
+    def _log_step(self, step: str, cause: Cause, crossings: list[Crossing]) -> None:
         """Write the moves of a step down; its time is shared out by bytes, because torch copies them in one call."""
         moved = [(s, t, tensors, sum(map(bytes_of, tensors))) for s, t, tensors in crossings if s != t and tensors]
         share = self.call.steps[step] / max(1, sum(size for *_, size in moved))
         for source, target, tensors, size in moved:
             seconds = share * size
-            self._state.log.move(source, target, tensors, self.call.path, "forward", self.call.site, cause, seconds)
+            self._state.log.log_transfer(source, target, tensors, self.call.path, "forward", self.call.site, cause, seconds)
 
 
 def _peak_of(device: torch.device) -> int:

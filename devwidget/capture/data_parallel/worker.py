@@ -13,8 +13,8 @@ from torch import nn
 from devwidget.capture.data_parallel import faults
 from devwidget.capture.data_parallel.pieces import named_arguments
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.recording.parallel_calls import Call
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.parallel_calls import WrapperCall
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import error_text, message
 
@@ -28,9 +28,9 @@ class Worker:
 
     def __init__(
         self,
-        state: State,
+        state: RecordingState,
         wrapper: nn.DataParallel[Any],
-        call: Call,
+        call: WrapperCall,
         whole: list[torch.Tensor],
         number: int,
         replica: nn.Module | Worker,
@@ -42,14 +42,14 @@ class Worker:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the replica; its own faults are written down, and raised."""
-        here, state, run = self._state.tracker.here, self._state, self._call.run(self._number)
+        here, state, run = self._state.tracker.here, self._state, self._call.replica_run(self._number)
         own_thread = threading.get_ident() != self._caller
         started, outer, here.replica = time.perf_counter(), here.replica, self._number
         run.started, run.thread, run.failed = started - state.started, threading.current_thread().name, True
         before, fault_count = faults.plain_attributes(self._replica), len(state.log.faults)
         try:
             with state.watching() if own_thread else contextlib.nullcontext():
-                out = self._forward(args, kwargs)
+                out = self._run_forward(args, kwargs)
             run.failed = False
         finally:
             self._explain_objects(fault_count, args, kwargs)
@@ -57,7 +57,7 @@ class Worker:
         faults.lost_writes(state, self._replica, before)
         return out
 
-    def _forward(self, args: Any, kwargs: Any) -> Any:
+    def _run_forward(self, args: Any, kwargs: Any) -> Any:
         try:
             return self._run(*args, **kwargs)
         except StopIteration as error:
@@ -65,10 +65,10 @@ class Worker:
                 raise
             return self._run(*args, **kwargs)
         except Exception as error:
-            self._explain(error, args, kwargs)
+            self._explain_failure(error, args, kwargs)
             raise
 
-    def _explain(self, error: Exception, args: Any, kwargs: Any) -> None:
+    def _explain_failure(self, error: Exception, args: Any, kwargs: Any) -> None:
         """A replica failed: was it the way the inputs were cut?"""
         dim, whole = self._wrapper.dim, self._whole
         odd, batch = faults.odd_lengths(whole, dim)

@@ -26,13 +26,13 @@ def read_memory(virtual_gpus: int = 0) -> tuple[DeviceMemory, ...]:
     played = torch.accelerator.current_accelerator() if virtual_gpus else None
     if played is not None:
         visible = torch.get_device_module(played.type).device_count()  # fewer, if an environment variable hides some
-        devices = [_used(played.type, index, virtual=True) for index in range(visible)]
+        devices = [_used_bytes(played.type, index, virtual=True) for index in range(visible)]
     else:
         devices = [*_cuda_devices(), *_other_accelerator()]
     return (*devices, DeviceMemory(CPU, "CPU", virtual=False, total=0))
 
 
-def compose(
+def compose_memory(
     device: DeviceId, name: str, total: int, *, allocated: int, reserved: int, used: int, peak: int = 0, virtual: bool = False
 ) -> DeviceMemory:
     """The parts of a bar, in bytes; they add up to `total`.
@@ -55,7 +55,7 @@ def _cuda_devices() -> list[DeviceMemory]:
     """Before CUDA is initialised nothing but NVML is asked: a query would create a context and take hundreds of MB."""
     count = torch.cuda.device_count()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        return [_used("cuda", index, virtual=False) for index in range(count)]
+        return [_used_bytes("cuda", index, virtual=False) for index in range(count)]
     cards = nvml.cards_in_cuda_order(count)
     return [_idle_cuda(index, cards[index] if cards else None) for index in range(count)]
 
@@ -64,10 +64,10 @@ def _idle_cuda(index: int, card: nvml.Card | None) -> DeviceMemory:
     device = DeviceId("cuda", index)
     if card is None:
         return DeviceMemory(device, Message("GPU, not used yet"), virtual=False, total=0)
-    return compose(device, card.name, card.total, allocated=0, reserved=0, used=card.used)
+    return compose_memory(device, card.name, card.total, allocated=0, reserved=0, used=card.used)
 
 
-def _used(kind: str, index: int, *, virtual: bool) -> DeviceMemory:
+def _used_bytes(kind: str, index: int, *, virtual: bool) -> DeviceMemory:
     module = torch.get_device_module(kind)
     properties = module.get_device_properties(index)
     reserved = module.memory_reserved(index)
@@ -78,7 +78,7 @@ def _used(kind: str, index: int, *, virtual: bool) -> DeviceMemory:
         card = getattr(properties, "pci_bus_id", None)  # the slot of a virtual GPU is its number in the machine
     else:
         total, used, card = _whole_card(index, properties, uuid, reserved)
-    memory = compose(
+    memory = compose_memory(
         DeviceId(kind, index),
         "virtual GPU" if virtual else properties.name,
         total,
@@ -109,23 +109,23 @@ def _other_accelerator() -> list[DeviceMemory]:
     if accelerator is None or accelerator.type == "cuda":
         return []
     if accelerator.type == "mps":
-        return [_mps()]
+        return [_read_mps()]
     devices = [DeviceId(accelerator.type, index) for index in range(torch.accelerator.device_count())]
     module = torch.get_device_module(accelerator)
     if not getattr(module, "is_initialized", lambda: True)():
         return [DeviceMemory(device, Message("not used yet"), virtual=False, total=0) for device in devices]
-    return [_general(device) for device in devices]
+    return [_read_general(device) for device in devices]
 
 
-def _mps() -> DeviceMemory:
+def _read_mps() -> DeviceMemory:
     allocated, reserved = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
     total = torch.mps.recommended_max_memory()
-    return compose(DeviceId("mps", 0), "Apple GPU", total, allocated=allocated, reserved=reserved, used=reserved)
+    return compose_memory(DeviceId("mps", 0), "Apple GPU", total, allocated=allocated, reserved=reserved, used=reserved)
 
 
-def _general(device: DeviceId) -> DeviceMemory:
+def _read_general(device: DeviceId) -> DeviceMemory:
     free, total = torch.accelerator.get_memory_info(device.index)
-    return compose(
+    return compose_memory(
         device,
         device.kind,
         total,

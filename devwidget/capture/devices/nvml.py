@@ -21,12 +21,12 @@ class Card(NamedTuple):
 
 def card_by_uuid(uuid: str) -> Card | None:
     """The card of `torch.cuda.get_device_properties(i).uuid`; the ordinals of CUDA and NVML differ, the UUID does not."""
-    library = _library()
+    library = _load_library()
     if library is None or not uuid:
         return None
     for prefix in ("GPU-", "MIG-"):
         with contextlib.suppress(library.NVMLError):
-            return _card(library, library.nvmlDeviceGetHandleByUUID(f"{prefix}{uuid}"))
+            return _read_card(library, library.nvmlDeviceGetHandleByUUID(f"{prefix}{uuid}"))
     return None
 
 
@@ -35,22 +35,22 @@ def cards_in_cuda_order(count: int) -> list[Card]:
 
     CUDA numbers the fastest card first, NVML goes by the PCI bus: they agree if told so or if all cards are alike.
     """
-    library = _library()
+    library = _load_library()
     if library is None or "CUDA_VISIBLE_DEVICES" in os.environ:
         return []
     with contextlib.suppress(library.NVMLError):
-        cards = list(_all(library))
+        cards = list(_read_all_cards(library))
         alike = len({card.name for card in cards}) == 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
         return cards if alike and len(cards) == count else []
     return []
 
 
-def _all(library: ModuleType) -> Iterator[Card]:
+def _read_all_cards(library: ModuleType) -> Iterator[Card]:
     for index in range(library.nvmlDeviceGetCount()):
-        yield _card(library, library.nvmlDeviceGetHandleByIndex(index))
+        yield _read_card(library, library.nvmlDeviceGetHandleByIndex(index))
 
 
-def _card(library: ModuleType, handle: Any) -> Card:
+def _read_card(library: ModuleType, handle: Any) -> Card:
     memory, name = library.nvmlDeviceGetMemoryInfo(handle), library.nvmlDeviceGetName(handle)
     number = None
     with contextlib.suppress(library.NVMLError):  # a MIG part has none
@@ -59,7 +59,7 @@ def _card(library: ModuleType, handle: Any) -> Card:
 
 
 @functools.cache
-def _library() -> ModuleType | None:
+def _load_library() -> ModuleType | None:
     """The initialised library; None without the package or without a driver."""
     try:
         import pynvml

@@ -22,7 +22,7 @@ def count_of(kind: str) -> int:
     return module.device_count() if isinstance(module, ModuleType) else 0
 
 
-def available() -> tuple[str, ...]:
+def list_devices() -> tuple[str, ...]:
     """Every device that exists here, `cpu` last."""
     return (*(f"{kind}:{index}" for kind in KINDS for index in range(count_of(kind))), "cpu")
 

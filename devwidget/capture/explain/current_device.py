@@ -10,13 +10,13 @@ import torch
 from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.faults import devices
 from devwidget.capture.faults.failed_call import FailedCall
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import is_library, locals_of
 from devwidget.capture.source_code.expressions import failing_call
 from devwidget.records.device import CURRENT_SETTERS
 
 
-def meet_current(state: State, error: BaseException) -> None:
+def meet_current(state: RecordingState, error: BaseException) -> None:
     """Write down as a fault that an exception came of making a device current that is not there.
 
     Only errors that came out of such a call count: the innermost line of the user asked for it, in words or by a `with`.

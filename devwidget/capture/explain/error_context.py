@@ -12,10 +12,10 @@ from torch import nn
 
 from devwidget.capture import background_births, torch_internals
 from devwidget.capture.explain.traceback_frames import traceback_frames
-from devwidget.capture.modules import is_module, registered, walk
+from devwidget.capture.modules import is_module, registered_entries, walk_modules
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.births import Birth
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import globals_used, is_library, locals_of
 from devwidget.capture.tensors import is_tensor
@@ -35,7 +35,7 @@ class ErrorContext:
 
     error: BaseException
     frames: tuple[FrameType, ...]
-    state: State
+    state: RecordingState
 
     @property
     def user(self) -> FrameType | None:
@@ -67,13 +67,13 @@ class ErrorContext:
 def context_of(error: BaseException) -> ErrorContext:
     """Read an exception's traceback."""
     frames = traceback_frames(error.__traceback__)
-    state = State(heal=False, older=background_births.births())
+    state = RecordingState(heal=False, older=background_births.get_background_births())
     running = [(module, frame) for frame in frames if (module := _called(frame)) is not None]
     name, root = _root(frames, [module for module, _ in running])
     if root is not None:
-        state.tracker.attach(root, name)
+        state.tracker.attach_model(root, name)
     for module, frame in running:
-        state.tracker.enter(module, frame, 0.0, 0)
+        state.tracker.enter_module(module, frame, 0.0, 0)
     state.tracker.forced = None if running else _phase(frames)
     context = ErrorContext(error, tuple(frames), state)
     _order(context)
@@ -84,10 +84,10 @@ def _order(context: ErrorContext) -> None:
     """Which tensor is younger, by the lines that assign them: the data has moved on to where the youngest is."""
     frame = context.user
     for name, value in locals_of(frame).items() if frame is not None else ():
-        if frame is not None and is_tensor(value) and context.state.births.get(value) is None:
+        if frame is not None and is_tensor(value) and context.state.births.find_birth(value) is None:
             site = statements.assignment(frame.f_code.co_filename, name, frame.f_lineno)
             own = site is not None and site.function == frame.f_code.co_name
-            context.state.births.put(value, Birth.of(value, site.line if site is not None and own else 0))
+            context.state.births.put_birth(value, Birth.make_birth(value, site.line if site is not None and own else 0))
 
 
 def _called(frame: FrameType) -> nn.Module | None:
@@ -100,13 +100,13 @@ def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Mo
     """The model and its name: what holds the outermost running module, else the largest module that the frames name."""
     named = [(name, value) for frame in frames for name, value in _modules(frame)]
     if running:
-        around = [(name, value) for name, value in named if any(part is running[0] for _, part in walk(value))]
-        trained = any(registered(part, "_parameters") for module in running for _, part in walk(module))
+        around = [(name, value) for name, value in named if any(part is running[0] for _, part in walk_modules(value))]
+        trained = any(registered_entries(part, "_parameters") for module in running for _, part in walk_modules(module))
         loss = not trained and all(value is running[0] for _, value in around)
         named = [pair for pair in named if pair[1] is not running[0]] if loss else around
         if not named:
             return "", running[0]
-    sizes = {id(value): sum(1 for _ in walk(value)) for _, value in named}
+    sizes = {id(value): sum(1 for _ in walk_modules(value)) for _, value in named}
     return max(named, key=lambda pair: sizes[id(pair[1])], default=("", None))
 
 

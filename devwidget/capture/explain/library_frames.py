@@ -93,9 +93,9 @@ def lost_state(context: ErrorContext) -> None:
             look = functools.partial(class_attributes.first_write, attribute=part.attr)
             written = in_class(type(owner), look)
             path = context.state.tracker.path_of(owner)
-            if written is not None and any(is_a(m, nn.DataParallel) for _, m in context.state.tracker.modules()):
+            if written is not None and any(is_a(m, nn.DataParallel) for _, m in context.state.tracker.list_modules()):
                 details = FaultDetails(problem="write", attribute=part.attr, owner=type(owner).__name__)
-                faults.write(context.state, "replica", path, written, context.error_text, details)
+                faults.write_fault(context.state, "replica", path, written, context.error_text, details)
 
 
 def here_text(context: ErrorContext) -> str:
@@ -127,9 +127,9 @@ def checkpoint_prefix(context: ErrorContext) -> None:
     inside = [part for value in variables for _, part in items_of(value) or ()]  # `checkpoint['model']`
     alike = (v for v in (*variables, *inside) if is_a(v, dict) and dict.keys(v) == dict.keys(given))
     original = next(alike, given)
-    names = state_dicts.misnamed(module, given)
+    names = state_dicts.find_misnamed(module, given)
     if names:
-        state_dicts.report(context.state, module, original, names, caller)
+        state_dicts.report_misnamed(context.state, module, original, names, caller)
 
 
 def misplaced_wrapper(context: ErrorContext) -> None:
@@ -159,7 +159,7 @@ def vector_of_losses(context: ErrorContext) -> None:
     if "only for scalar outputs" not in message(context.error) or context.user is None:
         return
     losses = [v for v in locals_of(context.user).values() if is_tensor(v) and v.dim() == 1]
-    for path, module in context.state.tracker.modules():
+    for path, module in context.state.tracker.list_modules():
         if not is_a(module, nn.DataParallel):
             continue
         replicas = len(module.device_ids)
@@ -185,7 +185,7 @@ def wrong_gradient(context: ErrorContext) -> None:
         operand = dataclasses.replace(operand, birth_call=call, birth_op=op, birth_direct=True, birth_partner=partner)
     call, target = f"{class_name(kind)}.backward", device_id(torch.device(found[2]))
     site = site_of(context.user)
-    context.state.log.fault(fault_at(context.state.tracker, "operands", call, site, module=None, phase="backward",
+    context.state.log.log_fault(fault_at(context.state.tracker, "operands", call, site, module=None, phase="backward",
                                    error=context.error_text, operands=(operand,), target=target))  # fmt: skip
 
 
@@ -224,7 +224,7 @@ def _self(frame: Any) -> Any:
 def built_at(context: ErrorContext, owner: object) -> Site | None:
     """Where the files of the model's classes build a wrapper or an optimizer of this class."""
     files = [f.f_code.co_filename for f in context.frames if not is_library(f.f_code.co_filename)]
-    for _, module in context.state.tracker.modules():
+    for _, module in context.state.tracker.list_modules():
         code = getattr(getattr(type(module), "forward", None), "__code__", None)
         if code is not None and not is_library(code.co_filename) and code.co_filename not in files:
             files.append(code.co_filename)

@@ -16,7 +16,7 @@ from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.made_by import made_by
 from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
-from devwidget.capture.recording.event_log import device_id, short
+from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.capture.source_code.call_sites import call_text, raw_site
 from devwidget.capture.source_code.expressions import failing_call
 from devwidget.capture.source_code.past.decisions import Maker
@@ -53,7 +53,7 @@ def _report(context: ErrorContext, user: FrameType, operands: tuple[Operand, ...
     name = getattr(call.func, "__name__", "operation") if call is not None else "operation"
     fault = fault_at(context.state.tracker, "operands", name, raw, error=context.error_text, target=target,
                      operands=operands, expression=call_text(raw))  # fmt: skip
-    context.state.log.fault(fault)
+    context.state.log.log_fault(fault)
 
 
 def left_over(context: ErrorContext) -> None:
@@ -161,7 +161,7 @@ def _from(
     """The operand, named after the one tensor of the user's call that shares its device and dtype, or by what made it."""
     if not operand.stray or operand.expression or operand.held or operand.birth or fault.target is None:
         return operand
-    alike = [t for t in given if (device_id(t.device), short(t.dtype)) == (operand.device, operand.dtype)]
+    alike = [t for t in given if (device_id(t.device), format_dtype(t.dtype)) == (operand.device, operand.dtype)]
     target = torch.device(str(fault.target))
     if len(alike) == 1:
         named = dataclasses.replace(operand, expression=names.expression(alike[0]))

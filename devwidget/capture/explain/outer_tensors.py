@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import own, walk
-from devwidget.capture.object_fields import is_a, stored
+from devwidget.capture.modules import own, walk_modules
+from devwidget.capture.object_fields import copy_items, is_a
 from devwidget.capture.source_code.class_functions import functions_of
 from devwidget.capture.source_code.past.past_calls import closure_of
 from devwidget.capture.tensors import is_tensor
@@ -40,9 +40,9 @@ def outer_values(model: nn.Module, site: Site) -> Iterator[tuple[str, Any]]:
 
 def _functions(model: nn.Module) -> Iterator[FunctionType]:
     """The methods of its modules, and the functions that they keep as attributes and hooks."""
-    for _, part in walk(model):
+    for _, part in walk_modules(model):
         fields = own(part)
         tables = [fields.get(name) for name in _HOOKS]
-        hooks = [hook for table in tables if is_a(table, dict) for _, hook in stored(table)]
+        hooks = [hook for table in tables if is_a(table, dict) for _, hook in copy_items(table)]
         yield from (each for each in (*fields.values(), *hooks) if type(each) is FunctionType)
         yield from functions_of(type(part))

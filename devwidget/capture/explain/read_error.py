@@ -101,7 +101,7 @@ def _guarded(step: Any, context: ErrorContext) -> None:
     try:
         step(context)
     except Exception as trouble:
-        context.state.log.trouble(trouble)
+        context.state.log.log_trouble(trouble)
 
 
 def _failed_call(context: ErrorContext) -> None:

@@ -18,7 +18,7 @@ from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.explain.library_frames import built_at, described
 from devwidget.capture.explain.outer_tensors import outer_tensors, outer_values
 from devwidget.capture.faults.operand_names import Names
-from devwidget.capture.modules import own, walk
+from devwidget.capture.modules import own, walk_modules
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.descriptions import fault_at, lost_operand
 from devwidget.capture.recording.event_log import device_id
@@ -53,7 +53,7 @@ def from_replica(context: ErrorContext) -> None:
     if caught[1] == "StopIteration":
         first = faults.tensor_in(owners[0] if owners else wrapper.module, site)
         details = FaultDetails(problem="parameters", attribute=first)
-        faults.write(context.state, "replica", module, site, caught[1], details)
+        faults.write_fault(context.state, "replica", module, site, caught[1], details)
         return
     if _too_few(context, wrapper, int(caught[2])):
         return
@@ -111,7 +111,7 @@ def worker_site(context: ErrorContext) -> Site | None:
 def _owners(wrapper: Any, site: Site | None) -> list[nn.Module]:
     """Modules whose class has the method that failed: the text does not say which of them was running."""
     found = []
-    for _, part in walk(wrapper.module) if site is not None else ():
+    for _, part in walk_modules(wrapper.module) if site is not None else ():
         codes = [function.__code__ for function in functions_of(type(part))]
         if site is not None and any(_is_in(code, site) for code in codes):
             found.append(part)
@@ -161,13 +161,13 @@ def _wrong_cut(context: ErrorContext, wrapper: Any, module: str | None, site: Si
         return False
     caller = Names(context.state, context.user) if context.user is not None else None
     operands = tuple(
-        caller.with_birth(faults.cut(context.state, tensor), tensor, tensor.device)
-        if caller is not None else faults.cut(context.state, tensor)
+        caller.with_birth(faults.report_cut_input(context.state, tensor), tensor, tensor.device)
+        if caller is not None else faults.report_cut_input(context.state, tensor)
         for tensor in odd
     )  # fmt: skip
     text = message(context.error).strip().splitlines()[-1]
     details = FaultDetails(problem="axis", batch=batch, dim=wrapper.dim)
-    faults.write(context.state, "io", module, site, text, details, operands)
+    faults.write_fault(context.state, "io", module, site, text, details, operands)
     return True
 
 
@@ -213,7 +213,7 @@ def _write(context: ErrorContext, module: str | None, site: Site | None, text: s
     others = (lost_operand(target, partner, partner),) if partner else ()
     fault = fault_at(context.state.tracker, "operands", "forward", site, module=module, phase="forward", error=text,
                      operands=(stray, *others), target=target, details=FaultDetails(in_replica=True))  # fmt: skip
-    context.state.log.fault(fault)
+    context.state.log.log_fault(fault)
 
 
 def _attributes_in(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.overrides import get_testing_overrides
 
-from devwidget.capture.object_fields import is_exactly, word
+from devwidget.capture.object_fields import format_value, is_exactly
 from devwidget.capture.patching.patched_function import PatchedFunction
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.syntax import parsed_statement
@@ -22,7 +22,7 @@ def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> li
     names = _signature(func)
     found: list[tuple[str, torch.Tensor]] = []
     for index, (name, value) in enumerate([*enumerate(args), *kwargs.items()]):
-        label = names[index] if type(name) is int and index < len(names) else word(name)
+        label = names[index] if type(name) is int and index < len(names) else format_value(name)
         parts = list(tensors_in(value))
         many = not is_tensor(value)
         found += [(f"{label}[{place}]" if many else label, part) for place, part in enumerate(parts)]

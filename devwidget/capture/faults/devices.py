@@ -12,7 +12,7 @@ from devwidget.capture.devices import visible
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.interrupts import is_from_handler
-from devwidget.capture.object_fields import is_a, word
+from devwidget.capture.object_fields import format_value, is_a
 from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in
@@ -30,12 +30,12 @@ def meet(call: FailedCall) -> Any:
     wrong = next((w for w in map(_wrong, _requests(call.func, call.args, call.kwargs)) if w is not None), None)
     if wrong is None:
         return NOT_OURS
-    known = visible.available()
+    known = visible.list_devices()
     heals = call.state.heal and call.name not in CURRENT_SETTERS  # those are read when all is over
     out = _again(call.func, call.args, call.kwargs, wrong, known) if heals else NOT_OURS
     names = operand_names.Names(call.state, call.frame)
     expression, birth = names.device_argument(wrong.requested)
-    call.state.log.fault(
+    call.state.log.log_fault(
         fault_at(
             call.state.tracker,
             "device",
@@ -71,7 +71,7 @@ def _wrong(requested: Any) -> _Wrong | None:
     try:
         device = torch.device(visible.kind_here(), requested) if type(requested) is int else torch.device(requested)
     except (RuntimeError, TypeError):
-        return _Wrong(requested, word(requested))
+        return _Wrong(requested, format_value(requested))
     if device.type in KINDS and (device.index or 0) >= visible.count_of(device.type):
         return _Wrong(requested, str(device))
     return None

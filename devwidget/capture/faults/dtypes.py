@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
-from devwidget.capture.modules import own_tensors, walk
+from devwidget.capture.modules import own_tensors, walk_modules
 from devwidget.capture.object_fields import is_exactly
-from devwidget.capture.recording.event_log import short
+from devwidget.capture.recording.event_log import format_dtype
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.errors import message
 from devwidget.records.trace import FaultDetails
@@ -30,7 +30,7 @@ def meet(call: FailedCall) -> Any:
     wanted = _wanted(floats, call.state.tracker.running)
     strays = [t for t in floats if t.dtype != wanted]
     out = call.again(lambda t: t.to(wanted) if any(t is stray for stray in strays) else t)
-    call.report("dtype", strays, floats[0].device, out, FaultDetails(wanted=short(wanted)))
+    call.report("dtype", strays, floats[0].device, out, FaultDetails(wanted=format_dtype(wanted)))
     return out
 
 
@@ -42,14 +42,14 @@ def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
         return max(limits.min, min(limits.max, value)) if is_exactly(value, (int, float)) else value
 
     out = call.again_with(tuple(map(fit, call.args)), {key: fit(value) for key, value in call.kwargs.items()})
-    call.report("dtype", [tensor], tensor.device, out, FaultDetails("constant", wanted=short(tensor.dtype)))
+    call.report("dtype", [tensor], tensor.device, out, FaultDetails("constant", wanted=format_dtype(tensor.dtype)))
     return out
 
 
 def _wanted(floats: list[torch.Tensor], module: nn.Module | None) -> torch.dtype:
     """That of a parameter that was given, else of the running module's own, else the one that all below it have in common."""
     met = {t.dtype for t in floats}
-    parts = [part for _, part in walk(module)] if module is not None else []
+    parts = [part for _, part in walk_modules(module)] if module is not None else []
     own = _dtypes(own_tensors(module).values()) if module is not None else []
     common = met & {dtype for part in parts for dtype in _dtypes(own_tensors(part).values())}
     known = [*_dtypes(t for t in floats if is_parameter(t)), *own, *(common if len(common) == 1 else ())]

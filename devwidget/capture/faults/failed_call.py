@@ -18,7 +18,7 @@ from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.modules import is_module
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import call_text, caller, locals_of, raw_site
 from devwidget.capture.tensors import is_parameter, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
@@ -41,7 +41,7 @@ class FailedCall:
         frame: who called.
     """
 
-    state: State
+    state: RecordingState
     func: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -66,7 +66,7 @@ class FailedCall:
         """The call with changed tensors; NOT_OURS unless this recording heals and the call now succeeds."""
         if not self.state.heal:
             return NOT_OURS
-        with self.state.tracker.because("healed"):
+        with self.state.tracker.set_cause("healed"):
             args, kwargs = replace_tensors(self.args, change), replace_tensors(self.kwargs, change)
         return self.again_with(args, kwargs)
 
@@ -74,7 +74,7 @@ class FailedCall:
         """The call with other arguments; NOT_OURS unless this recording heals and the call now succeeds."""
         if not self.state.heal:
             return NOT_OURS
-        with self.state.tracker.because("healed"):
+        with self.state.tracker.set_cause("healed"):
             try:
                 return self.func(*args, **kwargs)
             except torch_internals.StopRecomputation:
@@ -101,16 +101,16 @@ class FailedCall:
             details: what is known of faults of this family only.
         """
         site = raw_site(self.frame)
-        births = [birth.root().site for stray in strays if (birth := self.state.births.get(stray)) is not None]
+        births = [birth.find_root().site for stray in strays if (birth := self.state.births.find_birth(stray)) is not None]
         if self.state.log.is_new_fault((what, site, self.name, self.state.tracker.module, frozenset(births))):
-            self.state.log.fault(self._fault(what, strays, target, details, healed=out is not NOT_OURS))
+            self.state.log.log_fault(self._fault(what, strays, target, details, healed=out is not NOT_OURS))
 
     def report_operands(self, operands: tuple[Operand, ...], target: torch.device, *, healed: bool) -> None:
         """Write this call down with operands that are no tensors."""
         site = raw_site(self.frame)
         if self.state.log.is_new_fault(("operands", site, self.name, self.state.tracker.module)):
             fault = self._fault("operands", (), target, NO_DETAILS, healed=healed)
-            self.state.log.fault(dataclasses.replace(fault, operands=(*fault.operands, *operands)))
+            self.state.log.log_fault(dataclasses.replace(fault, operands=(*fault.operands, *operands)))
 
     def _fault(
         self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, details: FaultDetails, *, healed: bool
@@ -162,7 +162,7 @@ class FailedCall:
         if direct or found:
             return found
         births = self.state.births
-        born = {id(t): birth.site for _, t in given if (birth := births.get(t)) is not None and birth.site is not None}
+        born = {id(t): birth.site for _, t in given if (birth := births.find_birth(t)) is not None and birth.site is not None}
         inside = {key for key, made in born.items() if site is not None and made.is_line_of(site)}
         nameless = [t for argument, t in given if not argument.endswith("]") and id(t) not in inside
                     and not is_parameter(t) and not names.expression(t)]  # fmt: skip

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
-from devwidget.capture.modules import own_tensors, walk
-from devwidget.capture.recording.state import State
+from devwidget.capture.modules import own_tensors, walk_modules
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import call_text
 from devwidget.records.device import has_own_memory
 
@@ -25,7 +25,7 @@ def is_inplace(name: str) -> bool:
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
 
 
-def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> torch.device | None:
+def target_device(name: str, tensors: Sequence[torch.Tensor], state: RecordingState) -> torch.device | None:
     """The device that the call belongs on; None if its tensors agree already or one of them has no data.
 
     The order of the votes: an in-place call stays with the tensor on an accelerator that it writes to; an accelerator
@@ -48,7 +48,7 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
     if len({t.device for t in alone}) == 1:
         return alone[0].device
     module = state.tracker.running
-    homes = {t.device for _, part in walk(module) for t in own_tensors(part).values()} if module is not None else set()
+    homes = {t.device for _, part in walk_modules(module) for t in own_tensors(part).values()} if module is not None else set()
     if len(homes) == 1 and homes <= accelerators:
         return next(iter(homes))
     trained = {t.device for t in tensors if t.requires_grad}
@@ -61,23 +61,23 @@ def target_device(name: str, tensors: Sequence[torch.Tensor], state: State) -> t
     return max(chosen or there, key=lambda t: _age(t, state)).device
 
 
-def _is_unnumbered(tensor: torch.Tensor, state: State) -> bool:
+def _is_unnumbered(tensor: torch.Tensor, state: RecordingState) -> bool:
     """Whether `.cuda()` or `.to("cuda")` brought it where it is, or what it was computed from."""
-    birth = state.births.get(tensor)
-    root = None if birth is None else birth.root()
+    birth = state.births.find_birth(tensor)
+    root = None if birth is None else birth.find_root()
     return root is not None and root.is_move and root.site is not None and bool(_UNNUMBERED.search(call_text(root.site)))
 
 
-def _is_as_saved(tensor: torch.Tensor, state: State) -> bool:
+def _is_as_saved(tensor: torch.Tensor, state: RecordingState) -> bool:
     """Whether `torch.load` left it where it was when the file was written."""
-    birth = state.births.get(tensor)
-    root = None if birth is None else birth.root()
+    birth = state.births.find_birth(tensor)
+    root = None if birth is None else birth.find_root()
     return root is not None and root.call == "load" and "map_location" not in call_text(root.site)
 
 
-def _age(tensor: torch.Tensor, state: State) -> int:
-    birth = state.births.get(tensor)
-    return -1 if birth is None else birth.root().number
+def _age(tensor: torch.Tensor, state: RecordingState) -> int:
+    birth = state.births.find_birth(tensor)
+    return -1 if birth is None else birth.find_root().number
 
 
 def _selects(tensor: torch.Tensor) -> bool:

@@ -29,7 +29,7 @@ def meet(call: FailedCall) -> Any:
     home, low = tensors[0].device, next((t.dtype for t in tensors if t.dtype in (torch.float16, torch.bfloat16)), None)
     out = call.again(lambda t: _widened(t, low).cpu())
     if out is not NOT_OURS:
-        with call.state.tracker.because("healed"):
+        with call.state.tracker.set_cause("healed"):
             out = replace_tensors(out, lambda t: _narrowed(t, low).to(home))
     call.report("kernel", tensors, home, out, FaultDetails(dtype=str(low or "").removeprefix("torch.")))
     return out

@@ -9,11 +9,11 @@ import torch
 
 from devwidget.capture.faults import operand_names
 from devwidget.capture.recording.descriptions import fault_at, operand_of
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import is_library, raw_site
 
 
-def look_for_gradient(state: State, tensor: torch.Tensor, frame: FrameType) -> None:
+def look_for_gradient(state: RecordingState, tensor: torch.Tensor, frame: FrameType) -> None:
     """`frame` has read `.grad` and found None."""
     leaf = None if tensor.is_leaf or is_library(frame.f_code.co_filename) else leaf_behind(tensor)
     site = raw_site(frame)
@@ -22,7 +22,7 @@ def look_for_gradient(state: State, tensor: torch.Tensor, frame: FrameType) -> N
     names = operand_names.Names(state, frame)
     operand = operand_of(tensor, "grad", names.expression(tensor) or "tensor", stray=True)
     operand = names.with_birth(operand, tensor, tensor.device)
-    state.log.fault(fault_at(state.tracker, "leaf", "grad", site, operands=(operand,), model_name=names.model_name()))
+    state.log.log_fault(fault_at(state.tracker, "leaf", "grad", site, operands=(operand,), model_name=names.model_name()))
 
 
 def leaf_behind(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -14,11 +14,11 @@ from torch import nn
 
 from devwidget.capture.faults.made_by import made_by
 from devwidget.capture.faults.owners import holder, in_class, in_optimizer, registered_at, written_later
-from devwidget.capture.modules import is_module, own_tensors, walk
-from devwidget.capture.object_fields import dict_of, stored, word
+from devwidget.capture.modules import is_module, own_tensors, walk_modules
+from devwidget.capture.object_fields import copy_items, dict_of, format_value
 from devwidget.capture.recording.births import Birth
-from devwidget.capture.recording.event_log import device_id, short
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.event_log import device_id, format_dtype
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import class_attributes, provenance, statements
 from devwidget.capture.source_code.call_sites import (
     RawSite,
@@ -36,7 +36,7 @@ from devwidget.capture.source_code.past.decisions import Aspect, Maker
 from devwidget.capture.source_code.past.given import where_given
 from devwidget.capture.source_code.past.histories import decisions, path_text
 from devwidget.capture.source_code.value_paths import path_of
-from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in, viewed
+from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in, viewed_base
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Held, Operand, Promotion
@@ -45,7 +45,7 @@ from devwidget.records.trace import Held, Operand, Promotion
 class Names:
     """Names as seen from one failing frame; keeps the frame no longer than the fault takes to describe."""
 
-    def __init__(self, state: State, frame: FrameType) -> None:
+    def __init__(self, state: RecordingState, frame: FrameType) -> None:
         self._state = state
         self._site = raw_site(frame)
         self._frames = list(user_frames(frame))
@@ -81,15 +81,15 @@ class Names:
 
     def with_birth(self, operand: Operand, tensor: torch.Tensor, target: torch.device, *, of_dtype: bool = False) -> Operand:
         """The operand with the line that decided its device, or its dtype, and who keeps it."""
-        birth = self._state.births.get(tensor)
-        family = [t for b in birth.chain() if (t := b()) is not None] if birth else [tensor, *viewed(tensor)]
+        birth = self._state.births.find_birth(tensor)
+        family = [t for b in birth.iterate_chain() if (t := b()) is not None] if birth else [tensor, *viewed_base(tensor)]
         if is_parameter(tensor) and not any(member is tensor for member in family):
             family.insert(0, tensor)  # `nn.Parameter(data)` has the birth of its data, which somebody else may keep
         given = None if of_dtype else where_given(self._at_work, family or [tensor], target)
         given_as = self._state.given
         field = next((given_as[member] for member in family or [tensor] if member in given_as), "")
         operand = dataclasses.replace(operand, ineffective=self._ineffective(family or [tensor]), given=given, field=field)
-        root = None if birth is None else birth.dtype_root() if of_dtype else left_behind(birth) or birth.root()
+        root = None if birth is None else birth.dtype_root() if of_dtype else left_behind(birth) or birth.find_root()
         if of_dtype and root is not None and not root.is_move:
             root = self._cast_of_module(tensor.dtype) or root
         if of_dtype and (root is None or not root.is_move) and (cast := self._past_cast(tensor.dtype)) is not None:
@@ -101,12 +101,14 @@ class Names:
         if giver is not None:
             root, family = giver, [member for member in (giver(),) if member is not None]
         elif weights is not None:
-            root, family = left_behind(weights) or weights.root(), [w for w in (weights(),) if w is not None]
+            root, family = left_behind(weights) or weights.find_root(), [w for w in (weights(),) if w is not None]
         if root is None or root.site is None:
             return self._by_source(operand, tensor, family, target, of_dtype=of_dtype)
         partners = tuple(self._partners(root, target))
         before = root.parent if of_dtype and not root.is_move else None
-        promotion = Promotion(to_site(root.site), root.call, short(before.dtype)) if before is not None and root.call else None
+        promotion = (
+            Promotion(to_site(root.site), root.call, format_dtype(before.dtype)) if before is not None and root.call else None
+        )
         return dataclasses.replace(
             operand,
             held=holder(self._state.tracker, self._frames, family or [tensor]) or self._of_weights(root, tensor),
@@ -125,7 +127,7 @@ class Names:
         held, tracker = operand.held, self._state.tracker
         if held is None or held.how not in ("attribute", "class attribute"):
             return operand
-        found = [(path, name, t) for path, module in tracker.modules() for name, t in own_tensors(module).items()]
+        found = [(path, name, t) for path, module in tracker.list_modules() for name, t in own_tensors(module).items()]
         devices = tuple(sorted({device_id(tensor.device) for _, _, tensor in found}))
         there = [each for each in found if each[2].device == target]
         went = self._went(*min(there, key=lambda each: each[0] != held.module)) if there else None
@@ -133,8 +135,8 @@ class Names:
 
     def _went(self, path: str, name: str, tensor: torch.Tensor) -> Site | None:
         """The line that moved a registered tensor to where it is."""
-        birth = self._state.births.get(tensor)
-        root = birth.root() if birth is not None else None
+        birth = self._state.births.find_birth(tensor)
+        root = birth.find_root() if birth is not None else None
         if root is not None and root.site is not None:
             return to_site(root.site) if root.is_move else None
         past = self._decisions(Held(path, name, "parameter"), tensor, "device")
@@ -169,7 +171,7 @@ class Names:
         """The line that gave the running module this dtype, which all that it computes has from it."""
         module = self._state.tracker.running
         for tensor in own_tensors(module).values() if module is not None else ():
-            birth = self._state.births.get(tensor) if tensor.dtype == dtype else None
+            birth = self._state.births.find_birth(tensor) if tensor.dtype == dtype else None
             if birth is not None and birth.dtype_root().is_move:
                 return birth.dtype_root()
         return None
@@ -177,9 +179,9 @@ class Names:
     def _past_cast(self, dtype: torch.dtype) -> Maker | None:
         """The cast that gave the running module this dtype in a function that has returned."""
         tracker = self._state.tracker
-        inside = walk(tracker.running) if tracker.running is not None else ()
+        inside = walk_modules(tracker.running) if tracker.running is not None else ()
         for module, name, tensor in ((m, *each) for _, m in inside for each in own_tensors(m).items()):
-            birth = self._state.births.get(tensor)
+            birth = self._state.births.find_birth(tensor)
             if tensor.dtype == dtype and (birth is None or birth.dtype_root().site is None):
                 held = Held(tracker.path_of(module), name, "parameter", "")
                 return next((made for made in self._decisions(held, tensor, "dtype") if made.is_move), None)
@@ -259,12 +261,14 @@ class Names:
     def _kept_beside_the_model(self, owner: object) -> list[tuple[object, object]]:
         """What an object keeps that is no module of the model."""
         if is_module(owner):
-            return [*own_tensors(owner).items(), *stored(dict_of(owner))] if self._state.tracker.path_of(owner) is None else []
-        return list(stored(dict_of(owner))) if owner is not None else []
+            return (
+                [*own_tensors(owner).items(), *copy_items(dict_of(owner))] if self._state.tracker.path_of(owner) is None else []
+            )
+        return list(copy_items(dict_of(owner))) if owner is not None else []
 
     def _put_there(self, operand: Operand, held: Held, tensor: torch.Tensor, target: torch.device) -> Operand:
         """What a module keeps, with the call that made it, as the methods of its class tell."""
-        owner = next((module for path, module in self._state.tracker.modules() if path == held.module), None)
+        owner = next((module for path, module in self._state.tracker.list_modules() if path == held.module), None)
         return made_by(operand, attribute_makers(owner, held.name, tensor.device), target) if owner is not None else operand
 
     def line_details(self, text: str, operands: Sequence[Operand], target: torch.device) -> dict[str, Any]:
@@ -282,7 +286,7 @@ class Names:
     def _ineffective(self, family: list[torch.Tensor]) -> Site | None:
         """The line that asked to move one of these tensors and dropped the result."""
         for tensor in family:
-            attempt = self._state.attempts.get(tensor)
+            attempt = self._state.attempts.find_birth(tensor)
             for asked in _askers(attempt) if attempt is not None else ():
                 site = statements.discarded_move(asked.code.co_filename, line_of(asked))
                 if site is not None:
@@ -352,19 +356,19 @@ def _follows(root: Birth, device: torch.device, target: torch.device) -> Birth |
 def left_behind(birth: Birth) -> Birth | None:
     """The copy that stayed where it was when what it copies, a parameter, moved on."""
     copy = None
-    for each in birth.chain():
+    for each in birth.iterate_chain():
         if copy is not None and each.moved_on:
             return copy
         copy = each if each.call == "clone" else copy
     return None
 
 
-def _module_of(state: State, code: CodeType | None) -> nn.Module | None:
+def _module_of(state: RecordingState, code: CodeType | None) -> nn.Module | None:
     """A module of the model whose class has a method with this code."""
     if code is None:
         return None
     other: set[int] = set()  # classes that have no such method; by id, because a set of types asks their metaclass
-    for _, module in state.tracker.modules():
+    for _, module in state.tracker.list_modules():
         if id(type(module)) not in other and any(function.__code__ is code for function in functions_of(type(module))):
             return module
         other.add(id(type(module)))
@@ -385,8 +389,8 @@ def _asked_in_vain(frame: FrameType, name: str) -> Site | None:
     return statements.uncalled_move(file, name, line) or statements.unkept_move(file, name, line)
 
 
-def _known_before(state: State, tensor: torch.Tensor, root: Birth) -> bool:
-    birth = state.births.get(tensor)
+def _known_before(state: RecordingState, tensor: torch.Tensor, root: Birth) -> bool:
+    birth = state.births.find_birth(tensor)
     return birth is None or birth.number < root.number
 
 
@@ -397,4 +401,4 @@ def _argument_nodes(text: str) -> Iterable[ast.expr]:
 
 def _same(value: Any, requested: Any) -> bool:
     known = type(value) is str or type(value) is int or type(value) is DEVICE
-    return value is requested or (known and str(value) == word(requested))
+    return value is requested or (known and str(value) == format_value(requested))

@@ -10,11 +10,11 @@ from types import FrameType
 import torch
 from torch import nn
 
-from devwidget.capture.modules import own, own_parameters, own_tensors, registered
+from devwidget.capture.modules import own, own_parameters, own_tensors, registered_entries
 from devwidget.capture.object_fields import class_name, class_values, is_a, items_of, mro_of
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
-from devwidget.capture.snapshot.attribute_search import STANDARD, Search
+from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
 from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
 from devwidget.capture.source_code import class_attributes, statements
 from devwidget.capture.source_code.call_sites import globals_used, locals_of, user_frame
@@ -53,7 +53,7 @@ def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Hel
 
 def kept_by_user(tracker: ModuleTracker, frame: FrameType, birth: Birth) -> Held | None:
     """Who keeps a tensor that outlives the step: an unregistered attribute, or a global that this very line's code uses."""
-    family = [tensor for each in birth.chain() if (tensor := each()) is not None]
+    family = [tensor for each in birth.iterate_chain() if (tensor := each()) is not None]
     user = user_frame(frame)
     held = holder(tracker, [] if user is None else [user], family)
     if held is None or (held.how == "global" and user is not None and user.f_code.co_name == "<module>"):
@@ -77,7 +77,7 @@ def plain_tensors(tracker: ModuleTracker) -> Iterator[tuple[str, nn.Module, str,
 
 def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
     """The user's line that gave a module of torch's own to the model."""
-    modules, parts = dict(tracker.modules()), path.split(".") if path else []
+    modules, parts = dict(tracker.list_modules()), path.split(".") if path else []
     owners = ((modules.get(".".join(parts[:depth])), parts[depth]) for depth in reversed(range(len(parts))))
     sites = (_in_class_of(owner, class_attributes.filled, name) for owner, name in owners if owner is not None)
     return next((site for site in sites if site is not None), None)
@@ -85,7 +85,7 @@ def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
 
 def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
     """The line after `__init__` that put another tensor in the place of a registered one, which alone is elsewhere."""
-    module = dict(tracker.modules()).get(held.module or "") if held.left_behind is None else None
+    module = dict(tracker.list_modules()).get(held.module or "") if held.left_behind is None else None
     return _in_class_of(module, class_attributes.first_write, held.name) if module is not None else None
 
 
@@ -114,38 +114,42 @@ def _assigned_in_class(kind: type, name: str) -> Site | None:
 
 def _owned(tracker: ModuleTracker) -> Iterator[_Owned]:
     """Path and module of each holder, how it holds each of its tensors, under which name, the tensor, and a note."""
-    named = list(tracker.modules())
+    named = list(tracker.list_modules())
     registered = {id(part) for _, m in named for part in (m, *own_tensors(m).values())}
-    search = Search(lambda value: id(value) in registered)
+    search = AttributeSearch(lambda value: id(value) in registered)
     for path, module in named:
         yield from ((path, module, *found) for found in _owned_by(module, search))
 
 
-def _owned_by(module: nn.Module, search: Search) -> Iterator[tuple[str, str, torch.Tensor, str]]:
+def _owned_by(module: nn.Module, search: AttributeSearch) -> Iterator[tuple[str, str, torch.Tensor, str]]:
     copied = dict(items_of(own(module).get("_former_parameters")) or ())  # a replica of DataParallel keeps its copies there
-    groups = ("parameter", own_parameters(module)), ("buffer", dict(registered(module, "_buffers"))), ("parameter", copied)
+    groups = (
+        ("parameter", own_parameters(module)),
+        ("buffer", dict(registered_entries(module, "_buffers"))),
+        ("parameter", copied),
+    )
     for how, group in groups:
         yield from ((how, name, tensor, "") for name, tensor in group.items() if is_tensor(tensor))
     fields = own(module)
-    for name in search.candidates(fields, fields.keys() - STANDARD):  # what a hook keeps is the hook's
+    for name in search.find_candidates(fields, fields.keys() - STANDARD):  # what a hook keeps is the hook's
         if name not in copied and name in fields:
-            yield from (("attribute", *found) for found in search.tensors(name, fields[name]))
+            yield from (("attribute", *found) for found in search.find_tensors(name, fields[name]))
     for name, value in class_values(type(module), nn.Module):
         if is_a(value, (torch.Tensor, list, tuple, dict)):
-            yield from (("class attribute", *found) for found in search.tensors(name, value))
+            yield from (("class attribute", *found) for found in search.find_tensors(name, value))
 
 
 def _registered(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held, tensor: torch.Tensor) -> Held:
     """A registered tensor with the other modules that share it, and the module that was left behind."""
     paths = {
         f"{path}.{name}".strip(".")
-        for path, module in tracker.modules()
+        for path, module in tracker.list_modules()
         for name, value in own_tensors(module).items()
         if value is tensor
     }
     shared = tuple(sorted(paths - {f"{held.module}.{held.name}".strip(".")}))
     left = _left_behind(tracker, held.module or "", tensor.device)
-    module = next((module for path, module in tracker.modules() if path == left), None)
+    module = next((module for path, module in tracker.list_modules() if path == left), None)
     if module is None:
         return dataclasses.replace(held, shared=shared)
     made = construction(frames, module)
@@ -163,9 +167,11 @@ def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str
     """The topmost module around `path` that has nothing on another device, which the user forgot to move; None if even
     the module at `path` has."""
     elsewhere = {
-        owner for owner, module in tracker.modules() if any(tensor.device != device for tensor in own_tensors(module).values())
+        owner
+        for owner, module in tracker.list_modules()
+        if any(tensor.device != device for tensor in own_tensors(module).values())
     }
-    names, known = path.split(".") if path else [], {owner for owner, _ in tracker.modules()}
+    names, known = path.split(".") if path else [], {owner for owner, _ in tracker.list_modules()}
     for length in range(len(names) + 1):
         top = ".".join(names[:length])
         if top in known and not any(owner == top or owner.startswith(f"{top}." if top else "") for owner in elsewhere):

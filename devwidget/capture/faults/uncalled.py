@@ -12,13 +12,13 @@ from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.module_tracker import ModuleCall
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import statements
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import error_text
 
 
-def look(state: State, running: ModuleCall, args: tuple[Any, ...], error: BaseException | None) -> None:
+def look(state: RecordingState, running: ModuleCall, args: tuple[Any, ...], error: BaseException | None) -> None:
     """A module has failed: was it given a move of a tensor instead of the tensor?"""
     for argument in args:
         called = type(argument) is types.MethodType or type(argument) is types.BuiltinMethodType
@@ -27,7 +27,7 @@ def look(state: State, running: ModuleCall, args: tuple[Any, ...], error: BaseEx
             _report(state, running, tensor, argument.__name__, error)
 
 
-def _report(state: State, running: ModuleCall, tensor: torch.Tensor, method: str, error: BaseException | None) -> None:
+def _report(state: RecordingState, running: ModuleCall, tensor: torch.Tensor, method: str, error: BaseException | None) -> None:
     site = running.site
     home = next(iter(own_tensors(running.module).values()), tensor).device
     if site is None or not state.log.is_new_fault(("uncalled", site, method)):
@@ -35,7 +35,7 @@ def _report(state: State, running: ModuleCall, tensor: torch.Tensor, method: str
     named = statements.named_move(site.code.co_filename, method, 1_000_000_000)
     stray = operand_of(tensor, "input", "", stray=True, ineffective=named)
     text = error_text(error) if error is not None else ""
-    state.log.fault(
+    state.log.log_fault(
         fault_at(
             state.tracker,
             "operands",

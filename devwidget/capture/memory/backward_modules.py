@@ -19,7 +19,7 @@ class BackwardModules:
     def __init__(self) -> None:
         self._spans: dict[int, tuple[list[int], list[str | None]]] = {}
 
-    def at(self, module: str | None) -> None:
+    def enter_module(self, module: str | None) -> None:
         """From here on `module` runs in this thread, None outside the model."""
         starts, modules = self._spans.setdefault(threading.get_ident(), ([], []))
         if len(starts) > MOST_SPANS:
@@ -27,7 +27,7 @@ class BackwardModules:
         starts.append(torch_internals.next_autograd_number())
         modules.append(module)
 
-    def module(self) -> str | None:
+    def current_module(self) -> str | None:
         """The module whose node runs now; None if there is none, or if threads that count alike leave a doubt."""
         node: Any = torch_internals.current_autograd_node()  # None outside backward
         number = node._sequence_nr() if node is not None else _LEAF

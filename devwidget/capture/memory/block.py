@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Block:
+class MemoryBlock:
     """One allocation, from its beginning to its end.
 
     Attributes:

@@ -14,7 +14,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices.memory import read_memory
-from devwidget.capture.memory.block import Block
+from devwidget.capture.memory.block import MemoryBlock
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import message
@@ -28,7 +28,7 @@ class _Storage(weakref.ref[Any]):
     """A storage that is followed; when it dies, its block waits to be counted."""
 
     __slots__ = ("block",)
-    block: Block
+    block: MemoryBlock
 
 
 class CudaMemory:
@@ -54,7 +54,7 @@ class CudaMemory:
 
     def allocated(self, index: int) -> int:
         """Bytes in use on a card; a peak since the last look counts, if the allocator tells of one."""
-        self._settle()
+        self._settle_freed()
         figures = torch.cuda.memory_stats_as_nested_dict(index)
         if not figures:  # CUDA is not initialised
             return 0
@@ -62,7 +62,7 @@ class CudaMemory:
         known, self._peaks[index] = self._peaks.get(index, peak), peak
         return peak if peak > known else current
 
-    def listen(self, listener: Any) -> Collection[Block]:
+    def listen(self, listener: Any) -> Collection[MemoryBlock]:
         """Tell `listener` from now on. What is in use already is found when somebody asks for its block."""
         self._listener = listener
         return ()
@@ -77,10 +77,10 @@ class CudaMemory:
         """Sees the results of operators in this thread."""
         return _Results(self)
 
-    def blocks_of(self, tensor: torch.Tensor) -> tuple[Block, ...]:
+    def blocks_of(self, tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
         """The block that a tensor lives in; none if it is on no card."""
         with self._lock:
-            known = self._known(tensor)
+            known = self._find_block(tensor)
             if known is None:
                 return ()
             block, is_new = known
@@ -92,7 +92,7 @@ class CudaMemory:
         """An operator has returned."""
         with self._lock, torch_internals.DisableTorchFunction():
             for tensor in tensors_in(result, depth=1):
-                known = self._known(tensor)
+                known = self._find_block(tensor)
                 if known is not None and known[1] and self._listener is not None:
                     self._listener.taken(known[0], self.allocated(known[0].index))
 
@@ -103,7 +103,7 @@ class CudaMemory:
             size, unit, index = float(told[1]), told[2], int(told[3])
             self._listener.refused(index, round(size * 1024 ** _UNITS.index(unit)), self.allocated(index))
 
-    def _known(self, tensor: torch.Tensor) -> tuple[Block, bool] | None:
+    def _find_block(self, tensor: torch.Tensor) -> tuple[MemoryBlock, bool] | None:
         """The block of a tensor, and whether it is new."""
         if not tensor.is_cuda or tensor.layout is not torch.strided:
             return None
@@ -113,10 +113,10 @@ class CudaMemory:
         if entry is not None and entry() is storage:
             return entry.block, False
         entry = self._storages[address] = _Storage(storage, lambda dead: self._dead.append((address, dead)))
-        entry.block = Block(tensor.get_device(), allocated_bytes(storage.nbytes(), tensor.device.type))
+        entry.block = MemoryBlock(tensor.get_device(), allocated_bytes(storage.nbytes(), tensor.device.type))
         return entry.block, True
 
-    def _settle(self) -> None:
+    def _settle_freed(self) -> None:
         """Take note of the storages that died; they die at any moment, in any thread, inside the garbage collector."""
         with self._lock:
             while self._dead:

@@ -8,8 +8,8 @@ from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from devwidget.capture.memory.backward_modules import BackwardModules
-from devwidget.capture.memory.block import Block
-from devwidget.capture.recording.state import State
+from devwidget.capture.memory.block import MemoryBlock
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.records.memory_curve import MOST_HOLDINGS, ROLES, Holding, MemoryPoint, Refusal
 from devwidget.records.phase import Phase
@@ -39,10 +39,10 @@ class _Point(NamedTuple):
     parts: tuple[int, ...]
 
 
-class _Event(NamedTuple):
+class _MemoryEvent(NamedTuple):
     """A block taken (`held` with it), a block freed (`held` is -1), or, without a block, a look at a device."""
 
-    block: Block | None
+    block: MemoryBlock | None
     device: int
     held: int
     allocation: Allocation | None
@@ -60,69 +60,69 @@ class Curves:
         calling: the user's line that runs backward, which has threads of its own on CUDA.
     """
 
-    def __init__(self, state: State, backward: BackwardModules, *, exact: bool) -> None:
+    def __init__(self, state: RecordingState, backward: BackwardModules, *, exact: bool) -> None:
         self._exact = exact
         self.calling: RawSite | None = None
         self._tracker, self._log, self._backward = state.tracker, state.log, backward
         self._lock = threading.RLock()
-        self._events: list[_Event] = []
-        self._counted: dict[Block, tuple[int, Allocation | None]] = {}
+        self._events: list[_MemoryEvent] = []
+        self._counted: dict[MemoryBlock, tuple[int, Allocation | None]] = {}
         self._sums: dict[int, list[int]] = {}
         self._points: dict[int, list[_Point]] = {}
         self._peaks: dict[int, int] = {}
         self._holdings: dict[int, dict[tuple[Any, ...], int]] = {}
-        self._refused: dict[int, list[tuple[_Event, int]]] = {}
-        self._live_then: dict[_Event, tuple[_Point, dict[tuple[Any, ...], int]]] = {}
+        self._refused: dict[int, list[tuple[_MemoryEvent, int]]] = {}
+        self._live_then: dict[_MemoryEvent, tuple[_Point, dict[tuple[Any, ...], int]]] = {}
         self._sites: dict[RawSite | None, Site | None] = {}
         self._before: dict[int, int] = {}
 
     # -- what the source tells
 
-    def begin(self, blocks: Collection[Block]) -> None:
+    def begin(self, blocks: Collection[MemoryBlock]) -> None:
         """These blocks were there before the recording."""
         with self._lock:
             for block in blocks:
                 block.role = "foreign"  # until it is found to be the model's; an earlier recording may have said so of another
-            self._events[:0] = [_Event(block, block.index, 0, None) for block in blocks]
+            self._events[:0] = [_MemoryEvent(block, block.index, 0, None) for block in blocks]
 
-    def taken(self, block: Block, held: int) -> None:
+    def taken(self, block: MemoryBlock, held: int) -> None:
         """A block is in use from now on."""
-        here, allocation = self._tracker.here, self._allocation()
+        here, allocation = self._tracker.here, self._current_allocation()
         block.inside = bool(here.stack)
         if allocation.phase != "backward":  # where gradients are scattered
             block.role = _COPIES.get(here.cause, block.role)
-        self._note(_Event(block, block.index, held, allocation))
+        self._note_event(_MemoryEvent(block, block.index, held, allocation))
 
-    def freed(self, block: Block) -> None:
+    def freed(self, block: MemoryBlock) -> None:
         """A block is not in use any more."""
-        self._note(_Event(block, block.index, -1, None))
+        self._note_event(_MemoryEvent(block, block.index, -1, None))
 
     def refused(self, index: int, size: int, held: int) -> None:
         """An allocation did not fit."""
-        event = _Event(None, index, held, self._allocation())
+        event = _MemoryEvent(None, index, held, self._current_allocation())
         self._refused.setdefault(index, []).append((event, size))
-        self._note(event)
+        self._note_event(event)
 
     def mark(self, index: int, held: int) -> None:
         """A look at a device, where nothing needs to be allocated: the end of a phase."""
-        self._note(_Event(None, index, held, self._allocation()._replace(site=None)))  # the look is ours
+        self._note_event(_MemoryEvent(None, index, held, self._current_allocation()._replace(site=None)))  # the look is ours
 
-    def _note(self, event: _Event) -> None:
+    def _note_event(self, event: _MemoryEvent) -> None:
         with self._lock:
             self._events.append(event)
             if len(self._events) > MOST_EVENTS:
-                self.fold()
+                self.fold_events()
 
-    def _allocation(self) -> Allocation:
+    def _current_allocation(self) -> Allocation:
         tracker, frame = self._tracker, sys._getframe(2)
-        phase, module, site = tracker.phase, tracker.module, tracker.site(frame)
+        phase, module, site = tracker.phase, tracker.module, tracker.find_site(frame)
         if phase == "backward" and module is None:
-            module, site = self._backward.module(), site or self.calling
+            module, site = self._backward.current_module(), site or self.calling
         return Allocation(self._log.number(), phase, module, site)
 
     # -- folding
 
-    def fold(self) -> None:
+    def fold_events(self) -> None:
         """Make points of the events so far, with what is known of their blocks by now."""
         with self._lock:
             events, self._events = self._events, []
@@ -132,20 +132,22 @@ class Curves:
                     self._sums[block.index][place] -= block.size
                     self._sums[block.index][now] += block.size
                     self._counted[block] = now, allocation
-            highest: dict[int, _Event] = {}
+            highest: dict[int, _MemoryEvent] = {}
             for event in events:
-                if event.allocation and event.held > max(self._peaks.get(event.device, -1), _held(highest.get(event.device))):
+                if event.allocation and event.held > max(
+                    self._peaks.get(event.device, -1), _held_bytes(highest.get(event.device))
+                ):
                     highest[event.device] = event
             refused = {event for refusals in self._refused.values() for event, _ in refusals}
             for event in events:
-                self._count(event)
+                self._count_event(event)
                 if event in refused:
                     self._live_then[event] = self._points[event.device][-1], self._held_by(event.device)
                 if event is highest.get(event.device):
                     self._peaks[event.device], self._holdings[event.device] = event.held, self._held_by(event.device)
-            self._points = {index: thinned(points) for index, points in self._points.items()}
+            self._points = {index: thin_points(points) for index, points in self._points.items()}
 
-    def _count(self, event: _Event) -> None:
+    def _count_event(self, event: _MemoryEvent) -> None:
         block, parts = event.block, self._sums.setdefault(event.device, [0] * len(ROLES))
         if block is not None and event.held >= 0:
             place = _PLACE[block.role]
@@ -169,35 +171,40 @@ class Curves:
 
     # -- records
 
-    def points(self, index: int) -> tuple[MemoryPoint, ...]:
+    def list_points(self, index: int) -> tuple[MemoryPoint, ...]:
         """The curve of one device."""
-        return tuple(self._record(point) for point in self._points.get(index, ()))
+        return tuple(self._record_point(point) for point in self._points.get(index, ()))
 
-    def holdings(self, index: int) -> tuple[Holding, ...]:
+    def list_holdings(self, index: int) -> tuple[Holding, ...]:
         """What lived at the peak of one device."""
-        return self._largest(self._holdings.get(index, {}))
+        return self._largest_holdings(self._holdings.get(index, {}))
 
-    def _largest(self, held: dict[tuple[Any, ...], int]) -> tuple[Holding, ...]:
+    def _largest_holdings(self, held: dict[tuple[Any, ...], int]) -> tuple[Holding, ...]:
         largest = sorted(held.items(), key=lambda item: -item[1])[:MOST_HOLDINGS]
-        return tuple(Holding(role, size, phase, path, self._site(site)) for (role, phase, path, site), size in largest)
+        return tuple(Holding(role, size, phase, path, self._readable_site(site)) for (role, phase, path, site), size in largest)
 
-    def refusals(self, index: int) -> tuple[Refusal, ...]:
+    def list_refusals(self, index: int) -> tuple[Refusal, ...]:
         """What did not fit on one device."""
-        return tuple(self._refusal(event, size) for event, size in self._refused.get(index, ()))
+        return tuple(self._make_refusal(event, size) for event, size in self._refused.get(index, ()))
 
-    def _refusal(self, event: _Event, size: int) -> Refusal:
+    def _make_refusal(self, event: _MemoryEvent, size: int) -> Refusal:
         point, held = self._live_then[event]
         here = point.allocation
-        where = here.phase, here.module, self._site(here.site)
-        return Refusal(here.number, size, event.held, *where, self._record(point), self._largest(held))
+        where = here.phase, here.module, self._readable_site(here.site)
+        return Refusal(here.number, size, event.held, *where, self._record_point(point), self._largest_holdings(held))
 
-    def _record(self, point: _Point) -> MemoryPoint:
+    def _record_point(self, point: _Point) -> MemoryPoint:
         allocation, parts = point.allocation, dict(zip(ROLES, point.parts, strict=True))
         return MemoryPoint(
-            allocation.number, allocation.phase, allocation.module, self._site(allocation.site), point.allocated, **parts
+            allocation.number,
+            allocation.phase,
+            allocation.module,
+            self._readable_site(allocation.site),
+            point.allocated,
+            **parts,
         )
 
-    def _site(self, raw: RawSite | None) -> Site | None:
+    def _readable_site(self, raw: RawSite | None) -> Site | None:
         """The readable form, looked up once for all points of a line."""
         if raw not in self._sites:
             self._sites[raw] = to_site(raw)
@@ -219,21 +226,21 @@ def _made_up(parts: list[int], held: int, before: int) -> tuple[int, ...]:
     return tuple(whole)
 
 
-def thinned(points: list[_Point]) -> list[_Point]:
+def thin_points(points: list[_Point]) -> list[_Point]:
     """At most so many points: of each four neighbours the highest and the lowest stay, so the peak always does."""
     while len(points) > MOST_POINTS:
         kept: list[_Point] = []
         for start in range(0, len(points), 4):
             four = points[start : start + 4]
-            ends = (max(four, key=_allocated), min(four, key=_allocated))
+            ends = (max(four, key=_allocated_bytes), min(four, key=_allocated_bytes))
             kept += [point for point in four if point in ends]
         points = kept
     return points
 
 
-def _held(event: _Event | None) -> int:
+def _held_bytes(event: _MemoryEvent | None) -> int:
     return -1 if event is None else event.held
 
 
-def _allocated(point: _Point) -> int:
+def _allocated_bytes(point: _Point) -> int:
     return point.allocated

@@ -11,11 +11,11 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.faults.owners import plain_tensors
-from devwidget.capture.memory.block import Block
+from devwidget.capture.memory.block import MemoryBlock
 from devwidget.capture.memory.saved_tensors import kept_for_backward, tensors_of_frames
-from devwidget.capture.modules import own_tensors, registered
+from devwidget.capture.modules import own_tensors, registered_entries
 from devwidget.capture.object_fields import dict_of
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.tensors import gradient_of, tensors_in
 
@@ -48,62 +48,62 @@ class Roles:
         blocks_of: the blocks that a tensor lives in.
     """
 
-    def __init__(self, state: State, blocks_of: Callable[[torch.Tensor], tuple[Block, ...]]) -> None:
+    def __init__(self, state: RecordingState, blocks_of: Callable[[torch.Tensor], tuple[MemoryBlock, ...]]) -> None:
         self._state, self._blocks_of = state, blocks_of
         self._optimizers: MutableMapping[torch.optim.Optimizer, bool] = WeakIdKeyDictionary()
 
-    def claim(self, role: str, tensors: Iterable[torch.Tensor]) -> None:
+    def claim_role(self, role: str, tensors: Iterable[torch.Tensor]) -> None:
         """These tensors have this role."""
         for tensor in tensors:
             for block in self._blocks_of(tensor):
                 if _RANK[role] > _RANK[block.role]:
                     block.role = role
 
-    def model(self, modules: Iterable[nn.Module]) -> None:
+    def claim_model(self, modules: Iterable[nn.Module]) -> None:
         """Parameters, buffers and gradients of modules; a replica keeps its parameters as plain attributes."""
         for module in modules:
             own = own_tensors(module)
-            buffers = [own.pop(name) for name, _ in registered(module, "_buffers") if name in own]
-            self.claim("buffers", buffers)
-            self.claim("parameters", own.values())
-            self.gradients(own.values())
+            buffers = [own.pop(name) for name, _ in registered_entries(module, "_buffers") if name in own]
+            self.claim_role("buffers", buffers)
+            self.claim_role("parameters", own.values())
+            self.claim_gradients(own.values())
 
-    def gradients(self, tensors: Iterable[torch.Tensor]) -> None:
+    def claim_gradients(self, tensors: Iterable[torch.Tensor]) -> None:
         """What has arrived at leaves."""
-        self.claim("gradients", [grad for tensor in tensors if (grad := gradient_of(tensor)) is not None])
+        self.claim_role("gradients", [grad for tensor in tensors if (grad := gradient_of(tensor)) is not None])
 
-    def inputs(self, values: Any) -> None:
+    def claim_inputs(self, values: Any) -> None:
         """What came from outside the modules, and was not computed from something that is trained."""
         for tensor in tensors_in(values):
             for block in self._blocks_of(tensor):
                 if tensor.grad_fn is None and not block.inside and block.role in ("other", "foreign", "activations"):
                     block.role = "inputs"
 
-    def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+    def claim_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """State of an optimizer, and the gradients that it is about to use."""
         self._optimizers[optimizer] = True
-        self.gradients(tensors_in([group.get("params") for group in groups_of(optimizer)]))
-        self.claim("optimizer", tensors_in(dict_of(optimizer).get("state"), depth=4))
+        self.claim_gradients(tensors_in([group.get("params") for group in groups_of(optimizer)]))
+        self.claim_role("optimizer", tensors_in(dict_of(optimizer).get("state"), depth=4))
 
-    def kept(self, results: Any) -> None:
+    def claim_saved(self, results: Any) -> None:
         """What autograd keeps for the backward pass of some results."""
-        self.claim("activations", kept_for_backward(tensors_in(results)))
+        self.claim_role("activations", kept_for_backward(tensors_in(results)))
 
-    def outputs(self, results: Any) -> None:
+    def claim_outputs(self, results: Any) -> None:
         """What a model gave back."""
-        self.claim("outputs", tensors_in(results))
+        self.claim_role("outputs", tensors_in(results))
 
-    def failed(self, trace: TracebackType | None) -> None:
+    def claim_failed(self, trace: TracebackType | None) -> None:
         """What is left of a computation that an exception ended."""
-        self.kept(list(tensors_of_frames(trace)))
+        self.claim_saved(list(tensors_of_frames(trace)))
 
     def let_go(self) -> None:
         """Hold no reference to an optimizer any more: see `State.let_go`."""
         self._optimizers.clear()
 
-    def everything(self) -> None:
+    def claim_everything(self) -> None:
         """All that can be found at any time: the model, its plain attributes, the optimizers."""
-        self.model(module for _, module in self._state.tracker.modules())
-        self.claim("attributes", (tensor for _, _, _, tensor, _ in plain_tensors(self._state.tracker)))
+        self.claim_model(module for _, module in self._state.tracker.list_modules())
+        self.claim_role("attributes", (tensor for _, _, _, tensor, _ in plain_tensors(self._state.tracker)))
         for optimizer in list(self._optimizers):
-            self.optimizer(optimizer)
+            self.claim_optimizer(optimizer)

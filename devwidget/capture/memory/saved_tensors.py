@@ -33,7 +33,7 @@ def kept_for_backward(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]
         for name in _saved_names(node):
             saved = getattr(node, name)
             for each in saved if is_a(saved, (tuple, list)) else (saved,):
-                yield from tensors_in(_data(each), depth=2)
+                yield from tensors_in(_saved_data(each), depth=2)
         todo.extend(before for before, _ in node.next_functions if before is not None)
 
 
@@ -44,7 +44,7 @@ def _saved_names(node: Any) -> tuple[str, ...]:
     return _names[kind]
 
 
-def _data(saved: Any) -> Any:
+def _saved_data(saved: Any) -> Any:
     try:
         return saved.data
     except (RuntimeError, AttributeError):  # backward has let it go, or this torch cannot tell

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import torch
 from torch import nn
 
-from devwidget.capture.modules import own_tensors, walk
+from devwidget.capture.modules import own_tensors, walk_modules
 from devwidget.capture.object_fields import dict_of
 from devwidget.capture.patching.global_hooks import STEP_BEGINS
 from devwidget.capture.patching.lock import Lock
@@ -37,45 +37,45 @@ class TrainingWatch:
         self._asked: Undo | None = None
 
     @_lock
-    def ask(self) -> dict[DeviceId, dict[str, int]]:
+    def take_figures(self) -> dict[DeviceId, dict[str, int]]:
         """What the last step that was looked at began with; the next one that trains the model is looked at."""
         if self._asked is None:
             self._asked = Undo()
-            STEP_BEGINS.call(self._stepping, self._asked)
+            STEP_BEGINS.call_hook(self._before_step, self._asked)
         return self._bytes
 
     @_lock
-    def end(self) -> None:
+    def end_watch(self) -> None:
         """Look at no step."""
         if self._asked is not None:
-            self._asked.run()
+            self._asked.run_steps()
             self._asked = None
 
-    def _stepping(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
         model, trained = self._model(), set(map(id, parameters_of(optimizer)))
-        if model is not None and any(id(tensor) in trained for tensor in _parameters(model)):
+        if model is not None and any(id(tensor) in trained for tensor in _list_parameters(model)):
             self._bytes = training_bytes(model, self._optimizer())
-            self.end()
+            self.end_watch()
 
 
 def training_bytes(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> dict[DeviceId, dict[str, int]]:
     """Bytes of gradients and of optimizer state, by device; for the thread that trains."""
     held: dict[DeviceId, dict[str, int]] = {}
-    _add(held, "gradients", _gradients(model))
+    _add_bytes(held, "gradients", _list_gradients(model))
     if optimizer is not None:
-        _add(held, "optimizer", tensors_in(dict(dict_of(optimizer).get("state") or {}), depth=4))
+        _add_bytes(held, "optimizer", tensors_in(dict(dict_of(optimizer).get("state") or {}), depth=4))
     return held
 
 
-def _gradients(model: nn.Module) -> Iterator[torch.Tensor]:
-    return (grad for tensor in _parameters(model) if (grad := gradient_of(tensor)) is not None)
+def _list_gradients(model: nn.Module) -> Iterator[torch.Tensor]:
+    return (grad for tensor in _list_parameters(model) if (grad := gradient_of(tensor)) is not None)
 
 
-def _parameters(model: nn.Module) -> Iterator[torch.Tensor]:
-    return (tensor for _, module in walk(model) for tensor in own_tensors(module).values())
+def _list_parameters(model: nn.Module) -> Iterator[torch.Tensor]:
+    return (tensor for _, module in walk_modules(model) for tensor in own_tensors(module).values())
 
 
-def _add(held: dict[DeviceId, dict[str, int]], category: str, tensors: Iterable[torch.Tensor]) -> None:
+def _add_bytes(held: dict[DeviceId, dict[str, int]], category: str, tensors: Iterable[torch.Tensor]) -> None:
     for tensor in {id(tensor): tensor for tensor in tensors}.values():  # tied ones once
         if tensor.layout is torch.strided:
             device = device_id(tensor.device)

@@ -13,20 +13,20 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.memory.backward_modules import BackwardModules
-from devwidget.capture.memory.block import Block
+from devwidget.capture.memory.block import MemoryBlock
 from devwidget.capture.memory.curves import Curves
 from devwidget.capture.memory.roles import Roles
-from devwidget.capture.modules import walk
+from devwidget.capture.modules import walk_modules
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS, STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.patching.registry import patched
-from devwidget.capture.recording.state import State
+from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.memory_curve import HELD, MemoryCurve
 
 
-class Source(Protocol):
+class MemorySource(Protocol):
     """Devices whose allocations can be listened to.
 
     Attributes:
@@ -43,7 +43,7 @@ class Source(Protocol):
     def allocated(self, index: int) -> int:
         """Bytes in use on a device."""
 
-    def listen(self, listener: Any) -> Collection[Block]:
+    def listen(self, listener: Any) -> Collection[MemoryBlock]:
         """Tell `listener` of each block from now on; returns those in use already."""
 
     def leave(self, listener: Any) -> None:
@@ -52,121 +52,121 @@ class Source(Protocol):
     def mode(self) -> contextlib.AbstractContextManager[object]:
         """What has to be active in each thread."""
 
-    def blocks_of(self, tensor: torch.Tensor) -> tuple[Block, ...]:
+    def blocks_of(self, tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
         """The blocks that a tensor lives in."""
 
 
 class MemoryWatch:
     """The memory of the devices of one source, during one recording."""
 
-    def __init__(self, state: State, source: Source) -> None:
+    def __init__(self, state: RecordingState, source: MemorySource) -> None:
         self._state, self._source = state, source
         self._ends: tuple[DeviceMemory, ...] = ()
         self._backward = BackwardModules()
         self._curves = Curves(state, self._backward, exact=source.exact)
         self._roles = Roles(state, source.blocks_of)
 
-    def watch(self, undo: Undo) -> None:
+    def begin_watch(self, undo: Undo) -> None:
         """Listen."""
-        undo.add(self._source.leave, self._curves)
-        undo.add(self._roles.let_go)
+        undo.add_step(self._source.leave, self._curves)
+        undo.add_step(self._roles.let_go)
         self._curves.begin(self._source.listen(self._curves))
-        self.mark()
-        MODULE_ENDS.call(self._left, undo)
-        MODULE_BEGINS.call(self._entered, undo)
-        STEP_BEGINS.call(self._stepping, undo)
-        STEP_ENDS.call(self._stepping, undo)
-        undo.enter(patched(torch.autograd, "backward", self._around))
-        undo.enter(patched(torch.autograd, "grad", self._around))
-        undo.enter(self._source.mode())
+        self.mark_devices()
+        MODULE_ENDS.call_hook(self._after_module, undo)
+        MODULE_BEGINS.call_hook(self._before_module, undo)
+        STEP_BEGINS.call_hook(self._before_step, undo)
+        STEP_ENDS.call_hook(self._before_step, undo)
+        undo.enter_context(make_patch(torch.autograd, "backward", self._wrap_backward))
+        undo.enter_context(make_patch(torch.autograd, "grad", self._wrap_backward))
+        undo.enter_context(self._source.mode())
 
     def in_thread(self) -> contextlib.AbstractContextManager[object]:
         """What has to be active in another thread of the program."""
         return self._source.mode()
 
-    def given(self, inputs: Any) -> None:
+    def register_inputs(self, inputs: Any) -> None:
         """These tensors are the batch and the target."""
-        with self._looking():
-            self._roles.inputs(inputs)
+        with self._guard_reading():
+            self._roles.claim_inputs(inputs)
 
-    def mark(self) -> None:
+    def mark_devices(self) -> None:
         """Note a point of each device."""
         for index in range(self._source.count):
             self._curves.mark(index, self._source.allocated(index))
 
-    def finish(self, error: BaseException | None) -> None:
+    def finish_watch(self, error: BaseException | None) -> None:
         """The recording is about to end: find out what is left to find out."""
-        with self._looking():
+        with self._guard_reading():
             if error is not None:
-                self._roles.failed(error.__traceback__)
-            self._roles.everything()
-        self.mark()
+                self._roles.claim_failed(error.__traceback__)
+            self._roles.claim_everything()
+        self.mark_devices()
         self._ends = self._source.devices()
 
-    def curves(self) -> tuple[MemoryCurve, ...]:
+    def list_curves(self) -> tuple[MemoryCurve, ...]:
         """One curve for each device."""
-        self._curves.fold()
-        return tuple(self._curve(index, end) for index, end in enumerate(self._ends or self._source.devices()))
+        self._curves.fold_events()
+        return tuple(self._make_curve(index, end) for index, end in enumerate(self._ends or self._source.devices()))
 
-    def _curve(self, index: int, end: DeviceMemory) -> MemoryCurve:
-        points = self._curves.points(index)
+    def _make_curve(self, index: int, end: DeviceMemory) -> MemoryCurve:
+        points = self._curves.list_points(index)
         last = {role: getattr(points[-1], role) for role in HELD} if points else {}
         end = replace(end, **last, activations=end.activations - sum(last.values()))
-        return MemoryCurve(end, "allocator", points, self._curves.refusals(index), self._curves.holdings(index))
+        return MemoryCurve(end, "allocator", points, self._curves.list_refusals(index), self._curves.list_holdings(index))
 
     @contextlib.contextmanager
-    def _looking(self) -> Iterator[None]:
+    def _guard_reading(self) -> Iterator[None]:
         """Looking at tensors is no part of the user's program, and what goes wrong with it must not end that."""
         try:
             with hide_from_modes(), torch_internals.DisableTorchFunction():
                 yield
         except Exception as error:
-            self._state.log.trouble(error)
+            self._state.log.log_trouble(error)
 
     # -- hooks
 
-    def _entered(self, module: nn.Module, args: Any) -> None:
+    def _before_module(self, module: nn.Module, args: Any) -> None:
         if self._state.is_elsewhere():
             return
         stack = self._state.tracker.here.stack
-        self._backward.at(stack[-1].path if stack else None)
+        self._backward.enter_module(stack[-1].path if stack else None)
         if len(stack) == 1:  # outermost in its thread
-            with self._looking():
-                self._roles.model(part for _, part in walk(module))
-                self._roles.inputs(args)
+            with self._guard_reading():
+                self._roles.claim_model(part for _, part in walk_modules(module))
+                self._roles.claim_inputs(args)
 
-    def _left(self, module: nn.Module, args: Any, *rest: Any) -> None:
+    def _after_module(self, module: nn.Module, args: Any, *rest: Any) -> None:
         if self._state.is_elsewhere():
             return
         here = self._state.tracker.here
-        self._backward.at(here.path)
+        self._backward.enter_module(here.path)
         if here.stack:
             return
-        with self._looking():
+        with self._guard_reading():
             if len(rest) == 1:  # it raised: torch calls hooks without the keyword arguments then
-                self._roles.failed(sys.exc_info()[2])
+                self._roles.claim_failed(sys.exc_info()[2])
                 return
-            self._roles.inputs((args, rest[0]))
-            self._roles.kept(rest[1])
-            self._roles.outputs(rest[1])
+            self._roles.claim_inputs((args, rest[0]))
+            self._roles.claim_saved(rest[1])
+            self._roles.claim_outputs(rest[1])
 
-    def _stepping(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if self._state.is_elsewhere():
             return
-        with self._looking():
-            self._roles.optimizer(optimizer)
+        with self._guard_reading():
+            self._roles.claim_optimizer(optimizer)
 
-    def _around(self, original: Any) -> Any:
+    def _wrap_backward(self, original: Any) -> Any:
         def backward(*args: Any, **kwargs: Any) -> Any:
             if self._state.is_elsewhere():
                 return original(*args, **kwargs)
-            with self._looking():
-                self._roles.kept([args[:1], kwargs])
-                self._curves.calling = self._state.tracker.site(sys._getframe(1))
+            with self._guard_reading():
+                self._roles.claim_saved([args[:1], kwargs])
+                self._curves.calling = self._state.tracker.find_site(sys._getframe(1))
             try:
                 return original(*args, **kwargs)
             finally:
-                with self._looking():
-                    self._roles.model(module for _, module in self._state.tracker.modules())
+                with self._guard_reading():
+                    self._roles.claim_model(module for _, module in self._state.tracker.list_modules())
 
         return backward

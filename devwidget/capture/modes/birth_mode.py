@@ -15,7 +15,7 @@ from devwidget.capture.faults.failed_call import NOT_OURS
 from devwidget.capture.object_fields import SCALAR_IDS, is_a, parts_of
 from devwidget.capture.patching.mode_stack import FunctionMode
 from devwidget.capture.recording.births import LONGEST_CHAIN, Birth
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import VIEWS
 from devwidget.capture.recording.waits import READS
 from devwidget.capture.source_code.call_sites import RawSite, caller, callers
@@ -35,13 +35,13 @@ MOST_DEVICES = 64
 """Devices read from tensors that are remembered: `device = x.device` serves the function that says so."""
 
 
-class BirthWatch(FunctionMode):
-    """Remembers births, and leaves all else that a call means to `Calls`; one instance for each thread."""
+class BirthMode(FunctionMode):
+    """Remembers births, and leaves all else that a call means to `CallMode`; one instance for each thread."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: RecordingState) -> None:
         super().__init__()
         self._state = state
-        self._site, self._threads = state.tracker.site, state.tracker.threads
+        self._site, self._threads = state.tracker.find_site, state.tracker.threads
         self._devices: dict[int, tuple[torch.device, Birth]] = {}
 
     def __torch_function__(self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None) -> Any:
@@ -61,13 +61,13 @@ class BirthWatch(FunctionMode):
         site = self._site(frame)
         try:
             if name in _BACKWARD and getattr(func, "__module__", "").startswith(_AUTOGRAD):
-                out = self._backward(func, args, kwargs, site)
+                out = self._run_backward(func, args, kwargs, site)
             else:
                 here.site = site
                 out = func(*args, **kwargs)
         except Exception as error:
             here.waits = None
-            out = self._healed(func, args, kwargs, error, frame)
+            out = self._run_healed_call(func, args, kwargs, error, frame)
             if out is NOT_OURS:
                 raise
         finally:
@@ -76,31 +76,31 @@ class BirthWatch(FunctionMode):
             if type(out) is not _Size:  # the most frequent question
                 with _DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
                     if type(out) is _Tensor and name not in _MORE:
-                        self._born(name, args, kwargs, out, frame, site)
+                        self._note_birth(name, args, kwargs, out, frame, site)
                     else:
-                        self._returned(name, args, kwargs, out, frame, site)
+                        self.note_returned(name, args, kwargs, out, frame, site)
             if here.waits is not None:
-                self._state.waits.count(name, args, kwargs, frame)
+                self._state.waits.count_call(name, args, kwargs, frame)
         except Exception as error:  # a bug of ours, or a tensor class that answers no question
-            self._state.log.trouble(error)
+            self._state.log.log_trouble(error)
         return out
 
-    def _returned(
+    def note_returned(
         self, name: str, args: tuple[Any, ...], kwargs: Any, out: Any, frame: FrameType, site: RawSite | None
     ) -> None:
         """A call has a result, which is no plain tensor or not all that it means."""
         if name in _MORE:
-            self._more(name, args, kwargs, frame, site)
+            self._note_more(name, args, kwargs, frame, site)
             if name != "copy_":  # the others make no tensor
                 return
         if is_tensor(out):
-            self._born(name, args, kwargs, out, frame, site)
+            self._note_birth(name, args, kwargs, out, frame, site)
         elif is_a(out, (tuple, list)):
-            for part, operands in zip(parts_of(out), _rows(name, args), strict=False):
+            for part, operands in zip(parts_of(out), _pair_operands(name, args), strict=False):
                 for result in tensors_in(part, depth=1):  # an LSTM's states are a tuple in a tuple
-                    self._born(name, operands, kwargs, result, frame, site)
+                    self._note_birth(name, operands, kwargs, result, frame, site)
 
-    def _born(
+    def _note_birth(
         self,
         name: str,
         args: tuple[Any, ...],
@@ -119,13 +119,15 @@ class BirthWatch(FunctionMode):
         births, device, dtype = state.births, result.device, result.dtype
         known = births.tensors
         parent, data, weights, others = None, None, None, False
-        for tensor in (_opened(args, kwargs) if kwargs else args) if operands is None else operands:
+        for tensor in (_flatten_arguments(args, kwargs) if kwargs else args) if operands is None else operands:
             kind = type(tensor)
             if kind is not _Tensor and kind is not _Parameter:
                 if id(kind) in SCALAR_IDS:
                     continue
                 if kind is list or kind is tuple:
-                    self._born(name, args, kwargs, result, frame, site, _opened(args, kwargs))  # once more from the first
+                    self._note_birth(
+                        name, args, kwargs, result, frame, site, _flatten_arguments(args, kwargs)
+                    )  # once more from the first
                     return
                 if not issubclass(kind, _Tensor):
                     continue
@@ -133,12 +135,12 @@ class BirthWatch(FunctionMode):
                 return
             birth = known.get(id(tensor))
             if birth is None or birth() is not tensor:
-                birth = births.of(tensor)
+                birth = births.birth_of(tensor)
             if birth.transfers:
                 if data is None or len(birth.transfers) > len(data.transfers):  # `x + layer(x)` has been where the layer was
                     data = birth
                 if name not in MOVES and name not in VIEWS:
-                    self._used(birth, site)
+                    self._note_use(birth, site)
             if tensor.device == device:
                 if parent is None or (parent.dtype is not dtype is birth.dtype):
                     parent = birth
@@ -149,35 +151,35 @@ class BirthWatch(FunctionMode):
             elif name == "__getitem__":
                 self._looked_up(tensor, device, frame, site)
         if dtype is _FLOAT64 and name not in MOVES:
-            self._doubled(name, (args, kwargs), result, frame, site)
+            self._note_float64(name, (args, kwargs), result, frame, site)
         number, computed = state.log.number(), others and weights is not None
         if parent is not None and parent.dtype is dtype and not computed:
-            birth = Birth(result)  # as nearly all are, and so `Birth.derive` is written out: nothing else is said of it
+            birth = Birth(result)  # as nearly all are, and so `Birth.derive_from` is written out: nothing else is said of it
             birth.number, birth.dtype, birth.transfers = number, dtype, parent.transfers
-            birth.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.root()
+            birth.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.find_root()
             birth.depth = parent.depth + 1
             if data is None and name != "clone":
-                births.add(result, birth)
+                births.add_birth(result, birth)
                 return
             if name == "clone":  # it stays behind when what it copies moves on
                 birth.call, birth.site, birth.direct = name, site, calls_itself(frame, site)
         else:
-            birth = self._decided(name, number, args, kwargs, result, None if computed else parent, frame, site)
+            birth = self._find_decision(name, number, args, kwargs, result, None if computed else parent, frame, site)
             birth.weights = weights
         if data is not None:
             birth.transfers = data.transfers
             birth.transfer = data.transfer if name in VIEWS else None
-        births.put(result, birth)
+        births.put_birth(result, birth)
         if name == "clone":  # `copy.deepcopy` makes a Parameter of it out of sight
             births.put_storage(result, birth)
         elif birth.direct and name in MOVES:
             if site is not None and site.code.co_name in MOVES:
                 birth.asked = tuple(callers(frame, MOVES))
-            state.attempts.put(args[0], birth)
+            state.attempts.put_birth(args[0], birth)
             if birth.is_move:
-                self._hopped(birth, args, kwargs, result, frame)
+                self._note_transfer(birth, args, kwargs, result, frame)
 
-    def _decided(
+    def _find_decision(
         self,
         name: str,
         number: int,
@@ -190,57 +192,57 @@ class BirthWatch(FunctionMode):
     ) -> Birth:
         """A factory, a move, a cast, or a layer: an activation is where it is because the layer's weights are there."""
         is_move = name in MOVES and parent is None
-        origin = self._state.births.get(args[0]) if is_move else None
-        birth = Birth.of(result, number, name, site, calls_itself(frame, site), is_move, parent, origin)
+        origin = self._state.births.find_birth(args[0]) if is_move else None
+        birth = Birth.make_birth(result, number, name, site, calls_itself(frame, site), is_move, parent, origin)
         if self._devices and (kwargs or is_move):
             given = kwargs.get("device") or (next((each for each in args if type(each) is DEVICE), None) if is_move else None)
             read = self._devices.get(id(given)) if given is not None else None
             if read is not None and read[0] is given:
-                birth.follows = read[1].decided()
+                birth.follows = read[1].deciding_birth()
         return birth
 
     def _device_read(self, device: torch.device, tensor: torch.Tensor) -> None:
         """Each read gives an object of its own: a call that is given it puts its result where that tensor is."""
-        birth = self._state.births.get(tensor)
+        birth = self._state.births.find_birth(tensor)
         if birth is None:  # older than the recording, or read before the call that makes it has returned
             return
         if len(self._devices) >= MOST_DEVICES:
             self._devices.pop(next(iter(self._devices)))
         self._devices[id(device)] = device, birth
 
-    def _more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
+    def _note_more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
         """`parameter.data = moved`, which is how `Module.to` moves: the parameter lives where the new data was put."""
         if name == "__set__" and len(args) == 2 and is_tensor(args[0]) and is_tensor(args[1]):
-            birth = self._state.births.get(args[1])
+            birth = self._state.births.find_birth(args[1])
             if birth is not None:
-                before = birth.root().origin
+                before = birth.find_root().origin
                 if before is not None:
-                    before.made().moved_on = True
-                self._state.births.put(args[0], birth)
+                    before.making_birth().moved_on = True
+                self._state.births.put_birth(args[0], birth)
 
-    # -- what `Calls` does more
+    # -- what `CallMode` does more
 
-    def _backward(self, func: Any, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> Any:
+    def _run_backward(self, func: Any, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> Any:
         """Autograd runs, and in it hooks and functions of the user, each with a line of its own."""
         return func(*args, **kwargs)
 
-    def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
+    def _run_healed_call(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
         """The result of the repaired call; NOT_OURS if the exception is none of our business."""
         return NOT_OURS
 
     def _nothing_read(self, func: Any, owner: Any, frame: FrameType) -> None:
         """An attribute is None."""
 
-    def _used(self, birth: Birth, site: RawSite | None) -> None:
+    def _note_use(self, birth: Birth, site: RawSite | None) -> None:
         """Data that has crossed devices was computed with."""
 
     def _looked_up(self, index: torch.Tensor, device: torch.device, frame: FrameType, site: RawSite | None) -> None:
         """A tensor was read at an index that is on another device."""
 
-    def _doubled(self, name: str, operands: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None) -> None:
+    def _note_float64(self, name: str, operands: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None) -> None:
         """A result is float64."""
 
-    def _hopped(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType) -> None:
+    def _note_transfer(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType) -> None:
         """A line of the user moved a tensor."""
 
 
@@ -252,14 +254,14 @@ def calls_itself(frame: FrameType, site: RawSite | None) -> bool:
     return near is not None and near.f_code is site.code
 
 
-def _rows(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+def _pair_operands(name: str, args: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """The operands of each result: an operator over lists pairs them item by item, `max` and `split` use all for all."""
     if name.startswith("_foreach"):
         return zip(*(arg for arg in args if type(arg) is tuple or type(arg) is list), strict=False)
     return itertools.repeat(args)
 
 
-def _opened(args: tuple[Any, ...], kwargs: Any) -> list[Any]:
+def _flatten_arguments(args: tuple[Any, ...], kwargs: Any) -> list[Any]:
     """The arguments, with lists and tuples opened one level, and nothing of what is no tensor."""
     opened: list[Any] = []
     for arg in (*args, *kwargs.values()):

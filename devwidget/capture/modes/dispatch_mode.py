@@ -14,8 +14,8 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.recording.collectives.kinds import KINDS
-from devwidget.capture.recording.event_log import Devices, joined
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.event_log import Devices, join_devices
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import is_hooked
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.trace import Phase
@@ -41,7 +41,7 @@ _names: dict[int, tuple[str, bool, Any]] = {}
 would be a call of Python code."""
 
 
-def _named(func: Any) -> tuple[str, bool, Any]:
+def _operator_name(func: Any) -> tuple[str, bool, Any]:
     name = func._schema.name.removeprefix("aten::")
     return _names.setdefault(id(func), (name, name in _APART, func))
 
@@ -49,7 +49,7 @@ def _named(func: Any) -> tuple[str, bool, Any]:
 _Tensor, _Parameter, _DisableTorchFunction = torch.Tensor, nn.Parameter, torch_internals.DisableTorchFunction
 
 
-def _devices(args: tuple[Any, ...]) -> Devices:
+def _find_devices(args: tuple[Any, ...]) -> Devices:
     """Devices of the tensors, each once, lists opened one level; of a single one, as nearly always, the device itself."""
     first: torch.device | None = None
     for arg in args:
@@ -68,11 +68,11 @@ def _devices(args: tuple[Any, ...]) -> Devices:
 
 
 def _all_devices(args: tuple[Any, ...]) -> Devices:
-    found = joined((), (tensor.device for tensor in tensors_in(args, depth=2)))
+    found = join_devices((), (tensor.device for tensor in tensors_in(args, depth=2)))
     return found if len(found) > 1 else found[0] if found else None
 
 
-def _awaited(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
+def _find_awaited_device(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
     """The accelerator for which the host waits, if it does."""
     tensor = args[0] if args and isinstance(args[0], torch.Tensor) else None
     if tensor is None or not is_accelerator(tensor.device):
@@ -95,88 +95,88 @@ def _is_later(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return bool(kwargs.get("non_blocking", args[2] if name == "copy_" and len(args) > 2 else False))
 
 
-def _is_active(state: State) -> bool:
+def _is_active(state: RecordingState) -> bool:
     """Whether the function mode of a recording would see a call that begins now."""
     return any(getattr(mode, "_state", None) is state for mode in torch_internals.function_modes())
 
 
-class Ops(DispatchMode):
+class OperatorMode(DispatchMode):
     """Logs operators; one instance for each thread."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: RecordingState) -> None:
         self._state = state
         self._tracker = state.tracker
         self._threads = state.tracker.threads
-        self._note_line = state.tracker.forward_lines.note
+        self._note_line = state.tracker.forward_lines.note_line
         self._ops, self._counts, self._first = state.log.ops_met, state.log.op_counts, state.log.first_op
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the operator, then write down where it ran."""
-        name, is_apart, _ = _names.get(id(func)) or _named(func)
+        name, is_apart, _ = _names.get(id(func)) or _operator_name(func)
         if is_apart:
-            return self._apart(func, name, args, kwargs)
+            return self._run_apart(func, name, args, kwargs)
         out = redispatch(func, args, kwargs)
-        self._log(name, args, out)
+        self._log_operator(name, args, out)
         return out
 
-    def _log(self, name: str, args: tuple[Any, ...], out: Any) -> None:
+    def _log_operator(self, name: str, args: tuple[Any, ...], out: Any) -> None:
         here, tracker = self._threads.place, self._tracker
         if type(out) is not _Tensor and not isinstance(out, _Tensor):
             out = out[0] if (type(out) is tuple or type(out) is list) and out else None
         phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
-        site = here.site or tracker.site(sys._getframe(2))
+        site = here.site or tracker.find_site(sys._getframe(2))
         if phase != "backward":
             self._note_line(site)
         with _DisableTorchFunction():  # function modes are active here while autograd runs: our looking is no call for them
-            key = name, here.path, phase, id(site), _devices(args), out.device if isinstance(out, _Tensor) else None
+            key = name, here.path, phase, id(site), _find_devices(args), out.device if isinstance(out, _Tensor) else None
         place = self._ops.get(key)
         self._counts[self._first(key, site) if place is None else place] += 1
 
-    def _apart(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_apart(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name in _MOVES:
-            return self._moved(func, name, args, kwargs)
+            return self._run_copy(func, name, args, kwargs)
         if name not in KINDS:
-            return self._waited(func, name, args, kwargs)
-        self._state.collectives.begin(func, name, args, sys._getframe(1))
+            return self._run_waiting(func, name, args, kwargs)
+        self._state.collectives.begin_collective(func, name, args, sys._getframe(1))
         out = redispatch(func, args, kwargs)
-        self._log(name, args, out)
+        self._log_operator(name, args, out)
         return out
 
-    def _waited(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_waiting(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operator for which the host waits, at least with some arguments."""
         out = redispatch(func, args, kwargs)
-        self._log(name, args, out)
+        self._log_operator(name, args, out)
         with _DisableTorchFunction():
-            device = _awaited(name, args, kwargs)
+            device = _find_awaited_device(name, args, kwargs)
         if device is not None:
-            self._wait(name, device, sys._getframe(2))
+            self._note_wait(name, device, sys._getframe(2))
         return out
 
-    def _wait(self, name: str, device: torch.device, frame: FrameType | None) -> None:
+    def _note_wait(self, name: str, device: torch.device, frame: FrameType | None) -> None:
         """A call of the program counts what waits in it; where none is under way, as in backward, each operator counts."""
         state, here = self._state, self._threads.place
         if here.cause == "healed":
             return
-        state.transfers.synchronized()
+        state.transfers.note_synchronized()
         if here.site is not None or (self._tracker.forced != "backward" and not _is_active(state)):
-            state.waits.note(device, copies=name in _MOVES)
+            state.waits.note_wait(device, copies=name in _MOVES)
         else:
-            state.waits.add(_CALLS.get(name, name), device, frame)
+            state.waits.add_wait(_CALLS.get(name, name), device, frame)
 
-    def _moved(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_copy(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         started = time.perf_counter()
         out = redispatch(func, args, kwargs)
-        self._log(name, args, out)
+        self._log_operator(name, args, out)
         tracker, cause = self._tracker, self._threads.place.cause
         before = args[1] if name == "copy_" else args[0]
         if isinstance(before, torch.Tensor) and before.device != out.device and cause not in _PARALLEL_CAUSES:
-            seconds, site = time.perf_counter() - started, self._threads.place.site or tracker.site(sys._getframe(1))
+            seconds, site = time.perf_counter() - started, self._threads.place.site or tracker.find_site(sys._getframe(1))
             if cause == "explicit" and is_hooked(sys._getframe(1)):
                 cause = "hook"
-            self._state.log.move(before.device, out.device, (out,), tracker.module, tracker.phase, site, cause, seconds)
+            self._state.log.log_transfer(before.device, out.device, (out,), tracker.module, tracker.phase, site, cause, seconds)
             if out.device.type == "cpu" and not _is_later(name, args, kwargs) and is_accelerator(before.device):
-                self._wait(name, before.device, sys._getframe(2))
+                self._note_wait(name, before.device, sys._getframe(2))
         checks = self._state.copy_checks
         if checks is not None and isinstance(before, torch.Tensor) and before.device != out.device:
-            checks.compare(before, out, self._threads.place.site or tracker.site(sys._getframe(1)))
+            checks.compare_copy(before, out, self._threads.place.site or tracker.find_site(sys._getframe(1)))
         return out

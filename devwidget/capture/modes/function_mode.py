@@ -14,7 +14,7 @@ from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.owners import kept_by_user
 from devwidget.capture.modes import promotions
-from devwidget.capture.modes.birth_mode import BirthWatch, calls_itself
+from devwidget.capture.modes.birth_mode import BirthMode, calls_itself
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.source_code.call_sites import RawSite, is_own
@@ -31,20 +31,20 @@ def _is_tried(func: Any, frame: FrameType | None) -> bool:
     return isinstance(func, torch_internals.OpOverload) and frame is not None and is_own(frame.f_code.co_filename)
 
 
-def _reader(frame: FrameType) -> FrameType:
+def _find_reader(frame: FrameType) -> FrameType:
     """Who reads an attribute that virtual GPUs read on their behalf."""
     while is_own(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
     return frame
 
 
-class Calls(BirthWatch):
+class CallMode(BirthMode):
     """Follows data across devices, and makes a call with a device fault again with the strays moved."""
 
-    def _backward(self, func: Any, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> Any:
+    def _run_backward(self, func: Any, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> Any:
         """Autograd runs, and in it hooks and functions of the user, each with a line of its own."""
         tracker = self._state.tracker
-        with tracker.during("backward"):
+        with tracker.set_phase("backward"):
             try:
                 out = func(*args, **kwargs)
             except RuntimeError as error:
@@ -55,10 +55,10 @@ class Calls(BirthWatch):
         if func.__name__ == "backward":
             self._state.waits.go_back(site.code if site is not None else None)
             tracker.end_step()
-            self._state.ties.trained()
+            self._state.ties.note_trained()
         return out
 
-    def _healed(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
+    def _run_healed_call(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
         """The result of the repaired call; NOT_OURS if the exception is none of our business."""
         if isinstance(error, torch_internals.StopRecomputation) or _is_tried(func, frame):
             return NOT_OURS
@@ -69,7 +69,7 @@ class Calls(BirthWatch):
             except torch_internals.StopRecomputation:
                 raise
             except Exception as trouble:  # a bug of ours must not take the place of the user's exception
-                self._state.log.trouble(trouble)
+                self._state.log.log_trouble(trouble)
                 continue
             if out is not NOT_OURS:
                 return out
@@ -79,58 +79,58 @@ class Calls(BirthWatch):
         own = vars(torch_internals.TensorBase)["grad"]
         if func.__self__ in (own, vars(torch.Tensor).get("grad")):  # virtual GPUs have their own
             try:
-                leaves.look_for_gradient(self._state, owner, _reader(frame))
+                leaves.look_for_gradient(self._state, owner, _find_reader(frame))
             except Exception as trouble:  # a bug of ours is no business of the user's
-                self._state.log.trouble(trouble)
+                self._state.log.log_trouble(trouble)
 
-    def _used(self, birth: Birth, site: RawSite | None) -> None:
-        self._state.transfers.used(birth, site)
+    def _note_use(self, birth: Birth, site: RawSite | None) -> None:
+        self._state.transfers.note_use(birth, site)
 
-    def _doubled(self, name: str, operands: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None) -> None:
-        promotions.look(self._state, name, operands, result, frame, site)
+    def _note_float64(self, name: str, operands: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None) -> None:
+        promotions.report_promotion(self._state, name, operands, result, frame, site)
 
-    def _hopped(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType) -> None:
+    def _note_transfer(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType) -> None:
         """A line of the user moved a tensor."""
         source, before = args[0], birth.origin
-        held = self._kept(source, before, frame, birth.site)
+        held = self._find_keeper(source, before, frame, birth.site)
         later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
-        self._state.transfers.add(birth, before, source, result, held, later=later)
+        self._state.transfers.add_transfer(birth, before, source, result, held, later=later)
 
     def _looked_up(self, index: torch.Tensor, device: torch.device, frame: FrameType, site: RawSite | None) -> None:
         """`x[index]` copies an index on the CPU to the GPU of `x`, without a word; a number is taken along with the call."""
         if not index.dim() or index.device.type != "cpu" or not calls_itself(frame, site):
             return
-        before = self._state.births.get(index)
-        held = self._kept(index, before, frame, site)
+        before = self._state.births.find_birth(index)
+        held = self._find_keeper(index, before, frame, site)
         if held is not None:
             self._state.transfers.look_up(self._state.log.number(), site, before, index, device, held)
 
-    def _kept(self, source: torch.Tensor, before: Birth | None, frame: FrameType, site: RawSite | None) -> Held | None:
+    def _find_keeper(self, source: torch.Tensor, before: Birth | None, frame: FrameType, site: RawSite | None) -> Held | None:
         """Who keeps a tensor that crosses devices in the step, and is older than it."""
         tracker = self._state.tracker
-        in_loss = tracker.phase == "loss" and site is not None and not tracker.outside(site)
+        in_loss = tracker.phase == "loss" and site is not None and not tracker.is_outside(site)
         inside = bool(tracker.here.stack) or in_loss
         if before is None or not inside or before.number >= tracker.step or not source.dim() or is_parameter(source):
             return None
         return kept_by_user(tracker, frame, before)
 
-    def _more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
-        super()._more(name, args, kwargs, frame, site)
+    def _note_more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
+        super()._note_more(name, args, kwargs, frame, site)
         if name == "__setitem__":
-            self._filled(args[0], args[2], frame, site)
+            self._note_filled(args[0], args[2], frame, site)
             for index in tensors_in(args[1], depth=1):
                 if index.device != args[0].device:
                     self._looked_up(index, args[0].device, frame, site)
         elif name == "copy_":
-            self._copied(args, kwargs, site)
+            self._note_copied(args, kwargs, site)
         elif name == "requires_grad_":
-            self._switched(args[0], on=bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True)))
+            self._note_switched(args[0], on=bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True)))
         elif name != "__set__":
-            self._waited(name, args, frame, site)
+            self._note_wait(name, args, frame, site)
         elif len(args) == 2 and type(args[1]) is bool:  # `parameter.requires_grad = False`
-            self._switched(args[0], on=args[1])
+            self._note_switched(args[0], on=args[1])
 
-    def _filled(self, target: torch.Tensor, value: Any, frame: FrameType, site: RawSite | None) -> None:
+    def _note_filled(self, target: torch.Tensor, value: Any, frame: FrameType, site: RawSite | None) -> None:
         """`buffer[i] = value` takes a value from any device, and copies without a word."""
         if not is_tensor(value) or value.device == target.device or not calls_itself(frame, site):
             return
@@ -142,9 +142,11 @@ class Calls(BirthWatch):
 
         if value.dim() or is_accelerator(value.device):  # a number on the CPU is taken along with the call
             births = state.births
-            state.transfers.fill(state.log.number(), site, births.of(target), births.get(value), value, target, into)
+            state.transfers.add_fill(
+                state.log.number(), site, births.birth_of(target), births.find_birth(value), value, target, into
+            )
 
-    def _copied(self, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> None:
+    def _note_copied(self, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> None:
         """`host.copy_(tensor, non_blocking=True)`: the buffer that was there before is not ready yet."""
         later = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
         source = args[1] if len(args) > 1 else kwargs.get("src")
@@ -152,27 +154,27 @@ class Calls(BirthWatch):
         if not later or not arrives:
             return
         births = self._state.births
-        birth = Birth.of(args[0], self._state.log.number(), "copy_", site, direct=True, is_move=True)
-        births.put(args[0], birth)
-        self._state.transfers.add(birth, births.get(source), source, args[0], None, later=True)
+        birth = Birth.make_birth(args[0], self._state.log.number(), "copy_", site, direct=True, is_move=True)
+        births.put_birth(args[0], birth)
+        self._state.transfers.add_transfer(birth, births.find_birth(source), source, args[0], None, later=True)
 
-    def _waited(self, name: str, args: tuple[Any, ...], frame: FrameType, site: RawSite | None) -> None:
+    def _note_wait(self, name: str, args: tuple[Any, ...], frame: FrameType, site: RawSite | None) -> None:
         """A value was handed to Python."""
         tensor = args[0] if args else None
         if not is_tensor(tensor):
             return
-        birth = self._state.births.get(tensor)
+        birth = self._state.births.find_birth(tensor)
         moved = birth.transfer if birth is not None and birth.transfer is not None and birth.transfer.into is None else None
         if birth is not None and birth.transfers:
-            self._state.transfers.used(birth, site)
+            self._state.transfers.note_use(birth, site)
         if is_accelerator(tensor.device):
-            self._state.transfers.synchronized()
+            self._state.transfers.note_synchronized()
             if name == "tolist" and self._state.tracker.here.waits is None:  # virtual GPUs need no copy for it
-                self._state.waits.note(tensor.device)
+                self._state.waits.note_wait(tensor.device)
         elif moved is not None and is_accelerator(moved.source):
             self._state.waits.read[moved.site, moved.source] = name, site
 
-    def _switched(self, tensor: Any, *, on: bool) -> None:
+    def _note_switched(self, tensor: Any, *, on: bool) -> None:
         """A parameter is frozen, or freed."""
         if on:
             self._state.frozen.pop(tensor, None)  # type: ignore[no-untyped-call]

@@ -15,16 +15,16 @@ from devwidget.capture.faults.owners import unregistered_tensors
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import SCALAR_IDS, is_a
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
-from devwidget.capture.recording.event_log import joined
-from devwidget.capture.recording.state import State
-from devwidget.capture.recursion import deepen
+from devwidget.capture.recording.event_log import join_devices
+from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.recursion import deepen_recursion
 from devwidget.capture.tensors import device_of, tensors_in
 from devwidget.capture.undo import Undo
 
 _now, _Tensor, _DisableTorchFunction = time.perf_counter, torch.Tensor, torch_internals.DisableTorchFunction
 
 
-def module_hooks(state: State, undo: Undo) -> None:
+def module_hooks(state: RecordingState, undo: Undo) -> None:
     """Follow every module call."""
     watched: dict[int, Undo] = {}
     tracker, log, threads = state.tracker, state.log, state.tracker.threads
@@ -34,22 +34,22 @@ def module_hooks(state: State, undo: Undo) -> None:
             return
         here = threads.place
         if not here.stack and here.replica < 0:
-            state.ties.look(module)
-        tracker.enter(module, sys._getframe(3), _now(), log.number())
+            state.ties.look_for_ties(module)
+        tracker.enter_module(module, sys._getframe(3), _now(), log.number())
         if is_a(module, nn.DataParallel) and id(module) not in watched:
             with uninterrupted():
                 watched[id(module)] = Undo()
-                data_parallel.watch(module, state, watched[id(module)])
+                data_parallel.watch_call(module, state, watched[id(module)])
 
     def after(module: nn.Module, args: Any, *rest: Any) -> None:
         if state.is_elsewhere():
             return
         # When forward raises, torch calls an `always_call` hook without the keyword arguments.
         failed = len(rest) == 1
-        running = tracker.leave(module)
+        running = tracker.leave_module(module)
         if watched and id(module) in watched:
             with uninterrupted():
-                watched[id(module)].run()
+                watched[id(module)].run_steps()
                 del watched[id(module)]
         if running is None or running.path is None:
             return
@@ -57,7 +57,7 @@ def module_hooks(state: State, undo: Undo) -> None:
         if not here.stack and any(transfer.moved is not None for transfer in state.transfers.kept):
             kept = {id(tensor) for _, _, tensor in unregistered_tensors(state.tracker)}
             state.transfers.forget_kept_copies(lambda tensor: id(tensor) in kept)
-        entry = log.module(running.path, running.replica, module, running.number, running.started)
+        entry = log.module_entry(running.path, running.replica, module, running.number, running.started)
         if not entry.calls:
             entry.stopped = log.number()
         entry.calls += 1
@@ -76,16 +76,16 @@ def module_hooks(state: State, undo: Undo) -> None:
         here.failed = running.path if here.failed is None else here.failed
         entry.failed = True
 
-    undo.add(_end, watched)
-    MODULE_BEGINS.call(before, undo)
-    MODULE_ENDS.call(after, undo)
-    deepen(undo)
+    undo.add_step(_end_unfinished, watched)
+    MODULE_BEGINS.call_hook(before, undo)
+    MODULE_ENDS.call_hook(after, undo)
+    deepen_recursion(undo)
 
 
-def _end(watched: dict[int, Undo]) -> None:
+def _end_unfinished(watched: dict[int, Undo]) -> None:
     """Calls of wrappers that never ended."""
     while watched:
-        list(watched.values())[-1].run()
+        list(watched.values())[-1].run_steps()
         watched.popitem()
 
 
@@ -93,7 +93,7 @@ def _with_devices(known: tuple[torch.device, ...], value: Any) -> tuple[torch.de
     for part in value if type(value) is tuple else (value,):
         if type(part) is _Tensor:
             if part.device not in known:
-                known = joined(known, (part.device,))
+                known = join_devices(known, (part.device,))
         elif id(type(part)) not in SCALAR_IDS:
-            known = joined(known, (device_of(tensor) for tensor in tensors_in(part, depth=3)))
+            known = join_devices(known, (device_of(tensor) for tensor in tensors_in(part, depth=3)))
     return known

@@ -31,17 +31,17 @@ def asked_modules(frame: FrameType) -> tuple[weakref.ref[nn.Module], ...]:
         return ()
     file, line, scope = built.f_code.co_filename, line_of(site_of(built)), Scope(built)
     texts = [statement_text(file, line)]
-    for node in _nodes(texts[0]):
+    for node in _parse_nodes(texts[0]):
         before = assignment(file, node.id, line) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else None
         texts += [before.text] if before is not None else []
-    nodes = (node for text in texts for node in _nodes(text) if isinstance(node, ast.Call))
+    nodes = (node for text in texts for node in _parse_nodes(text) if isinstance(node, ast.Call))
     owners = (
         scope.value(node.func.value) for node in nodes if isinstance(node.func, ast.Attribute) and node.func.attr in _ASKING
     )
     return tuple(weakref.ref(owner) for owner in owners if is_module(owner))
 
 
-def _nodes(text: str) -> Iterator[ast.AST]:
+def _parse_nodes(text: str) -> Iterator[ast.AST]:
     statement = parsed_statement(text)
     return ast.walk(statement) if statement is not None else iter(())
 
@@ -61,7 +61,7 @@ def would_give(
     if asked:
         owners = [owner for ref in asked if (owner := ref()) is not None]
         return any(parameter is each for owner in owners for _, each in named_tensors(owner, "_parameters"))
-    for _, module in tracker.modules():
+    for _, module in tracker.list_modules():
         members = [each for _, each in named_tensors(module, "_parameters")]
         others = [id(each) for each in members if id(each) not in late and each.requires_grad]
         if others and mine and all(each in mine for each in others) and any(each is parameter for each in members):

@@ -9,32 +9,32 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.patching.registry import patched
-from devwidget.capture.recording.state import State
+from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
 
 _PLAIN = (torch.Tensor, nn.Parameter)
 
 
-def fast_paths(state: State | None, undo: Undo) -> None:
+def fast_paths(state: RecordingState | None, undo: Undo) -> None:
     """Have `nn.MultiheadAttention` and `nn.TransformerEncoderLayer` choose the kernels that they choose unwatched.
 
     Both call `torch.overrides.has_torch_function`, by that name, to choose; numbers differ in the last bits.
     """
-    undo.enter(patched(torch.overrides, "has_torch_function", _asking))
+    undo.enter_context(make_patch(torch.overrides, "has_torch_function", _wrap_question))
 
 
-def _asking(original: Callable[[Iterable[Any]], bool]) -> Callable[[Iterable[Any]], bool]:
+def _wrap_question(original: Callable[[Iterable[Any]], bool]) -> Callable[[Iterable[Any]], bool]:
     def has_torch_function(relevant_args: Iterable[Any]) -> bool:
         modes = torch_internals.function_modes()
         args = tuple(relevant_args)
         if not modes or any(not type(mode).__module__.startswith("devwidget.capture") for mode in modes):
             return bool(original(args))  # also in threads that nobody watches
-        return any(_overrides(type(arg)) for arg in args)
+        return any(_overrides_function(type(arg)) for arg in args)
 
     return has_torch_function
 
 
-def _overrides(kind: type) -> bool:
+def _overrides_function(kind: type) -> bool:
     implementation = getattr(kind, "__torch_function__", None)
     return not any(kind is each for each in _PLAIN) and implementation not in (None, torch_internals.disabled_torch_function)

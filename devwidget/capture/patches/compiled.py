@@ -12,8 +12,8 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.eager_stance import force_eager
-from devwidget.capture.patching.registry import patched
-from devwidget.capture.recording.state import State
+from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 
@@ -35,14 +35,14 @@ _UNNOTICED = Message("{kind}: {reason}", kind=Message("whether compiled code ran
 _UNSEEN = Message("{kind}: {reason}", kind=Message("what compiled code does"), reason=_WITHOUT)
 
 
-def compiled(state: State, undo: Undo) -> None:
+def watch_compilation(state: RecordingState, undo: Undo) -> None:
     """Run eager originals, and say so in the trace."""
-    if torch_internals.has("has_any_global_hook"):
-        modules, has_any = torch_internals.target("has_any_global_hook")
+    if torch_internals.has_name("has_any_global_hook"):
+        modules, has_any = torch_internals.find_target("has_any_global_hook")
         had_hooks = bool(getattr(modules, has_any)())
         # Compiled modules warn of global hooks; ours are no concern of the user's.
-        undo.enter(patched(modules, has_any, lambda original: lambda: had_hooks))
-    eager_originals(state.log.note, undo)
+        undo.enter_context(make_patch(modules, has_any, lambda original: lambda: had_hooks))
+    eager_originals(state.log.add_note, undo)
 
 
 def eager_originals(say: Callable[[Message], None], undo: Undo) -> None:
@@ -52,26 +52,26 @@ def eager_originals(say: Callable[[Message], None], undo: Undo) -> None:
         say: told once compiled code of the user is called, and what of this torch has to be left as it is.
     """
     if torch_internals.DYNAMO in sys.modules:
-        _eager(say, undo)
+        _run_eagerly(say, undo)
     else:
-        undo.enter(patched(torch, "compile", functools.partial(_loading, undo, say)))
+        undo.enter_context(make_patch(torch, "compile", functools.partial(_load_before_compiling, undo, say)))
 
 
-def _loading(undo: Undo, say: Callable[[Message], None], original: Callable[..., Any]) -> Callable[..., Any]:
+def _load_before_compiling(undo: Undo, say: Callable[[Message], None], original: Callable[..., Any]) -> Callable[..., Any]:
     """`torch.compile` that loads the compiler first; to load it for everybody would cost a second."""
 
     def compile(*args: Any, **kwargs: Any) -> Any:
         if torch_internals.DYNAMO not in sys.modules:
-            _eager(say, undo)
+            _run_eagerly(say, undo)
         return original(*args, **kwargs)
 
     return compile
 
 
-def _eager(say: Callable[[Message], None], undo: Undo) -> None:
+def _run_eagerly(say: Callable[[Message], None], undo: Undo) -> None:
     is_forced = force_eager(undo)
     _quiet_attention(undo)
-    if torch_internals.has("callback_from_stance"):
+    if torch_internals.has_name("callback_from_stance"):
         _note_calls(say, undo)
     else:
         say(_UNNOTICED if is_forced else _UNSEEN)
@@ -89,7 +89,7 @@ def _note_calls(say: Callable[[Message], None], undo: Undo) -> None:
             say(NOTE)
         return None
 
-    undo.enter(patched(*torch_internals.target("callback_from_stance"), lambda original: _callback_from_stance))
+    undo.enter_context(make_patch(*torch_internals.find_target("callback_from_stance"), lambda original: _callback_from_stance))
 
 
 def _is_library(frame: FrameType) -> bool:
@@ -102,7 +102,7 @@ def _quiet_attention(undo: Undo) -> None:
     """No advice to compile `flex_attention` where it is compiled, though its eager original runs."""
     flex: Any = sys.modules.get(FLEX)
     if getattr(flex, "_warn_once", None) is not None:
-        undo.enter(patched(flex, "_warn_once", _unless_compiled))
+        undo.enter_context(make_patch(flex, "_warn_once", _unless_compiled))
 
 
 def _unless_compiled(original: Callable[..., None]) -> Callable[..., None]:

@@ -18,12 +18,12 @@ from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import is_a, names_of, parts_of
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.patched_function import PatchedFunction
-from devwidget.capture.patching.registry import patched
+from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site
-from devwidget.capture.tensors import device_of, is_tensor, seen
+from devwidget.capture.tensors import device_of, is_tensor, read_attribute
 from devwidget.capture.undo import Undo
 
 KEY, OVER = "devwidget", "devwidget_is_over"
@@ -39,7 +39,7 @@ class _Forward:
     devices: tuple[torch.device | None, ...]
 
 
-def gradients(state: State, calls: Calls, undo: Undo) -> None:
+def watch_gradients(state: RecordingState, calls: Calls, undo: Undo) -> None:
     """Watch `torch.autograd.Function`s of the user.
 
     Args:
@@ -48,46 +48,48 @@ def gradients(state: State, calls: Calls, undo: Undo) -> None:
     """
     watched: dict[int, type] = {}
 
-    def applying(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_apply(original: Callable[..., Any]) -> Callable[..., Any]:
         def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
             if state.is_elsewhere():
                 return original(cls, *args, **kwargs)
             if id(cls) not in watched and _is_users(names_of(cls).get("backward")):
                 watched[id(cls)] = cls
                 with uninterrupted():
-                    undo.enter(patched(cls, "backward", functools.partial(_watched, state, calls)))
+                    undo.enter_context(make_patch(cls, "backward", functools.partial(_wrap_backward, state, calls)))
             out = original(cls, *args, **kwargs)
             devices = tuple(device_of(a) if is_tensor(a) else None for a in args)
-            _note(out, _Forward(raw_site(sys._getframe(1)), state.tracker.module, devices))
+            _note_forward(out, _Forward(raw_site(sys._getframe(1)), state.tracker.module, devices))
             return out
 
         return apply
 
-    undo.enter(patched(torch.autograd.Function, "apply", applying))
+    undo.enter_context(make_patch(torch.autograd.Function, "apply", wrap_apply))
     recording = [True]  # a hook on a parameter outlives the recording, and must then be as if we had never been there
-    undo.add(recording.clear)
-    undo.enter(patched(torch.Tensor, "register_hook", functools.partial(_registering, state, calls, recording, undo)))
-    undo.enter(patched(*torch_internals.target("run_backward"), functools.partial(_running, state, calls)))
+    undo.add_step(recording.clear)
+    undo.enter_context(
+        make_patch(torch.Tensor, "register_hook", functools.partial(_wrap_register_hook, state, calls, recording, undo))
+    )
+    undo.enter_context(make_patch(*torch_internals.find_target("run_backward"), functools.partial(_wrap_engine, state, calls)))
 
 
-def _running(state: State, calls: Calls, original: Any) -> Any:
+def _wrap_engine(state: RecordingState, calls: Calls, original: Any) -> Any:
     """The engine with the mode active: what a checkpoint computes again is the user's code as much as the first time."""
 
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
         if not any(getattr(mode, "_state", None) is state for mode in dispatch_modes()):  # a thread that is not recorded
             return original(*args, **kwargs)
-        with _active(state, calls):
+        with _enter_mode(state, calls):
             return original(*args, **kwargs)
 
     return _engine_run_backward
 
 
-def _registering(state: State, calls: Calls, recording: list[bool], undo: Undo, original: Any) -> Any:
+def _wrap_register_hook(state: RecordingState, calls: Calls, recording: list[bool], undo: Undo, original: Any) -> Any:
     def register_hook(self: torch.Tensor, hook: Any) -> Any:
         users = is_a(hook, FunctionType) and not is_library(hook.__code__.co_filename)
         if not users or hasattr(hook, KEY) or state.is_elsewhere():
             return original(self, hook)
-        birth = state.births.get(self)
+        birth = state.births.find_birth(self)
         site = birth.site if birth is not None and birth.site is not None else raw_site(sys._getframe(1))
         forward = _Forward(site, state.tracker.module, (device_of(self),))
 
@@ -95,20 +97,20 @@ def _registering(state: State, calls: Calls, recording: list[bool], undo: Undo, 
         def checked(grad: torch.Tensor) -> Any:
             if not recording:
                 return hook(grad)
-            with _active(state, calls):
+            with _enter_mode(state, calls):
                 out = hook(grad)
-            return _checked(state, hook, (grad,), forward, out, device_of(grad))  # the tensor may have moved
+            return _check_gradients(state, hook, (grad,), forward, out, device_of(grad))  # the tensor may have moved
 
         setattr(checked, KEY, True)
         handle = original(self, checked)
-        if seen(self, "is_leaf"):
-            undo.add(_unwrapped, handle, checked, hook)
+        if read_attribute(self, "is_leaf"):
+            undo.add_step(_restore_hook, handle, checked, hook)
         return handle
 
     return register_hook
 
 
-def _unwrapped(handle: Any, checked: Any, hook: Any) -> None:
+def _restore_hook(handle: Any, checked: Any, hook: Any) -> None:
     """A parameter's hook, which outlives the recording, is the user's own again."""
     setattr(checked, OVER, True)
     hooks = handle.hooks_dict_ref()
@@ -116,7 +118,7 @@ def _unwrapped(handle: Any, checked: Any, hook: Any) -> None:
         hooks[handle.id] = hook
 
 
-def _active(state: State, calls: Calls) -> contextlib.AbstractContextManager[object]:
+def _enter_mode(state: RecordingState, calls: Calls) -> contextlib.AbstractContextManager[object]:
     """A function mode, unless one of this recording is at work already."""
     modes = torch_internals.function_modes()
     active = any(getattr(mode, "_state", None) is state for mode in modes)
@@ -130,24 +132,24 @@ def _is_users(method: Any) -> bool:
     return is_a(function, FunctionType) and not is_library(function.__code__.co_filename)
 
 
-def _note(out: Any, forward: _Forward) -> None:
+def _note_forward(out: Any, forward: _Forward) -> None:
     for tensor in parts_of(out) if is_a(out, (tuple, list)) else (out,):
-        node = seen(tensor, "grad_fn") if is_tensor(tensor) else None
+        node = read_attribute(tensor, "grad_fn") if is_tensor(tensor) else None
         if node is not None:
             node.metadata[KEY] = forward
 
 
-def _watched(state: State, calls: Calls, original: Any) -> Any:
+def _wrap_backward(state: RecordingState, calls: Calls, original: Any) -> Any:
     def backward(ctx: Any, *grads: Any) -> Any:
         if state.is_elsewhere():
             return original(ctx, *grads)
-        with _active(state, calls):
+        with _enter_mode(state, calls):
             out = original(ctx, *grads)
         forward = ctx.metadata.get(KEY)
         several = is_a(out, tuple)
         results = tuple(parts_of(out)) if several else (out,)
         healed = tuple(
-            _checked(state, original, grads, forward, result, device)
+            _check_gradients(state, original, grads, forward, result, device)
             for result, device in zip(results, forward.devices if forward else (None,) * len(results), strict=False)
         )
         healed += results[len(healed) :]
@@ -156,10 +158,10 @@ def _watched(state: State, calls: Calls, original: Any) -> Any:
     return backward
 
 
-def _checked(
-    state: State, function: Any, grads: Any, forward: _Forward | None, result: Any, device: torch.device | None
+def _check_gradients(
+    state: RecordingState, function: Any, grads: Any, forward: _Forward | None, result: Any, device: torch.device | None
 ) -> Any:
-    right = not is_tensor(result) or device is None or device_of(result) == device or not seen(result, "ndim")
+    right = not is_tensor(result) or device is None or device_of(result) == device or not read_attribute(result, "ndim")
     if right or forward is None or device is None:
         return result
     names = operand_names.Names(state, sys._getframe(1))
@@ -168,7 +170,7 @@ def _checked(
     near = [name for name, grad in given if is_tensor(grad) and grad.device == device]
     if near and operand.birth is not None and operand.birth.function == function.__name__:
         operand = dataclasses.replace(operand, birth_partner=near[0])
-    state.log.fault(
+    state.log.log_fault(
         fault_at(
             state.tracker,
             "operands",

@@ -20,28 +20,30 @@ from devwidget.capture.undo import Undo
 _SIMULATOR = "devwidget.simulator."
 
 
-def exports(state: object, undo: Undo) -> None:
+def watch_exports(state: object, undo: Undo) -> None:
     """Have torch export as if nobody watched."""
     owners = [(torch.export, "export"), (sys.modules.get(torch_internals.DYNAMO.rpartition(".")[0]), "export")]
-    if torch_internals.EXPORT in sys.modules and torch_internals.has("export"):
-        owners.append(torch_internals.target("export"))  # which `export` calls, whoever has imported that
+    if torch_internals.EXPORT in sys.modules and torch_internals.has_name("export"):
+        owners.append(torch_internals.find_target("export"))  # which `export` calls, whoever has imported that
     for owner, name in owners:
         if hasattr(owner, name):
-            undo.enter(registry.patched(owner, name, _apart))
+            undo.enter_context(registry.make_patch(owner, name, _wrap_export))
 
 
-def _apart(original: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_export(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def export(*args: Any, **kwargs: Any) -> Any:
-        with _aside():
+        with _step_aside():
             out = original(*args, **kwargs)
-        return _apart(out) if isinstance(out, FunctionType) else out  # `torch._dynamo.export(f)` is given the inputs later
+        return (
+            _wrap_export(out) if isinstance(out, FunctionType) else out
+        )  # `torch._dynamo.export(f)` is given the inputs later
 
     return export
 
 
 @contextlib.contextmanager
-def _aside() -> Iterator[None]:
+def _step_aside() -> Iterator[None]:
     """Nothing of a recording is in this thread's way. What a simulation needs stays, because labels are read by it."""
     simulated = any(map(_is_simulators, dispatch_modes()))
     with contextlib.ExitStack() as stack:
@@ -50,8 +52,8 @@ def _aside() -> Iterator[None]:
         if simulated:
             stack.enter_context(_without_hooks())
         else:
-            stack.enter_context(registry.suspended())
-            stack.enter_context(eager_stance.lifted())
+            stack.enter_context(registry.suspend_layers())
+            stack.enter_context(eager_stance.lift_stance())
         yield
 
 

@@ -14,8 +14,8 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.patching import operator_key
 from devwidget.capture.patching.mode_stack import dispatch_modes, without_dispatch_modes
-from devwidget.capture.patching.registry import patched
-from devwidget.capture.recording.state import State
+from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 
@@ -30,24 +30,24 @@ NOTE = Message(
 )
 
 
-def higher_order(state: State | None, undo: Undo) -> None:
+def higher_order(state: RecordingState | None, undo: Undo) -> None:
     """Have operators that are given functions call them in plain sight, above autograd."""
-    undo.enter(patched(torch_internals.HigherOrderOperator, "__call__", functools.partial(_in_sight, state)))
-    undo.enter(patched(torch_internals.HigherOrderOperator, "dispatch", _to_modes))
+    undo.enter_context(make_patch(torch_internals.HigherOrderOperator, "__call__", functools.partial(_in_sight, state)))
+    undo.enter_context(make_patch(torch_internals.HigherOrderOperator, "dispatch", _to_modes))
 
 
-def _in_sight(state: State | None, original: Callable[..., Any]) -> Callable[..., Any]:
+def _in_sight(state: RecordingState | None, original: Callable[..., Any]) -> Callable[..., Any]:
     def __call__(self: torch_internals.HigherOrderOperator, /, *args: Any, **kwargs: Any) -> Any:
         if not (_is_watched() if state is None else state.is_here()):
             return original(self, *args, **kwargs)
-        kernel = _kernel(self)
+        kernel = _find_kernel(self)
         leaves = torch_internals.arg_tree_leaves(*args, **kwargs)
         is_plain = not (_is_transformed() or torch.overrides.has_torch_function(leaves))
         if kernel is None or not is_plain or not any(map(_is_function, leaves)):
             return original(self, *args, **kwargs)
         out = kernel(*args, **kwargs)
-        if kernel is _cond and state is not None and _has_gradient(out):
-            state.log.note(NOTE)
+        if kernel is _run_cond and state is not None and _has_gradient(out):
+            state.log.add_note(NOTE)
         return out
 
     return __call__
@@ -68,7 +68,7 @@ def _to_modes(original: Callable[..., Any]) -> Callable[..., Any]:
     def dispatch(self: torch_internals.HigherOrderOperator, /, dispatch_key: Any, *args: Any, **kwargs: Any) -> Any:
         if dispatch_key != operator_key.KEY:
             return original(self, dispatch_key, *args, **kwargs)
-        kernel = _kernel(self)
+        kernel = _find_kernel(self)
         if kernel is not None:
             return kernel(*args, **kwargs)
         with without_dispatch_modes(lambda mode: True):
@@ -86,35 +86,35 @@ def _is_transformed() -> bool:
     return torch_internals.functorch_interpreter() is not None or bool(torch_internals.dispatch_modes())
 
 
-def _kernel(operator: torch_internals.HigherOrderOperator) -> Kernel | None:
+def _find_kernel(operator: torch_internals.HigherOrderOperator) -> Kernel | None:
     """What an operator means; torch's own kernels of some refuse to run while any mode is active."""
     meaning = _MEANINGS.get(operator.__name__)
-    if meaning is _scan and torch_internals.generic_scan is None:
+    if meaning is _run_scan and torch_internals.generic_scan is None:
         meaning = None
     return meaning or operator.py_kernels.get(torch_internals.DispatchKey.CompositeExplicitAutograd)
 
 
-def _cond(pred: Any, true_fn: Kernel, false_fn: Kernel, operands: Any) -> Any:
+def _run_cond(pred: Any, true_fn: Kernel, false_fn: Kernel, operands: Any) -> Any:
     return true_fn(*operands) if pred else false_fn(*operands)
 
 
-def _scan(combine_fn: Kernel, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
+def _run_scan(combine_fn: Kernel, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
     return torch_internals.generic_scan(combine_fn, init, xs, additional_inputs=additional_inputs)
 
 
-def _strict(body: Kernel, operands: Any) -> Any:
+def _run_strict(body: Kernel, operands: Any) -> Any:
     return body(*operands)
 
 
-def _call(subgraph: Kernel, *operands: Any, **options: Any) -> Any:
+def _run_subgraph(subgraph: Kernel, *operands: Any, **options: Any) -> Any:
     return subgraph(list(operands)) if getattr(subgraph, "_boxed_call", False) else subgraph(*operands)
 
 
-def _invoke(subgraph: Kernel, identifier: str, *operands: Any) -> Any:
-    return _call(subgraph, *operands)
+def _invoke_subgraph(subgraph: Kernel, identifier: str, *operands: Any) -> Any:
+    return _run_subgraph(subgraph, *operands)
 
 
 _MEANINGS: dict[str, Kernel] = {
-    "cond": _cond, "scan": _scan, "invoke_subgraph": _invoke, "strict_mode": _strict,
-    "foreach_map": _call, "invoke_quant": _call, "invoke_quant_packed": _call,
+    "cond": _run_cond, "scan": _run_scan, "invoke_subgraph": _invoke_subgraph, "strict_mode": _run_strict,
+    "foreach_map": _run_subgraph, "invoke_quant": _run_subgraph, "invoke_quant_packed": _run_subgraph,
 }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.records.trace import Fault
 
 
@@ -17,14 +17,14 @@ class UntrainedParameters:
         self.older: set[int] = set()
         self.faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
 
-    def train(self, parameters: Iterable[object]) -> None:
+    def mark_trained(self, parameters: Iterable[object]) -> None:
         """These have an optimizer."""
         self.trained.update(map(id, parameters))
 
-    def write(self, state: State) -> None:
+    def write_untrained(self, state: RecordingState) -> None:
         """The recording is over: every optimizer that there is has been seen."""
         for fault in self.faults_left():
-            state.log.fault(fault)
+            state.log.log_fault(fault)
 
     def faults_left(self) -> Iterator[Fault]:
         """One fault for each optimizer that lacks what no other has."""

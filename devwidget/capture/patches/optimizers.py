@@ -15,17 +15,17 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.faults import operand_names
-from devwidget.capture.modules import named_tensors, registered
+from devwidget.capture.modules import named_tensors, registered_entries
 from devwidget.capture.object_fields import class_name, dict_of, is_a, items_of, parts_of
 from devwidget.capture.patches import untrained
 from devwidget.capture.patches.asked_modules import asked_modules, would_give
 from devwidget.capture.patches.optimizer_coverage import UntrainedParameters
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
-from devwidget.capture.patching.registry import patched
+from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
@@ -54,35 +54,37 @@ Begun = MutableMapping[torch.optim.Optimizer, int]
 """When an optimizer stepped for the first time."""
 
 
-def optimizers(state: State, undo: Undo) -> None:
+def watch_optimizers(state: RecordingState, undo: Undo) -> None:
     """Watch optimizers from their construction to each step."""
     made: Made = WeakIdKeyDictionary()
     begun: Begun = WeakIdKeyDictionary()
     phases: list[Any] = []
     missing = UntrainedParameters()
 
-    def before(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if state.is_elsewhere():
             return
         phases.append(state.tracker.forced)
         state.tracker.forced = "optimizer"
         check_state(state, optimizer, made, begun, sys._getframe(1))
         begun.setdefault(optimizer, state.log.number())
-        missing.train(parameters_of(optimizer))
+        missing.mark_trained(parameters_of(optimizer))
         _check_groups(state, optimizer, made, missing)
-        untrained.check(state, optimizer, missing)
+        untrained.check_coverage(state, optimizer, missing)
 
-    def after(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not state.is_elsewhere():
             state.tracker.forced = phases.pop() if phases else None
 
-    undo.enter(patched(torch.optim.Optimizer, "add_param_group", functools.partial(_watched, state, made, missing)))
-    undo.add(missing.write, state)
-    STEP_BEGINS.call(before, undo)
-    STEP_ENDS.call(after, undo)
+    undo.enter_context(
+        make_patch(torch.optim.Optimizer, "add_param_group", functools.partial(_wrap_construction, state, made, missing))
+    )
+    undo.add_step(missing.write_untrained, state)
+    STEP_BEGINS.call_hook(before_step, undo)
+    STEP_ENDS.call_hook(after_step, undo)
 
 
-def _watched(state: State, made: Made, missing: UntrainedParameters, original: Any) -> Any:
+def _wrap_construction(state: RecordingState, made: Made, missing: UntrainedParameters, original: Any) -> Any:
     def add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
         if state.is_elsewhere():
             original(self, param_group)
@@ -103,74 +105,74 @@ def _watched(state: State, made: Made, missing: UntrainedParameters, original: A
                 raise
             leaves = [t if t.is_leaf else t.detach().requires_grad_() for t in parts_of(given)]
             original(self, {**param_group, "params": leaves})
-        missing.train(parameters_of(self))
+        missing.mark_trained(parameters_of(self))
 
     return add_param_group
 
 
-def not_a_leaf(state: State, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
+def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
     """The optimizer was given a tensor that a move or another operation computed."""
     names = operand_names.Names(state, frame)
-    operands = tuple(names.with_birth(_operand(names.expression(t) or "params", t), t, t.device) for t in lost)
-    _write(state, names, frame, "leaf", error_text(error), operands, NO_DETAILS)
+    operands = tuple(names.with_birth(_describe_operand(names.expression(t) or "params", t), t, t.device) for t in lost)
+    _write_fault(state, names, frame, "leaf", error_text(error), operands, NO_DETAILS)
 
 
-def check_state(state: State, optimizer: torch.optim.Optimizer, made: Made, begun: Begun, frame: FrameType) -> None:
+def check_state(state: RecordingState, optimizer: torch.optim.Optimizer, made: Made, begun: Begun, frame: FrameType) -> None:
     """State that was allocated before its parameter moved. The `step` entry may stay on the CPU."""
     for parameter, entries in items_of(dict_of(optimizer).get("state")) or ():
         for key, value in (items_of(entries) or ()) if is_tensor(parameter) else ():
             if not is_tensor(value) or type(key) is not str or key == "step" or value.device == parameter.device:
                 continue
             names = operand_names.Names(state, frame)
-            born = state.births.get(value)
+            born = state.births.find_birth(value)
             beside = born is not None and _is_from(state, born, parameter)
             history = "" if born is None else "moved" if beside else "put"
             details = FaultDetails("state", class_name(type(optimizer)), state=key, history=history)
-            birth = born.root().site if born is not None and not beside else None
+            birth = born.find_root().site if born is not None and not beside else None
             if beside and born is not None and born.number > begun.get(optimizer, born.number):  # at an earlier step
-                moved = state.births.get(parameter)
+                moved = state.births.find_birth(parameter)
                 birth = moved.site if moved is not None else None
             birth = birth or (made[optimizer].site if optimizer in made else None)
-            known = to_site(birth) or _built(frame, optimizer)
-            operand = _operand(f"state[{key!r}]", value)
+            known = to_site(birth) or _find_construction(frame, optimizer)
+            operand = _describe_operand(f"state[{key!r}]", value)
             error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
-            _write(state, names, frame, "optimizer", error, (operand,), details, known, device_id(parameter.device))
+            _write_fault(state, names, frame, "optimizer", error, (operand,), details, known, device_id(parameter.device))
             if state.heal:
-                with state.tracker.because("healed"):
+                with state.tracker.set_cause("healed"):
                     entries[key] = value.to(parameter.device)
 
 
-def _is_from(state: State, born: Birth, parameter: torch.Tensor) -> bool:
+def _is_from(state: RecordingState, born: Birth, parameter: torch.Tensor) -> bool:
     """Whether a state was allocated from its parameter, as it was before it moved: `zeros_like(parameter)`."""
-    birth = state.births.get(parameter)
+    birth = state.births.find_birth(parameter)
     while birth is not None:
-        if birth.root() is born.root():
+        if birth.find_root() is born.find_root():
             return True
-        birth = birth.root().origin
+        birth = birth.find_root().origin
     return False
 
 
-def _built(frame: FrameType, optimizer: torch.optim.Optimizer) -> Site | None:
+def _find_construction(frame: FrameType, optimizer: torch.optim.Optimizer) -> Site | None:
     """Where the state of an optimizer that is older than the recording was put into it, else where it was built."""
     frames = list(user_frames(frame))
     found = construction(frames, optimizer)
     return filling(frames, optimizer, ("state", ...)) or (found.site if found is not None else None)
 
 
-def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, missing: UntrainedParameters) -> None:
+def _check_groups(state: RecordingState, optimizer: torch.optim.Optimizer, made: Made, missing: UntrainedParameters) -> None:
     """Parameters that got a gradient, are in no group, and would be in one if the optimizer were built in the same way now."""
     built, mine = made.get(optimizer), {id(parameter) for parameter in parameters_of(optimizer)}
     of_loss = list(_of_loss(state, mine))
     if built is None:
         if of_loss and id(optimizer) not in missing.older:
             missing.older.add(id(optimizer))  # much is looked at: once is enough
-            _older(state, optimizer, of_loss, missing)
+            _read_older(state, optimizer, of_loss, missing)
         return
     frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
     late: list[tuple[str, torch.Tensor]] = [
         (f"{path}.{name}".strip("."), parameter)
-        for path, module in state.tracker.modules()
-        for name, parameter in registered(module, "_parameters")
+        for path, module in state.tracker.list_modules()
+        for name, parameter in registered_entries(module, "_parameters")
         if parameter.grad is not None and id(parameter) not in mine
         and (id(parameter) in frozen or _is_younger(state, parameter, built.number))
     ]  # fmt: skip
@@ -182,13 +184,16 @@ def _check_groups(state: State, optimizer: torch.optim.Optimizer, made: Made, mi
         reason = "frozen" if any(id(parameter) in frozen for _, parameter in late) else "younger" if late else "loss"
         late = [*late, *of_loss]
         details = FaultDetails("missing", class_name(type(optimizer)), reason=reason)
-        operands = tuple(_operand(name, parameter) for name, parameter in late)
-        fault = _fault(state, names, frame, "optimizer", "", operands, details, to_site(built.site))
+        operands = tuple(_describe_operand(name, parameter) for name, parameter in late)
+        fault = _make_fault(state, names, frame, "optimizer", "", operands, details, to_site(built.site))
         missing.faults[id(optimizer)] = (fault, tuple(id(parameter) for _, parameter in late))
 
 
-def _older(
-    state: State, optimizer: torch.optim.Optimizer, of_loss: list[tuple[str, torch.Tensor]], missing: UntrainedParameters
+def _read_older(
+    state: RecordingState,
+    optimizer: torch.optim.Optimizer,
+    of_loss: list[tuple[str, torch.Tensor]],
+    missing: UntrainedParameters,
 ) -> None:
     """The same of an optimizer that is older than the recording, if the source tells where it was built.
 
@@ -198,18 +203,18 @@ def _older(
     try:
         for each in reachable_objects(frame):
             if is_a(each, torch.optim.Optimizer):
-                missing.train(parameters_of(each))
+                missing.mark_trained(parameters_of(each))
     except TooManyObjects:  # it cannot be decided
         return
-    site = _built(frame, optimizer)
+    site = _find_construction(frame, optimizer)
     if site is not None:
         details = FaultDetails("missing", class_name(type(optimizer)), reason="loss")
-        operands = tuple(_operand(name, parameter) for name, parameter in of_loss)
-        fault = _fault(state, operand_names.Names(state, frame), frame, "optimizer", "", operands, details, site)
+        operands = tuple(_describe_operand(name, parameter) for name, parameter in of_loss)
+        fault = _make_fault(state, operand_names.Names(state, frame), frame, "optimizer", "", operands, details, site)
         missing.faults[id(optimizer)] = (fault, tuple(id(parameter) for _, parameter in of_loss))
 
 
-def _of_loss(state: State, mine: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+def _of_loss(state: RecordingState, mine: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
     """Parameters of a module that the loss calls, which is no part of the model: they got a gradient too."""
     for module, (owner, _) in list(state.tracker.strangers.items()):
         for name, parameter in named_tensors(module, "_parameters") if owner is None and module.training else ():
@@ -217,21 +222,21 @@ def _of_loss(state: State, mine: set[int]) -> Iterator[tuple[str, torch.Tensor]]
                 yield f"{class_name(type(module))}.{name}", parameter
 
 
-def _is_younger(state: State, parameter: torch.Tensor, number: int) -> bool:
-    known = state.births.get(parameter)
-    return known is not None and known.root().number > number
+def _is_younger(state: RecordingState, parameter: torch.Tensor, number: int) -> bool:
+    known = state.births.find_birth(parameter)
+    return known is not None and known.find_root().number > number
 
 
-def _operand(name: str, tensor: torch.Tensor) -> Operand:
+def _describe_operand(name: str, tensor: torch.Tensor) -> Operand:
     return operand_of(tensor, name, name, stray=True)
 
 
-def _write(state: State, *rest: Any) -> None:
-    state.log.fault(_fault(state, *rest))
+def _write_fault(state: RecordingState, *rest: Any) -> None:
+    state.log.log_fault(_make_fault(state, *rest))
 
 
-def _fault(
-    state: State, names: operand_names.Names, frame: Any, what: Any, error: str, operands: tuple[Operand, ...],
+def _make_fault(
+    state: RecordingState, names: operand_names.Names, frame: Any, what: Any, error: str, operands: tuple[Operand, ...],
     details: FaultDetails, birth: Site | None = None, target: Any = None,
 ) -> Fault:  # fmt: skip
     return fault_at(

@@ -16,12 +16,12 @@ from torch.autograd.graph import saved_tensors_hooks
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.object_fields import is_a
-from devwidget.capture.patching.registry import patched
+from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site
-from devwidget.capture.tensors import is_tensor, seen
+from devwidget.capture.tensors import is_tensor, read_attribute
 from devwidget.capture.undo import Undo
 
 
@@ -35,10 +35,10 @@ class _Packed:
     module: str | None
 
 
-def saved_hooks(state: State, undo: Undo) -> None:
+def saved_hooks(state: RecordingState, undo: Undo) -> None:
     """Watch the `saved_tensors_hooks` that the user enters."""
     recording = [True]  # a graph may outlive the recording, and its hooks must then be as if we had never been there
-    undo.add(recording.clear)
+    undo.add_step(recording.clear)
 
     def entering(original: Callable[..., Any]) -> Callable[..., Any]:
         def enter(self: saved_tensors_hooks) -> Any:
@@ -54,30 +54,30 @@ def saved_hooks(state: State, undo: Undo) -> None:
 
         return enter
 
-    undo.enter(patched(saved_tensors_hooks, "__enter__", entering))
+    undo.enter_context(make_patch(saved_tensors_hooks, "__enter__", entering))
 
 
 def _is_users(hook: Any) -> bool:
     return is_a(hook, FunctionType) and not is_library(hook.__code__.co_filename)
 
 
-def _pack(state: State, hook: Any, tensor: torch.Tensor) -> _Packed:
+def _pack(state: RecordingState, hook: Any, tensor: torch.Tensor) -> _Packed:
     site, module, device = raw_site(sys._getframe(1)), state.tracker.module, tensor.device
     return _Packed(hook(tensor), device, site, module)
 
 
-def _unpack(state: State, recording: list[bool], hook: Any, packed: _Packed) -> Any:
+def _unpack(state: RecordingState, recording: list[bool], hook: Any, packed: _Packed) -> Any:
     """The tensor, which an operator of torch needs where it was; what a `Function` of the user saved is that one's business."""
     result = hook(packed.value)
     node: Any = torch_internals.current_autograd_node()
     if not recording or node is None or is_a(node, BackwardCFunction) or not is_tensor(result):
         return result
-    if result.device == packed.device or not seen(result, "ndim"):
+    if result.device == packed.device or not read_attribute(result, "ndim"):
         return result
     names = operand_names.Names(state, sys._getframe(1))
     operand = names.with_birth(operand_of(result, "saved tensor", "", stray=True), result, packed.device)
     if state.log.is_new_fault(("operands", packed.site, hook.__code__, packed.module)):
-        state.log.fault(
+        state.log.log_fault(
             fault_at(
                 state.tracker,
                 "operands",

@@ -11,30 +11,30 @@ from torch import nn
 from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import class_name, items_of
-from devwidget.capture.patching.registry import patched
+from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.descriptions import fault_at
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site, to_site
 from devwidget.capture.undo import Undo
 from devwidget.records.trace import FaultDetails
 
 
-def checkpoints(state: State, undo: Undo) -> None:
+def watch_checkpoints(state: RecordingState, undo: Undo) -> None:
     """Remember where keys come from, and compare them before they are loaded."""
 
-    def loading(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_loading(original: Callable[..., Any]) -> Callable[..., Any]:
         def load_state_dict(self: nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-            entries = {} if state.is_elsewhere() else _entries(state_dict)
-            names = misnamed(self, entries)
+            entries = {} if state.is_elsewhere() else _named_entries(state_dict)
+            names = find_misnamed(self, entries)
             if names:
-                report(state, self, state_dict, names, sys._getframe(1))
+                report_misnamed(state, self, state_dict, names, sys._getframe(1))
                 if state.heal:
                     state_dict = {names.get(key, key): value for key, value in entries.items()}
             return original(self, state_dict, *args, **kwargs)
 
         return load_state_dict
 
-    def saving(original: Callable[..., Any]) -> Callable[..., Any]:
+    def wrap_saving(original: Callable[..., Any]) -> Callable[..., Any]:
         def state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
             out = original(self, *args, **kwargs)
             # With a destination a module above is being saved.
@@ -44,36 +44,36 @@ def checkpoints(state: State, undo: Undo) -> None:
 
         return state_dict
 
-    undo.enter(patched(nn.Module, "load_state_dict", loading))
-    undo.enter(patched(nn.Module, "state_dict", saving))
+    undo.enter_context(make_patch(nn.Module, "load_state_dict", wrap_loading))
+    undo.enter_context(make_patch(nn.Module, "state_dict", wrap_saving))
 
 
-def _plain(key: str) -> str:
+def _strip_prefix(key: str) -> str:
     """A key without any `module.` of a wrapper."""
     return ".".join(part for part in key.split(".") if part != "module")
 
 
-def _entries(given: object) -> dict[str, Any]:
+def _named_entries(given: object) -> dict[str, Any]:
     """What a checkpoint holds under names, as it is stored: a mapping of another kind may compute, and is left alone."""
     return {key: value for key, value in items_of(given) or () if type(key) is str}
 
 
-def misnamed(module: nn.Module, given: dict[str, Any]) -> dict[str, str]:
+def find_misnamed(module: nn.Module, given: dict[str, Any]) -> dict[str, str]:
     """Keys that name a tensor of the module but for the prefix, with the right names."""
     if not given:
         return {}
     own = {name for name, _ in (*named_tensors(module, "_parameters"), *named_tensors(module, "_buffers"))}
-    missing = {_plain(name): name for name in own if name not in given}
-    return {key: missing[_plain(key)] for key in given if key not in own and _plain(key) in missing}
+    missing = {_strip_prefix(name): name for name in own if name not in given}
+    return {key: missing[_strip_prefix(key)] for key in given if key not in own and _strip_prefix(key) in missing}
 
 
-def report(state: State, module: nn.Module, given: Any, names: dict[str, str], frame: Any) -> None:
+def report_misnamed(state: RecordingState, module: nn.Module, given: Any, names: dict[str, str], frame: Any) -> None:
     """Write down a checkpoint whose names miss the module's by a prefix; `frame` asked for it to be loaded."""
     found = operand_names.Names(state, frame)
     expression, birth = found.argument_of(given)
     birth = birth or (to_site(state.saved[given]) if given in state.saved else None)
     key, right = next(iter(names.items()))
-    state.log.fault(
+    state.log.log_fault(
         fault_at(
             state.tracker,
             "checkpoint",

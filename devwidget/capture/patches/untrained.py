@@ -9,10 +9,10 @@ from torch import nn
 
 from devwidget.capture.faults import owners
 from devwidget.capture.faults.leaves import leaf_behind
-from devwidget.capture.modules import named_tensors, registered
+from devwidget.capture.modules import named_tensors, registered_entries
 from devwidget.capture.patches.optimizer_coverage import UntrainedParameters
 from devwidget.capture.recording.descriptions import fault_at, operand_of
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code import class_attributes
 from devwidget.capture.source_code.call_sites import to_site
@@ -21,11 +21,11 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand
 
 
-def check(state: State, optimizer: torch.optim.Optimizer, missing: UntrainedParameters) -> None:
+def check_coverage(state: RecordingState, optimizer: torch.optim.Optimizer, missing: UntrainedParameters) -> None:
     """At the first step of an optimizer: does something that it should train escape it?"""
     if ("untrained", id(optimizer)) in missing.faults or not _trains_model(state, optimizer):
         return
-    missing.faults["untrained", id(optimizer)] = (_fault(state, "untrained", None, None, ()), ())
+    missing.faults["untrained", id(optimizer)] = (_make_untrained_fault(state, "untrained", None, None, ()), ())
     for module, held, tensor in owners.unregistered_tensors(state.tracker):
         leaf = tensor if is_leaf(tensor) else leaf_behind(tensor)
         if leaf is None or not module.training or not leaf.requires_grad or state.tracker.is_registered(leaf):
@@ -39,23 +39,27 @@ def check(state: State, optimizer: torch.optim.Optimizer, missing: UntrainedPara
         missing.faults["untrained", id(leaf)] = (fault, (id(leaf),))
 
 
-def _trains_model(state: State, optimizer: torch.optim.Optimizer) -> bool:
+def _trains_model(state: RecordingState, optimizer: torch.optim.Optimizer) -> bool:
     mine = {id(parameter) for parameter in parameters_of(optimizer)}
-    return any(id(p) in mine for _, module in state.tracker.modules() for _, p in registered(module, "_parameters"))
+    return any(
+        id(p) in mine for _, module in state.tracker.list_modules() for _, p in registered_entries(module, "_parameters")
+    )
 
 
-def _lost_leaf(state: State, held: Held, tensor: torch.Tensor) -> Fault:
-    birth = state.births.get(tensor)
-    site = to_site(birth.root().site) if birth is not None else held.assigned
-    return _fault(state, "leaf", held.module, site, (_operand(tensor, held, site or held.assigned),))
+def _lost_leaf(state: RecordingState, held: Held, tensor: torch.Tensor) -> Fault:
+    birth = state.births.find_birth(tensor)
+    site = to_site(birth.find_root().site) if birth is not None else held.assigned
+    return _make_untrained_fault(state, "leaf", held.module, site, (_describe_untrained(tensor, held, site or held.assigned),))
 
 
-def _never_trained(state: State, module: nn.Module, held: Held, tensor: torch.Tensor) -> Fault:
+def _never_trained(state: RecordingState, module: nn.Module, held: Held, tensor: torch.Tensor) -> Fault:
     path, used = held.module, _read_in_class(type(module), held.name)
     for stranger, (owner, site) in list(state.tracker.strangers.items()):
         if any(parameter is tensor for _, parameter in named_tensors(stranger, "_parameters")):
             path, used = owner, to_site(site) or used
-    return _fault(state, "untrained", path, used or held.assigned, (_operand(tensor, held, held.assigned),))
+    return _make_untrained_fault(
+        state, "untrained", path, used or held.assigned, (_describe_untrained(tensor, held, held.assigned),)
+    )
 
 
 def _read_in_class(kind: type, name: str) -> Site | None:
@@ -63,11 +67,13 @@ def _read_in_class(kind: type, name: str) -> Site | None:
     return owners.in_class(kind, lambda filename, owner: class_attributes.attribute_read(filename, owner, attribute))
 
 
-def _operand(tensor: torch.Tensor, held: Held, birth: Site | None) -> Operand:
+def _describe_untrained(tensor: torch.Tensor, held: Held, birth: Site | None) -> Operand:
     name = f"self.{held.name}"
     return operand_of(tensor, name, name, stray=True, birth=birth, held=held)
 
 
-def _fault(state: State, what: Any, module: str | None, site: Site | None, operands: tuple[Operand, ...]) -> Fault:
+def _make_untrained_fault(
+    state: RecordingState, what: Any, module: str | None, site: Site | None, operands: tuple[Operand, ...]
+) -> Fault:
     return fault_at(state.tracker, what, "step", site, module=module, phase="optimizer", operands=operands,
                     model_name=state.tracker.model_name)  # fmt: skip

@@ -27,26 +27,26 @@ class _Stance:
         self._before: dict[str, Any] = {}
         self._eager: dict[str, Any] = {}
 
-    def take(self) -> None:
+    def take_stance(self) -> None:
         """Take it; whatever strikes meanwhile, `end` gives back what was taken."""
         self._taken = torch.compiler.set_stance("force_eager")
         with contextlib.suppress(AttributeError, TypeError):  # stances are made otherwise
             self._fields, self._before = vars(self._taken.stance), vars(self._taken.prev)
         self._eager = dict(self._fields)
 
-    def force(self) -> None:
+    def force_eager(self) -> None:
         """Be what is eager."""
         self._fields.update(self._eager)
 
-    def lift(self) -> None:
+    def lift_stance(self) -> None:
         """Be what was there before."""
         self._fields.update(self._before)
 
-    def end(self) -> None:
+    def end_stance(self) -> None:
         """Be what was there before, for good."""
         if self._taken is not None and not self._before:
             self._taken.__exit__(None, None, None)
-        self.lift()
+        self.lift_stance()
 
 
 _watchers: list[object] = []
@@ -60,53 +60,53 @@ def force_eager(undo: Undo) -> bool:
     A stance that the user takes meanwhile stays, and gives back later one that means what was there before.
     """
     watcher = object()
-    undo.add(_leave, watcher)
-    return _enter(watcher)
+    undo.add_step(_leave_watcher, watcher)
+    return _enter_watcher(watcher)
 
 
 @contextlib.contextmanager
-def lifted() -> Iterator[None]:
+def lift_stance() -> Iterator[None]:
     """The stance is as if nobody watched, for all threads."""
     block = object()
     with Undo() as undo:
-        undo.add(_unlift, block)
-        _lift(block)
+        undo.add_step(_end_lift, block)
+        _begin_lift(block)
         yield
 
 
 @_lock
-def _enter(watcher: object) -> bool:
+def _enter_watcher(watcher: object) -> bool:
     global _stance
     _watchers.append(watcher)
     if _stance is None:
         try:
             _stance = _Stance()
-            _stance.take()
+            _stance.take_stance()
         except Exception:  # torch refuses inside of compiled code; and one that has no stances, or others, raises anything
             return False
         if _lifting:
-            _stance.lift()
+            _stance.lift_stance()
     return True
 
 
 @_lock
-def _leave(watcher: object) -> None:
+def _leave_watcher(watcher: object) -> None:
     global _stance
     _watchers[:] = [each for each in _watchers if each is not watcher]
     if not _watchers and _stance is not None:
-        _stance.end()
+        _stance.end_stance()
         _stance = None
 
 
 @_lock
-def _lift(block: object) -> None:
+def _begin_lift(block: object) -> None:
     _lifting.append(block)
     if _stance is not None:
-        _stance.lift()
+        _stance.lift_stance()
 
 
 @_lock
-def _unlift(block: object) -> None:
+def _end_lift(block: object) -> None:
     _lifting[:] = [each for each in _lifting if each is not block]
     if _stance is not None and not _lifting:
-        _stance.force()
+        _stance.force_eager()

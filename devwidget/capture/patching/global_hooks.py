@@ -86,42 +86,42 @@ class GlobalHook:
         for hook in self._hooks:
             hook(*args)
 
-    def call(self, hook: Hook, undo: Undo) -> None:
+    def call_hook(self, hook: Hook, undo: Undo) -> None:
         """Have a hook called, until that is undone."""
-        undo.add(self._forget, hook)
-        self._remember(hook)
+        undo.add_step(self._remove_hook, hook)
+        self._add_hook(hook)
 
     @_lock
-    def _remember(self, hook: Hook) -> None:
+    def _add_hook(self, hook: Hook) -> None:
         self._hooks = (*self._hooks, hook)
         if self._put_in is None:
             self._put_in = Undo()
-            self._begin(self._put_in)
+            self._install_table(self._put_in)
 
     @_lock
-    def _forget(self, hook: Hook) -> None:
+    def _remove_hook(self, hook: Hook) -> None:
         self._hooks = tuple(each for each in self._hooks if each is not hook)
         if not self._hooks and self._put_in is not None:
-            self._put_in.run()
+            self._put_in.run_steps()
             self._put_in = None
 
-    def _begin(self, undo: Undo) -> None:
-        places = [torch_internals.target(name) for name in self._names]
+    def _install_table(self, undo: Undo) -> None:
+        places = [torch_internals.find_target(name) for name in self._names]
         own, *flags = (vars(owner).get(name) for owner, name in places)  # torch's own, also while patches are suspended
         if own is None or None in flags:
-            undo.add(self._register(self).remove)
+            undo.add_step(self._register(self).remove)
             return
         if self._table is None or self._table.own is not own:
             self._table = HookTable(own, self)
         for table in flags:
-            undo.add(table.pop, OUR_KEY, None)
+            undo.add_step(table.pop, OUR_KEY, None)
             table[OUR_KEY] = True
-        undo.enter(registry.standing(*places[0], self._table))
+        undo.enter_context(registry.make_replacement(*places[0], self._table))
 
     def put_aside(self, undo: Undo) -> None:
         """Have torch's own table in its place, until that is undone."""
         if self._table is not None:
-            undo.enter(registry.standing(*torch_internals.target(self._names[0]), self._table.own))
+            undo.enter_context(registry.make_replacement(*torch_internals.find_target(self._names[0]), self._table.own))
 
 
 MODULE_BEGINS = GlobalHook(modules.register_module_forward_pre_hook, "global_forward_pre_hooks")

@@ -30,7 +30,7 @@ class FunctionMode(TorchFunctionMode):
 
     @sure_exit
     def __exit__(self, *exc_info: object) -> None:
-        self.leave()
+        self.leave_mode()
 
     @staticmethod
     def _take_out(mode: Any) -> bool:
@@ -41,10 +41,10 @@ class FunctionMode(TorchFunctionMode):
         restack_functions(stack[:place] + stack[place + 1 :])
         return True
 
-    def leave(self) -> None:
+    def leave_mode(self) -> None:
         """End, wherever it is."""
         if not self._take_out(self):
-            self.__class__ = _ended(EndedFunctionMode, type(self))
+            self.__class__ = _ended_class(EndedFunctionMode, type(self))
 
 
 class EndedFunctionMode(FunctionMode):
@@ -66,32 +66,32 @@ class DispatchMode:
 
     def __enter__(self) -> Any:
         self.inside = True
-        operator_key.register()
+        operator_key.register_key()
         stack = [each for each in dispatch_modes() if not isinstance(each, EndedDispatchMode)]
-        stack.insert(self._place(stack), self)
+        stack.insert(self._insert_mode(stack), self)
         operator_key.replace_modes(stack)
         return self
 
-    def _place(self, stack: list[DispatchMode]) -> int:
+    def _insert_mode(self, stack: list[DispatchMode]) -> int:
         """Where it is put on the stack of its thread: on top."""
         return len(stack)
 
     @sure_exit
     def __exit__(self, *exc_info: object) -> None:
-        self.leave()
+        self.leave_mode()
 
-    def leave(self) -> None:
+    def leave_mode(self) -> None:
         """End, wherever it is."""
         stack = dispatch_modes()
         place = next((index for index in reversed(range(len(stack))) if stack[index] is self), None)
         if place is None:
-            self.end()
+            self.end_mode()
         else:
             operator_key.replace_modes(stack[:place] + stack[place + 1 :])
 
-    def end(self) -> None:
+    def end_mode(self) -> None:
         """Do nothing from now on, in whatever thread it is."""
-        self.__class__ = _ended(EndedDispatchMode, type(self))
+        self.__class__ = _ended_class(EndedDispatchMode, type(self))
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator."""
@@ -106,12 +106,12 @@ class EndedDispatchMode(DispatchMode):
         return redispatch(func, args, kwargs)
 
 
-def _ended(passing: type, kind: type) -> Any:
+def _ended_class(passing: type, kind: type) -> Any:
     """What a mode of this kind becomes: it passes calls on, and has the methods for one that another thread is in."""
     return kind if issubclass(kind, passing) else type(f"Ended{kind.__name__}", (passing, kind), {})
 
 
-redispatch = operator_key.redispatch
+redispatch = operator_key.run_below
 dispatch_modes: Callable[[], list[DispatchMode]] = operator_key.active_modes
 
 
@@ -136,13 +136,13 @@ def without_dispatch_modes(is_hidden: Callable[[DispatchMode], bool]) -> Iterato
 def restack_functions(wanted: list[Any]) -> None:
     """Make this thread's stack of function modes so; no mode of the user's is lost if that is cut short."""
     try:
-        _restack(wanted)
+        _replace_stack(wanted)
     except BaseException:
-        _restack(wanted)
+        _replace_stack(wanted)
         raise
 
 
-def _restack(wanted: list[Any]) -> None:
+def _replace_stack(wanted: list[Any]) -> None:
     stack = torch_internals.function_modes()
     pairs = zip(wanted, stack, strict=False)
     same = next((index for index, (one, other) in enumerate(pairs) if one is not other), min(len(wanted), len(stack)))

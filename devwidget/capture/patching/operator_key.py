@@ -44,7 +44,7 @@ _get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping = 
         "excluding_keys", "skipping_function_modes",
     ),
 )  # fmt: skip
-"""None where this torch lacks one: `torch_internals.check` refuses to record before any of them is called."""
+"""None where this torch lacks one: `torch_internals.check_names` refuses to record before any of them is called."""
 KEY: Any = None
 _PYTHON: Any = None
 _ABOVE: Any = None
@@ -54,17 +54,17 @@ _lock = Lock()
 _libraries: list[Any] = []
 
 
-class _Thread(threading.local):
+class _KeyThread(threading.local):
     """What is active in one thread."""
 
     stack: Stack = None
 
 
-_here = _Thread()
+_here = _KeyThread()
 
 
 @_lock
-def register() -> None:
+def register_key() -> None:
     """Have torch call the modes of a thread. Once is enough: the key is included for the threads that are watched alone."""
     if _libraries:
         return
@@ -120,8 +120,8 @@ def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
         return _call_unseen(func, args, kwargs)
     if _is_autocast():
         with _exclude(_ABOVE):  # what a mode computes itself is not to be cast
-            return _pass(stack, func, args, kwargs)
-    return _pass(stack, func, args, kwargs)
+            return _pass_operator(stack, func, args, kwargs)
+    return _pass_operator(stack, func, args, kwargs)
 
 
 def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -135,12 +135,12 @@ def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
             _here.stack = None
     try:
         _include(KEY, False)
-        return _run(func, args, kwargs)
+        return _run_operator(func, args, kwargs)
     finally:
         _include(KEY, stack is not None)
 
 
-def _pass(stack: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _pass_operator(stack: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Give an operator to the mode on top, while those below it are active."""
     mode, below = stack
     _here.stack = below
@@ -154,15 +154,15 @@ def _pass(stack: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
             _include(KEY, True)
 
 
-def redispatch(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operator that has come down to a mode as if that mode was not there."""
     stack = _here.stack
     if stack is not None:
-        return _pass(stack, func, args, kwargs)
-    return _run(func, args, kwargs)
+        return _pass_operator(stack, func, args, kwargs)
+    return _run_operator(func, args, kwargs)
 
 
-def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_operator(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operator. What the engine or a script calls is no call for function modes and tensor classes.
 
     They are asked above autograd, and `func(*args)` would ask them again. Before torch 2.13 it does.
@@ -194,7 +194,7 @@ def replace_modes(modes: Iterable[Any]) -> None:
 def hide_from_modes() -> Any:
     """A block that no dispatch mode sees, neither ours nor the user's, and no `__torch_dispatch__` of a tensor."""
     if not _libraries:
-        register()
+        register_key()
     return _exclude(_HIDDEN)
 
 

@@ -12,7 +12,7 @@ _CLASSES_HAVE_TOO = ("__module__", "__doc__", "__annotations__")
 """What is copied, because it would be found in the class; the rest is looked up in the original."""
 
 
-class Place(Protocol):
+class PatchedPlace(Protocol):
     """Where a patched function is."""
 
     owner: Any
@@ -29,10 +29,10 @@ class PatchedFunction(functools.partial[Any]):
         place: the layer of which it is.
     """
 
-    place: Place
+    place: PatchedPlace
 
     @classmethod
-    def of(cls, function: Callable[..., Any], original: Any, place: Place) -> PatchedFunction:
+    def make_for(cls, function: Callable[..., Any], original: Any, place: PatchedPlace) -> PatchedFunction:
         """What stands for `original`, and that calls `function`."""
         patched = cls(function)
         own = patched.__dict__  # and not `setattr`: a recording makes thirty of them
@@ -44,7 +44,7 @@ class PatchedFunction(functools.partial[Any]):
         own["place"] = place
         return patched
 
-    def call(self, function: Callable[..., Any]) -> None:
+    def redirect_to(self, function: Callable[..., Any]) -> None:
         """From now on call `function`. Who is inside the former one goes on."""
         self.__setstate__((function, (), {}, self.__dict__))
 

@@ -51,59 +51,59 @@ class Layer:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.leave()
+        self.leave_layer()
 
-    def leave(self) -> None:
+    def leave_layer(self) -> None:
         """End, as far as it has begun; a second time does nothing, or what the first has been kept from."""
-        leave([self])
+        leave_layers([self])
 
     @staticmethod
     def enter_all(layers: list[Layer]) -> None:
         """Begin several."""
         try:
-            _begin(layers)
+            _enter_layers(layers)
         except BaseException:
-            leave(layers)
+            leave_layers(layers)
             raise
 
     @staticmethod
     def leave_all(layers: list[Layer]) -> None:
         """End several, the last one first."""
-        leave(layers)
+        leave_layers(layers)
 
-    def _begin(self) -> None:
+    def _enter_chain(self) -> None:
         """Put this layer on the chain of its name; the lock is held."""
-        below = self.below = _alive(_standing(self.owner, self.name))
-        self.put = self._value if self._wrapper is None else self._around(self._wrapper, below)
+        below = self.below = _find_alive(_find_standing(self.owner, self.name))
+        self.put = self._value if self._wrapper is None else self._wrap_method(self._wrapper, below)
         _layers.setdefault(self._key, []).append(self)
-        _stand(self.owner, self.name, self.put)
+        _put_standing(self.owner, self.name, self.put)
 
-    def _around(self, wrapper: Wrapper, below: Any) -> Any:
+    def _wrap_method(self, wrapper: Wrapper, below: Any) -> Any:
         """A stand-in for what is below, of the same kind of method."""
-        found = _inherited(self.owner, self.name) if below is ABSENT else below
-        under = self._under = _function(found)
-        made = PatchedFunction.of(wrapper(under), under, self)
+        found = _find_inherited(self.owner, self.name) if below is ABSENT else below
+        under = self._under = _plain_function(found)
+        made = PatchedFunction.make_for(wrapper(under), under, self)
         kind = (
             classmethod if type(found) is types.ClassMethodDescriptorType else type(found)
         )  # one in C is called with its class
         return kind(made) if kind in _METHODS else made
 
-    def _end(self, layers: list[Layer]) -> None:
+    def _leave_chain(self, layers: list[Layer]) -> None:
         """Take this layer out of the chain of its name; the lock is held."""
         put, under = self.put, self._under
         if under is not None:
-            (put.__func__ if type(put) in _METHODS else put).call(_called(under))
+            (put.__func__ if type(put) in _METHODS else put).redirect_to(_find_called(under))
         others = [each for each in layers if each is not self] if len(layers) > 1 else []
         above = next((each for each in others if each.below is put), None) if others else None
-        if above is None and (self.always or _standing(self.owner, self.name) is put):
-            _stand(self.owner, self.name, self.below)
+        if above is None and (self.always or _find_standing(self.owner, self.name) is put):
+            _put_standing(self.owner, self.name, self.below)
         if above is not None:
             above.below, layers[:] = self.below, others  # at once: without the first it would be ended twice
         layers[:] = others
 
-    def forget(self) -> None:
+    def forget_value(self) -> None:
         """Let go of what was put in, once it is out."""
-        self._under, self._wrapper, self._value, self.put = None, _ended, None, ABSENT
+        self._under, self._wrapper, self._value, self.put = None, _make_ended, None, ABSENT
 
 
 class _Aside:
@@ -115,7 +115,7 @@ class _Aside:
         self.owner, self.name, self.standing, self.meanwhile = owner, name, standing, meanwhile
 
 
-def patched(owner: Any, name: str, wrapper: Wrapper) -> Layer:
+def make_patch(owner: Any, name: str, wrapper: Wrapper) -> Layer:
     """Replace a function by `wrapper(function)`, from when the layer is entered.
 
     Args:
@@ -128,7 +128,7 @@ def patched(owner: Any, name: str, wrapper: Wrapper) -> Layer:
     return Layer(owner, name, wrapper=wrapper)
 
 
-def standing(owner: Any, name: str, value: Any, *, always: bool = False) -> Layer:
+def make_replacement(owner: Any, name: str, value: Any, *, always: bool = False) -> Layer:
     """Replace whatever a name stands for, or add one, from when the layer is entered.
 
     Args:
@@ -137,35 +137,35 @@ def standing(owner: Any, name: str, value: Any, *, always: bool = False) -> Laye
     return Layer(owner, name, value=value, always=always)
 
 
-def wrap(owner: Any, name: str, wrapper: Wrapper) -> Layer:
-    """`patched`, entered."""
-    return patched(owner, name, wrapper).__enter__()
+def wrap_function(owner: Any, name: str, wrapper: Wrapper) -> Layer:
+    """`make_patch`, entered."""
+    return make_patch(owner, name, wrapper).__enter__()
 
 
-def put(owner: Any, name: str, value: Any, *, always: bool = False) -> Layer:
-    """`standing`, entered."""
-    return standing(owner, name, value, always=always).__enter__()
+def put_value(owner: Any, name: str, value: Any, *, always: bool = False) -> Layer:
+    """`make_replacement`, entered."""
+    return make_replacement(owner, name, value, always=always).__enter__()
 
 
-def _ended(below: Any) -> Any:
+def _make_ended(below: Any) -> Any:
     raise AssertionError("a layer is entered once")
 
 
-def leave(layers: Iterable[Layer]) -> None:
+def leave_layers(layers: Iterable[Layer]) -> None:
     """End several layers, the last one first."""
     begun = [layer for layer in layers if layer.put is not ABSENT]
-    _end(begun[::-1])
+    _end_layers(begun[::-1])
     for layer in begun:
-        layer.forget()
+        layer.forget_value()
 
 
 @contextlib.contextmanager
-def suspended() -> Iterator[None]:
+def suspend_layers() -> Iterator[None]:
     """Every name as if no layer was there, for all threads; layers may enter and leave meanwhile."""
     block = object()
     with Undo() as undo:
-        undo.add(_resume, block)
-        _suspend(block)
+        undo.add_step(_end_suspension, block)
+        _begin_suspension(block)
         yield
 
 
@@ -175,14 +175,14 @@ def is_suspended() -> bool:
 
 
 @_lock
-def _suspend(block: object) -> None:
+def _begin_suspension(block: object) -> None:
     _suspensions.append(block)
     for layer in [layers[0] for layers in _layers.values() if layers]:
         _put_aside(layer.owner, layer.name)
 
 
 @_lock
-def _resume(block: object) -> None:
+def _end_suspension(block: object) -> None:
     if _suspensions == [block]:
         _put_back()
     _suspensions[:] = [each for each in _suspensions if each is not block]
@@ -191,20 +191,20 @@ def _resume(block: object) -> None:
 # -- what stands in a name's place
 
 
-def _standing(owner: Any, name: str) -> Any:
+def _find_standing(owner: Any, name: str) -> Any:
     if _aside and (aside := _aside.get((id(owner), name))) is not None:
         return aside.standing
     return vars(owner).get(name, ABSENT)
 
 
-def _stand(owner: Any, name: str, value: Any) -> None:
+def _put_standing(owner: Any, name: str, value: Any) -> None:
     if _suspensions:
         _put_aside(owner, name).standing = value
     else:
-        _write(owner, name, value)
+        _write_attribute(owner, name, value)
 
 
-def _write(owner: Any, name: str, value: Any) -> None:
+def _write_attribute(owner: Any, name: str, value: Any) -> None:
     """Past `__setattr__` of the user's metaclasses and modules."""
     if isinstance(owner, type):
         if value is ABSENT:
@@ -233,7 +233,7 @@ def _put_aside(owner: Any, name: str) -> _Aside:
         meanwhile = below.pop(id(meanwhile))
     aside = _aside[id(owner), name] = _Aside(owner, name, was, meanwhile)
     if meanwhile is not was:
-        _write(owner, name, meanwhile)
+        _write_attribute(owner, name, meanwhile)
     return aside
 
 
@@ -241,27 +241,27 @@ def _put_back() -> None:
     for key, aside in _aside.items():
         ours = any(layer.always for layer in _layers.get(key, ()))
         if aside.standing is not aside.meanwhile and (ours or vars(aside.owner).get(aside.name, ABSENT) is aside.meanwhile):
-            _write(aside.owner, aside.name, aside.standing)
+            _write_attribute(aside.owner, aside.name, aside.standing)
     _aside.clear()
 
 
-def _inherited(owner: Any, name: str) -> Any:
+def _find_inherited(owner: Any, name: str) -> Any:
     """The attribute, of a class as its bases have it, with its kind of method."""
     kinds = owner.__mro__ if isinstance(owner, type) else ()
     return next((vars(kind)[name] for kind in kinds if name in vars(kind)), ABSENT) if kinds else getattr(owner, name)
 
 
-def _function(value: Any) -> Any:
+def _plain_function(value: Any) -> Any:
     return value.__func__ if type(value) in _METHODS else value
 
 
 @_lock
-def _begin(layers: Iterable[Layer]) -> None:
+def _enter_layers(layers: Iterable[Layer]) -> None:
     for layer in layers:
-        layer._begin()
+        layer._enter_chain()
 
 
-def _alive(value: Any) -> Any:
+def _find_alive(value: Any) -> Any:
     """What a stand-in that has ended stands for: the user's own patch may have put it back after its end."""
     while type(function := value.__func__ if type(value) in _METHODS else value) is PatchedFunction:
         if _is_live(function.place):
@@ -270,7 +270,7 @@ def _alive(value: Any) -> Any:
     return value
 
 
-def _called(function: Any) -> Any:
+def _find_called(function: Any) -> Any:
     """What is called in the end: recordings that follow each other without a gap would pass through all that have left."""
     while type(function) is PatchedFunction and not _is_live(function.place):
         function = function.func
@@ -285,10 +285,10 @@ def _is_live(layer: Any) -> bool:
 
 
 @_lock
-def _end(layers: Iterable[Layer]) -> None:
+def _end_layers(layers: Iterable[Layer]) -> None:
     for layer in layers:
         chain = _layers.get(layer._key, [])
         if layer in chain:
-            layer._end(chain)
+            layer._leave_chain(chain)
         if not chain:
             _layers.pop(layer._key, None)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures.thread import ThreadPoolExecutor
 from typing import Any
 
-from devwidget.capture.patching.registry import Wrapper, patched
+from devwidget.capture.patching.registry import Wrapper, make_patch
 from devwidget.capture.undo import Undo
 
 Inside = Callable[[], contextlib.AbstractContextManager[object]]
@@ -25,7 +25,7 @@ _OTHER_INTERPRETERS: Any = getattr(concurrent.futures, "InterpreterPoolExecutor"
 
 def thread_starts(choice: Choice, undo: Undo) -> None:
     """Until that is undone, new threads run inside what is chosen for them."""
-    undo.enter(patched(threading.Thread, "start", functools.partial(_starting, choice)))
+    undo.enter_context(make_patch(threading.Thread, "start", functools.partial(_wrap_start, choice)))
 
 
 def pool_tasks(choice: Choice, undo: Undo, around: Wrapper = lambda submit: submit) -> None:
@@ -38,26 +38,26 @@ def pool_tasks(choice: Choice, undo: Undo, around: Wrapper = lambda submit: subm
     if _POOL in sys.modules:  # a pool that is made later begins its threads later
         methods += [(sys.modules[_POOL].ThreadPool, name) for name in ("apply_async", "_map_async", "imap", "imap_unordered")]
     for owner, name in methods:
-        undo.enter(patched(owner, name, lambda submit: _submitting(choice, around(submit), submit)))
+        undo.enter_context(make_patch(owner, name, lambda submit: _wrap_submit(choice, around(submit), submit)))
 
 
 def pool_initializers(choice: Choice, undo: Undo) -> None:
     """Until that is undone, what new pools begin each of their threads with runs inside what is chosen for it."""
-    undo.enter(patched(ThreadPoolExecutor, "__init__", functools.partial(_making, choice, undo)))
+    undo.enter_context(make_patch(ThreadPoolExecutor, "__init__", functools.partial(_wrap_pool, choice, undo)))
 
 
 _INITIALIZER_AT = 3
 """Its place, after `self`, `max_workers` and `thread_name_prefix`."""
 
 
-def _making(choice: Choice, undo: Undo, original: Callable[..., None]) -> Callable[..., None]:
+def _wrap_pool(choice: Choice, undo: Undo, original: Callable[..., None]) -> Callable[..., None]:
     def __init__(*args: Any, **kwargs: Any) -> None:
         by_name = "initializer" in kwargs or len(args) <= _INITIALIZER_AT
         given: Any = kwargs.get("initializer") if by_name else args[_INITIALIZER_AT]
         inside = choice() if callable(given) and not isinstance(args[0], _OTHER_INTERPRETERS) else None
         if inside is not None:
             initializer = _Initializer(given, inside)
-            undo.add(initializer.end)
+            undo.add_step(initializer.end_context)
             if by_name:
                 kwargs["initializer"] = initializer
             else:
@@ -77,11 +77,11 @@ class _Initializer:
         with self._inside():
             self._function(*args)
 
-    def end(self) -> None:
+    def end_context(self) -> None:
         self._inside = contextlib.nullcontext
 
 
-def _submitting(choice: Choice, submit: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+def _wrap_submit(choice: Choice, submit: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
     def submit_inside(*args: Any, **kwargs: Any) -> Any:
         inside = choice() if len(args) > 1 and not isinstance(args[0], _OTHER_INTERPRETERS) else None
         return plain(*args, **kwargs) if inside is None else submit(args[0], _run_in(inside, args[1]), *args[2:], **kwargs)
@@ -97,7 +97,7 @@ def _run_in(inside: Inside, task: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _starting(choice: Choice, original: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
+def _wrap_start(choice: Choice, original: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
     def start(self: threading.Thread) -> None:
         inside = choice()
         if inside is None:

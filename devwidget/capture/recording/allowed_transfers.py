@@ -29,20 +29,20 @@ class AllowedTransfer:
     target: str
     why: str
 
-    def matches(self, source: torch.device, target: torch.device) -> bool:
+    def matches_transfer(self, source: torch.device, target: torch.device) -> bool:
         """True for a hop from `source` to `target`."""
-        return _matches(self.source, source) and _matches(self.target, target)
+        return _matches_device(self.source, source) and _matches_device(self.target, target)
 
 
-class _Thread(threading.local):
+class _AllowingThread(threading.local):
     def __init__(self) -> None:
         self.allowed: tuple[AllowedTransfer, ...] = ()
 
 
-_here = _Thread()
+_here = _AllowingThread()
 
 
-def parsed(pattern: object, why: str = "") -> AllowedTransfer:
+def parse_pattern(pattern: object, why: str = "") -> AllowedTransfer:
     """A pattern from its text.
 
     Raises:
@@ -56,7 +56,7 @@ def parsed(pattern: object, why: str = "") -> AllowedTransfer:
             instead=_EXAMPLE,
         )
     for word in found.groups():
-        _refuse(word, found.string)
+        _refuse_pattern(word, found.string)
     if found[1] == found[2] and "*" not in found[1]:
         raise DevwidgetError(
             Message("{pattern} is no hop", pattern=repr(pattern)),
@@ -68,7 +68,7 @@ def parsed(pattern: object, why: str = "") -> AllowedTransfer:
 
 def all_parsed(patterns: str | Iterable[str]) -> tuple[AllowedTransfer, ...]:
     """Several patterns, or one."""
-    return tuple(map(parsed, words_of(patterns, "allow", _EXAMPLE)))
+    return tuple(map(parse_pattern, words_of(patterns, "allow", _EXAMPLE)))
 
 
 @contextlib.contextmanager
@@ -87,28 +87,28 @@ def allow(pattern: str, *, why: str) -> Iterator[None]:
     """
     if not "".join(words_of(why, "why", _EXAMPLE)).strip():
         raise DevwidgetError(Message("no reason is given"), instead=f'devwidget.allow({pattern!r}, why="...")')
-    meant = parsed(pattern, why)
+    meant = parse_pattern(pattern, why)
     with Undo() as undo:
-        undo.add(_forget, meant)
+        undo.add_step(_forget_pattern, meant)
         _here.allowed = (*_here.allowed, meant)
         yield
 
 
-def _forget(meant: AllowedTransfer) -> None:
+def _forget_pattern(meant: AllowedTransfer) -> None:
     _here.allowed = tuple(each for each in _here.allowed if each is not meant)  # blocks of tasks end in any order
 
 
 def why_allowed(source: torch.device, target: torch.device, always: Iterable[AllowedTransfer]) -> str:
     """The reason of the innermost pattern that a hop matches, "" if none does."""
-    return next((each.why for each in (*reversed(_here.allowed), *always) if each.matches(source, target)), "")
+    return next((each.why for each in (*reversed(_here.allowed), *always) if each.matches_transfer(source, target)), "")
 
 
-def _matches(word: str, device: torch.device) -> bool:
+def _matches_device(word: str, device: torch.device) -> bool:
     kind, _, index = word.partition(":")
     return word == "*" or (kind == device.type and (index in ("", "*") or index == str(device.index or 0)))
 
 
-def _refuse(word: str, pattern: str) -> None:
+def _refuse_pattern(word: str, pattern: str) -> None:
     kind, colon, index = word.partition(":")
     if word != "*" and (kind not in _KINDS or (colon and index != "*" and not index.isdigit())):
         raise DevwidgetError(

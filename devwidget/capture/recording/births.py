@@ -111,7 +111,7 @@ class Birth(TensorRef):
     __hash__ = object.__hash__
 
     @classmethod
-    def of(
+    def make_birth(
         cls,
         tensor: torch.Tensor,
         number: int,
@@ -129,16 +129,16 @@ class Birth(TensorRef):
         if parent is None:
             birth.parent, birth.depth, birth.transfers = None, 0, ()
         else:
-            birth.derive(parent)
+            birth.derive_from(parent)
         if origin is not None:
             birth.origin = origin
             birth._forget_far_past()
         return birth
 
-    def derive(self, parent: Birth) -> None:
+    def derive_from(self, parent: Birth) -> None:
         """It was computed from another."""
         self.transfers = parent.transfers
-        self.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.root()
+        self.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.find_root()
         self.depth = parent.depth + 1
 
     def __getattr__(self, name: str) -> Any:
@@ -152,28 +152,28 @@ class Birth(TensorRef):
         for _ in range(MOST_MOVES):
             if birth.origin is None:
                 return
-            birth = birth.origin.root()
+            birth = birth.origin.find_root()
         birth.origin = None
 
-    def chain(self) -> Iterator[Birth]:
+    def iterate_chain(self) -> Iterator[Birth]:
         """This birth and those that it derives from, newest first."""
         birth: Birth | None = self
         while birth is not None:
             yield birth
             birth = birth.parent
 
-    def root(self) -> Birth:
+    def find_root(self) -> Birth:
         """The birth that decided the device."""
-        *_, last = self.chain()
+        *_, last = self.iterate_chain()
         return last
 
-    def made(self) -> Birth:
+    def making_birth(self) -> Birth:
         """The birth of what this one shows: of the copy, where a tensor that was copied is the root."""
-        return next((birth for birth in self.chain() if birth.call), self.root())
+        return next((birth for birth in self.iterate_chain() if birth.call), self.find_root())
 
-    def decided(self) -> Birth:
+    def deciding_birth(self) -> Birth:
         """The birth of the tensor that this one was put beside; its own root for one that was told a device."""
-        root = self.root()
+        root = self.find_root()
         return root.follows or root
 
     def dtype_root(self) -> Birth:
@@ -195,7 +195,7 @@ class _Ref(TensorRef):
     birth: Birth
 
     @classmethod
-    def of(cls, holder: torch.Tensor | torch.UntypedStorage, birth: Birth) -> _Ref:
+    def make_ref(cls, holder: torch.Tensor | torch.UntypedStorage, birth: Birth) -> _Ref:
         """One, with its birth."""
         ref = cls(holder)
         ref.birth = birth
@@ -226,18 +226,18 @@ class Births:
         self._sweep_at = FIRST_SWEEP
 
     def __len__(self) -> int:
-        self._sweep()
-        return self._size()
+        self._forget_dead()
+        return self._count_entries()
 
     def clear(self) -> None:
         """Forget all but what those that are asked for older ones know."""
         for known in (self.tensors, self._others, self._storages):
             known.clear()
 
-    def _size(self) -> int:
+    def _count_entries(self) -> int:
         return len(self.tensors) + len(self._others) + len(self._storages)
 
-    def get(self, tensor: torch.Tensor) -> Birth | None:
+    def find_birth(self, tensor: torch.Tensor) -> Birth | None:
         """What is known of a tensor, None for one never seen."""
         birth = self.tensors.get(id(tensor))
         if birth is not None and birth() is tensor:
@@ -246,42 +246,42 @@ class Births:
             return other.birth
         if self._storages and (known := self._of_storage(tensor)) is not None:
             return known
-        return None if self._older is None else self._older.get(tensor)
+        return None if self._older is None else self._older.find_birth(tensor)
 
-    def of(self, tensor: torch.Tensor) -> Birth:
+    def birth_of(self, tensor: torch.Tensor) -> Birth:
         """The same; a tensor never seen is older than the recording."""
-        birth = self.get(tensor)
+        birth = self.find_birth(tensor)
         if birth is None:
-            birth = Birth.of(tensor, -1)
-            self.add(tensor, birth)
+            birth = Birth.make_birth(tensor, -1)
+            self.add_birth(tensor, birth)
         return birth
 
-    def put(self, tensor: torch.Tensor, birth: Birth) -> None:
+    def put_birth(self, tensor: torch.Tensor, birth: Birth) -> None:
         """Remember a tensor's birth, in place of an earlier one."""
         key = id(tensor)
         if birth() is tensor:
             self.tensors[key] = birth
         else:
             self.tensors.pop(key, None)
-            self._others[key] = _Ref.of(tensor, birth)
+            self._others[key] = _Ref.make_ref(tensor, birth)
         if birth.parent is None and birth.site is not None:
             if birth.weights is None:
                 self.put_storage(tensor, birth)
             elif (storage := _storage_id(tensor)) is not None:  # it is known as long as what was computed lives
                 self._storages[storage] = birth
-        if self._size() > self._sweep_at:
-            self._sweep()
+        if self._count_entries() > self._sweep_at:
+            self._forget_dead()
 
-    def add(self, tensor: torch.Tensor, birth: Birth) -> None:
+    def add_birth(self, tensor: torch.Tensor, birth: Birth) -> None:
         """Remember the birth of a tensor that was derived just now, or is older: nothing is known of its storage."""
         self.tensors[id(tensor)] = birth
         if len(self.tensors) > self._sweep_at:
-            self._sweep()
+            self._forget_dead()
 
     def put_storage(self, tensor: torch.Tensor, birth: Birth) -> None:
         """Remember the birth of all that shares a tensor's storage."""
         if (key := _storage_id(tensor)) is not None:
-            self._storages[key] = _Ref.of(tensor.untyped_storage(), birth)
+            self._storages[key] = _Ref.make_ref(tensor.untyped_storage(), birth)
 
     def _of_storage(self, tensor: torch.Tensor) -> Birth | None:
         """The birth of what shares a tensor's storage; while that lives, nobody else has its address."""
@@ -293,14 +293,14 @@ class Births:
             return known.birth
         return known if _storage_id(holder) == key else None  # it may have got other data since
 
-    def _sweep(self) -> None:
+    def _forget_dead(self) -> None:
         """Forget the dead. Each entry is looked at twice in its life, however long the recording."""
         births = list(self.tensors.items())
         tensors = map(operator.call, map(operator.itemgetter(1), births))
         self.tensors = dict(itertools.compress(births, map(operator.is_not, tensors, itertools.repeat(None))))
         self._others = {key: known for key, known in list(self._others.items()) if known() is not None}
         self._storages = {key: known for key, known in list(self._storages.items()) if known() is not None}
-        self._sweep_at = max(FIRST_SWEEP, 2 * self._size())
+        self._sweep_at = max(FIRST_SWEEP, 2 * self._count_entries())
 
 
 def _storage_id(tensor: torch.Tensor) -> int | None:

@@ -32,7 +32,7 @@ class CopyChecks:
         self._log, self._tracker = log, tracker
         self._lines: dict[Line, list[int]] = {}
 
-    def compare(self, before: torch.Tensor, after: torch.Tensor, site: RawSite | None) -> None:
+    def compare_copy(self, before: torch.Tensor, after: torch.Tensor, site: RawSite | None) -> None:
         """A copy has been made: it waits for it, and reads both ends."""
         if {before.device.type, after.device.type} & {"cpu", "meta"} or before.layout is not torch.strided:
             return
@@ -45,24 +45,24 @@ class CopyChecks:
                 without_any_dispatch_mode(),
             ):
                 sent = before.expand(after.shape).to(after.dtype)  # on its own device: a cast gives the same on both
-                same = checksum(sent) == checksum(after)
+                same = checksum_tensor(sent) == checksum_tensor(after)
         except RuntimeError as error:  # no memory for the sums, or tensors without values
             said = error_text(error).splitlines()[0][:_MOST_WORDS]
-            self._log.note(Message("{kind}: {reason}", kind=Message("copies between GPUs"), reason=said))
+            self._log.add_note(Message("{kind}: {reason}", kind=Message("copies between GPUs"), reason=said))
             return
         key = (*pair, bytes_of(after), self._tracker.module, self._tracker.phase, site)
         entry = self._lines.setdefault(key, [self._log.number(), 0, 0])
         entry[1] += 1
         entry[2] += not same
 
-    def records(self) -> Iterator[CopyCheck]:
+    def list_records(self) -> Iterator[CopyCheck]:
         """What was compared, line by line."""
         for (source, target, size, module, phase, site), (number, count, wrong) in self._lines.items():
             pair, peer = (device_id(source), device_id(target)), _peer_access(source, target)
             yield CopyCheck(number, *pair, size, module, phase, to_site(site), count, wrong, peer)
 
 
-def checksum(tensor: torch.Tensor) -> int:
+def checksum_tensor(tensor: torch.Tensor) -> int:
     """A number of all bytes and their places, computed where the tensor is; it wraps in the same way on every device."""
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
     flat = torch.view_as_real(flat).view(-1) if flat.is_complex() else flat

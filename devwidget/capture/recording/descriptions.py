@@ -6,7 +6,7 @@ from typing import Any, TypedDict, Unpack
 
 import torch
 
-from devwidget.capture.recording.event_log import bytes_of, device_id, short
+from devwidget.capture.recording.event_log import bytes_of, device_id, format_dtype
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.records.device import DeviceId
@@ -48,7 +48,7 @@ class FaultFacts(TypedDict, total=False):
 
 def operand_of(tensor: torch.Tensor, argument: str, expression: str, **facts: Unpack[OperandFacts]) -> Operand:
     """A tensor that a call was given, as it is now."""
-    shape, dtype, device = tuple(tensor.shape), short(tensor.dtype), device_id(tensor.device)
+    shape, dtype, device = tuple(tensor.shape), format_dtype(tensor.dtype), device_id(tensor.device)
     return Operand(argument, expression, shape, dtype, device, bytes_of(tensor), **facts)
 
 

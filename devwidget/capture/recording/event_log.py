@@ -75,7 +75,7 @@ class Log:
                 self.ops_met[key] = place
         return place
 
-    def move(
+    def log_transfer(
         self,
         source: torch.device,
         target: torch.device,
@@ -94,7 +94,7 @@ class Log:
             entry[0] += 1
             entry[2] = seconds
 
-    def module(self, path: str, replica: int, module: nn.Module, number: int, started: float) -> ModuleEntry:
+    def module_entry(self, path: str, replica: int, module: nn.Module, number: int, started: float) -> ModuleEntry:
         """The entry of a module, made at its first call."""
         entry = self._modules.get((path, replica))
         if entry is None:
@@ -108,12 +108,12 @@ class Log:
         self._faults_met.add(key)
         return new
 
-    def fault(self, fault: Fault) -> None:
+    def log_fault(self, fault: Fault) -> None:
         """A call failed, here in the trace."""
         if len(self.faults) < MOST_FAULTS:
             self.faults.append(replace(fault, number=self.number()))
 
-    def trouble(self, error: Exception) -> None:
+    def log_trouble(self, error: Exception) -> None:
         """Our own code failed: say so in the trace, and let the user's program go on as if we were not there.
 
         Raises:
@@ -121,25 +121,25 @@ class Log:
         """
         if is_from_handler(error):
             raise error
-        self.note(Message("{kind}: {reason}", kind=Message("recorder"), reason=error_text(error)))
+        self.add_note(Message("{kind}: {reason}", kind=Message("recorder"), reason=error_text(error)))
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Something that the trace cannot tell, and why."""
         if text not in self.troubles:
             self.troubles.append(text)
 
     # -- records
 
-    def moves(self) -> tuple[Move, ...]:
+    def list_moves(self) -> tuple[Move, ...]:
         """Moves in the order of their first time."""
         records = [
-            Move(device_id(source), device_id(target), nbytes, shape, short(dtype), module, phase, to_site(site), cause,
+            Move(device_id(source), device_id(target), nbytes, shape, format_dtype(dtype), module, phase, to_site(site), cause,
                  entry[2], entry[1], entry[0], tensors)
             for (source, target, shape, dtype, nbytes, tensors, module, phase, site, cause), entry in self._moves.items()
         ]  # fmt: skip
         return tuple(sorted(records, key=lambda m: m.number))
 
-    def ops(self) -> tuple[OpEvent, ...]:
+    def list_ops(self) -> tuple[OpEvent, ...]:
         """Operators in the order of their first time."""
         sites = {key: to_site(site) for key, site in self._op_sites.items()}
         records = [
@@ -149,14 +149,14 @@ class Log:
         ]  # fmt: skip
         return tuple(sorted(records, key=lambda o: o.number))
 
-    def modules(self) -> tuple[ModuleEvent, ...]:
+    def list_modules(self) -> tuple[ModuleEvent, ...]:
         """Modules in the order of their first call."""
         records = [
             ModuleEvent(
                 path,
                 e.name,
-                _ids(e.inputs),
-                _ids(e.outputs),
+                _device_ids(e.inputs),
+                _device_ids(e.outputs),
                 e.calls,
                 e.seconds,
                 e.failed,
@@ -180,16 +180,16 @@ def device_id(device: torch.device) -> DeviceId:
     return DeviceId(device.type, device.index)
 
 
-def joined(devices: tuple[torch.device, ...], more: Iterable[torch.device]) -> tuple[torch.device, ...]:
+def join_devices(devices: tuple[torch.device, ...], more: Iterable[torch.device]) -> tuple[torch.device, ...]:
     """Each device once. Most events have one device, and share one tuple of it."""
     for device in more:
         if device not in devices:
-            devices = (*devices, device) if devices else alone(device)
+            devices = (*devices, device) if devices else device_tuple(device)
     return devices
 
 
 @functools.cache
-def alone(device: torch.device) -> tuple[torch.device, ...]:
+def device_tuple(device: torch.device) -> tuple[torch.device, ...]:
     """The one tuple that holds this device only: recordings are full of them."""
     return (device,)
 
@@ -200,11 +200,11 @@ def _each_id(devices: Devices) -> tuple[DeviceId, ...]:
 
 
 @functools.cache
-def _ids(devices: tuple[torch.device, ...]) -> tuple[DeviceId, ...]:
+def _device_ids(devices: tuple[torch.device, ...]) -> tuple[DeviceId, ...]:
     return tuple(sorted((device_id(d) for d in devices), key=str))
 
 
-def short(dtype: torch.dtype) -> str:
+def format_dtype(dtype: torch.dtype) -> str:
     """`torch.float32` -> `float32`."""
     return str(dtype).removeprefix("torch.")
 

@@ -19,7 +19,7 @@ class ForwardLines:
     def __init__(self) -> None:
         self._lines: dict[int, dict[int, RawSite | None]] = {}
 
-    def note(self, site: RawSite | None) -> None:
+    def note_line(self, site: RawSite | None) -> None:
         """An operator runs at this line, in this thread."""
         thread, number = threading.get_ident(), torch_internals.next_autograd_number() - 1
         lines = self._lines.get(thread)
@@ -30,7 +30,7 @@ class ForwardLines:
                 del lines[old]
         lines.setdefault(number, site)
 
-    def site(self) -> RawSite | None:
+    def find_site(self) -> RawSite | None:
         """The line that made the node that runs now; None if there is none, or if threads that count alike leave a doubt."""
         node: Any = torch_internals.current_autograd_node()  # None outside backward
         if node is None:

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import ModuleSet, named_tensors, own_tensors, registered, walk
+from devwidget.capture.modules import ModuleSet, named_tensors, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.forward_lines import ForwardLines
 from devwidget.capture.source_code.call_sites import (
@@ -53,7 +53,7 @@ class ModuleCall:
     outer: str | None
 
 
-class _Named(weakref.ref[nn.Module]):
+class _NamedModule(weakref.ref[nn.Module]):
     """A module with its path, and its id, under which both are kept."""
 
     __slots__ = ("key", "path")
@@ -61,14 +61,14 @@ class _Named(weakref.ref[nn.Module]):
     path: str
 
 
-def _forget(tracker: weakref.ref[ModuleTracker], named: _Named) -> None:
+def _forget_module(tracker: weakref.ref[ModuleTracker], named: _NamedModule) -> None:
     # Weak: paths, references and their callback would be a cycle. Before 3.13 Python dies where it collects references to a
     # module in the moment in which that module dies.
     if (living := tracker()) is not None:
         living._paths.pop(named.key, None)
 
 
-class Place:
+class ThreadPlace:
     """Where one thread is: its running modules, the path of the innermost, and the user's line of a torch call under way.
 
     Attributes:
@@ -91,7 +91,7 @@ class _Threads(threading.local):
     """The place of each thread, in one object: what is read and written for each operator is found once."""
 
     def __init__(self) -> None:
-        self.place = Place()
+        self.place = ThreadPlace()
 
 
 class ModuleTracker:
@@ -108,8 +108,8 @@ class ModuleTracker:
         self.forced: Phase | None = None
         self.made: MutableMapping[nn.Module, RawSite | None] = WeakIdKeyDictionary()
         self.strangers: MutableMapping[nn.Module, tuple[str | None, RawSite | None]] = WeakIdKeyDictionary()
-        self._paths: dict[int, _Named] = {}
-        self._forget = functools.partial(_forget, weakref.ref(self))
+        self._paths: dict[int, _NamedModule] = {}
+        self._forget = functools.partial(_forget_module, weakref.ref(self))
         self.forward_lines = ForwardLines()
         self.step = -1
         self._forwarded = False
@@ -125,23 +125,23 @@ class ModuleTracker:
             known.clear()
 
     @property
-    def here(self) -> Place:
+    def here(self) -> ThreadPlace:
         """The place of this thread."""
         return self.threads.place
 
     # -- names
 
-    def attach(self, model: nn.Module, name: str = "", prefix: str = "") -> None:
+    def attach_model(self, model: nn.Module, name: str = "", prefix: str = "") -> None:
         """Name the modules of a root; the first path of a shared module counts."""
         self.roots.append(weakref.ref(model))
         self.model_name = self.model_name or name
-        for path, module in walk(model):
-            self.name(module, f"{prefix}.{path}".strip(".") if prefix else path)
+        for path, module in walk_modules(model):
+            self.name_module(module, f"{prefix}.{path}".strip(".") if prefix else path)
 
-    def name(self, module: nn.Module, path: str) -> None:
+    def name_module(self, module: nn.Module, path: str) -> None:
         """Give one module a path, a replica that of its original."""
         # Each call of a DataParallel wrapper makes new replicas: dead ones must not pile up.
-        named = _Named(module, self._forget)
+        named = _NamedModule(module, self._forget)
         named.key, named.path = id(module), path
         self._paths[named.key] = named  # when it is whole: another thread may read it
 
@@ -150,7 +150,7 @@ class ModuleTracker:
         named = self._paths.get(id(module))
         return named.path if named is not None and named() is module else None
 
-    def modules(self) -> Iterator[tuple[str, nn.Module]]:
+    def list_modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Every named module that still lives, the innermost running ones first."""
         seen: set[int] = set()
         running = [r.module for r in reversed(self.here.stack)]
@@ -162,22 +162,22 @@ class ModuleTracker:
 
     def is_registered(self, tensor: torch.Tensor) -> bool:
         """True for a parameter or buffer of a named module."""
-        return any(value is tensor for _, module in self.modules() for value in own_tensors(module).values())
+        return any(value is tensor for _, module in self.list_modules() for value in own_tensors(module).values())
 
     def is_shared(self, tensor: torch.Tensor) -> bool:
         """True for a parameter that two modules hold."""
         if not is_parameter(tensor):
             return False
         holders = 0
-        for _, module in self.modules():
-            holders += any(value is tensor for _, value in registered(module, "_parameters"))
+        for _, module in self.list_modules():
+            holders += any(value is tensor for _, value in registered_entries(module, "_parameters"))
             if holders > 1:
                 return True
         return False
 
     # -- the stack
 
-    def enter(self, module: nn.Module, frame: FrameType | None, started: float, number: int) -> ModuleCall:
+    def enter_module(self, module: nn.Module, frame: FrameType | None, started: float, number: int) -> ModuleCall:
         """A module begins to run in this thread; `frame` is the one that called it."""
         here = self.threads.place
         stack = here.stack
@@ -185,7 +185,7 @@ class ModuleTracker:
             self._begin_step(module, user_frame(frame), number)
         named = self._paths.get(id(module))
         path = named.path if named is not None and named() is module else self._late_path(module)
-        running = ModuleCall(module, path, here.replica, started, number, self.site(frame), here.path)
+        running = ModuleCall(module, path, here.replica, started, number, self.find_site(frame), here.path)
         if path is None and (stack or self._forwarded):
             self.strangers[module] = (here.path, running.site)
         stack.append(running)
@@ -222,7 +222,7 @@ class ModuleTracker:
             self._trainable.add(module)
         return module in self._trainable
 
-    def leave(self, module: nn.Module) -> ModuleCall | None:
+    def leave_module(self, module: nn.Module) -> ModuleCall | None:
         """A module has run; calls above it that never ended (an exception nobody told us of) go with it."""
         here = self.threads.place
         stack = here.stack
@@ -236,7 +236,7 @@ class ModuleTracker:
                 return running
         return None
 
-    def site(self, frame: FrameType | None) -> RawSite | None:
+    def find_site(self, frame: FrameType | None) -> RawSite | None:
         """The user's line at or above a frame; of what autograd runs, the line of the forward pass.
 
         The walk ends at the running module, whose own line is known.
@@ -251,26 +251,26 @@ class ModuleTracker:
                 return through(site_of(frame), library)
             if owner == STEP:
                 return through(None, library)
-            if owner == ENGINE and (site := self.forward_lines.site()) is not None:
+            if owner == ENGINE and (site := self.forward_lines.find_site()) is not None:
                 return site
             if owner == INSTALLED and library is None:
                 library = frame
             frame = frame.f_back
-        return self.forward_lines.site() or through(None, library)  # autograd has threads of its own, too
+        return self.forward_lines.find_site() or through(None, library)  # autograd has threads of its own, too
 
     def _late_path(self, module: nn.Module) -> str | None:
         """A module that was registered after `attach`, or the root of a recording that was never attached."""
         parent = self.here.stack[-1] if self.here.stack else None
         if parent is not None:
-            for name, child in registered(parent.module, "_modules"):
+            for name, child in registered_entries(parent.module, "_modules"):
                 if child is module and parent.path is not None:
-                    self.name(module, f"{parent.path}.{name}".strip("."))
+                    self.name_module(module, f"{parent.path}.{name}".strip("."))
                     return self.path_of(module)
             return None
         if not self.roots:
-            self.attach(module)
-        elif self._implicit and any(registered(part, "_parameters") for _, part in walk(module)):
-            self.attach(module, prefix=class_name(type(module)))
+            self.attach_model(module)
+        elif self._implicit and any(registered_entries(part, "_parameters") for _, part in walk_modules(module)):
+            self.attach_model(module, prefix=class_name(type(module)))
         return self.path_of(module)
 
     _implicit = True
@@ -279,7 +279,7 @@ class ModuleTracker:
         """The user has said what the model is: further outermost modules are losses and helpers."""
         self._implicit = False
 
-    def outside(self, site: RawSite) -> bool:
+    def is_outside(self, site: RawSite) -> bool:
         """True for a line of the loop that calls the model, between the calls: logging, not part of forward or loss."""
         return not self.here.stack and site.code is self._stepping
 
@@ -318,7 +318,7 @@ class ModuleTracker:
         self._backwards += 1
 
     @contextlib.contextmanager
-    def during(self, phase: Phase) -> Iterator[None]:
+    def set_phase(self, phase: Phase) -> Iterator[None]:
         """Say what the step is doing."""
         before, self.forced = self.forced, phase
         try:
@@ -327,7 +327,7 @@ class ModuleTracker:
             self.forced = before
 
     @contextlib.contextmanager
-    def because(self, cause: Cause) -> Iterator[None]:
+    def set_cause(self, cause: Cause) -> Iterator[None]:
         """Say why data will cross devices in this thread."""
         before, self.here.cause = self.here.cause, cause
         try:

@@ -18,7 +18,7 @@ MOST_CALLS = 1000
 
 
 @dataclass(slots=True, eq=False)
-class Run:
+class ReplicaRun:
     """One replica, from its share of the batch to its gradients."""
 
     samples: int = 0
@@ -35,7 +35,7 @@ class Run:
 
 
 @dataclass(slots=True, eq=False)
-class Call:
+class WrapperCall:
     """One call of a wrapper, while it runs and after; its caller while it runs.
 
     Attributes:
@@ -52,26 +52,26 @@ class Call:
     started: float
     seconds: float = 0.0
     steps: dict[str, float] = field(default_factory=dict)
-    runs: list[Run] = field(default_factory=list)
+    runs: list[ReplicaRun] = field(default_factory=list)
     gathered_on: torch.device | None = None
     backward: bool = False
     with_grad: bool = False
     caller: FrameType | None = None
     gives_numbers: type | None = None
 
-    def run(self, number: int) -> Run:
+    def replica_run(self, number: int) -> ReplicaRun:
         """A replica's entry; a forward without arguments has one though nothing was scattered."""
         while len(self.runs) <= number:
-            self.runs.append(Run())
+            self.runs.append(ReplicaRun())
         return self.runs[number]
 
-    def reduced(self, device: torch.device, size: int) -> None:
+    def note_reduced(self, device: torch.device, size: int) -> None:
         """Gradients of the replica on a device came home."""
         self.backward = True
         if device in self.devices:
-            self.run(self.devices.index(device)).gradient_bytes += size
+            self.replica_run(self.devices.index(device)).gradient_bytes += size
 
-    def record(self) -> DataParallelCall:
+    def make_record(self) -> DataParallelCall:
         """The call as a record."""
         steps = {f"{name}_seconds": seconds for name, seconds in self.steps.items()}
         devices = tuple(map(device_id, self.devices))
@@ -80,12 +80,12 @@ class Call:
                                 to_site(self.site), self.started, self.seconds,
                                 **flags, **steps)  # type: ignore[arg-type]  # fmt: skip
 
-    def replicas(self) -> list[Replica]:
+    def list_replicas(self) -> list[Replica]:
         """The replicas that were made, as records; none where the module was called directly."""
         made = self.runs if "replicate" in self.steps else []
-        return [self._replica(number, run) for number, run in enumerate(made)]
+        return [self._make_replica(number, run) for number, run in enumerate(made)]
 
-    def _replica(self, number: int, run: Run) -> Replica:
+    def _make_replica(self, number: int, run: ReplicaRun) -> Replica:
         return Replica(
             wrapper=self.path,
             number=number,
@@ -112,21 +112,21 @@ class ParallelCalls:
     """The DataParallel calls of one recording."""
 
     def __init__(self) -> None:
-        self._calls: list[Call] = []
+        self._calls: list[WrapperCall] = []
 
-    def add(self, call: Call) -> None:
+    def add_call(self, call: WrapperCall) -> None:
         """A wrapper was called."""
         self._calls.append(call)
         del self._calls[:-MOST_CALLS]
 
-    def latest(self) -> Call | None:
+    def latest_call(self) -> WrapperCall | None:
         """The call that ended last, or still runs."""
         return self._calls[-1] if self._calls else None
 
-    def calls(self) -> tuple[DataParallelCall, ...]:
+    def list_calls(self) -> tuple[DataParallelCall, ...]:
         """Records of the calls, in order."""
-        return tuple(call.record() for call in self._calls)
+        return tuple(call.make_record() for call in self._calls)
 
-    def replicas(self) -> tuple[Replica, ...]:
+    def list_replicas(self) -> tuple[Replica, ...]:
         """Records of their replicas, in order."""
-        return tuple(replica for call in self._calls for replica in call.replicas())
+        return tuple(replica for call in self._calls for replica in call.list_replicas())

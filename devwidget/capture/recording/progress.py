@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
-from devwidget.capture.modules import walk
-from devwidget.capture.recording.state import State
+from devwidget.capture.modules import walk_modules
+from devwidget.capture.recording.state import RecordingState
 
 EVERY_SECONDS = 0.2
 
@@ -23,11 +23,11 @@ class Progress:
         told: called with words such as `forward of encoder.layer.3, 40 %`.
     """
 
-    def __init__(self, state: State, model: nn.Module, told: Callable[[str], None]) -> None:
+    def __init__(self, state: RecordingState, model: nn.Module, told: Callable[[str], None]) -> None:
         self._state, self._told = state, told
-        self._whole, self._begun, self._last = max(1, sum(1 for _ in walk(model))), 0, 0.0
+        self._whole, self._begun, self._last = max(1, sum(1 for _ in walk_modules(model))), 0, 0.0
 
-    def began(self, module: nn.Module, args: Any) -> None:
+    def report_module(self, module: nn.Module, args: Any) -> None:
         """A module begins."""
         if self._state.is_elsewhere():
             return

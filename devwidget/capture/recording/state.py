@@ -24,16 +24,16 @@ from devwidget.capture.recording.waits import Waits
 from devwidget.capture.undo import Undo
 
 
-class _Thread(threading.local):
+class _RecordedThread(threading.local):
     """The recordings whose program runs in this thread."""
 
-    states: tuple[State, ...] = ()
+    states: tuple[RecordingState, ...] = ()
 
 
-_thread = _Thread()
+_thread = _RecordedThread()
 
 
-class State:
+class RecordingState:
     """One recording's memory, births and running modules.
 
     Attributes:
@@ -55,11 +55,11 @@ class State:
         self._older, self._first_number = older, first_number
         self.started = time.perf_counter()
         self.watching: Callable[[], AbstractContextManager[object]]
-        self.forget()
+        self.forget_all()
 
     def begin_in_thread(self, undo: Undo) -> None:
         """The program of this recording runs in this thread, until that is undone."""
-        undo.add(self._end_in_thread)
+        undo.add_step(self._end_in_thread)
         _thread.states = (*_thread.states, self)
 
     def _end_in_thread(self) -> None:
@@ -88,9 +88,9 @@ class State:
             known.clear()
         self.tracker.let_go()
         self.ties.let_go()
-        self.forget()
+        self.forget_all()
 
-    def forget(self) -> None:
+    def forget_all(self) -> None:
         """Begin with nothing."""
         self.log = Log(self.started, self._first_number)
         self.births = Births(self._older)

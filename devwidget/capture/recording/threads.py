@@ -13,7 +13,7 @@ from devwidget.capture.patching.lock import Lock
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.threads import Inside, pool_initializers, pool_tasks, thread_starts
 from devwidget.capture.recording.module_tracker import ModuleCall
-from devwidget.capture.recording.state import State
+from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
 
 
@@ -37,10 +37,10 @@ def watched_by_task() -> Iterator[None]:
         _here.by_task = before
 
 
-def threads(state: State, undo: Undo) -> None:
+def watch_threads(state: RecordingState, undo: Undo) -> None:
     """Watch threads that the program of this recording begins, and the tasks that it gives to pools of any age."""
     watched = _Watched(state)
-    undo.add(watched.end)
+    undo.add_step(watched.end_watch)
     thread_starts(lambda: None if _here.by_task else watched.from_here(), undo)
     pool_tasks(watched.from_here, undo, _by_task)
     pool_initializers(watched.from_here, undo)
@@ -57,7 +57,7 @@ def _by_task(submit: Callable[..., Any]) -> Callable[..., Any]:
 class _Watched:
     """The threads of one recording, and the modes that are active in them."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: RecordingState) -> None:
         self._state = state
         self._modes: list[Any] = []
         self._is_over = False
@@ -65,23 +65,23 @@ class _Watched:
     def from_here(self) -> Inside | None:
         """What the work of another thread runs inside; None if this thread does not run the program of this recording."""
         here = self._state.tracker.here
-        return functools.partial(self._inside, list(here.stack), here.path, here.replica) if self._state.is_here() else None
+        return functools.partial(self._run_inside, list(here.stack), here.path, here.replica) if self._state.is_here() else None
 
     @_lock
-    def end(self) -> None:
+    def end_watch(self) -> None:
         """Have what goes on after the recording be as if nobody watched."""
         self._is_over = True
         for mode in self._modes:
-            mode.leave()
+            mode.leave_mode()
         self._modes.clear()
 
     @contextlib.contextmanager
-    def _inside(self, running: list[ModuleCall], path: str | None, replica: int) -> Iterator[None]:
+    def _run_inside(self, running: list[ModuleCall], path: str | None, replica: int) -> Iterator[None]:
         here = self._state.tracker.here
         before = here.stack, here.path, here.replica
         with Undo() as undo:
             if not self._state.is_here():
-                self._enter(undo)
+                self._enter_thread(undo)
                 here.stack, here.path, here.replica = list(running), path, replica
             try:
                 yield
@@ -89,17 +89,17 @@ class _Watched:
                 here.stack, here.path, here.replica = before
 
     @_lock
-    def _enter(self, undo: Undo) -> None:
+    def _enter_thread(self, undo: Undo) -> None:
         if self._is_over:
             return
         before = _active_modes()
-        undo.enter(self._state.watching())
+        undo.enter_context(self._state.watching())
         ours = [mode for mode in _active_modes() if all(mode is not each for each in before)]
-        undo.add(self._forget, ours)
+        undo.add_step(self._forget_modes, ours)
         self._modes += ours
 
     @_lock
-    def _forget(self, ours: list[Any]) -> None:
+    def _forget_modes(self, ours: list[Any]) -> None:
         self._modes[:] = [mode for mode in self._modes if all(mode is not each for each in ours)]
 
 

@@ -15,7 +15,7 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.gradients_off import no_gradients
 from devwidget.capture.interrupts import uninterrupted
-from devwidget.capture.modules import ModuleSet, registered, walk
+from devwidget.capture.modules import ModuleSet, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
 from devwidget.capture.recording.births import Births
@@ -45,7 +45,7 @@ class Ties:
         self._looked.clear()
         self._pairs.clear()
 
-    def look(self, root: nn.Module) -> None:
+    def look_for_ties(self, root: nn.Module) -> None:
         """Before a root first runs: which parameters on different devices hold the same values?"""
         if root in self._looked or torch_internals.tracing_state() is not None:  # `torch.jit.trace` would trace us
             return
@@ -53,28 +53,28 @@ class Ties:
         with torch_internals.DisableTorchFunction():
             groups = _alike_and_apart(root)
         if groups:  # seldom: most models are on one device, and nothing is read of them
-            self._compare(root, groups)
+            self._compare_groups(root, groups)
 
-    def _compare(self, root: nn.Module, groups: list[list[_Named]]) -> None:
+    def _compare_groups(self, root: nn.Module, groups: list[list[_Named]]) -> None:
         with uninterrupted(), torch_internals.DisableTorchFunction(), no_gradients(), without_any_dispatch_mode():
             for (_, first, _), (path, copy, owner) in itertools.chain.from_iterable(map(_equal_in, groups)):
-                self._pairs.append((self._fault(root, first, copy, path, owner), TensorRef(first), TensorRef(copy)))
+                self._pairs.append((self._report_fault(root, first, copy, path, owner), TensorRef(first), TensorRef(copy)))
 
-    def trained(self) -> None:
+    def note_trained(self) -> None:
         """Gradients have been computed: two parameters that both got one drift apart from now on."""
         for pair in list(self._pairs):
             fault, first, copy = pair[0], pair[1](), pair[2]()
             if first is not None and copy is not None and first.grad is not None and copy.grad is not None:
                 self._pairs.remove(pair)
-                self._log.fault(fault)
+                self._log.log_fault(fault)
 
-    def _fault(self, root: nn.Module, first: nn.Parameter, copy: nn.Parameter, path: str, owner: nn.Module) -> Fault:
-        births = [(birth, tensor) for tensor in (first, copy) if (birth := self._births.get(tensor)) is not None]
-        later = max(births, key=lambda b: b[0].root().number, default=None)
-        site = to_site(later[0].root().site) if later is not None else None
+    def _report_fault(self, root: nn.Module, first: nn.Parameter, copy: nn.Parameter, path: str, owner: nn.Module) -> Fault:
+        births = [(birth, tensor) for tensor in (first, copy) if (birth := self._births.find_birth(tensor)) is not None]
+        later = max(births, key=lambda b: b[0].find_root().number, default=None)
+        site = to_site(later[0].find_root().site) if later is not None else None
         module, _, name = path.rpartition(".")
-        other = next((f"{p}.{n}" for r in self._tracker.roots if (each := r()) for p, m in walk(each)
-                      for n, t in registered(m, "_parameters") if t is first), "")  # fmt: skip
+        other = next((f"{p}.{n}" for r in self._tracker.roots if (each := r()) for p, m in walk_modules(each)
+                      for n, t in registered_entries(m, "_parameters") if t is first), "")  # fmt: skip
         held = Held(module, name, "parameter", class_name(type(owner)), shared=(other,))
         if site is None:
             past = decisions(list(user_frames(sys._getframe())), root, [path], copy, "device", moves=True)
@@ -93,7 +93,9 @@ def _alike_and_apart(root: nn.Module) -> list[list[_Named]]:
     An embedding and the layer that reads its words back are of different kinds; the members of an ensemble, a teacher
     and its student begin with equal values too, and are meant to be apart.
     """
-    held = [(p, n, t, m) for p, m in walk(root) for n, t in registered(m, "_parameters") if type(t) is nn.Parameter]
+    held = [
+        (p, n, t, m) for p, m in walk_modules(root) for n, t in registered_entries(m, "_parameters") if type(t) is nn.Parameter
+    ]
     if len({tensor.device for _, _, tensor, _ in held}) < 2:
         return []  # as nearly always
     groups: dict[tuple[Any, ...], list[_Named]] = defaultdict(list)
@@ -111,7 +113,7 @@ def _equal_in(group: list[_Named]) -> Iterator[tuple[_Named, _Named]]:
     """Pairs with equal values. Each tensor is read once: a model of ten thousand layers has fifty million pairs of them."""
     alike: dict[tuple[float, ...], list[_Named]] = defaultdict(list)
     for each in group:
-        alike[_sample(each[1])].append(each)
+        alike[_sample_values(each[1])].append(each)
     for values, same in alike.items():
         for one, other in itertools.combinations(same, 2):
             apart = one[1].device != other[1].device and type(one[2]) is not type(other[2])
@@ -119,6 +121,6 @@ def _equal_in(group: list[_Named]) -> Iterator[tuple[_Named, _Named]]:
                 yield one, other
 
 
-def _sample(tensor: torch.Tensor) -> tuple[float, ...]:
+def _sample_values(tensor: torch.Tensor) -> tuple[float, ...]:
     flat = tensor.detach().flatten()
     return tuple(flat[:: max(1, flat.numel() // SAMPLES)].tolist())

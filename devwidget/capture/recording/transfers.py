@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.patching.registry import patched
+from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
 from devwidget.capture.recording.births import Birth, Transfer
 from devwidget.capture.recording.event_log import bytes_of, device_id
@@ -28,7 +28,7 @@ VIEWS = frozenset({"view", "view_as", "reshape", "flatten", "unflatten", "squeez
 """Calls that only look at the data in another way: nothing is computed."""
 
 
-def _synchronizers() -> Iterator[tuple[Any, str]]:
+def _find_synchronizers() -> Iterator[tuple[Any, str]]:
     """Asked anew for each recording: virtual GPUs put classes of their own in these places."""
     for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event, torch.accelerator):
         if hasattr(owner, "synchronize"):
@@ -44,7 +44,7 @@ class Transfers:
     pending: list[Transfer] = field(default_factory=list)
     allowed: tuple[AllowedTransfer, ...] = ()
 
-    def add(
+    def add_transfer(
         self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool
     ) -> None:
         """User code moved a tensor.
@@ -57,10 +57,12 @@ class Transfers:
         """
         unsafe = later and result.device.type == "cpu"
         moved = TensorRef(result) if held is not None else None
-        transfer = self._transfer(birth.number, birth.site, before, source, result.device, held, unsafe=unsafe, moved=moved)
-        self._arrived(birth, transfer, before)
+        transfer = self._make_transfer(
+            birth.number, birth.site, before, source, result.device, held, unsafe=unsafe, moved=moved
+        )
+        self._note_arrival(birth, transfer, before)
 
-    def fill(
+    def add_fill(
         self, number: int, site: RawSite | None, birth: Birth, before: Birth | None, value: torch.Tensor,
         target: torch.Tensor, into: Callable[[], Operand],
     ) -> None:  # fmt: skip
@@ -71,24 +73,24 @@ class Transfers:
             before: of the value.
             into: describes the one written into; asked once for each line.
         """
-        transfer = self._transfer(number, site, before, value, target.device, None)
-        line = self.lines.get(_line(transfer), [])
+        transfer = self._make_transfer(number, site, before, value, target.device, None)
+        line = self.lines.get(_transfer_line(transfer), [])
         transfer.into = next((each.into for each in line if each.into is not None), None) or into()
-        transfer.wrote = _written(value)
-        transfer.again = bool(line) and line[-1].step == transfer.step and _is(line[-1].wrote, value)
+        transfer.wrote = _written_version(value)
+        transfer.again = bool(line) and line[-1].step == transfer.step and _is_written(line[-1].wrote, value)
         transfer.trains = value.requires_grad and torch.is_grad_enabled()
         transfer.computed = birth.transfer is not None and birth.transfer.computed
-        self._arrived(birth, transfer, before)
+        self._note_arrival(birth, transfer, before)
 
     def look_up(
         self, number: int, site: RawSite | None, before: Birth | None, index: torch.Tensor, target: torch.device, held: Held
     ) -> None:
         """User code read or wrote a tensor on another device at an index that somebody keeps."""
-        transfer = self._transfer(number, site, before, index, target, held)
+        transfer = self._make_transfer(number, site, before, index, target, held)
         transfer.is_index = True
-        self._keep(transfer)
+        self._keep_transfer(transfer)
 
-    def _transfer(
+    def _make_transfer(
         self, number: int, site: RawSite | None, before: Birth | None, source: torch.Tensor, target: torch.device,
         held: Held | None, *, unsafe: bool = False, moved: weakref.ref[torch.Tensor] | None = None,
     ) -> Transfer:  # fmt: skip
@@ -99,17 +101,17 @@ class Transfers:
                         site, tracker.step, tuple(each.number for each in chain),
                         before.transfer if before is not None else None, held, unsafe, meant, moved=moved)  # fmt: skip
 
-    def _arrived(self, birth: Birth, transfer: Transfer, before: Birth | None) -> None:
+    def _note_arrival(self, birth: Birth, transfer: Transfer, before: Birth | None) -> None:
         chain = before.transfers if before is not None else ()
         birth.transfer, birth.transfers = transfer, (*chain, transfer)[-LONGEST_CHAIN:]
-        self._keep(transfer)
+        self._keep_transfer(transfer)
         if transfer.unsafe:
             self.pending.append(transfer)
         elif transfer.target.type == "cpu":  # a copy that blocks waits for those before it, too
-            self.synchronized()
+            self.note_synchronized()
 
-    def _keep(self, transfer: Transfer) -> None:
-        line = self.lines.setdefault(_line(transfer), [])
+    def _keep_transfer(self, transfer: Transfer) -> None:
+        line = self.lines.setdefault(_transfer_line(transfer), [])
         if len(line) >= 2 * KEPT:
             del line[KEPT]
         line.append(transfer)
@@ -119,7 +121,7 @@ class Transfers:
         """Crossings kept, line by line."""
         return itertools.chain.from_iterable(self.lines.values())
 
-    def used(self, birth: Birth, site: RawSite | None) -> None:
+    def note_use(self, birth: Birth, site: RawSite | None) -> None:
         """An operation read a tensor."""
         transfer = birth.transfer
         if transfer is not None:
@@ -135,32 +137,32 @@ class Transfers:
             result = transfer.moved() if transfer.moved is not None else None
             transfer.held, transfer.moved = None if result is not None and is_kept(result) else transfer.held, None
 
-    def synchronized(self) -> None:
+    def note_synchronized(self) -> None:
         """The host has waited: every copy that was under way has arrived."""
         self.pending.clear()
 
-    def watch(self, is_here: Callable[[], bool], undo: Undo) -> None:
+    def watch_synchronizers(self, is_here: Callable[[], bool], undo: Undo) -> None:
         """Notice explicit synchronisation, where the program of the recording runs."""
-        for owner, name in _synchronizers():
-            undo.enter(patched(owner, name, functools.partial(self._noticing, is_here)))
+        for owner, name in _find_synchronizers():
+            undo.enter_context(make_patch(owner, name, functools.partial(self._wrap_synchronizer, is_here)))
 
-    def _noticing(self, is_here: Callable[[], bool], original: Any) -> Any:
+    def _wrap_synchronizer(self, is_here: Callable[[], bool], original: Any) -> Any:
         def synchronize(*args: Any, **kwargs: Any) -> Any:
             out = original(*args, **kwargs)
             if is_here():
-                self.synchronized()
+                self.note_synchronized()
             return out
 
         return synchronize
 
     # -- records
 
-    def crossings(self) -> tuple[Crossing, ...]:
+    def list_crossings(self) -> tuple[Crossing, ...]:
         """Crossings in order."""
-        return tuple(map(_crossing, sorted(self.kept, key=lambda each: each.number)))
+        return tuple(map(_make_crossing, sorted(self.kept, key=lambda each: each.number)))
 
 
-def _crossing(transfer: Transfer) -> Crossing:
+def _make_crossing(transfer: Transfer) -> Crossing:
     read, direct = transfer.read, transfer.direct_from
     return Crossing(
         number=transfer.number,
@@ -186,17 +188,17 @@ def _crossing(transfer: Transfer) -> Crossing:
     )
 
 
-def _written(value: torch.Tensor) -> tuple[TensorRef, int] | None:
+def _written_version(value: torch.Tensor) -> tuple[TensorRef, int] | None:
     """A tensor and its version; None for one that may change without a word, because numpy has its storage, too."""
     told = not value.is_inference() and value.untyped_storage().resizable()
     return (TensorRef(value), value._version) if told else None
 
 
-def _is(wrote: tuple[TensorRef, int] | None, value: torch.Tensor) -> bool:
+def _is_written(wrote: tuple[TensorRef, int] | None, value: torch.Tensor) -> bool:
     """Whether a tensor is the one that was written, and has not changed since."""
     return wrote is not None and wrote[0]() is value and wrote[1] == value._version
 
 
-def _line(transfer: Transfer) -> tuple[Any, ...]:
+def _transfer_line(transfer: Transfer) -> tuple[Any, ...]:
     """What crossings that are kept together have in common."""
     return transfer.site, transfer.source, transfer.target, transfer.module, transfer.phase

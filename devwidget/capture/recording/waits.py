@@ -47,7 +47,7 @@ _STEP = os.path.join("devwidget", "capture", "step", "")
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _WaitLine:
     """What waits of one line have in common."""
 
     call: str
@@ -69,7 +69,7 @@ class _Times:
     turns: int = 0
     last: int = -1
 
-    def add(self, times: int, turn: int) -> None:
+    def add_turn(self, times: int, turn: int) -> None:
         self.count += times
         self.turns += turn != self.last
         self.last = turn
@@ -85,17 +85,17 @@ class Waits:
 
     tracker: ModuleTracker
     allowed: tuple[AllowedTransfer, ...] = ()
-    lines: dict[_Line, _Times] = field(default_factory=dict)
+    lines: dict[_WaitLine, _Times] = field(default_factory=dict)
     read: dict[tuple[RawSite | None, torch.device], tuple[str, RawSite | None]] = field(default_factory=dict)
-    _undecided: list[tuple[_Line, int, int]] = field(default_factory=list)
+    _undecided: list[tuple[_WaitLine, int, int]] = field(default_factory=list)
 
-    def note(self, device: torch.device, *, copies: bool = False) -> None:
+    def note_wait(self, device: torch.device, *, copies: bool = False) -> None:
         """An operator made the host wait in a call of the program, which counts it when it is over."""
         here = self.tracker.here
         _, times, before = here.waits or (device, 0, True)
         here.waits = device, times + 1, before and copies
 
-    def count(self, call: str, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType | None) -> None:
+    def count_call(self, call: str, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType | None) -> None:
         """The call is over in which operators have made the host wait."""
         here = self.tracker.here
         if here.waits is None:
@@ -103,22 +103,22 @@ class Waits:
         (device, times, copies), here.waits = here.waits, None
         call = "copy_" if copies and call == "__setitem__" else call
         if not (call == "one_hot" and (len(args) > 1 or "num_classes" in kwargs)):  # reads nothing but on the CPU
-            self.add(call, device, frame, 1 if call in _FORMATS else times)
+            self.add_wait(call, device, frame, 1 if call in _FORMATS else times)
 
-    def add(self, call: str, device: torch.device, frame: FrameType | None, times: int = 1) -> None:
+    def add_wait(self, call: str, device: torch.device, frame: FrameType | None, times: int = 1) -> None:
         """The host waited in a call; `frame` is the one that made it."""
         tracker = self.tracker
-        made = tracker.forward_lines.site()
-        near, library = _waiting(frame, (STEP,) if made is None else (STEP, ENGINE))
+        made = tracker.forward_lines.find_site()
+        near, library = _find_waiting(frame, (STEP,) if made is None else (STEP, ENGINE))
         site = site_of(near) if near is not None else made
         called = _user_above(near) if near is not None and is_library(near.f_code.co_filename) else None
         module, phase = tracker.module, tracker.phase
         in_step = bool(tracker.here.stack) or tracker.forced in _STEPS
         if not in_step and (owner := _forward_above(near)) is not None:
             module, phase, in_step = tracker.path_of(owner), "forward", True
-        line = _Line(call, device, module, phase, site, called, library, in_step, why_allowed(device, _HOST, self.allowed))
+        line = _WaitLine(call, device, module, phase, site, called, library, in_step, why_allowed(device, _HOST, self.allowed))
         if phase != "loss" or in_step:
-            self._keep(line, times, tracker.turn)
+            self._keep_line(line, times, tracker.turn)
             return
         if self._undecided and self._undecided[-1][2] != tracker.turn:
             self._go_on()
@@ -129,31 +129,31 @@ class Waits:
         undecided, self._undecided = self._undecided, []
         for line, times, turn in undecided:
             if turn != self.tracker.turn:
-                self._keep(replace(line, phase="other"), times, turn)
+                self._keep_line(replace(line, phase="other"), times, turn)
                 continue
             code = line.site.code if line.site is not None else None
-            self._keep(replace(line, in_step=code is not loop and code not in self.tracker.callers), times, turn)
+            self._keep_line(replace(line, in_step=code is not loop and code not in self.tracker.callers), times, turn)
 
     def _go_on(self) -> None:
         """The program went on without going back: no loss was computed."""
         undecided, self._undecided = self._undecided, []
         for line, times, turn in undecided:
-            self._keep(replace(line, phase="other"), times, turn)
+            self._keep_line(replace(line, phase="other"), times, turn)
 
-    def _keep(self, line: _Line, times: int, turn: int) -> None:
-        self.lines.setdefault(line, _Times()).add(times, turn)
+    def _keep_line(self, line: _WaitLine, times: int, turn: int) -> None:
+        self.lines.setdefault(line, _Times()).add_turn(times, turn)
 
-    def records(self) -> tuple[Wait, ...]:
+    def list_records(self) -> tuple[Wait, ...]:
         """Waits in the order of their first time."""
         self._go_on()
         folded: dict[Wait, Wait] = {}
-        for wait in self._records():  # one line has several places: Python replaces calls by faster ones as they run
+        for wait in self._make_records():  # one line has several places: Python replaces calls by faster ones as they run
             alike = replace(wait, count=0, turns=0)
             known = folded.get(alike)
             folded[alike] = replace(wait, count=known.count + wait.count, turns=known.turns + wait.turns) if known else wait
         return tuple(folded.values())
 
-    def _records(self) -> Iterator[Wait]:
+    def _make_records(self) -> Iterator[Wait]:
         for line, times in self.lines.items():
             call, site = self.read.get((line.site, line.device), (line.call, line.site))
             shown = site if _is_one_line(site, line.site) else line.site
@@ -173,7 +173,7 @@ class Waits:
             )
 
 
-def _waiting(frame: FrameType | None, ends: tuple[int, ...]) -> tuple[FrameType | None, bool]:
+def _find_waiting(frame: FrameType | None, ends: tuple[int, ...]) -> tuple[FrameType | None, bool]:
     """The innermost frame of the user or of a library other than torch, and whether a library waits, torch's too.
 
     Above a frame of the owners in `ends` stands nobody who asked for it.

@@ -16,15 +16,15 @@ from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.restore.generators import global_states
 from devwidget.capture.restore.handed_out import watch_handed_out
-from devwidget.capture.restore.names import Names
-from devwidget.capture.restore.search import Search
+from devwidget.capture.restore.names import ObjectPaths
+from devwidget.capture.restore.search import ReachSearch
 from devwidget.capture.restore.settings.process_settings import process_settings
 from devwidget.capture.restore.settings.switches import Settings
 from devwidget.capture.restore.settings.torch_settings import MODES, torch_settings
-from devwidget.capture.restore.storages import Storages
+from devwidget.capture.restore.storages import SavedStorages
 from devwidget.capture.restore.tensors import Tensors
 from devwidget.capture.restore.undoing import Step, Undoing
-from devwidget.capture.restore.writes import Writes
+from devwidget.capture.restore.writes import WriteMode
 from devwidget.capture.torch_internals import DisableTorchFunction
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
@@ -40,20 +40,20 @@ class SavedState:
     """
 
     def __init__(self) -> None:
-        torch_internals.check("reading tensors", "restoring")
+        torch_internals.check_names("reading tensors", "restoring")
         self.not_restored: tuple[str, ...] = ()
         self._settings = Settings((*torch_settings(), *process_settings()))
         self._generators = list(global_states())
         self._roots: list[tuple[str, Any]] = []
-        self._search = Search()
-        self._storages = Storages()
+        self._search = ReachSearch()
+        self._storages = SavedStorages()
 
-    def add(self, **roots: Any) -> None:
+    def add_roots(self, **roots: Any) -> None:
         """Keep what these objects reach as well, named as the user is told."""
         named = [("" if name == "model" else name, root) for name, root in roots.items() if root is not None]
         self._roots += named
         with paused_gc(), _plain_torch():
-            self._add_storages(self._search.add(root for _, root in named))
+            self._add_storages(self._search.add_roots(root for _, root in named))
 
     def add_source(self, source: Any) -> None:
         """Keep what a loader, or an iterator, draws the batch from; that of a library notes there that it was begun."""
@@ -63,24 +63,24 @@ class SavedState:
 
     def _add_storages(self, tables: Iterable[Tensors]) -> None:
         for table in tables:
-            self._storages.add([alias for alias in table.aliases if alias is not None])
+            self._storages.add_tensors([alias for alias in table.aliases if alias is not None])
         self._storages.save_small()
 
-    def watching(self) -> contextlib.AbstractContextManager[Any]:
+    def watch_writes(self) -> contextlib.AbstractContextManager[Any]:
         """Sees what this thread writes while it is entered."""
-        return Writes(self._storages)
+        return WriteMode(self._storages)
 
     def puts_back(self, value: Any) -> bool:
         """Whether an object is one of those that will be as they were."""
-        return self._search.keeps(value)
+        return self._search.is_kept(value)
 
     def left_alone(self) -> list[Any]:
         """Objects that are reached and are not put back, since they are none of the program's."""
         return self._search.left_alone()
 
-    def code(self) -> Iterator[Any]:
+    def reached_code(self) -> Iterator[Any]:
         """Functions that are reached, and the classes of all objects."""
-        return self._search.code()
+        return self._search.reached_code()
 
     def saved_bytes(self) -> int:
         """How much of the storages has been copied so far."""
@@ -96,11 +96,11 @@ class SavedState:
         undoing.lost += self._search.lost
         with paused_gc():
             try:
-                undoing.run(self._steps(undoing))
+                undoing.run_steps(self._undo_steps(undoing))
             finally:
-                self.not_restored = self._named(undoing.lost)
+                self.not_restored = self._name_lost(undoing.lost)
 
-    def _steps(self, undoing: Undoing) -> Iterable[Step]:
+    def _undo_steps(self, undoing: Undoing) -> Iterable[Step]:
         """Containers before tensors: an object that ends with them may switch a mode."""
         unseen: list[Any] = []
         yield "written values", lambda: self._find_unseen(unseen)
@@ -108,8 +108,8 @@ class SavedState:
         yield "empty containers", self._search.empty_again
         yield "settings", lambda: self._settings.put_back(undoing)
         for table in self._search.tensors:
-            yield "tensors", lambda table=table: _plainly(table.put_back, undoing)  # type: ignore[misc]
-        yield "values of tensors", lambda: _plainly(self._storages.put_back, undoing)
+            yield "tensors", lambda table=table: _undo_plainly(table.put_back, undoing)  # type: ignore[misc]
+        yield "values of tensors", lambda: _undo_plainly(self._storages.put_back, undoing)
         yield "unseen values", lambda: undoing.lost.extend((tensor, _UNSEEN) for tensor in unseen)
         for table in self._search.tensors:
             yield "counts of writes", lambda table=table: table.put_versions_back(undoing)  # type: ignore[misc]
@@ -121,23 +121,25 @@ class SavedState:
             found[:] = [tensor for table in self._search.tensors for tensor in self._storages.find_unseen(table)]
             found += self._storages.find_sampled()
 
-    def _named(self, lost: list[tuple[Any, str]]) -> tuple[str, ...]:
+    def _name_lost(self, lost: list[tuple[Any, str]]) -> tuple[str, ...]:
         if not lost:
             return ()
-        names = Names(self._search.states, self._search.tensors, self._roots)
-        named = [(what if isinstance(what, str) else names.of(what), why) for what, why in lost]
+        names = ObjectPaths(self._search.states, self._search.tensors, self._roots)
+        named = [(what if isinstance(what, str) else names.find_path(what), why) for what, why in lost]
         return tuple(dict.fromkeys(Message("`{what}` ({why})", what=what, why=why) for what, why in named))
 
 
 @contextlib.contextmanager
-def keeping(model: Any, optimizer: Any = None, loss_fn: Any = None) -> Iterator[SavedState]:
+def keep_state(model: Any, optimizer: Any = None, loss_fn: Any = None) -> Iterator[SavedState]:
     """Put back what the block changes in what a model, its optimizer and its loss reach, and in torch's switches."""
     saved = SavedState()
-    saved.add(model=model, optimizer=optimizer, loss_fn=loss_fn)
+    saved.add_roots(model=model, optimizer=optimizer, loss_fn=loss_fn)
     with Undo() as undo:
-        undo.enter(saved.watching())
+        undo.enter_context(saved.watch_writes())
         watch_handed_out(saved._storages, undo)
-        undo.add(saved.put_back)  # inside the mode: an inference mode that ends only now brings back torch's state of inside
+        undo.add_step(
+            saved.put_back
+        )  # inside the mode: an inference mode that ends only now brings back torch's state of inside
         yield saved
 
 
@@ -148,6 +150,6 @@ def _plain_torch() -> Iterator[None]:
         yield
 
 
-def _plainly(undo: Any, undoing: Undoing) -> None:
+def _undo_plainly(undo: Any, undoing: Undoing) -> None:
     with _plain_torch():
         undo(undoing)

@@ -32,30 +32,30 @@ class Budget:
     def __init__(self, left: int = MOST_BYTES) -> None:
         self._left, self.is_closed = left, False
 
-    def take(self, size: int) -> bool:
+    def take_bytes(self, size: int) -> bool:
         """True if that many bytes may be."""
         granted = size <= self._left
         self._left -= size if granted else 0
         return granted
 
 
-class Block:
+class BlockContents:
     """What one block held; nothing of one that nobody can write."""
 
     def __init__(self, owner: Any, copied: Budget, read: Budget) -> None:
-        self.owner, size = owner, _size(owner)
+        self.owner, size = owner, _block_bytes(owner)
         fixed = not _is_writeable(owner)
         self._base = None if not fixed or _is_read_only(owner) else sys.modules["numpy"].ndarray.base.__get__(owner)
-        self._copy = _copied(owner) if not fixed and copied.take(size) else None
+        self._copy = _copy_block(owner) if not fixed and copied.take_bytes(size) else None
         self._large = not fixed and self._copy is None and not read.is_closed
-        self._unread = self._large and (isinstance(_memory_of(owner), mmap.mmap) or not read.take(size))
-        self._sum = _checksum(owner) if self._large and not self._unread else None
+        self._unread = self._large and (isinstance(_memory_of(owner), mmap.mmap) or not read.take_bytes(size))
+        self._sum = _checksum_block(owner) if self._large and not self._unread else None
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """The objects in an array of objects, and what a view is of that cannot be written itself."""
-        return [value for _, value in self.labelled()]
+        return [value for _, value in self.label_parts()]
 
-    def labelled(self) -> Iterator[tuple[str, Any]]:
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
         """None has a name that a reader would know."""
         yield "", self._base
         copy: Any = self._copy
@@ -69,10 +69,10 @@ class Block:
             NotRestored: if the block was changed, and was too large to be copied; or too large even to be read.
         """
         if self._copy is not None:
-            _write(self.owner, self._copy)
+            _write_block(self.owner, self._copy)
         elif self._unread:
             raise NotRestored(Message("not looked at, it is too large to be read"))
-        elif self._large and _checksum(self.owner) != self._sum:
+        elif self._large and _checksum_block(self.owner) != self._sum:
             raise NotRestored(Message("it was changed, and more than {size} MiB are not copied", size=MOST_BYTES >> 20))
 
 
@@ -86,7 +86,7 @@ def _is_numpy(kind: type) -> bool:
     return numpy is not None and issubclass(kind, numpy.ndarray)
 
 
-def _plain(owner: Any) -> Any:
+def _plain_array(owner: Any) -> Any:
     """A NumPy array without its subclass, whose methods are the user's."""
     numpy = sys.modules["numpy"]
     return numpy.ndarray.view(owner, numpy.ndarray)
@@ -102,7 +102,7 @@ def _memory_of(owner: Any) -> Any:
 def _is_writeable(owner: Any) -> bool:
     """Whether a block can be written by itself."""
     if _is_numpy(type(owner)):
-        return bool(_plain(owner).flags.writeable)
+        return bool(_plain_array(owner).flags.writeable)
     if isinstance(owner, mmap.mmap):
         return not _is_closed(owner) and not memoryview(owner).readonly
     return not (isinstance(owner, _BUFFERS) and memoryview(owner).readonly)
@@ -119,45 +119,45 @@ def _is_closed(owner: mmap.mmap) -> bool:
     return bool(vars(mmap.mmap)["closed"].__get__(owner))
 
 
-def _size(owner: Any) -> int:
+def _block_bytes(owner: Any) -> int:
     if _is_numpy(type(owner)):
-        return int(_plain(owner).nbytes)
+        return int(_plain_array(owner).nbytes)
     if isinstance(owner, mmap.mmap):
         return 0 if _is_closed(owner) else mmap.mmap.__len__(owner)
     return memoryview(owner).nbytes if isinstance(owner, bytearray | array.array) else ctypes.sizeof(owner)
 
 
-def _copied(owner: Any) -> Any:
+def _copy_block(owner: Any) -> Any:
     if _is_numpy(type(owner)):
-        return _plain(owner).copy()
+        return _plain_array(owner).copy()
     if isinstance(owner, _C_TYPES):
         return bytes(owner)
-    return _sequence(owner).__getitem__(owner, slice(None))
+    return _sequence_class(owner).__getitem__(owner, slice(None))
 
 
-def _write(owner: Any, copy: Any) -> None:
+def _write_block(owner: Any, copy: Any) -> None:
     if isinstance(owner, _C_TYPES):
         ctypes.memmove(ctypes.addressof(owner), copy, len(copy))
     elif not _is_numpy(type(owner)):
-        _sequence(owner).__setitem__(owner, slice(None), copy)
+        _sequence_class(owner).__setitem__(owner, slice(None), copy)
     else:
         numpy = sys.modules["numpy"]
         if numpy.ndarray.shape.__get__(owner) != copy.shape:
             numpy.ndarray.resize(owner, copy.shape, refcheck=False)
-        if _plain(owner).flags.writeable:  # what cannot be written has not been
-            numpy.copyto(_plain(owner), copy)
+        if _plain_array(owner).flags.writeable:  # what cannot be written has not been
+            numpy.copyto(_plain_array(owner), copy)
 
 
-def _sequence(owner: Any) -> Any:
+def _sequence_class(owner: Any) -> Any:
     """The class of Python whose methods read and write it, whatever a subclass says."""
     return next(kind for kind in (bytearray, array.array, mmap.mmap) if isinstance(owner, kind))
 
 
-def _checksum(owner: Any) -> tuple[Any, int]:
+def _checksum_block(owner: Any) -> tuple[Any, int]:
     """With the shape, and a piece after the other, since what is not one piece of memory has to be copied for it."""
     if not _is_numpy(type(owner)):
         return None, zlib.crc32(bytes(owner) if isinstance(owner, _C_TYPES) else memoryview(owner))
-    numpy, plain, found = sys.modules["numpy"], _plain(owner), 0
+    numpy, plain, found = sys.modules["numpy"], _plain_array(owner), 0
     if plain.dtype.hasobject:  # its bytes are addresses
         return plain.shape, hash(tuple(map(id, plain.ravel().tolist())))
     rows = max(1, _CHUNK_BYTES * len(plain) // plain.nbytes)

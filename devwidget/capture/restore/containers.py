@@ -38,11 +38,11 @@ class Contents:
     def __init__(self, owner: Any, kind: Container) -> None:
         self.owner, self.kind, self._held = owner, kind, kind.read(owner)
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """What is in it."""
         return self.kind.parts(self._held)
 
-    def labelled(self) -> Iterator[tuple[str, Any]]:
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
         """How each part is called from here."""
         return self.kind.labelled(self._held)
 
@@ -118,7 +118,7 @@ def _by_place(items: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     return ((f"[{place}]", item) for place, item in enumerate(items))
 
 
-def _unplaced(items: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+def _unplaced_parts(items: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     return (("", item) for item in items)
 
 
@@ -128,8 +128,8 @@ _PAIRS = Container(lambda owner: list(OrderedDict.items(owner)), _write_ordered,
 _ITEMS = Container(lambda owner: list.__getitem__(owner, ALL), _write_list, iter, _by_place, _same_items)
 _TUPLE = Container(lambda owner: tuple.__getitem__(owner, ALL), lambda owner, held: None, iter, _by_place, _same_items)
 _QUEUE = Container(lambda owner: list(deque.__iter__(owner)), _write_deque, iter, _by_place, _same_items)
-_MEMBERS = Container(lambda owner: set().union(owner), _write_set, iter, _unplaced, _same_members)
-_FROZEN = Container(lambda owner: set().union(owner), lambda owner, held: None, iter, _unplaced, _same_members)
+_MEMBERS = Container(lambda owner: set().union(owner), _write_set, iter, _unplaced_parts, _same_members)
+_FROZEN = Container(lambda owner: set().union(owner), lambda owner, held: None, iter, _unplaced_parts, _same_members)
 
 _KINDS: tuple[tuple[type, Container], ...] = (
     (OrderedDict, _PAIRS),

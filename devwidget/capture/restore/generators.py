@@ -14,7 +14,7 @@ from devwidget.capture.devices.visible import awake_module
 from devwidget.capture.restore.undoing import Step
 
 
-class Kind(NamedTuple):
+class GeneratorKind(NamedTuple):
     """How the state of a type of generator is read and set."""
 
     read: Callable[[Any], Any]
@@ -24,29 +24,29 @@ class Kind(NamedTuple):
 class GeneratorState:
     """The state of one generator."""
 
-    def __init__(self, owner: Any, kind: Kind) -> None:
+    def __init__(self, owner: Any, kind: GeneratorKind) -> None:
         self.owner, self._kind, self._state = owner, kind, kind.read(owner)
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """Nothing to be searched."""
         return ()
 
-    labelled = parts
+    label_parts = list_parts
 
     def put_back(self) -> None:
         """Set it again."""
         self._kind.write(self.owner, self._state)
 
 
-_PYTHON = Kind(random.Random.getstate, random.Random.setstate)
-_TORCH = Kind(torch_internals.Generator.get_state, torch_internals.Generator.set_state)
+_PYTHON = GeneratorKind(random.Random.getstate, random.Random.setstate)
+_TORCH = GeneratorKind(torch_internals.Generator.get_state, torch_internals.Generator.set_state)
 
 
 def _set_bits(owner: Any, state: Any) -> None:
     owner.bit_generator.state = state
 
 
-def generator_kind(kind: type) -> Kind | None:
+def generator_kind(kind: type) -> GeneratorKind | None:
     """How generators of a type are kept; None if it is none."""
     if issubclass(kind, torch_internals.Generator):
         return _TORCH
@@ -56,9 +56,9 @@ def generator_kind(kind: type) -> Kind | None:
     if numpy is None:
         return None
     if issubclass(kind, numpy.Generator):
-        return Kind(lambda owner: owner.bit_generator.state, _set_bits)
+        return GeneratorKind(lambda owner: owner.bit_generator.state, _set_bits)
     if issubclass(kind, numpy.RandomState):
-        return Kind(numpy.RandomState.get_state, numpy.RandomState.set_state)
+        return GeneratorKind(numpy.RandomState.get_state, numpy.RandomState.set_state)
     return None
 
 

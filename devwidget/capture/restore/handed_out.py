@@ -13,24 +13,26 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.gradients_off import no_gradients
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.patching.registry import patched
-from devwidget.capture.restore.storages import Storages
+from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.restore.storages import SavedStorages
 from devwidget.capture.undo import Undo
 
 _WRITE = ("apply_", "map_", "map2_")
 _HAND_OUT = ("numpy", "__array__", "__dlpack__", "data_ptr")
 
 
-def watch_handed_out(storages: Storages, undo: Undo) -> None:
+def watch_handed_out(storages: SavedStorages, undo: Undo) -> None:
     """Save what these methods write, or give this thread to write, before they do."""
-    undo.gather()
+    undo.gather_contexts()
     for name in (*_WRITE, *_HAND_OUT):
         saving = functools.partial(_save_first, weakref.ref(storages), name in _WRITE, threading.get_ident())
-        undo.enter(patched(torch.Tensor, name, saving))
+        undo.enter_context(make_patch(torch.Tensor, name, saving))
     undo.enter_gathered()
 
 
-def _save_first(kept: weakref.ref[Storages], writes: bool, thread: int, original: Callable[..., Any]) -> Callable[..., Any]:
+def _save_first(
+    kept: weakref.ref[SavedStorages], writes: bool, thread: int, original: Callable[..., Any]
+) -> Callable[..., Any]:
     # Weak: what is imported during the step may keep this function for ever, and storages lead to the whole model.
     @functools.wraps(original)
     def watched(tensor: Any, *args: Any, **kwargs: Any) -> Any:

@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from devwidget.capture.object_fields import defined, fields_of, is_scalar, module_name
+from devwidget.capture.object_fields import fields_of, find_class_attribute, is_scalar, module_name
 from devwidget.capture.restore.code.functions import is_callee
 from devwidget.capture.restore.undoing import NotRestored
 from devwidget.records.schema.message import Message
@@ -34,15 +34,15 @@ class IteratorState:
     """How far one iterator was."""
 
     def __init__(self, owner: Any) -> None:
-        self.owner, self._position = owner, _position(owner)
+        self.owner, self._position = owner, _read_position(owner)
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """The functions that it calls; what it runs over is not searched."""
         return [part for part in gc.get_referents(self.owner) if is_callee(type(part))]
 
-    def labelled(self) -> Iterator[tuple[str, Any]]:
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
         """A function has no name from here."""
-        return (("", part) for part in self.parts())
+        return (("", part) for part in self.list_parts())
 
     def put_back(self) -> None:
         """Set it back.
@@ -50,7 +50,7 @@ class IteratorState:
         Raises:
             NotRestored: if it has moved on and cannot be set back.
         """
-        now = _position(self.owner)
+        now = _read_position(self.owner)
         if now == self._position:
             return
         if type(now) is int and type(self._position) is int:
@@ -61,15 +61,15 @@ class IteratorState:
 
 def is_iterator(kind: type) -> bool:
     """Whether instances of a class give items one by one, and so are not afterwards what they were."""
-    return defined(kind, "__next__") is not None and not issubclass(kind, type)
+    return find_class_attribute(kind, "__next__") is not None and not issubclass(kind, type)
 
 
 def copy_iterator(iterator: Any) -> Any:
     """An iterator that gives the same items from here on, while this one stays where it is; None where there is no such."""
-    return _copied(iterator, {}, inside_chain=False)
+    return _copy_iterator(iterator, {}, inside_chain=False)
 
 
-def _copied(iterator: Any, copies: dict[int, Any], *, inside_chain: bool) -> Any:
+def _copy_iterator(iterator: Any, copies: dict[int, Any], *, inside_chain: bool) -> Any:
     """A copy made of copies of the iterators inside, each of which is copied once: `zip(rows, rows)` shares one."""
     kind = type(iterator)
     if id(iterator) not in copies:
@@ -87,7 +87,7 @@ def _made_again(iterator: Any, copies: dict[int, Any], inside_chain: bool) -> An
     kind = type(iterator)
     if kind is _OF_CALLS or module_name(kind) not in _PYTHONS:
         raise LookupError(kind)
-    copy = functools.partial(_part, copies=copies, inside_chain=inside_chain)
+    copy = functools.partial(_copy_part, copies=copies, inside_chain=inside_chain)
     make, args, *state = iterator.__reduce__()
     made = make(*map(copy, args) if id(kind) not in _SEQUENCE_IDS or inside_chain else args)
     for each in state:
@@ -96,16 +96,16 @@ def _made_again(iterator: Any, copies: dict[int, Any], inside_chain: bool) -> An
     return made
 
 
-def _part(value: Any, copies: dict[int, Any], inside_chain: bool) -> Any:
+def _copy_part(value: Any, copies: dict[int, Any], inside_chain: bool) -> Any:
     """What a copied iterator is made of. A chain runs through what is in its lists, and `cycle` appends to its own."""
     kind = type(value)
     if kind is tuple or kind is list:
         deeper = kind is tuple or inside_chain
-        parts = map(functools.partial(_part, copies=copies, inside_chain=inside_chain), value) if deeper else value
+        parts = map(functools.partial(_copy_part, copies=copies, inside_chain=inside_chain), value) if deeper else value
         return kind(parts)
     if not is_iterator(kind):
         return value
-    copy = _copied(value, copies, inside_chain=inside_chain)
+    copy = _copy_iterator(value, copies, inside_chain=inside_chain)
     if copy is None:
         raise LookupError(kind)
     return copy
@@ -124,7 +124,7 @@ class _Same:
         return type(other) is _Same and other._value is self._value
 
 
-def _position(iterator: Any, depth: int = _DEEPEST) -> object:
+def _read_position(iterator: Any, depth: int = _DEEPEST) -> object:
     """An index where it can be set again, else what tells one position from another."""
     kind = type(iterator)
     if id(kind) in _SEQUENCE_IDS:
@@ -134,8 +134,8 @@ def _position(iterator: Any, depth: int = _DEEPEST) -> object:
         return str(iterator.__length_hint__())
     if kind is types.GeneratorType:
         frame = iterator.gi_frame
-        return None if frame is None else [frame.f_lasti, *_marks(gc.get_referents(iterator), depth)]
-    return list(_marks(_made_of(iterator), depth))
+        return None if frame is None else [frame.f_lasti, *_mark_parts(gc.get_referents(iterator), depth)]
+    return list(_mark_parts(_made_of(iterator), depth))
 
 
 def _made_of(iterator: Any) -> Iterable[Any]:
@@ -149,11 +149,11 @@ def _made_of(iterator: Any) -> Iterable[Any]:
     return [value for _, value in fields_of(iterator) if is_scalar(value) or is_iterator(type(value))]
 
 
-def _marks(parts: Iterable[Any], depth: int) -> Iterator[object]:
+def _mark_parts(parts: Iterable[Any], depth: int) -> Iterator[object]:
     for part in parts:
         if is_scalar(part):
             yield part
         elif type(part) is tuple:
-            yield list(_marks(part, depth))
+            yield list(_mark_parts(part, depth))
         else:
-            yield _position(part, depth - 1) if depth and is_iterator(type(part)) else _Same(part)
+            yield _read_position(part, depth - 1) if depth and is_iterator(type(part)) else _Same(part)

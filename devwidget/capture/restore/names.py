@@ -7,7 +7,7 @@ from typing import Any
 
 from devwidget.capture.restore.code.global_variables import GlobalVariables
 from devwidget.capture.restore.objects import Fields
-from devwidget.capture.restore.search import State
+from devwidget.capture.restore.search import SavedPart
 from devwidget.capture.restore.tensors import Tensors
 from devwidget.records.schema.message import Message
 
@@ -15,29 +15,29 @@ _REGISTERED = ("['_parameters']", "['_buffers']", "['_modules']")
 _DEEPEST = 100
 
 
-class Names:
+class ObjectPaths:
     """Paths of objects, found by going up from them to a root. Only made when there is something to name.
 
     Args:
         roots: what each root is called, "" for the model, whose parts are called by their path alone.
     """
 
-    def __init__(self, states: Iterable[State], tables: Iterable[Tensors], roots: Iterable[tuple[str, Any]]) -> None:
+    def __init__(self, states: Iterable[SavedPart], tables: Iterable[Tensors], roots: Iterable[tuple[str, Any]]) -> None:
         self._roots = {id(root): name for name, root in roots}
         self._up: dict[int, tuple[Any, str]] = {}
         self._fields: set[int] = set()
         for state in states:
             if isinstance(state, Fields):
                 self._fields.add(id(state.namespace))
-            for label, part in state.labelled():
+            for label, part in state.label_parts():
                 if isinstance(state, GlobalVariables):
                     self._roots.setdefault(id(part), label)
                 self._up.setdefault(id(part), (state.owner, label))
         for table in tables:
-            for tensor, label, part in table.labelled():
+            for tensor, label, part in table.label_parts():
                 self._up.setdefault(id(part), (tensor, label))
 
-    def of(self, value: Any) -> str:
+    def find_path(self, value: Any) -> str:
         """Such as `body.0.weight.grad` or `log['loss']`; its class where nothing leads to it."""
         labels: list[str] = []
         for _ in range(_DEEPEST):

@@ -42,13 +42,13 @@ class Fields:
     def __init__(self, owner: Any) -> None:
         self.owner, self._kind = owner, type(owner)
         self.namespace = namespace_of(owner)
-        self._slots = [(name, member, _value(member, owner)) for name, member in _slots_of(self._kind)]
+        self._slots = [(name, member, _slot_value(member, owner)) for name, member in _slots_of(self._kind)]
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """The namespace, whose entries are put back as those of any dict, and what is in the slots."""
         return [self.namespace, *(value for _, _, value in self._slots)]
 
-    def labelled(self) -> Iterator[tuple[str, Any]]:
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
         """The namespace has no name of its own."""
         yield "", self.namespace
         yield from ((f".{name}", value) for name, _, value in self._slots)
@@ -60,7 +60,7 @@ class Fields:
         if namespace_of(self.owner) is not self.namespace:
             object.__setattr__(self.owner, "__dict__", self.namespace)
         for _, member, value in self._slots:
-            if _value(member, self.owner) is not value:
+            if _slot_value(member, self.owner) is not value:
                 member.__delete__(self.owner) if value is _EMPTY else member.__set__(self.owner, value)
 
 
@@ -93,7 +93,7 @@ def _slots_of(kind: type) -> Iterator[tuple[str, Any]]:
             yield from ((name, member) for name, member in own.items() if type(member) is types.MemberDescriptorType)
 
 
-def _value(member: Any, owner: Any) -> Any:
+def _slot_value(member: Any, owner: Any) -> Any:
     try:
         return member.__get__(owner)
     except AttributeError:

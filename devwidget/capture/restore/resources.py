@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from devwidget.capture.object_fields import class_name, dict_of, fields_of, is_exactly, stored
+from devwidget.capture.object_fields import class_name, copy_items, dict_of, fields_of, is_exactly
 from devwidget.capture.restore.blocks import is_block
 from devwidget.capture.restore.objects import (
     Fields,
@@ -63,7 +63,7 @@ _LOCKS: tuple[type, ...] = (type(_thread.allocate_lock()), type(_thread.RLock())
 _FILES: tuple[type, ...] = (io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
 
 
-class Reading(NamedTuple):
+class ResourceReading(NamedTuple):
     """How the state of objects of one type is told.
 
     Attributes:
@@ -75,7 +75,7 @@ class Reading(NamedTuple):
     write: Callable[[Any, Any], object] | None = None
 
 
-def _contents(file: Any) -> Any:
+def _file_contents(file: Any) -> Any:
     return None if file.closed else (file.getvalue(), file.tell())
 
 
@@ -88,7 +88,7 @@ def _write_contents(file: Any, kept: Any) -> None:
     file.seek(kept[1])
 
 
-def _position(file: Any) -> Any:
+def _file_position(file: Any) -> Any:
     """How far it is read or written; nothing of a pipe or a terminal."""
     if file.closed:
         return "closed"
@@ -107,41 +107,41 @@ def _set_variable(variable: contextvars.ContextVar[Any], value: Any) -> None:
     variable.set(value)
 
 
-def _readings() -> Iterator[tuple[type, Reading]]:
+def _list_readings() -> Iterator[tuple[type, ResourceReading]]:
     for memory in (io.StringIO, io.BytesIO):
-        yield memory, Reading(_contents, _write_contents)
+        yield memory, ResourceReading(_file_contents, _write_contents)
     for lock in _LOCKS:
-        yield lock, Reading(lambda lock: repr(lock).split(" at ")[0])
+        yield lock, ResourceReading(lambda lock: repr(lock).split(" at ")[0])
     for file in _FILES:
-        yield file, Reading(_position)
-    yield queue.SimpleQueue, Reading(lambda queue: queue.qsize())
-    yield contextvars.ContextVar, Reading(lambda variable: variable.get(_UNSET), _set_variable)
+        yield file, ResourceReading(_file_position)
+    yield queue.SimpleQueue, ResourceReading(lambda queue: queue.qsize())
+    yield contextvars.ContextVar, ResourceReading(lambda variable: variable.get(_UNSET), _set_variable)
     sqlite3 = sys.modules.get("sqlite3")
     if sqlite3 is not None:
-        yield sqlite3.Connection, Reading(lambda connection: (connection.total_changes, connection.in_transaction))
+        yield sqlite3.Connection, ResourceReading(lambda connection: (connection.total_changes, connection.in_transaction))
     hashing = sys.modules.get("_hashlib")
     if hashing is not None:
-        yield hashing.HASH, Reading(lambda value: value.digest())
+        yield hashing.HASH, ResourceReading(lambda value: value.digest())
 
 
-def reading_of(kind: type) -> Reading | None:
+def reading_of(kind: type) -> ResourceReading | None:
     """How instances of exactly this type are read; None where that is not known."""
-    return next((reading for each, reading in _readings() if each is kind), None)
+    return next((reading for each, reading in _list_readings() if each is kind), None)
 
 
 class Resource:
     """The state of one object that can be read."""
 
-    def __init__(self, owner: Any, reading: Reading) -> None:
+    def __init__(self, owner: Any, reading: ResourceReading) -> None:
         self.owner, self._reading, self._before = owner, reading, reading.read(owner)
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """What a variable held."""
         return () if self._before is _UNSET else (self._before,)
 
-    def labelled(self) -> Iterator[tuple[str, Any]]:
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
         """It has no name of its own."""
-        return (("", part) for part in self.parts())
+        return (("", part) for part in self.list_parts())
 
     def put_back(self) -> None:
         """Set it again.
@@ -153,7 +153,7 @@ class Resource:
         if now is before or (is_exactly(before, (str, bytes, int, tuple)) and now == before):
             return
         if self._reading.write is None:
-            raise NotRestored(_changed(self.owner))
+            raise NotRestored(_find_changed(self.owner))
         self._reading.write(self.owner, before)
 
 
@@ -162,16 +162,16 @@ class Watched:
 
     def __init__(self, owner: Any) -> None:
         self.owner = owner
-        self._before = _fields(owner)
+        self._before = _list_fields(owner)
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """Objects of the program; what belongs to the library is its own affair."""
         for value in self._before.values():
             yield from filter(_is_own, value[1:] if type(value) is tuple else (value,))
 
-    def labelled(self) -> Iterator[tuple[str, Any]]:
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
         """None has a name that a reader would know."""
-        return (("", part) for part in self.parts())
+        return (("", part) for part in self.list_parts())
 
     def put_back(self) -> None:
         """Nothing to do.
@@ -179,9 +179,9 @@ class Watched:
         Raises:
             NotRestored: if a field is another one.
         """
-        now = _fields(self.owner)
-        if now.keys() != self._before.keys() or not all(_same(now[name], value) for name, value in self._before.items()):
-            raise NotRestored(_changed(self.owner))
+        now = _list_fields(self.owner)
+        if now.keys() != self._before.keys() or not all(_same_values(now[name], value) for name, value in self._before.items()):
+            raise NotRestored(_find_changed(self.owner))
 
 
 class Opaque:
@@ -191,7 +191,7 @@ class Opaque:
         self.owner = owner
         self._held = _held_by(owner)
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """The memory that it holds, directly or in other objects of C."""
         waiting, met = deque(self._held), set[int]()
         while waiting and len(met) < _MOST_OF_C:
@@ -204,9 +204,9 @@ class Opaque:
             elif is_exactly(each, (tuple, list)) or (_is_written_in_c(type(each)) and not _is_fixed(type(each))):
                 waiting += _held_by(each)
 
-    def labelled(self) -> Iterator[tuple[str, Any]]:
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
         """None has a name."""
-        return (("", part) for part in self.parts())
+        return (("", part) for part in self.list_parts())
 
     def put_back(self) -> None:
         """Nothing to do; what it holds besides may be a cache that was filled.
@@ -218,7 +218,7 @@ class Opaque:
             raise NotRestored(Message("not looked at, a {kind}", kind=class_name(type(self.owner))))
         now = set(map(id, _held_by(self.owner)))
         if not all(id(each) in now for each in self._held):
-            raise NotRestored(_changed(self.owner))
+            raise NotRestored(_find_changed(self.owner))
 
 
 def look_of(kind: type) -> Callable[[Any], Any] | None:
@@ -250,12 +250,12 @@ def _is_fixed(kind: type) -> bool:
     top = module_of(kind).partition(".")[0]
     if kind is object or top in _FIXED_MODULES or top == "torch" or is_tool(top):
         return True
-    if issubclass(kind, _FIXED) or _defines(kind, "__next__"):
+    if issubclass(kind, _FIXED) or _class_defines(kind, "__next__"):
         return True
-    return _is_written_in_c(kind) and (top == "numpy" or _defines(kind, "__call__") or _defines(kind, "__get__"))
+    return _is_written_in_c(kind) and (top == "numpy" or _class_defines(kind, "__call__") or _class_defines(kind, "__get__"))
 
 
-def _defines(kind: type, name: str) -> bool:
+def _class_defines(kind: type, name: str) -> bool:
     return any(name in class_namespace(base) for base in mro(kind))
 
 
@@ -263,7 +263,7 @@ def _is_written_in_c(kind: type) -> bool:
     """Whether a class or a base of it is, other than the containers and numbers of Python itself."""
     if any(not is_heap(base) and module_of(base) != "builtins" for base in mro(kind)):
         return True
-    return not (_dict_offset(kind) or _defines(kind, "__slots__")) or any(map(_has_memory_of_c, mro(kind)))
+    return not (_dict_offset(kind) or _class_defines(kind, "__slots__")) or any(map(_has_memory_of_c, mro(kind)))
 
 
 def _has_memory_of_c(kind: type) -> bool:
@@ -277,21 +277,21 @@ def _held_by(owner: Any) -> list[Any]:
     return [each for each in gc.get_referents(owner) if not isinstance(each, type) and each is not namespace]
 
 
-def _fields(owner: Any) -> dict[str, Any]:
+def _list_fields(owner: Any) -> dict[str, Any]:
     """Name and value, of a container what is in it; caches are nobody's business."""
-    return {name: _opened(value) for name, value in fields_of(owner) if not name.endswith("_cache")}
+    return {name: _open_value(value) for name, value in fields_of(owner) if not name.endswith("_cache")}
 
 
-def _opened(value: Any) -> Any:
+def _open_value(value: Any) -> Any:
     kind = type(value)
     if kind is dict:
-        return (kind, *(part for pair in stored(value) for part in pair))
+        return (kind, *(part for pair in copy_items(value) for part in pair))
     return (kind, *value) if kind in _CONTAINERS else value
 
 
-def _same(now: Any, before: Any) -> bool:
+def _same_values(now: Any, before: Any) -> bool:
     if type(now) is tuple and type(before) is tuple:
-        return len(now) == len(before) and all(map(_same, now, before))
+        return len(now) == len(before) and all(map(_same_values, now, before))
     return now is before or (type(now) is type(before) and is_exactly(now, _LEAVES) and bool(now == before))
 
 
@@ -300,5 +300,5 @@ def _is_own(value: Any) -> bool:
     return is_heap(kind) and (is_own_package(module_of(kind)) or issubclass(kind, torch.Tensor | nn.Module))
 
 
-def _changed(owner: Any) -> Message:
+def _find_changed(owner: Any) -> Message:
     return Message("a {kind} that has changed", kind=class_name(type(owner)))

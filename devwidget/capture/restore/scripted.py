@@ -20,9 +20,9 @@ class ScriptedState:
     def __init__(self, owner: Any) -> None:
         self.owner = owner
         self._module = object.__getattribute__(owner, "__dict__").get("_c")
-        self._values = dict(self._attributes())
+        self._values = dict(self._read_attributes())
 
-    def _attributes(self) -> Iterator[tuple[str, Any]]:
+    def _read_attributes(self) -> Iterator[tuple[str, Any]]:
         if self._module is None:  # the shell that `torch.jit.trace` returns around the real one
             return
         kinds: Any = (torch_internals.ParameterDict, torch_internals.BufferDict)
@@ -33,23 +33,23 @@ class ScriptedState:
             if self._module.hasattr(name):
                 yield name, self._module.getattr(name)
 
-    def _children(self) -> Iterable[tuple[str, Any]]:
+    def _read_children(self) -> Iterable[tuple[str, Any]]:
         children = object.__getattribute__(self.owner, "__dict__").get("_modules")
         known = type(children).__name__ == "OrderedModuleDict"
         return list(children.items()) if known else []
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """Parameters, buffers, attributes and children."""
-        return [value for _, value in self.labelled()]
+        return [value for _, value in self.label_parts()]
 
-    def labelled(self) -> Iterator[tuple[str, Any]]:
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
         """Each as the class calls it."""
-        for name, value in [*self._values.items(), *self._children()]:
+        for name, value in [*self._values.items(), *self._read_children()]:
             yield f".{name}", value
 
     def put_back(self) -> None:
         """Tensors by identity, all else by value."""
-        for name, value in self._attributes():
+        for name, value in self._read_attributes():
             before = self._values.get(name, value)
             if isinstance(before, torch.Tensor):
                 if before is not value:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import nn
 
-from devwidget.capture.restore.blocks import MOST_READ_BYTES, Block, Budget, is_block
+from devwidget.capture.restore.blocks import MOST_READ_BYTES, BlockContents, Budget, is_block
 from devwidget.capture.restore.code.classes import ClassValues
 from devwidget.capture.restore.code.functions import Callee, Cell, is_callee
 from devwidget.capture.restore.code.global_variables import GlobalVariables, uses_globals
@@ -22,7 +22,7 @@ from devwidget.capture.restore.objects import Fields, has_own_attributes, has_sl
 from devwidget.capture.restore.resources import look_of, reading_of
 from devwidget.capture.restore.scripted import ScriptedState, is_scripted
 from devwidget.capture.restore.tensors import Tensors, is_wrapper
-from devwidget.capture.restore.undoing import reason
+from devwidget.capture.restore.undoing import format_reason
 from devwidget.capture.restore.views import View, is_view
 from devwidget.records.schema.message import Message
 
@@ -34,25 +34,25 @@ _TUPLE = id(tuple)
 _MAY_BE_EMPTY = frozenset(map(id, (dict, OrderedDict, list, set)))
 
 
-class State(Protocol):
+class SavedPart(Protocol):
     """What one object was."""
 
     owner: Any
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """Objects to search."""
 
-    def labelled(self) -> Iterable[tuple[str, Any]]:
+    def label_parts(self) -> Iterable[tuple[str, Any]]:
         """The same with how each is called from here."""
 
     def put_back(self) -> None:
         """Make the object what it was; nothing if it still is."""
 
 
-Make = Callable[[Any], State]
+Make = Callable[[Any], SavedPart]
 
 
-class Kind(NamedTuple):
+class ObjectKind(NamedTuple):
     """How objects of one class are read.
 
     Attributes:
@@ -70,7 +70,7 @@ class Kind(NamedTuple):
     is_function: bool = False
 
 
-class Search:
+class ReachSearch:
     """Reads what is reachable, level by level.
 
     Attributes:
@@ -81,25 +81,25 @@ class Search:
     """
 
     def __init__(self) -> None:
-        self.states: list[State] = []
+        self.states: list[SavedPart] = []
         self.tensors: list[Tensors] = []
         self.lost: list[tuple[Any, str]] = []
         self.empty: list[Any] = []
         self._met: dict[int, Any] = {}
-        self._kinds: dict[int, Kind] = {}
+        self._kinds: dict[int, ObjectKind] = {}
         self._packages: set[str] = set()
         self._strangers: list[Any] = []
-        self._foreign: dict[int, State] = {}
+        self._foreign: dict[int, SavedPart] = {}
         self._budgets = Budget(), Budget(MOST_READ_BYTES)
 
-    def add(self, roots: Iterable[Any]) -> list[Tensors]:
+    def add_roots(self, roots: Iterable[Any]) -> list[Tensors]:
         """Read all that is new below some roots; returns the tables that came with it."""
         before, level = len(self.tensors), list(roots)
         while level:
-            level = self._read(level) or self._no_strangers_now() or self._look_at_strangers()
+            level = self._read_level(level) or self._no_strangers_now() or self._look_at_strangers()
         return self.tensors[before:]
 
-    def _read(self, level: list[Any]) -> list[Any]:
+    def _read_level(self, level: list[Any]) -> list[Any]:
         """Keep what one level holds; returns the next one."""
         tensors: list[Any] = []
         first, met, kinds = len(self.states), self._met, self._kinds
@@ -114,7 +114,7 @@ class Search:
                 why = Message("only the nearest {count} objects are looked at", count=f"{MOST:,}")
                 self.lost.append((Message("what the model holds"), why))
                 return []
-            kind = kinds.get(key) or self._kind(type(value))
+            kind = kinds.get(key) or self._find_kind(type(value))
             if kind.is_class:
                 self._add_classes(value)
                 continue
@@ -124,13 +124,13 @@ class Search:
             elif not kind.makes:
                 self._strangers.append(value)
             if kind.is_function and uses_globals(value):
-                self._keep(GlobalVariables, value)
+                self._keep_part(GlobalVariables, value)
             for make in kind.makes:
-                self._keep(make, value)
-        below = [part for state in self.states[first:] for part in state.parts()]
+                self._keep_part(make, value)
+        below = [part for state in self.states[first:] for part in state.list_parts()]
         if tensors:
             self.tensors.append(Tensors(tensors))
-            below += self.tensors[-1].parts()
+            below += self.tensors[-1].list_parts()
         return below
 
     def add_source(self, source: Any) -> list[Tensors]:
@@ -138,7 +138,7 @@ class Search:
         self._packages |= packages_of(type(source))
         self._budgets[1].is_closed = True
         try:
-            return self.add([source])
+            return self.add_roots([source])
         finally:
             self._budgets[1].is_closed = False
 
@@ -147,7 +147,7 @@ class Search:
         for each in filter(None, self.empty):
             each.clear()
 
-    def keeps(self, value: Any) -> bool:
+    def is_kept(self, value: Any) -> bool:
         """Whether an object was found and read, and so is put back."""
         kind = self._kinds.get(id(type(value))) if id(value) in self._met else None
         return kind is not None and (kind.is_tensor or bool(kind.makes) or type(self._foreign.get(id(value))) is Fields)
@@ -156,25 +156,25 @@ class Search:
         """Objects that were found and are none of the program's, such as open files."""
         return [state.owner for state in self._foreign.values() if type(state) is not Fields]
 
-    def code(self) -> Iterator[Any]:
+    def reached_code(self) -> Iterator[Any]:
         """Functions that were found, and the classes of all objects, whose methods may run."""
         yield from (state.owner for state in self.states if type(state) is Callee)
         yield from (kind.type for kind in self._kinds.values())
 
-    def _keep(self, make: Make, value: Any) -> None:
+    def _keep_part(self, make: Make, value: Any) -> None:
         try:
             self.states.append(make(value))
         except MemoryError:  # nothing has run yet, and nothing is run that may not be undone
             raise
         except Exception as error:
-            self.lost.append((value, Message("it cannot be read, {error}", error=reason(error))))
+            self.lost.append((value, Message("it cannot be read, {error}", error=format_reason(error))))
 
-    def _kind(self, kind: type) -> Kind:
+    def _find_kind(self, kind: type) -> ObjectKind:
         is_module = issubclass(kind, nn.Module)
         if is_module:
             self._packages |= packages_of(kind)
-        makes, is_class = tuple(self._makes(kind)), issubclass(kind, type)
-        found = Kind(kind, makes, issubclass(kind, torch.Tensor), is_class, kind is types.FunctionType)
+        makes, is_class = tuple(self._find_makes(kind)), issubclass(kind, type)
+        found = ObjectKind(kind, makes, issubclass(kind, torch.Tensor), is_class, kind is types.FunctionType)
         if Fields in makes:
             self._add_classes(kind)
         self._kinds[id(kind)] = found
@@ -185,15 +185,15 @@ class Search:
         for base in mro(kind):
             if id(base) not in self._met and has_own_attributes(base, self._packages):
                 self._met[id(base)] = base
-                self._keep(ClassValues, base)
+                self._keep_part(ClassValues, base)
 
-    def _makes(self, kind: type) -> Iterator[Make]:
+    def _find_makes(self, kind: type) -> Iterator[Make]:
         container = container_kind(kind)
         if container is not None:
             yield lambda value: Contents(value, container)
         if is_block(kind):
             budgets = self._budgets  # without the search itself, which would be a cycle and live on
-            yield lambda value: Block(value, *budgets)
+            yield lambda value: BlockContents(value, *budgets)
         if is_callee(kind):
             yield Callee
         if is_iterator(kind) and reading_of(kind) is None and not is_users(kind, self._packages):
@@ -232,6 +232,6 @@ class Search:
         for value in found:
             look = look_of(type(value))
             if look is not None:
-                self._keep(look, value)
+                self._keep_part(look, value)
         self._foreign |= {id(state.owner): state for state in self.states[first:]}
-        return [part for state in self.states[first:] for part in state.parts()]
+        return [part for state in self.states[first:] for part in state.list_parts()]

@@ -13,7 +13,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import fields_of
-from devwidget.capture.restore.tensors import Tensors, column, is_wrapper, storage_id
+from devwidget.capture.restore.tensors import Tensors, is_wrapper, read_column, storage_id
 from devwidget.capture.restore.undoing import NotRestored, Undoing
 from devwidget.records.schema.message import Message
 
@@ -36,7 +36,7 @@ Piece = tuple[int, int, bytes | torch.Tensor]
 """First byte, the byte after the last one, and the bytes, on the host: device memory may be short."""
 
 
-class Storages:
+class SavedStorages:
     """All storages that existed before the step and that the model and its companions reach."""
 
     def __init__(self) -> None:
@@ -51,16 +51,16 @@ class Storages:
         self._lock = threading.Lock()
         self._left_bytes, self._left_number, self._left_undeclared = MOST_SMALL_BYTES, MOST_SMALL, MOST_UNDECLARED_BYTES
 
-    def add(self, aliases: Sequence[Any]) -> None:
+    def add_tensors(self, aliases: Sequence[Any]) -> None:
         """The storages of these tensors; each is held by a tensor, so that its address stays its own."""
-        ids = column(storage_id, aliases)
+        ids = read_column(storage_id, aliases)
         dense = [(key, alias) for key, alias in zip(ids, aliases, strict=True) if key is not None]
         new = {key: alias for key, alias in dense if key not in self._holders}
         self._holders.update(new)
         self._sizes.update(zip(new, _all_bytes(new.values()), strict=True))
-        inner = [part for key, alias in zip(ids, aliases, strict=True) if key is None for part in components(alias)]
+        inner = [part for key, alias in zip(ids, aliases, strict=True) if key is None for part in list_components(alias)]
         if inner:
-            self.add(inner)
+            self.add_tensors(inner)
 
     def save_small(self) -> None:
         """Copies of the small ones, as far as they go, and samples of the others."""
@@ -70,9 +70,9 @@ class Storages:
             if size <= min(SMALL_BYTES, self._left_bytes) and self._left_number:
                 self._left_number -= 1
                 self._left_bytes -= size
-                self._save(key, 0, size)
+                self._save_bytes(key, 0, size)
             else:
-                self._samples[key] = _sampled(self._holders[key], size)
+                self._samples[key] = _sample_bytes(self._holders[key], size)
 
     def before_write(self, tensor: Any, *, declared: bool = True) -> None:
         """Save what a write into this tensor may change. Called from any thread.
@@ -80,27 +80,27 @@ class Storages:
         Args:
             declared: whether the operator says that it writes the tensor; what may only be written is saved within bounds.
         """
-        key = None if is_wrapper(type(tensor)) else _key(tensor)
+        key = None if is_wrapper(type(tensor)) else _storage_key(tensor)
         if key is None:
-            for part in components(tensor):
+            for part in list_components(tensor):
                 self.before_write(part, declared=declared)
         elif key in self._holders:
-            first, last = _extent(tensor, self._sizes[key])
+            first, last = _written_extent(tensor, self._sizes[key])
             if not declared:
-                new = sum(stop - start for start, stop in _gaps(self._pieces.get(key, []), first, last))
+                new = sum(stop - start for start, stop in _find_gaps(self._pieces.get(key, []), first, last))
                 if new > self._left_undeclared:
                     return
                 self._left_undeclared -= new
             self._seen.add(key)
-            self._save(key, first, last)
+            self._save_bytes(key, first, last)
 
-    def reshaped(self, tensor: Any) -> None:
+    def note_reshaped(self, tensor: Any) -> None:
         """A tensor gets another shape or storage: its version counts on, though nothing is written."""
-        key = _key(tensor)
+        key = _storage_key(tensor)
         if key is not None:
             self._reshaped.add(key)
 
-    def _save(self, key: int, first: int, last: int) -> None:
+    def _save_bytes(self, key: int, first: int, last: int) -> None:
         with self._lock:
             pieces = self._pieces.setdefault(key, [])
             if not self._sizes[key] or not _has_memory(self._holders[key]):
@@ -109,8 +109,8 @@ class Storages:
                 first, last = 0, self._sizes[key]
             try:
                 still_there = min(last, _bytes_of(self._holders[key]))
-                for start, stop in list(_gaps(pieces, first, still_there)):
-                    pieces.append((start, stop, _copy(self._holders[key], start, stop)))
+                for start, stop in list(_find_gaps(pieces, first, still_there)):
+                    pieces.append((start, stop, _copy_bytes(self._holders[key], start, stop)))
                 pieces.sort(key=lambda piece: piece[0])
             except Exception as error:
                 why = Message("it could not be copied: {error}", error=type(error).__name__)
@@ -126,7 +126,7 @@ class Storages:
         resized = map(operator.ne, self._sizes.values(), _all_bytes(self._holders.values()))
         for key in dict.fromkeys([*itertools.compress(self._sizes, resized), *self._pieces]):
             if key not in self._others:
-                undoing.attempt(self._holders[key], lambda key=key: self._write_back(key))  # type: ignore[misc]
+                undoing.attempt_step(self._holders[key], lambda key=key: self._write_back(key))  # type: ignore[misc]
 
     def _write_back(self, key: int) -> None:
         holder, size, pieces = self._holders[key], self._sizes[key], self._pieces.get(key, [])
@@ -134,8 +134,8 @@ class Storages:
         if now != size:
             storage.resize_(size)
         for first, last, copy in pieces:
-            _write(holder, first, last, copy)
-        if now < size and any(_gaps(pieces, now, size)):
+            _write_bytes(holder, first, last, copy)
+        if now < size and any(_find_gaps(pieces, now, size)):
             raise NotRestored(Message("its storage was freed"))
 
     def find_unseen(self, tensors: Tensors) -> Iterator[Any]:
@@ -143,10 +143,16 @@ class Storages:
 
         Of these stays what it is even what was saved: torch counts a write into a tensor that no watched thread has made.
         """
-        ids, now = column(storage_id, tensors.tensors), column(vars(_BASE)["_version"].__get__, tensors.tensors)
+        ids, now = read_column(storage_id, tensors.tensors), read_column(vars(_BASE)["_version"].__get__, tensors.tensors)
         for place in itertools.compress(itertools.count(), map(operator.ne, tensors.versions, now)):
             key, alias = ids[place], tensors.aliases[place]
-            if key in self._seen or key in self._reshaped or not self._sizes.get(key) or alias is None or _key(alias) != key:
+            if (
+                key in self._seen
+                or key in self._reshaped
+                or not self._sizes.get(key)
+                or alias is None
+                or _storage_key(alias) != key
+            ):
                 continue
             if key not in self._pieces or key in self._others or self._is_other(key):
                 self._others.add(key)
@@ -157,7 +163,7 @@ class Storages:
         for key, before in self._samples.items():
             holder, size = self._holders[key], self._sizes[key]
             told = key in self._seen or key in self._others or key in self._pieces
-            if not told and _bytes_of(holder) == size and _sampled(holder, size) != before:
+            if not told and _bytes_of(holder) == size and _sample_bytes(holder, size) != before:
                 yield holder
 
     def _is_other(self, key: int) -> bool:
@@ -165,10 +171,10 @@ class Storages:
         holder = self._holders[key]
         if _bytes_of(holder) != self._sizes[key]:
             return True
-        return any(not _same(_copy(holder, first, last), copy) for first, last, copy in self._pieces[key])
+        return any(not _same_bytes(_copy_bytes(holder, first, last), copy) for first, last, copy in self._pieces[key])
 
 
-def components(tensor: Any) -> Iterable[Any]:
+def list_components(tensor: Any) -> Iterable[Any]:
     """The tensors that a sparse one, or a wrapper, is made of."""
     if is_wrapper(type(tensor)):
         return [value for _, value in fields_of(tensor) if issubclass(type(value), torch.Tensor)]
@@ -182,7 +188,7 @@ def components(tensor: Any) -> Iterable[Any]:
     return ()
 
 
-def _key(tensor: Any) -> int | None:
+def _storage_key(tensor: Any) -> int | None:
     try:
         return int(storage_id(tensor))
     except Exception:  # sparse, opaque, or a wrapper of functorch
@@ -197,7 +203,7 @@ def _all_bytes(tensors: Iterable[Any]) -> Iterator[int]:
     return map(_size, map(_BASE.untyped_storage, tensors))
 
 
-def _extent(tensor: Any, size: int) -> tuple[int, int]:
+def _written_extent(tensor: Any, size: int) -> tuple[int, int]:
     """First byte of the storage that the tensor may write, and the one after the last; all of it if in doubt."""
     try:
         shape, strides = tuple(vars(_BASE)["shape"].__get__(tensor)), _BASE.stride(tensor)
@@ -212,7 +218,7 @@ def _extent(tensor: Any, size: int) -> tuple[int, int]:
     return min(offset * width, size), min((offset + length) * width, size)
 
 
-def _gaps(pieces: list[Piece], first: int, last: int) -> Iterator[tuple[int, int]]:
+def _find_gaps(pieces: list[Piece], first: int, last: int) -> Iterator[tuple[int, int]]:
     """What lies between two bytes and in none of the pieces, which are in order."""
     for start, stop, _ in pieces:
         if first < start and first < last:
@@ -229,43 +235,43 @@ def _has_memory(holder: Any) -> bool:
     return bool(_BASE.untyped_storage(holder).data_ptr())
 
 
-def _address(holder: Any) -> int:
+def _host_address(holder: Any) -> int:
     """Where a storage begins, in the memory of the host; 0 on other devices."""
     here = vars(_BASE)["device"].__get__(holder).type == "cpu"
     return int(_BASE.untyped_storage(holder).data_ptr()) if here else 0
 
 
-def _sampled(holder: Any, size: int) -> bytes:
+def _sample_bytes(holder: Any, size: int) -> bytes:
     """Bytes of a storage at equal distances, which are odd: else all would be the same byte of a number."""
-    address = _address(holder)
+    address = _host_address(holder)
     return (
         memoryview((ctypes.c_char * size).from_address(address)).cast("B")[:: size // SAMPLES | 1].tobytes() if address else b""
     )
 
 
-def _copy(holder: Any, first: int, last: int) -> bytes | torch.Tensor:
+def _copy_bytes(holder: Any, first: int, last: int) -> bytes | torch.Tensor:
     """Some bytes of a storage. A copy of the host's memory that no tensor has a part in takes a tenth of the time."""
-    address = _address(holder)
+    address = _host_address(holder)
     if not address:
-        return _window(holder, first, last).to("cpu")
+        return _byte_window(holder, first, last).to("cpu")
     if last - first <= _LONGEST_TEXT:
         return ctypes.string_at(address + first, last - first)
     return (ctypes.c_char * (last - first)).from_address(address + first).raw
 
 
-def _same(one: bytes | torch.Tensor, other: bytes | torch.Tensor) -> bool:
+def _same_bytes(one: bytes | torch.Tensor, other: bytes | torch.Tensor) -> bool:
     return torch.equal(one, other) if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) else one == other
 
 
-def _write(holder: Any, first: int, last: int, copy: bytes | torch.Tensor) -> None:
+def _write_bytes(holder: Any, first: int, last: int, copy: bytes | torch.Tensor) -> None:
     """Put them back; small ones, of which nobody knows whether they were written, only if they were."""
     if isinstance(copy, torch.Tensor):
-        _window(holder, first, last).copy_(copy)
-    elif len(copy) > SMALL_BYTES or _copy(holder, first, last) != copy:
-        ctypes.memmove(_address(holder) + first, copy, len(copy))
+        _byte_window(holder, first, last).copy_(copy)
+    elif len(copy) > SMALL_BYTES or _copy_bytes(holder, first, last) != copy:
+        ctypes.memmove(_host_address(holder) + first, copy, len(copy))
 
 
-def _window(holder: Any, first: int, last: int) -> torch.Tensor:
+def _byte_window(holder: Any, first: int, last: int) -> torch.Tensor:
     """Some bytes of a storage, whatever the dtype of the tensors over it."""
     storage = _BASE.untyped_storage(holder)
     empty = torch.empty(0, dtype=torch.uint8, device=vars(_BASE)["device"].__get__(holder))

@@ -26,7 +26,7 @@ _SIGNATURE: tuple[Read, ...] = (storage_id, _own["shape"], _BASE.stride, _BASE.s
 _SLOTS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
-def column(read: Read, tensors: Sequence[Any]) -> list[Any]:
+def read_column(read: Read, tensors: Sequence[Any]) -> list[Any]:
     """One property of all of them; in the place of one that does not have it stands None."""
     try:
         return list(map(read, tensors))
@@ -62,24 +62,24 @@ class Tensors:
         self._kinds = list(map(type, tensors))
         wrappers = {id(kind) for kind in {id(kind): kind for kind in self._kinds}.values() if is_wrapper(kind)}
         self._shown = tensors if not wrappers else [None if id(type(each)) in wrappers else each for each in tensors]
-        self.aliases = column(_BASE.detach, self._shown)
-        self.versions = column(_own["_version"], tensors)
-        self._required = column(_own["requires_grad"], tensors)
-        self._histories = column(_own["grad_fn"], tensors)
-        self._gradients = _gradients(tensors, self._histories)
-        self._slots = [column(_own[name], tensors) for name in _SLOTS]
-        self._namespaces = column(_namespace, tensors)
+        self.aliases = read_column(_BASE.detach, self._shown)
+        self.versions = read_column(_own["_version"], tensors)
+        self._required = read_column(_own["requires_grad"], tensors)
+        self._histories = read_column(_own["grad_fn"], tensors)
+        self._gradients = _read_gradients(tensors, self._histories)
+        self._slots = [read_column(_own[name], tensors) for name in _SLOTS]
+        self._namespaces = read_column(_namespace, tensors)
         self._bare = list(map(operator.not_, self._namespaces))
-        layouts, nested = column(_own["layout"], self.aliases), column(_own["is_nested"], self.aliases)
-        self._odd = list(_differing(operator.is_not, layouts, itertools.repeat(torch.strided)))
+        layouts, nested = read_column(_own["layout"], self.aliases), read_column(_own["is_nested"], self.aliases)
+        self._odd = list(_find_differing(operator.is_not, layouts, itertools.repeat(torch.strided)))
         self._odd += itertools.compress(itertools.count(), nested)
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """Gradients, hooks, and what the user has stored on the tensors."""
-        slots = itertools.chain.from_iterable(map(_present, self._slots))
-        return [*_present(self._gradients), *slots, *filter(None, self._namespaces)]
+        slots = itertools.chain.from_iterable(map(_list_present, self._slots))
+        return [*_list_present(self._gradients), *slots, *filter(None, self._namespaces)]
 
-    def labelled(self) -> Iterator[tuple[Any, str, Any]]:
+    def label_parts(self) -> Iterator[tuple[Any, str, Any]]:
         """Each part after the tensor that has it, and how it is called from there."""
         words = ("", ".grad", "", "", "")
         for word, parts in zip(words, (self.aliases, self._gradients, *self._slots, self._namespaces), strict=True):
@@ -87,8 +87,8 @@ class Tensors:
 
     def put_back(self, undoing: Undoing) -> None:
         """Each tensor that is no longer what it was."""
-        for place in sorted(set(self._changed())):
-            undoing.attempt(self.tensors[place], lambda place=place: self._put_back(place))  # type: ignore[misc]
+        for place in sorted(set(self._find_changed())):
+            undoing.attempt_step(self.tensors[place], lambda place=place: self._put_back(place))  # type: ignore[misc]
 
     def put_versions_back(self, undoing: Undoing) -> None:
         """What has its values again counts as unwritten: graphs that had saved it before the step can still go back."""
@@ -96,25 +96,25 @@ class Tensors:
         if set_versions is None:
             return
         lost = {id(owner) for owner, _ in undoing.lost}
-        now = column(_own["_version"], self.tensors)
-        for place in _differing(operator.ne, self.versions, now):
+        now = read_column(_own["_version"], self.tensors)
+        for place in _find_differing(operator.ne, self.versions, now):
             if None not in (self.versions[place], now[place]) and id(self.tensors[place]) not in lost:
                 set_versions((self.tensors[place],), (self.versions[place],))
 
-    def _changed(self) -> Iterator[int]:
+    def _find_changed(self) -> Iterator[int]:
         """Places of the tensors that are not what they were, from one comparison of columns each."""
-        tensors, histories = self.tensors, column(_own["grad_fn"], self.tensors)
+        tensors, histories = self.tensors, read_column(_own["grad_fn"], self.tensors)
         before_and_now: list[tuple[list[Any], list[Any]]] = [
             (self._kinds, list(map(type, tensors))),
-            (self._required, column(_own["requires_grad"], tensors)),
+            (self._required, read_column(_own["requires_grad"], tensors)),
             (self._histories, histories),
-            (self._gradients, _gradients(tensors, histories)),
-            *zip(self._slots, [column(_own[name], tensors) for name in _SLOTS], strict=True),
+            (self._gradients, _read_gradients(tensors, histories)),
+            *zip(self._slots, [read_column(_own[name], tensors) for name in _SLOTS], strict=True),
         ]
         for before, now in before_and_now:
-            yield from _differing(operator.is_not, before, now)
+            yield from _find_differing(operator.is_not, before, now)
         for read in _SIGNATURE:
-            yield from _differing(operator.ne, column(read, self.aliases), column(read, self._shown))
+            yield from _find_differing(operator.ne, read_column(read, self.aliases), read_column(read, self._shown))
         yield from itertools.compress(itertools.count(), map(operator.and_, self._bare, map(bool, self._namespaces)))
         yield from (place for place in self._odd if self.aliases[place] is not None)
 
@@ -125,7 +125,7 @@ class Tensors:
         if alias is not None:
             vars(_BASE)["data"].__set__(tensor, alias)
         self._put_history_back(place)
-        if _gradient(tensor) is not self._gradients[place]:
+        if _read_gradient(tensor) is not self._gradients[place]:
             vars(_BASE)["grad"].__set__(tensor, self._gradients[place])
         if self._bare[place] and self._namespaces[place]:
             self._namespaces[place].clear()
@@ -149,19 +149,19 @@ class Tensors:
             vars(_BASE)["requires_grad"].__set__(tensor, self._required[place])
 
 
-def _gradient(tensor: Any) -> Any:
+def _read_gradient(tensor: Any) -> Any:
     """Of a result that keeps none, torch would warn."""
     return _own["grad"](tensor) if _own["is_leaf"](tensor) or _own["retains_grad"](tensor) else None
 
 
-def _gradients(tensors: Sequence[Any], histories: Sequence[Any]) -> list[Any]:
+def _read_gradients(tensors: Sequence[Any], histories: Sequence[Any]) -> list[Any]:
     """Of leaves alone it is one property; others need a look each."""
-    return column(_gradient if any(histories) else _own["grad"], tensors)
+    return read_column(_read_gradient if any(histories) else _own["grad"], tensors)
 
 
-def _present(parts: list[Any]) -> Iterable[Any]:
+def _list_present(parts: list[Any]) -> Iterable[Any]:
     return itertools.compress(parts, map(operator.is_not, parts, itertools.repeat(None)))
 
 
-def _differing(differ: Callable[[Any, Any], Any], before: Iterable[Any], now: Iterable[Any]) -> Iterator[int]:
+def _find_differing(differ: Callable[[Any, Any], Any], before: Iterable[Any], now: Iterable[Any]) -> Iterator[int]:
     return itertools.compress(itertools.count(), map(differ, before, now))

@@ -26,7 +26,7 @@ class Undoing:
     def __init__(self) -> None:
         self.lost: list[tuple[Any, str]] = []
 
-    def run(self, steps: Iterable[Step]) -> None:
+    def run_steps(self, steps: Iterable[Step]) -> None:
         """Run them all.
 
         Raises:
@@ -36,16 +36,16 @@ class Undoing:
         while waiting:
             try:
                 while waiting:
-                    self.attempt(*waiting[0])
+                    self.attempt_step(*waiting[0])
                     waiting.popleft()
             except BaseException as error:  # the step is run again, unless it brings the interrupt itself
                 interrupt, interrupts = error, interrupts + 1
                 if interrupts % _OFTEN == 0 and waiting:
-                    self.lost.append((waiting.popleft()[0], reason(error)))
+                    self.lost.append((waiting.popleft()[0], format_reason(error)))
         if interrupt is not None:
             raise interrupt
 
-    def attempt(self, owner: Any, undo: Callable[[], None]) -> None:
+    def attempt_step(self, owner: Any, undo: Callable[[], None]) -> None:
         """Run one step, and again if memory was full; why it failed is kept beside what it should have put back."""
         try:
             try:
@@ -53,10 +53,10 @@ class Undoing:
             except MemoryError:
                 undo()
         except Exception as error:
-            self.lost.append((owner, reason(error)))
+            self.lost.append((owner, format_reason(error)))
 
 
-def reason(error: BaseException) -> str:
+def format_reason(error: BaseException) -> str:
     """An exception in a line. Only torch's and Python's own are asked for their words."""
     kind = type(error)
     if kind is NotRestored:

@@ -29,11 +29,11 @@ class View:
     def __init__(self, owner: Any) -> None:
         self.owner, self._parts = owner, tuple(_SEEN[type(owner)](owner))
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """Where the search goes on."""
         return self._parts
 
-    def labelled(self) -> Iterator[tuple[str, Any]]:
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
         """As the view itself is called."""
         return (("", part) for part in self._parts)
 

@@ -11,7 +11,7 @@ from devwidget.capture.gradients_off import no_gradients
 from devwidget.capture.object_fields import is_exactly
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.restore.storages import Storages
+from devwidget.capture.restore.storages import SavedStorages
 
 _STATISTICS = ("running_mean", "running_var", "running_min", "running_max", "dropout_state")
 """Arguments that operators of normalisation write without saying so in their schema."""
@@ -41,7 +41,7 @@ _known: dict[int, Writing] = {}
 """By id of the operator. Its hash would be a call of Python code."""
 
 
-def writing(func: Any) -> Writing:
+def find_writes(func: Any) -> Writing:
     """What an operator writes."""
     schema = getattr(func, "_schema", None)
     if schema is None:
@@ -57,20 +57,20 @@ def writing(func: Any) -> Writing:
     return _known.setdefault(id(func), Writing(func, places, names, torch.Tag.inplace_view in func.tags, False, undeclared))
 
 
-class Writes(DispatchMode):
+class WriteMode(DispatchMode):
     """Has storages saved before they are written; one instance for each thread."""
 
-    def __init__(self, storages: Storages) -> None:
+    def __init__(self, storages: SavedStorages) -> None:
         self._storages = storages
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Save, then run the operator."""
-        known = _known.get(id(func)) or writing(func)
+        known = _known.get(id(func)) or find_writes(func)
         if known.places or known.everything or known.undeclared:
-            self._save(known, args, kwargs)
+            self._save_written(known, args, kwargs)
         return redispatch(func, args, kwargs)
 
-    def _save(self, known: Writing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _save_written(self, known: Writing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if known.everything or known.undeclared:
             values = [*args, *kwargs.values()]
         else:
@@ -82,6 +82,6 @@ class Writes(DispatchMode):
                     if not isinstance(tensor, torch.Tensor):
                         continue
                     if known.reshapes:
-                        self._storages.reshaped(tensor)
+                        self._storages.note_reshaped(tensor)
                     else:
                         self._storages.before_write(tensor, declared=not known.undeclared)

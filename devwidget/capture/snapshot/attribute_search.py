@@ -12,18 +12,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import Group, own, registered
+from devwidget.capture.modules import Group, own, registered_entries
 from devwidget.capture.object_fields import (
     SCALARS,
     class_name,
     class_values,
-    defined,
+    copy_items,
     fields_of,
+    find_class_attribute,
     is_a,
     is_user_dict,
     key_text,
     module_name,
-    stored,
 )
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.schema.message import Message
@@ -47,7 +47,7 @@ _FOREIGN = sys.stdlib_module_names - {"types"} | {"numpy", "pandas", "builtins",
 _SEQUENCES, _SETS = (list, tuple, deque), (set, frozenset)
 
 
-class Search:
+class AttributeSearch:
     """One search over all modules of a snapshot: each object is opened once, so cycles and shared helpers cost nothing."""
 
     def __init__(self, is_registered: Callable[[object], bool], most: int = MOST_OBJECTS) -> None:
@@ -56,35 +56,35 @@ class Search:
         self._handlers: dict[int, tuple[type, _Handler | None]] = {}
         self._seen, self._limit, self._most = 0, most, most
 
-    def attribute(self, name: str, value: Any) -> Iterator[Found]:
+    def search_attribute(self, name: str, value: Any) -> Iterator[Found]:
         """Every tensor in one attribute of a module, up to a limit."""
         self._limit = min(self._most, self._seen + MOST_IN_ONE)
-        yield from self.tensors(name, value)
+        yield from self.find_tensors(name, value)
 
     def of_class(self, kind: type) -> list[Found]:
         """Tensors that a class of the user and its bases define, of which every instance is the owner."""
         if module_name(kind).startswith("torch."):
             return []
         self._limit = min(self._most, self._seen + MOST_IN_ONE)
-        return list(self.each(class_values(kind, nn.Module), 2, Message("class attribute")))
+        return list(self.search_each(class_values(kind, nn.Module), 2, Message("class attribute")))
 
     @property
     def is_full(self) -> bool:
         """The last attribute holds more than was looked at."""
         return self._seen >= self._limit
 
-    def candidates(self, attributes: dict[str, Any], names: Iterable[str]) -> list[str]:
+    def find_candidates(self, attributes: dict[str, Any], names: Iterable[str]) -> list[str]:
         """Those of the names that may hold tensors; this runs for every module, so it only looks at types."""
         maybe = [name for name in names if id(type(attributes[name])) not in _SCALARS and name not in _REPEATS]
         if not maybe:
             return maybe
         repeated = attributes.get("_former_parameters")
         hidden: dict[str, Any] = repeated if type(repeated) is dict else {}
-        return [name for name in maybe if self._handler(type(attributes[name])) is not None and name not in hidden]
+        return [name for name in maybe if self._find_handler(type(attributes[name])) is not None and name not in hidden]
 
-    def tensors(self, name: str, value: Any, levels: int = MOST_LEVELS, note: str = "") -> Iterator[Found]:
+    def find_tensors(self, name: str, value: Any, levels: int = MOST_LEVELS, note: str = "") -> Iterator[Found]:
         """Every tensor in a value; an unregistered module in it gives its parameters and buffers."""
-        handler = self._handler(type(value))
+        handler = self._find_handler(type(value))
         if handler is None or self.is_full:
             return
         self._seen += 1
@@ -95,23 +95,23 @@ class Search:
             self._opened.add(id(value))
             yield from handler(self, name, value, levels - 1, note)
 
-    def _handler(self, kind: type) -> _Handler | None:
+    def _find_handler(self, kind: type) -> _Handler | None:
         known = self._handlers.get(id(kind))
         if known is None:
-            known = self._handlers[id(kind)] = kind, _choose(kind)  # holds the class, so that its id stays its own
+            known = self._handlers[id(kind)] = kind, _choose_handler(kind)  # holds the class, so that its id stays its own
         return known[1]
 
-    def each(self, parts: Iterable[tuple[str, Any]], levels: int, note: str) -> Iterator[Found]:
+    def search_each(self, parts: Iterable[tuple[str, Any]], levels: int, note: str) -> Iterator[Found]:
         """Tensors in the named parts of something."""
         for name, part in parts:
             if self.is_full:
                 return
-            yield from self.tensors(name, part, levels, note)
+            yield from self.find_tensors(name, part, levels, note)
 
     def only_scalars(self, values: Any) -> bool:
         """A quick look at a long container: a vocabulary of 50,000 words is not worth a walk."""
         kinds = {id(kind): kind for kind in map(type, values)}
-        return all(key in _SCALARS or self._handler(kind) is None for key, kind in kinds.items())
+        return all(key in _SCALARS or self._find_handler(kind) is None for key, kind in kinds.items())
 
     def in_module(self, name: str, module: nn.Module, levels: int, note: str) -> Iterator[Found]:
         """What a module holds that is registered nowhere, children included."""
@@ -119,17 +119,19 @@ class Search:
             return
         note = note or Message("of an unregistered {class_name}", class_name=class_name(type(module)))
         for group in _GROUPS:
-            yield from self.each(((f"{name}.{key}", value) for key, value in registered(module, group)), levels + 1, note)
-        fields = dict(stored(own(module)))
-        names = self.candidates(fields, fields.keys() - STANDARD)
-        yield from self.each(((f"{name}.{key}", fields[key]) for key in sorted(names)), levels, note)
+            yield from self.search_each(
+                ((f"{name}.{key}", value) for key, value in registered_entries(module, group)), levels + 1, note
+            )
+        fields = dict(copy_items(own(module)))
+        names = self.find_candidates(fields, fields.keys() - STANDARD)
+        yield from self.search_each(((f"{name}.{key}", fields[key]) for key in sorted(names)), levels, note)
 
 
 _GROUPS: tuple[Group, ...] = ("_parameters", "_buffers", "_modules")
-_Handler = Callable[[Search, str, Any, int, str], Iterator[Found]]
+_Handler = Callable[[AttributeSearch, str, Any, int, str], Iterator[Found]]
 
 
-def _choose(kind: type) -> _Handler | None:
+def _choose_handler(kind: type) -> _Handler | None:
     """How to open values of a type, None for those that hold no tensors worth finding."""
     if id(kind) in _SCALARS or issubclass(kind, (type, types.ModuleType, torch.optim.Optimizer)):
         return None
@@ -146,39 +148,43 @@ def _may_hold_tensors(kind: type) -> bool:
     return module.startswith("torch.distributions") or module.partition(".")[0] not in _FOREIGN
 
 
-def _open_tensor(search: Search, name: str, tensor: Any, levels: int, note: str) -> Iterator[Found]:
+def _open_tensor(search: AttributeSearch, name: str, tensor: Any, levels: int, note: str) -> Iterator[Found]:
     yield name, tensor, note
 
 
-def _open_sequence(search: Search, name: str, values: Any, levels: int, note: str) -> Iterator[Found]:
+def _open_sequence(search: AttributeSearch, name: str, values: Any, levels: int, note: str) -> Iterator[Found]:
     base = next(kind for kind in (*_SEQUENCES, *_SETS) if is_a(values, kind))
-    if base.__len__(values) > LONG and search.only_scalars(_parts(base, values)):
+    if base.__len__(values) > LONG and search.only_scalars(_copy_parts(base, values)):
         return
-    fields = defined(type(values), "_fields") if base is tuple else None
+    fields = find_class_attribute(type(values), "_fields") if base is tuple else None
     if type(fields) is tuple and fields:
-        yield from search.each(zip((f"{name}.{field}" for field in fields), tuple.__iter__(values), strict=False), levels, note)
+        yield from search.search_each(
+            zip((f"{name}.{field}" for field in fields), tuple.__iter__(values), strict=False), levels, note
+        )
     else:
-        yield from search.each(((f"{name}[{at}]", part) for at, part in enumerate(_parts(base, values))), levels, note)
+        yield from search.search_each(
+            ((f"{name}[{at}]", part) for at, part in enumerate(_copy_parts(base, values))), levels, note
+        )
 
 
-def _parts(base: Any, values: Any) -> list[Any]:
+def _copy_parts(base: Any, values: Any) -> list[Any]:
     """What is in a sequence or a set, copied at once: other threads may change it meanwhile."""
     return list(itertools.islice(base.__iter__(values), MOST_IN_ONE + 1))
 
 
-def _open_mapping(search: Search, name: str, values: dict[Any, Any], levels: int, note: str) -> Iterator[Found]:
+def _open_mapping(search: AttributeSearch, name: str, values: dict[Any, Any], levels: int, note: str) -> Iterator[Found]:
     if dict.__len__(values) > LONG and search.only_scalars(list(dict.values(values))):
         return
     items = list(itertools.islice(dict.items(values), MOST_IN_ONE + 1))
-    yield from search.each(((f"{name}[{key_text(key)}]", part) for key, part in items), levels, note)
+    yield from search.search_each(((f"{name}[{key_text(key)}]", part) for key, part in items), levels, note)
 
 
-def _open_object(search: Search, name: str, value: object, levels: int, note: str) -> Iterator[Found]:
-    yield from search.each(((f"{name}.{key}", part) for key, part in fields_of(value)), levels, note)
+def _open_object(search: AttributeSearch, name: str, value: object, levels: int, note: str) -> Iterator[Found]:
+    yield from search.search_each(((f"{name}.{key}", part) for key, part in fields_of(value)), levels, note)
 
 
 _CONTAINERS: tuple[tuple[type | tuple[type, ...], _Handler], ...] = (
-    (nn.Module, Search.in_module),
+    (nn.Module, AttributeSearch.in_module),
     (_SEQUENCES, _open_sequence),
     (_SETS, _open_sequence),
     (dict, _open_mapping),

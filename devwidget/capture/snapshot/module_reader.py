@@ -10,20 +10,20 @@ from torch import nn
 
 from devwidget.capture.modules import entries_in
 from devwidget.capture.modules import own as fields_of_module
-from devwidget.capture.snapshot.attribute_search import STANDARD, Search
+from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
 from devwidget.capture.snapshot.class_site import class_site
 from devwidget.capture.snapshot.module_tree import ModuleTree, Visit
-from devwidget.capture.snapshot.quick_records import draft
+from devwidget.capture.snapshot.quick_records import draft_class
 from devwidget.capture.snapshot.special_modules import SPECIAL, read_special, special_tensors
-from devwidget.capture.snapshot.tensor_reader import TensorReader, join
-from devwidget.capture.snapshot.wrapper_facts import Wrapping, class_name, wrapping, written_class
+from devwidget.capture.snapshot.tensor_reader import TensorReader, join_notes
+from devwidget.capture.snapshot.wrapper_facts import Wrapping, class_name, find_wrapping, written_class
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts
 from devwidget.records.tensor import TensorFacts
 
-_Draft = draft(ModuleFacts)
+_Draft = draft_class(ModuleFacts)
 _MOST_ALSO = 3
 
 
@@ -31,31 +31,31 @@ _classes: dict[int, tuple[weakref.ref[type], Wrapping, Site | None]] = {}
 """By `id(class)`, because a metaclass may say what is equal: how its instances wrap others, and where it is written."""
 
 
-def _known(kind: type) -> tuple[weakref.ref[type], Wrapping, Site | None]:
+def _class_facts(kind: type) -> tuple[weakref.ref[type], Wrapping, Site | None]:
     """Found once for all snapshots."""
     key = id(kind)
     found = _classes.get(key)
     if found is None or found[0]() is not kind:
         ref = weakref.ref(kind, lambda _: _classes.pop(key, None))
-        found = _classes[key] = ref, wrapping(kind), class_site(written_class(kind))
+        found = _classes[key] = ref, find_wrapping(kind), class_site(written_class(kind))
     return found
 
 
 def known_class(module: nn.Module) -> tuple[str, str, Site | None]:
     """The name of a module's class as it was written, what it wraps others as, and where it is written."""
-    _, wraps, defined = _known(type(module))
+    _, wraps, defined = _class_facts(type(module))
     return class_name(module), wraps.word, defined
 
 
-class _Kind:
+class _ModuleKind:
     """What all instances of one class share, found once for a snapshot."""
 
     __slots__ = ("class_tensors", "defined", "kind", "name", "wrapping")
 
-    def __init__(self, module: nn.Module, search: Search) -> None:
+    def __init__(self, module: nn.Module, search: AttributeSearch) -> None:
         kind = self.kind = type(module)  # held, so that its id stays its own
         self.name = class_name(module)
-        _, self.wrapping, self.defined = _known(kind)
+        _, self.wrapping, self.defined = _class_facts(kind)
         self.class_tensors = search.of_class(kind)
 
 
@@ -73,27 +73,27 @@ class ModuleReader:
     def __init__(self, tree: ModuleTree, *, gradients: bool = True) -> None:
         self.tensors = TensorReader(gradients=gradients)
         self._tree = tree
-        self._search = Search(tree.registers)
-        self._kinds: dict[int, _Kind] = {}
+        self._search = AttributeSearch(tree.registers)
+        self._kinds: dict[int, _ModuleKind] = {}
         self._layouts: dict[tuple[str, ...], tuple[list[str], bool]] = {}
 
-    def read(self, place: int, visit: Visit) -> ModuleFacts:
+    def read_module(self, place: int, visit: Visit) -> ModuleFacts:
         """Facts of the module at one place of the walk."""
         module, path, parent, depth = visit
         own = fields_of_module(module).copy()  # another thread may write meanwhile
-        extra, is_special = self._layouts.get(names := tuple(own)) or self._layout(names)
-        kind = self._kinds.get(id(type(module))) or self._kind(module)
-        tensors = self._registered(path, own)
+        extra, is_special = self._layouts.get(names := tuple(own)) or self._read_layout(names)
+        kind = self._kinds.get(id(type(module))) or self._find_kind(module)
+        tensors = self._read_registered(path, own)
         wrapper = note = runs = devices = ""
         if kind.wrapping.word or place in self._tree.also or is_special:
             special = read_special(own)
             wrapper, runs, devices = special.word or kind.wrapping.word, special.runs, special.device_map
             tensors[:] = special_tensors(path, own, tensors, self.tensors)
-            note = join(kind.wrapping.note(own), *special.notes, _also(self._tree.also.get(place, ())))
+            note = join_notes(kind.wrapping.note(own), *special.notes, _format_also(self._tree.also.get(place, ())))
         if kind.class_tensors or (extra and not kind.wrapping.hides):
-            maybe = self._search.candidates(own, extra)
+            maybe = self._search.find_candidates(own, extra)
             if maybe or kind.class_tensors:
-                note = join(note, self._unregistered(path, own, maybe, kind, tensors))
+                note = join_notes(note, self._read_unregistered(path, own, maybe, kind, tensors))
         training = own.get("training")
         if training is None and kind.wrapping.word == "scripted":  # it keeps its flag elsewhere, a frozen one has none
             training = getattr(module, "training", False)
@@ -104,38 +104,40 @@ class ModuleReader:
         facts.__class__ = ModuleFacts
         return facts
 
-    def _registered(self, path: str, own: dict[str, Any]) -> list[TensorFacts]:
-        read = self.tensors.read
+    def _read_registered(self, path: str, own: dict[str, Any]) -> list[TensorFacts]:
+        read = self.tensors.read_tensor
         parameters, buffers = entries_in(own, "_parameters"), entries_in(own, "_buffers")
         facts = [read(path, name, "parameter", found) for name, found in parameters if is_tensor(found)]
         return facts + [read(path, name, "buffer", found) for name, found in buffers if is_tensor(found)] if buffers else facts
 
-    def _unregistered(self, path: str, own: dict[str, Any], names: list[str], kind: _Kind, into: list[TensorFacts]) -> str:
+    def _read_unregistered(
+        self, path: str, own: dict[str, Any], names: list[str], kind: _ModuleKind, into: list[TensorFacts]
+    ) -> str:
         """Add the tensors of plain attributes and of the class; the note says if the search had to stop."""
         registered, cut = own["_parameters"], []
         for start in names:
-            for name, tensor, note in self._search.attribute(start, own[start]):
-                into.append(self.tensors.read(path, name, "attribute", tensor, note or _recomputed(name, registered)))
+            for name, tensor, note in self._search.search_attribute(start, own[start]):
+                into.append(self.tensors.read_tensor(path, name, "attribute", tensor, note or _is_recomputed(name, registered)))
             if self._search.is_full:
                 cut.append(start)
         for name, tensor, note in kind.class_tensors:
             if name not in own and name not in registered and name not in own["_buffers"]:
-                into.append(self.tensors.read(path, name, "attribute", tensor, note))
+                into.append(self.tensors.read_tensor(path, name, "attribute", tensor, note))
         return Message("too many objects to search all of {names}", names=", ".join(cut)) if cut else ""
 
-    def _layout(self, names: tuple[str, ...]) -> tuple[list[str], bool]:
+    def _read_layout(self, names: tuple[str, ...]) -> tuple[list[str], bool]:
         """Of all attributes of a module those that not every module has, and whether one of them is special."""
         extra = [name for name in names if name not in STANDARD]
         return self._layouts.setdefault(names, (extra, not SPECIAL.isdisjoint(extra)))
 
-    def _kind(self, module: nn.Module) -> _Kind:
-        kind = _Kind(module, self._search)
+    def _find_kind(self, module: nn.Module) -> _ModuleKind:
+        kind = _ModuleKind(module, self._search)
         if kind.wrapping.word != "scripted":  # those share one Python class and have many names
             self._kinds[id(type(module))] = kind
         return kind
 
 
-def _also(paths: Iterable[str]) -> str:
+def _format_also(paths: Iterable[str]) -> str:
     known = list(paths)
     if not known:
         return ""
@@ -147,7 +149,7 @@ def _also(paths: Iterable[str]) -> str:
     )
 
 
-def _recomputed(name: str, registered: dict[str, Any]) -> str:
+def _is_recomputed(name: str, registered: dict[str, Any]) -> str:
     """weight_norm, spectral_norm and pruning keep their result as a plain attribute until the next forward."""
     sources = [source for suffix in ("_g", "_v", "_orig") if (source := f"{name}{suffix}") in registered]
     return Message("computed from {sources} before each forward", sources=listed(sources)) if sources else ""

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from torch import nn
 
-from devwidget.capture.modules import entries_in, is_module, own, registered
+from devwidget.capture.modules import entries_in, is_module, own, registered_entries
 
 Visit = tuple[nn.Module, str, int, int]
 """One module: its dotted path, the place of its parent in the walk (-1 for the root), and its depth."""
@@ -55,6 +55,6 @@ class ModuleTree:
         """First path of each registered parameter, by `id(parameter)`."""
         paths: dict[int, str] = {}
         for module, path, _, _ in self.visits:
-            for name, parameter in registered(module, "_parameters"):
+            for name, parameter in registered_entries(module, "_parameters"):
                 paths.setdefault(id(parameter), f"{path}.{name}" if path else name)
         return paths

@@ -10,13 +10,13 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.gradients_off import no_gradients
 from devwidget.capture.interrupts import uninterrupted
-from devwidget.capture.object_fields import class_name, defined, is_a, module_name
+from devwidget.capture.object_fields import class_name, find_class_attribute, is_a, module_name
 from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
-from devwidget.capture.tensors import seen
+from devwidget.capture.tensors import read_attribute
 from devwidget.records.schema.message import Message, in_row
 
 
-class Reading(NamedTuple):
+class OddTensorReading(NamedTuple):
     """What an odd tensor is.
 
     Attributes:
@@ -37,7 +37,7 @@ class Reading(NamedTuple):
 
 def is_odd(tensor: torch.Tensor) -> bool:
     """True if the tensor must not be read as one dense block."""
-    return is_lazy(tensor) or _is_fake(tensor) or _flattens(tensor) or seen(tensor, "is_nested")
+    return is_lazy(tensor) or _is_fake(tensor) or _can_flatten(tensor) or read_attribute(tensor, "is_nested")
 
 
 def is_lazy(tensor: torch.Tensor) -> bool:
@@ -51,25 +51,27 @@ _UNINITIALISED: type = getattr(torch.nn.parameter, "UninitializedTensorMixin")  
 def is_distributed(tensor: torch.Tensor) -> bool:
     """True for a DTensor."""
     kind = type(tensor)
-    return module_name(kind).startswith("torch.distributed") and defined(kind, "placements") is not None
+    return module_name(kind).startswith("torch.distributed") and find_class_attribute(kind, "placements") is not None
 
 
-def _flattens(tensor: torch.Tensor) -> bool:
-    return defined(type(tensor), "__tensor_flatten__") is not None
+def _can_flatten(tensor: torch.Tensor) -> bool:
+    return find_class_attribute(type(tensor), "__tensor_flatten__") is not None
 
 
-def read_odd(tensor: torch.Tensor) -> Reading:
+def read_odd(tensor: torch.Tensor) -> OddTensorReading:
     """Size, bytes and a note; a tensor that nobody knows is read as far as possible."""
     if is_lazy(tensor):
-        return Reading(None, 0, 0, Message("lazy: not initialised yet"))
+        return OddTensorReading(None, 0, 0, Message("lazy: not initialised yet"))
     if _is_fake(tensor):
-        return Reading(_shape(tensor), 0, 0, Message("fake: no data behind it"))
+        return OddTensorReading(_read_shape(tensor), 0, 0, Message("fake: no data behind it"))
     try:
         with uninterrupted(), no_gradients(), without_any_dispatch_mode():
-            reading = _of_parts(tensor, *_parts(tensor))
-            return reading._replace(placements=_placements(tensor)) if is_distributed(tensor) else reading
+            reading = _of_parts(tensor, *_dense_parts(tensor))
+            return reading._replace(placements=_read_placements(tensor)) if is_distributed(tensor) else reading
     except Exception as error:  # a tensor class writes its own parts down, and may raise anything
-        return Reading(_shape(tensor), 0, 0, Message("size not readable ({error})", error=class_name(type(error))))
+        return OddTensorReading(
+            _read_shape(tensor), 0, 0, Message("size not readable ({error})", error=class_name(type(error)))
+        )
 
 
 def _is_fake(tensor: torch.Tensor) -> bool:
@@ -77,11 +79,11 @@ def _is_fake(tensor: torch.Tensor) -> bool:
     return module is not None and is_a(tensor, module.FakeTensor)
 
 
-def _parts(tensor: Any) -> tuple[list[torch.Tensor], str]:
+def _dense_parts(tensor: Any) -> tuple[list[torch.Tensor], str]:
     """The dense tensors inside, and what the whole is called."""
     if is_distributed(tensor):
         return [tensor._local_tensor], shard_note(tensor)
-    if _flattens(tensor):
+    if _can_flatten(tensor):
         names, _ = tensor.__tensor_flatten__()
         return [getattr(tensor, name) for name in names], Message("packed by {class_name}", class_name=class_name(type(tensor)))
     if tensor.is_nested:
@@ -95,22 +97,22 @@ def _parts(tensor: Any) -> tuple[list[torch.Tensor], str]:
     return [], Message("mkldnn layout") if tensor.is_mkldnn else Message("no storage")
 
 
-def _of_parts(tensor: torch.Tensor, parts: list[torch.Tensor], note: str) -> Reading:
+def _of_parts(tensor: torch.Tensor, parts: list[torch.Tensor], note: str) -> OddTensorReading:
     if not parts:
         size = tensor.numel() * tensor.element_size()
-        return Reading(_shape(tensor), size, size, note)
-    readings = [read_odd(part) if is_odd(part) else _dense(part) for part in parts]
+        return OddTensorReading(_read_shape(tensor), size, size, note)
+    readings = [read_odd(part) if is_odd(part) else _dense_bytes(part) for part in parts]
     key = readings[0].storage_key if len(readings) == 1 else None
     total, stored = sum(part.bytes for part in readings), sum(part.storage_bytes for part in readings)
-    return Reading(_shape(tensor), total, stored, note, key)
+    return OddTensorReading(_read_shape(tensor), total, stored, note, key)
 
 
-def _dense(tensor: torch.Tensor) -> Reading:
+def _dense_bytes(tensor: torch.Tensor) -> OddTensorReading:
     storage = tensor.untyped_storage()
-    return Reading(tuple(tensor.shape), tensor.nbytes, storage.nbytes(), "", storage._cdata)
+    return OddTensorReading(tuple(tensor.shape), tensor.nbytes, storage.nbytes(), "", storage._cdata)
 
 
-def _shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
+def _read_shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
     try:
         return tuple(size if type(size) is int else -1 for size in tensor.shape)
     except RuntimeError:  # the strided nested tensor has no shape
@@ -120,10 +122,10 @@ def _shape(tensor: torch.Tensor) -> tuple[int, ...] | None:
 def shard_note(tensor: Any) -> str:
     """Which part of a DTensor this rank holds, such as `shard 0 of 4 along dim 0, here (2, 8)`. No communication."""
     here = str(tuple(tensor._local_tensor.shape))
-    return Message("{placements}, here {shape}", placements=_placements(tensor), shape=here)
+    return Message("{placements}, here {shape}", placements=_read_placements(tensor), shape=here)
 
 
-def _placements(tensor: Any) -> str:
+def _read_placements(tensor: Any) -> str:
     mesh = tensor.device_mesh
     coordinate = mesh.get_coordinate() or [None] * mesh.ndim
     words = []

@@ -15,7 +15,7 @@ from devwidget.records.schema.message import Message
 
 def kept_tensor(own: dict[str, Any], name: str) -> torch.Tensor | None:
     """The weight itself if it is offloaded to CPU memory."""
-    for entry in _entries(own, name):
+    for entry in _weight_entries(own, name):
         if is_tensor(entry):
             return entry
     return None
@@ -23,12 +23,12 @@ def kept_tensor(own: dict[str, Any], name: str) -> torch.Tensor | None:
 
 def kept_note(own: dict[str, Any], name: str) -> str:
     """`offloaded to cpu`, `offloaded to disk`, or "" if accelerate does not keep this weight."""
-    for entry in _entries(own, name):
+    for entry in _weight_entries(own, name):
         return Message("offloaded to cpu") if is_tensor(entry) else Message("offloaded to disk")
     return ""
 
 
-def _entries(own: dict[str, Any], name: str) -> list[Any]:
+def _weight_entries(own: dict[str, Any], name: str) -> list[Any]:
     """What the weight maps of the hooks have under a name: a tensor in memory, or a description of a file."""
     maps = [dict_of(hook).get("weights_map") for hook in hooks_of(own)]
     found = [_look_up(weights, name) for weights in maps if weights is not None]

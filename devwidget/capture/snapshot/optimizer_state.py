@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.object_fields import dict_of, is_a, items_of, parts_of, word
-from devwidget.capture.snapshot.attribute_search import Found, Search
+from devwidget.capture.object_fields import dict_of, format_value, is_a, items_of, parts_of
+from devwidget.capture.snapshot.attribute_search import AttributeSearch, Found
 from devwidget.capture.snapshot.tensor_reader import TensorReader
 from devwidget.records.tensor import TensorFacts
 
@@ -19,20 +19,20 @@ def read_optimizer(
 ) -> Iterator[TensorFacts]:
     """Every state tensor, named `<parameter path>.<state>`; parameters of other models count by their group."""
     for name, tensor, note in optimizer_tensors(optimizer, parameter_paths):
-        yield reader.read("", name, "optimizer", tensor, note)
+        yield reader.read_tensor("", name, "optimizer", tensor, note)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, parameter_paths: dict[int, str]) -> Iterator[Found]:
     """The state tensors themselves."""
-    search = Search(is_registered=lambda value: False, most=sys.maxsize)
-    inner = _innermost(optimizer)
+    search = AttributeSearch(is_registered=lambda value: False, most=sys.maxsize)
+    inner = _find_innermost(optimizer)
     states = {id(parameter): state for parameter, state in items_of(dict_of(inner).get("state")) or ()}
     for at, group in enumerate(groups_of(inner)):
         for number, parameter in enumerate(parts_of(group.get("params"))):
             path = parameter_paths.get(id(parameter), f"param_groups[{at}][{number}]")
-            yield from search.each(_named(path, items_of(states.get(id(parameter)))), 4, "")
+            yield from search.search_each(_name_values(path, items_of(states.get(id(parameter)))), 4, "")
         settings = [(key, value) for key, value in group.items() if key != "params"]
-        yield from search.each(_named(f"param_groups[{at}]", settings), 2, "")
+        yield from search.search_each(_name_values(f"param_groups[{at}]", settings), 2, "")
 
 
 def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
@@ -43,14 +43,14 @@ def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
     """What an optimizer trains."""
-    return (parameter for group in groups_of(_innermost(optimizer)) for parameter in parts_of(group.get("params")))
+    return (parameter for group in groups_of(_find_innermost(optimizer)) for parameter in parts_of(group.get("params")))
 
 
-def _named(path: str, values: list[tuple[Any, Any]] | None) -> Iterator[tuple[str, Any]]:
-    return ((f"{path}.{word(key)}", value) for key, value in values or ())
+def _name_values(path: str, values: list[tuple[Any, Any]] | None) -> Iterator[tuple[str, Any]]:
+    return ((f"{path}.{format_value(key)}", value) for key, value in values or ())
 
 
-def _innermost(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+def _find_innermost(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """The optimizer with the state, out of the wrappers of accelerate and of torch's sharded optimizers."""
     while True:
         fields = dict_of(optimizer)

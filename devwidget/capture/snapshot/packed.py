@@ -24,19 +24,19 @@ def packed_weight(own: dict[str, Any], reader: TensorReader) -> TensorFacts | No
     children = own.get("_modules")
     inner = children.get("_packed_params") if type(children) is dict else None  # those of a scripted module are no dict
     packed = _is_packed(own) or (is_module(inner) and _is_packed(fields_of_module(inner)))
-    shape = _shape(own) if packed else None
+    shape = _packed_shape(own) if packed else None
     if shape is None:
         return None
     size = prod(shape)
-    note, dtype = Message("packed for the quantized kernel"), reader.dtype(own.get("dtype", torch.qint8))
-    return TensorFacts("weight", "parameter", shape, dtype, CPU, size, reader.storages.new(), size, note=note)
+    note, dtype = Message("packed for the quantized kernel"), reader.dtype_word(own.get("dtype", torch.qint8))
+    return TensorFacts("weight", "parameter", shape, dtype, CPU, size, reader.storages.new_number(), size, note=note)
 
 
 def _is_packed(own: Any) -> bool:
     return "ScriptObject" in (class_name(type(own.get(name))) for name in ("_packed_params", "_packed_weight"))
 
 
-def _shape(own: dict[str, Any]) -> tuple[int, ...] | None:
+def _packed_shape(own: dict[str, Any]) -> tuple[int, ...] | None:
     if "in_features" in own and "out_features" in own:
         return own["out_features"], own["in_features"]
     if "num_embeddings" in own and "embedding_dim" in own:

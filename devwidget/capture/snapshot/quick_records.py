@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 
-def draft(record: type[Any]) -> Any:
+def draft_class(record: type[Any]) -> Any:
     """A class with the fields and defaults of a frozen dataclass with slots; `draft.__class__ = record` makes it one.
 
     A frozen class stores each field through `object.__setattr__` (0.9 us for 13 fields). One with the same slots that

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from devwidget.capture.object_fields import items_of
 from devwidget.capture.snapshot.offloaded import kept_note, kept_tensor
 from devwidget.capture.snapshot.packed import packed_weight
-from devwidget.capture.snapshot.tensor_reader import TensorReader, join
-from devwidget.capture.snapshot.wrapper_facts import counted, hook_notes, hooks_of
+from devwidget.capture.snapshot.tensor_reader import TensorReader, join_notes
+from devwidget.capture.snapshot.wrapper_facts import format_counts, hook_notes, hooks_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.tensor import TensorFacts
@@ -41,7 +41,7 @@ def read_special(own: dict[str, Any]) -> Special:
         runs = hooks[0] if hooks else ""
         notes.append(in_row(hooks))
     if "hf_device_map" in own:
-        devices = counted(place for _, place in items_of(own["hf_device_map"]) or ())
+        devices = format_counts(place for _, place in items_of(own["hf_device_map"]) or ())
         notes.append(Message("device map: {devices}", devices=devices))
     return Special(word, notes, runs, devices)
 
@@ -50,17 +50,17 @@ def special_tensors(path: str, own: dict[str, Any], read: list[TensorFacts], rea
     """The tensors of the module where they really are."""
     if own.get("_is_replica") is True:
         kept = items_of(own.get("_former_parameters")) or ()
-        read = [reader.read(path, name, "parameter", tensor) for name, tensor in kept if is_tensor(tensor)] + read
+        read = [reader.read_tensor(path, name, "parameter", tensor) for name, tensor in kept if is_tensor(tensor)] + read
     if "_hf_hook" in own:
-        read = [_offloaded(own, path, facts, reader) if facts.device.kind == "meta" else facts for facts in read]
+        read = [_offloaded_facts(own, path, facts, reader) if facts.device.kind == "meta" else facts for facts in read]
     packed = packed_weight(own, reader)
     return read if packed is None else [packed, *read]
 
 
-def _offloaded(own: dict[str, Any], path: str, facts: TensorFacts, reader: TensorReader) -> TensorFacts:
+def _offloaded_facts(own: dict[str, Any], path: str, facts: TensorFacts, reader: TensorReader) -> TensorFacts:
     """A weight that shows as meta, with the facts of the copy that accelerate keeps."""
     note, kept = kept_note(own, facts.name), kept_tensor(own, facts.name)
     if is_tensor(kept):
-        read = reader.read(path, facts.name, facts.role, kept, note)
+        read = reader.read_tensor(path, facts.name, facts.role, kept, note)
         return replace(read, requires_grad=facts.requires_grad, kept=note)
-    return replace(facts, note=join(note, facts.note), kept=note)
+    return replace(facts, note=join_notes(note, facts.note), kept=note)

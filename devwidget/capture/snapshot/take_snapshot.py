@@ -15,7 +15,7 @@ from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.snapshot.module_reader import ModuleReader
 from devwidget.capture.snapshot.module_tree import ModuleTree
 from devwidget.capture.snapshot.optimizer_state import read_optimizer
-from devwidget.capture.snapshot.tensor_reader import join
+from devwidget.capture.snapshot.tensor_reader import join_notes
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
@@ -42,18 +42,18 @@ def take_snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None =
     """
     refuse_model(model)
     refuse_optimizer(optimizer)
-    torch_internals.check("reading tensors")
+    torch_internals.check_names("reading tensors")
     # A mode or a tensor subclass of the user must not see our reading.
     with paused_gc(), torch_internals.DisableTorchFunction():
-        return _read(model, optimizer, virtual_gpus)
+        return _read_snapshot(model, optimizer, virtual_gpus)
 
 
-def _read(model: nn.Module, optimizer: Any, virtual_gpus: int) -> Snapshot:
+def _read_snapshot(model: nn.Module, optimizer: Any, virtual_gpus: int) -> Snapshot:
     tree, busy = ModuleTree(model), running_thread()
     modules = ModuleReader(tree, gradients=not busy)
-    facts = tuple(modules.read(place, visit) for place, visit in enumerate(tree.visits))
+    facts = tuple(modules.read_module(place, visit) for place, visit in enumerate(tree.visits))
     if busy:
         unread = Message("gradients were not read, because thread `{thread}` may be using them", thread=busy)
-        facts = (replace(facts[0], note=join(facts[0].note, unread)), *facts[1:])
+        facts = (replace(facts[0], note=join_notes(facts[0].note, unread)), *facts[1:])
     states = () if optimizer is None else tuple(read_optimizer(optimizer, tree.parameter_paths, modules.tensors))
     return Snapshot(facts, states, read_memory(virtual_gpus), virtual_gpus)

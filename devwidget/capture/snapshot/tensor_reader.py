@@ -7,14 +7,14 @@ import functools
 import torch
 
 from devwidget.capture.snapshot.odd_tensors import is_odd, read_odd
-from devwidget.capture.snapshot.quick_records import draft
-from devwidget.capture.snapshot.storages import Storages
+from devwidget.capture.snapshot.quick_records import draft_class
+from devwidget.capture.snapshot.storages import StorageNumbers
 from devwidget.capture.tensors import gradient_of
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.tensor import Role, TensorFacts
 
-_Draft = draft(TensorFacts)
+_Draft = draft_class(TensorFacts)
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 PLAIN = frozenset({_Tensor, _Parameter})
 _COMPUTED = Message("computed with autograd")
@@ -32,13 +32,13 @@ class TensorReader:
     """
 
     def __init__(self, *, gradients: bool = True) -> None:
-        self.storages = Storages()
+        self.storages = StorageNumbers()
         self._gradients = gradients
         self._devices: dict[torch.device, DeviceId] = {}
         self._dtypes: dict[torch.dtype, str] = {}
         self._shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
 
-    def read(self, path: str, name: str, role: Role, tensor: torch.Tensor, note: str = "") -> TensorFacts:
+    def read_tensor(self, path: str, name: str, role: Role, tensor: torch.Tensor, note: str = "") -> TensorFacts:
         """Facts of one tensor that the module at `path` calls `name`.
 
         This is the inner loop of a snapshot (about 1.2 us with the storage), so it is one function and not three.
@@ -49,14 +49,14 @@ class TensorReader:
         try:
             storage = tensor.untyped_storage()
             size, storage_size = tensor.nbytes, storage.nbytes()
-            shape = self._shapes.get(tensor.shape) or self._shape(tensor.shape)
+            shape = self._shapes.get(tensor.shape) or self._read_shape(tensor.shape)
         except RuntimeError:  # sparse, mkldnn and nested tensors have no storage
             return self._read_odd(path, name, role, tensor, note)
-        number, known = self.storages.number(storage._cdata, tensor, path, name)
+        number, known = self.storages.storage_number(storage._cdata, tensor, path, name)
         tied = self.storages.tied_to((number, shape, tensor.storage_offset()), path, name) if known else ""
-        device = self._devices.get(tensor.device) or self._device(tensor.device)
+        device = self._devices.get(tensor.device) or self._device_id(tensor.device)
         if device.kind == "meta":
-            note, size, storage_size = join(note, _once_loaded(size)), 0, 0
+            note, size, storage_size = join_notes(note, _once_loaded(size)), 0, 0
         grad_bytes, grad_device = 0, None
         try:
             is_leaf = tensor.is_leaf
@@ -65,12 +65,12 @@ class TensorReader:
         if is_leaf:  # to read the grad of others raises a warning
             grad = tensor.grad if self._gradients else None
             if grad is not None:
-                grad_bytes, grad_device = self._grad(grad)
+                grad_bytes, grad_device = self._read_gradient(grad)
         elif role == "attribute" and not note:
             note = _COMPUTED
         if known and role == "attribute" and not tied and not note:
             note = self.storages.part_of(number)
-        dtype = self._dtypes.get(tensor.dtype) or self.dtype(tensor.dtype)
+        dtype = self._dtypes.get(tensor.dtype) or self.dtype_word(tensor.dtype)
         facts: TensorFacts = _Draft(
             name, role, shape, dtype, device, size, number, storage_size,
             tensor.requires_grad, grad_bytes, grad_device, tied, note,
@@ -78,35 +78,35 @@ class TensorReader:
         facts.__class__ = TensorFacts
         return facts
 
-    def _device(self, device: torch.device) -> DeviceId:
+    def _device_id(self, device: torch.device) -> DeviceId:
         return self._devices.setdefault(device, DeviceId(device.type, device.index if device.type != "cpu" else None))
 
-    def _shape(self, shape: torch.Size) -> tuple[int, ...]:
+    def _read_shape(self, shape: torch.Size) -> tuple[int, ...]:
         return self._shapes.setdefault(tuple(shape), tuple(shape))
 
-    def dtype(self, dtype: torch.dtype) -> str:
+    def dtype_word(self, dtype: torch.dtype) -> str:
         """torch's word for a dtype, without the prefix."""
         return self._dtypes.setdefault(dtype, str(dtype).removeprefix("torch."))
 
-    def _grad(self, grad: torch.Tensor) -> tuple[int, DeviceId]:
-        device = self._device(grad.device)
+    def _read_gradient(self, grad: torch.Tensor) -> tuple[int, DeviceId]:
+        device = self._device_id(grad.device)
         if device.kind == "meta":
             return 0, device
         dense = grad.layout == torch.strided and not is_odd(grad)
         return (grad.nbytes if dense else read_odd(grad).bytes), device
 
     def _read_odd(self, path: str, name: str, role: Role, tensor: torch.Tensor, note: str) -> TensorFacts:
-        reading, device = read_odd(tensor), self._device(tensor.device)
+        reading, device = read_odd(tensor), self._device_id(tensor.device)
         key = -id(tensor) if reading.storage_key is None else reading.storage_key
-        number, _ = self.storages.number(key, tensor, path, name)
+        number, _ = self.storages.storage_number(key, tensor, path, name)
         grad = gradient_of(tensor) if self._gradients and reading.shape is not None else None
-        grad_bytes, grad_device = (0, None) if grad is None else self._grad(grad)
+        grad_bytes, grad_device = (0, None) if grad is None else self._read_gradient(grad)
         real = device.kind != "meta"
         return TensorFacts(
             name=name,
             role=role,
             shape=reading.shape,
-            dtype=self.dtype(tensor.dtype),
+            dtype=self.dtype_word(tensor.dtype),
             device=device,
             bytes=reading.bytes if real else 0,
             storage=number,
@@ -115,12 +115,12 @@ class TensorReader:
             grad_bytes=grad_bytes,
             grad_device=grad_device,
             tied_to=self.storages.tied_to((number, reading.shape, 0), path, name),
-            note=join(note, reading.note),
+            note=join_notes(note, reading.note),
             placements=reading.placements,
         )
 
 
-def join(*notes: str) -> str:
+def join_notes(*notes: str) -> str:
     """Notes as one; empty ones are left out."""
     return in_row(notes, "; ")
 

@@ -9,10 +9,10 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices.visible import kind_here
-from devwidget.capture.modules import is_module, registered
+from devwidget.capture.modules import is_module, registered_entries
 from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.object_fields import class_name as name_of_class
-from devwidget.capture.object_fields import dict_of, module_name, mro_of, parts_of, qualified_name, word
+from devwidget.capture.object_fields import dict_of, format_value, module_name, mro_of, parts_of, qualified_name
 from devwidget.records.schema.message import Message, in_row, listed
 
 Note = Callable[[dict[str, Any]], str]
@@ -32,7 +32,7 @@ class Wrapping(NamedTuple):
     hides: bool = True
 
 
-def _nothing(own: dict[str, Any]) -> str:
+def _wrap_nothing(own: dict[str, Any]) -> str:
     return ""
 
 
@@ -44,7 +44,7 @@ def _data_parallel(own: dict[str, Any]) -> str:
     return Message("device_ids {device_ids}, gathers on {device}", **facts)
 
 
-def _distributed(own: dict[str, Any]) -> str:
+def _read_distributed(own: dict[str, Any]) -> str:
     group: Any = own.get("process_group")
     ids = own.get("device_ids")
     known = hasattr(group, "rank") and hasattr(group, "size")
@@ -52,9 +52,13 @@ def _distributed(own: dict[str, Any]) -> str:
     return in_row((ranks, f"device_ids {list(ids)}" if ids else ""))
 
 
-def _parametrized(own: dict[str, Any]) -> str:
+def _read_parametrized(own: dict[str, Any]) -> str:
     lists = own["_modules"].get("parametrizations")
-    pairs = [(name, registered(steps, "_modules")) for name, steps in registered(lists, "_modules")] if is_module(lists) else []
+    pairs = (
+        [(name, registered_entries(steps, "_modules")) for name, steps in registered_entries(lists, "_modules")]
+        if is_module(lists)
+        else []
+    )
     return in_row(
         Message("{name} through {steps}", name=name, steps=listed(name_of_class(type(step)) for _, step in steps))
         for name, steps in pairs
@@ -63,19 +67,19 @@ def _parametrized(own: dict[str, Any]) -> str:
 
 _WRAPPINGS = {
     "torch.nn.parallel.data_parallel.DataParallel": Wrapping("DataParallel", _data_parallel),
-    "torch.nn.parallel.distributed.DistributedDataParallel": Wrapping("DistributedDataParallel", _distributed),
-    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel": Wrapping("FSDP", _nothing),
-    "torch.distributed.fsdp.FSDPModule": Wrapping("FSDP2", _nothing, hides=False),
-    torch_internals.COMPILED_MODULE: Wrapping("compiled", _nothing),
-    torch_internals.SCRIPTED_MODULE: Wrapping("scripted", _nothing),
-    "torch.fx.graph_module.GraphModule": Wrapping("fx graph", _nothing, hides=False),
+    "torch.nn.parallel.distributed.DistributedDataParallel": Wrapping("DistributedDataParallel", _read_distributed),
+    "torch.distributed.fsdp.fully_sharded_data_parallel.FullyShardedDataParallel": Wrapping("FSDP", _wrap_nothing),
+    "torch.distributed.fsdp.FSDPModule": Wrapping("FSDP2", _wrap_nothing, hides=False),
+    torch_internals.COMPILED_MODULE: Wrapping("compiled", _wrap_nothing),
+    torch_internals.SCRIPTED_MODULE: Wrapping("scripted", _wrap_nothing),
+    "torch.fx.graph_module.GraphModule": Wrapping("fx graph", _wrap_nothing, hides=False),
 }
-_PARAMETRIZED = Wrapping("parametrized", _parametrized, hides=False)
-_QUANTIZED = Wrapping("quantized", _nothing, hides=False)
-_PLAIN = Wrapping("", _nothing, hides=False)
+_PARAMETRIZED = Wrapping("parametrized", _read_parametrized, hides=False)
+_QUANTIZED = Wrapping("quantized", _wrap_nothing, hides=False)
+_PLAIN = Wrapping("", _wrap_nothing, hides=False)
 
 
-def wrapping(kind: type) -> Wrapping:
+def find_wrapping(kind: type) -> Wrapping:
     """How instances of a class wrap others; an empty word for ordinary modules."""
     for base in mro_of(kind):
         found = _WRAPPINGS.get(f"{module_name(base)}.{qualified_name(base)}")
@@ -126,14 +130,14 @@ def hook_notes(hook: Any) -> tuple[str, str]:
     """Where an accelerate hook runs its module, and that the weights are away in between; "" for what is not so."""
     fields = dict_of(hook)
     device = fields.get("execution_device")
-    where = f"{kind_here()}:{device}" if type(device) is int else word(device)
+    where = f"{kind_here()}:{device}" if type(device) is int else format_value(device)
     runs = "" if device is None else Message("runs on {device}", device=where)
     return runs, Message("offloaded in between") if fields.get("offload") is True else ""
 
 
-def counted(values: Iterable[object]) -> str:
+def format_counts(values: Iterable[object]) -> str:
     """`cuda:0 x12, cpu x3`."""
     counts: dict[str, int] = {}
-    for value in map(word, values):
+    for value in map(format_value, values):
         counts[value] = counts.get(value, 0) + 1
     return ", ".join(f"{name} x{count}" for name, count in counts.items())

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function
 
-from devwidget.capture.object_fields import is_a, stored
+from devwidget.capture.object_fields import copy_items, is_a
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.archives import know_source
 from devwidget.records.site import LibraryLine, Site
@@ -287,5 +287,5 @@ _ABSENT = object()
 def _copied(namespace: Any) -> dict[str, Any]:
     """A dict, or Python's own view of a frame; a namespace of another class (`exec` takes any mapping) is not asked."""
     if is_a(namespace, dict):
-        return dict(stored(namespace))
+        return dict(copy_items(namespace))
     return dict(namespace) if type(namespace).__module__ == "builtins" else {}

@@ -13,10 +13,19 @@ from typing import Any
 import torch
 
 from devwidget.capture.modules import is_module, own_tensors
-from devwidget.capture.object_fields import class_name, defined, dict_of, is_a, is_scalar, items_of, module_name, parts_of
+from devwidget.capture.object_fields import (
+    class_name,
+    dict_of,
+    find_class_attribute,
+    is_a,
+    is_scalar,
+    items_of,
+    module_name,
+    parts_of,
+)
 from devwidget.capture.source_code.call_sites import call_text, locals_of, site_of
 from devwidget.capture.source_code.statements import MOVES
-from devwidget.capture.tensors import is_tensor, seen
+from devwidget.capture.tensors import is_tensor, read_attribute
 from devwidget.records.syntax import parsed_statement
 
 UNKNOWN = object()
@@ -190,7 +199,7 @@ def _attribute(owner: Any, name: str) -> Any:
     if owner is UNKNOWN:
         return UNKNOWN
     if is_tensor(owner):
-        return seen(owner, name) if name in _READABLE else UNKNOWN
+        return read_attribute(owner, name) if name in _READABLE else UNKNOWN
     if is_a(owner, types.ModuleType):
         return dict.get(dict_of(owner), name, UNKNOWN)
     fields = dict_of(owner)
@@ -198,7 +207,7 @@ def _attribute(owner: Any, name: str) -> Any:
         found = dict.get(group, name, UNKNOWN) if is_a(group, dict) else UNKNOWN
         if found is not UNKNOWN:
             return found
-    of_class = defined(type(owner), name) if type(fields) is dict else None
+    of_class = find_class_attribute(type(owner), name) if type(fields) is dict else None
     return of_class if is_tensor(of_class) else UNKNOWN
 
 

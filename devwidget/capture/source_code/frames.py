@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import is_module, own, own_tensors, registered
-from devwidget.capture.object_fields import dict_of, is_a, is_scalar, parts_of, stored
+from devwidget.capture.modules import is_module, own, own_tensors, registered_entries
+from devwidget.capture.object_fields import copy_items, dict_of, is_a, is_scalar, parts_of
 from devwidget.capture.source_code.call_sites import globals_used, is_library, locals_of, user_frame
 from devwidget.capture.source_code.value_paths import fields_of_class
 from devwidget.capture.tensors import is_tensor
@@ -45,7 +45,7 @@ def _items(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     """Tensors in nested containers: `['args'][0]`."""
     pairs: list[tuple[str, Any]] = []
     if type(value) is dict:
-        pairs = [(f"[{key!r}]", part) for key, part in itertools.islice(stored(value), MOST_ITEMS) if is_scalar(key)]
+        pairs = [(f"[{key!r}]", part) for key, part in itertools.islice(copy_items(value), MOST_ITEMS) if is_scalar(key)]
     elif type(value) is list or type(value) is tuple:
         pairs = [(f"[{index}]", part) for index, part in enumerate(value[:MOST_ITEMS])]
     else:
@@ -67,7 +67,7 @@ def deep_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
             continue
         seen.add(id(owner))
         yield from ((f"{path}.{name}", tensor) for name, tensor in own_tensors(owner).items() if name.isidentifier())
-        for name, child in registered(owner, "_modules"):
+        for name, child in registered_entries(owner, "_modules"):
             step = f"[{name}]" if name.isdigit() else f".{name}" if name.isidentifier() else ""
             if step:
                 waiting.append((path + step, child))
@@ -76,7 +76,11 @@ def deep_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     """Attributes of a module or an object, and items of a container, one level deep."""
     if is_module(value):
-        for fields in (registered(value, "_parameters"), registered(value, "_buffers"), list(own(value).items())):
+        for fields in (
+            registered_entries(value, "_parameters"),
+            registered_entries(value, "_buffers"),
+            list(own(value).items()),
+        ):
             yield from ((f".{name}", part) for name, part in fields if is_tensor(part))
     elif is_a(value, dict):
         first = list(itertools.islice(dict.items(value), MOST_ITEMS))
@@ -86,7 +90,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
     elif fields := _fields(value):
         yield from ((name, part) for name, part in fields if is_tensor(part))
     elif is_a(dict_of(value), dict):  # an object: not a class, whose fields are no dict
-        yield from ((f".{name}", part) for name, part in stored(dict_of(value)) if is_tensor(part))
+        yield from ((f".{name}", part) for name, part in copy_items(dict_of(value)) if is_tensor(part))
 
 
 def _fields(value: Any) -> list[tuple[str, Any]]:
@@ -96,7 +100,7 @@ def _fields(value: Any) -> list[tuple[str, Any]]:
         return [(f".{name}", part) for name, part in zip(names, parts_of(value), strict=False)]
     if type(value) is not functools.partial:
         return []
-    given = [(f".keywords[{key!r}]", part) for key, part in stored(value.keywords) if is_scalar(key)]
+    given = [(f".keywords[{key!r}]", part) for key, part in copy_items(value.keywords) if is_scalar(key)]
     return [*given, *((f".args[{index}]", part) for index, part in enumerate(value.args))]
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from types import CellType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from devwidget.capture.object_fields import fields_of, is_a, is_scalar, module_name, names_of, parts_of, stored
+from devwidget.capture.object_fields import copy_items, fields_of, is_a, is_scalar, module_name, names_of, parts_of
 from devwidget.capture.source_code.call_sites import is_library, is_own, locals_of
 from devwidget.capture.tensors import is_tensor
 
@@ -61,7 +61,7 @@ def _variables(frame: FrameType | None, ours: bool) -> Iterator[Any]:
             yield from locals_of(each).values()
     users = (each for each in frames if not is_library(each.f_code.co_filename))
     for namespace in {id(each.f_globals): each.f_globals for each in users}.values():
-        yield from (value for _, value in stored(namespace))
+        yield from (value for _, value in copy_items(namespace))
 
 
 def _frames(frame: FrameType | None) -> list[FrameType]:

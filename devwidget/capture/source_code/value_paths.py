@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from devwidget.capture.object_fields import defined, dict_of, is_a, is_exactly
+from devwidget.capture.object_fields import dict_of, find_class_attribute, is_a, is_exactly
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression, parsed_statement
@@ -85,6 +85,6 @@ def parts_of_value(node: ast.expr, keys: Keys) -> Iterator[tuple[ast.AST | None,
 
 def fields_of_class(kind: type) -> tuple[str, ...]:
     """The fields of a data class or a named tuple, in order."""
-    fields = defined(kind, "__dataclass_fields__") or ()
-    named = defined(kind, "_fields") or ()
+    fields = find_class_attribute(kind, "__dataclass_fields__") or ()
+    named = find_class_attribute(kind, "_fields") or ()
     return tuple(fields) or (named if type(named) is tuple else ())

@@ -39,7 +39,7 @@ class Arguments:
     target: Any = None
 
 
-def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: bool = False) -> Arguments:
+def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: bool = False) -> Arguments:
     """The call that a batch stands for.
 
     Args:
@@ -59,10 +59,10 @@ def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: boo
             why=Message("the model is run on real inputs"),
             instead="devwidget.trace(model, next(iter(loader)))",
         )
-    args, kwargs = _parts(take_item(batch) if is_source(batch) else batch)
-    call = _callable(model)
-    problem = _misfit(call, args, kwargs)
-    if problem and has_loss and target is None and len(args) > 1 and not _misfit(call, args[:-1], kwargs):
+    args, kwargs = _split_batch(take_item(batch) if is_source(batch) else batch)
+    call = _find_callable(model)
+    problem = _describe_misfit(call, args, kwargs)
+    if problem and has_loss and target is None and len(args) > 1 and not _describe_misfit(call, args[:-1], kwargs):
         return Arguments(args[:-1], kwargs, args[-1])
     if problem:
         name = class_name(type(model))
@@ -71,7 +71,7 @@ def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: boo
             why=Message(
                 "forward{signature} was given {described}",
                 signature=inspect.signature(call),
-                described=_described(args, kwargs),
+                described=_describe_arguments(args, kwargs),
             ),
             instead=Message("pass a tuple for several arguments, a dict for named ones, or devwidget.Inputs(...) for both"),
         )
@@ -81,12 +81,12 @@ def arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss: boo
 def parameter_names(model: nn.Module) -> tuple[str, ...]:
     """What `forward` calls its arguments; nothing of a scripted or C++ forward."""
     try:
-        return tuple(inspect.signature(_callable(model)).parameters)
+        return tuple(inspect.signature(_find_callable(model)).parameters)
     except (TypeError, ValueError):
         return ()
 
 
-def _parts(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _split_batch(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if is_a(batch, Inputs):
         return batch.args, dict(batch.kwargs)
     if is_a(batch, (tuple, list)) and not is_a(batch, nn.utils.rnn.PackedSequence):  # which is one argument
@@ -102,7 +102,7 @@ is_mapping = functools.partial(type.__subclasscheck__, Mapping)
 """`issubclass` that asks nobody: other classes than those that derive from `Mapping` are one argument."""
 
 
-def _callable(model: nn.Module) -> Any:
+def _find_callable(model: nn.Module) -> Any:
     inner = model
     while any(type.__subclasscheck__(kind, type(inner)) for kind in _WRAPPERS):  # an abstract class compares and hashes classes
         inner = inner._modules["module"]  # type: ignore[assignment]
@@ -111,7 +111,7 @@ def _callable(model: nn.Module) -> Any:
     return (inner if compiled is None else compiled).forward
 
 
-def _takes(call: Any, count: int) -> bool:
+def _takes_count(call: Any, count: int) -> bool:
     """Whether a method written in plain Python surely takes so many positional arguments: a signature costs 60 us."""
     function = call.__func__ if type(call) is MethodType else None
     if type(function) is not FunctionType or function.__dict__ or function.__code__.co_kwonlyargcount:
@@ -120,8 +120,8 @@ def _takes(call: Any, count: int) -> bool:
     return most - len(function.__defaults__ or ()) <= count + 1 <= most
 
 
-def _misfit(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    if not kwargs and _takes(call, len(args)):
+def _describe_misfit(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    if not kwargs and _takes_count(call, len(args)):
         return ""
     try:
         inspect.signature(call).bind(*args, **kwargs)
@@ -132,8 +132,10 @@ def _misfit(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     return ""
 
 
-def _described(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    def one(value: Any) -> str:
+def _describe_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    def describe_value(value: Any) -> str:
         return class_name(type(value)) + (str(list(value.shape)) if is_tensor(value) else "")
 
-    return ", ".join([*map(one, args), *(f"{key}={one(value)}" for key, value in kwargs.items())]) or Message("nothing")
+    return ", ".join(
+        [*map(describe_value, args), *(f"{key}={describe_value(value)}" for key, value in kwargs.items())]
+    ) or Message("nothing")

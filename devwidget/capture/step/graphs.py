@@ -10,10 +10,10 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import dict_of
-from devwidget.capture.patching.registry import Layer, patched
+from devwidget.capture.patching.registry import Layer, make_patch
 from devwidget.capture.restore.tensors import is_wrapper
 from devwidget.capture.step.batch import Arguments
-from devwidget.capture.tensors import copy_with_tensors, is_tensor, seen, tensors_in
+from devwidget.capture.tensors import copy_with_tensors, is_tensor, read_attribute, tensors_in
 from devwidget.records.schema.message import Message
 
 CUT = Message(
@@ -57,7 +57,7 @@ def cut_from_graphs(inputs: Arguments) -> tuple[Arguments, Cuts]:
         if not _has_graph(tensor):
             return tensor
         if id(tensor) not in cuts:
-            cuts[id(tensor)] = _cut(tensor), tensor
+            cuts[id(tensor)] = _cut_tensor(tensor), tensor
         return cuts[id(tensor)][0]
 
     parts = inputs.args, inputs.kwargs, inputs.target
@@ -69,10 +69,14 @@ def cut_from_graphs(inputs: Arguments) -> tuple[Arguments, Cuts]:
 
 def _has_graph(tensor: torch.Tensor) -> bool:
     """A wrapper's class would be asked for the copy, and a nested tensor has none: `graphs_kept` does for them."""
-    return seen(tensor, "grad_fn") is not None and not is_wrapper(type(tensor)) and not seen(tensor, "is_nested")
+    return (
+        read_attribute(tensor, "grad_fn") is not None
+        and not is_wrapper(type(tensor))
+        and not read_attribute(tensor, "is_nested")
+    )
 
 
-def _cut(tensor: torch.Tensor) -> torch.Tensor:
+def _cut_tensor(tensor: torch.Tensor) -> torch.Tensor:
     with torch_internals.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad():
         made: torch.Tensor = _Cut.apply(torch.empty(0, requires_grad=True), (tensor,))  # type: ignore[no-untyped-call]
     if type(made) is not type(tensor):
@@ -97,7 +101,12 @@ def graphs_kept(keep: Callable[[list[Any]], object], is_new: Callable[[Any], boo
                 nodes = _nodes_behind(roots)
                 older = _older_nodes(nodes, first)
                 if more.get("accumulate_grad", True):
-                    keep([*_leaves(_nodes_below(older)), *(leaf for leaf in _leaves(nodes.values()) if not is_new(leaf))])
+                    keep(
+                        [
+                            *_find_leaves(_nodes_below(older)),
+                            *(leaf for leaf in _find_leaves(nodes.values()) if not is_new(leaf)),
+                        ]
+                    )
                 if older and not keep_graph:
                     note(KEPT)
                     keep_graph = True
@@ -105,13 +114,13 @@ def graphs_kept(keep: Callable[[list[Any]], object], is_new: Callable[[Any], boo
 
         return _engine_run_backward
 
-    return patched(*torch_internals.target("run_backward"), keeping)
+    return make_patch(*torch_internals.find_target("run_backward"), keeping)
 
 
 def _nodes_behind(roots: Iterable[Any]) -> dict[int, Any]:
     """All that backward from there may run, by id."""
     nodes: dict[int, Any] = {}
-    waiting = [seen(root, "grad_fn") if is_tensor(root) else root.node for root in roots]
+    waiting = [read_attribute(root, "grad_fn") if is_tensor(root) else root.node for root in roots]
     while waiting:
         node = waiting.pop()
         if node is not None and id(node) not in nodes:
@@ -124,7 +133,7 @@ def _nodes_below(nodes: Iterable[Any]) -> list[Any]:
     return [each for node in nodes for each, _ in node.next_functions if each is not None]
 
 
-def _leaves(nodes: Iterable[Any]) -> list[torch.Tensor]:
+def _find_leaves(nodes: Iterable[Any]) -> list[torch.Tensor]:
     return [node.variable for node in nodes if node._sequence_nr() >= _LEAVES_BEGIN]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from devwidget.capture.object_fields import defined, dict_of, field_of, is_a, stored
+from devwidget.capture.object_fields import copy_items, dict_of, field_of, find_class_attribute, is_a
 from devwidget.records.errors import BatchError
 from devwidget.records.schema.message import Message
 
@@ -20,7 +20,7 @@ _WRAPPED = ("base_dataloader", "_dataloader")
 def is_source(batch: Any) -> bool:
     """Whether the next item of what was given is the batch."""
     kind = type(batch)
-    is_iterator = defined(kind, "__next__") is not None and defined(kind, "__iter__") is not None
+    is_iterator = find_class_attribute(kind, "__next__") is not None and find_class_attribute(kind, "__iter__") is not None
     return is_loader(batch) or (is_iterator and not issubclass(kind, type))
 
 
@@ -36,7 +36,7 @@ def take_item(source: Any) -> Any:
         BatchError: if there is none.
     """
     if is_loader(source):
-        iterator = iter(_apart(source))
+        iterator = iter(_copy_loader(source))
     else:
         from devwidget.capture.restore.iterators import copy_iterator  # only where something is traced
 
@@ -55,9 +55,9 @@ def kept_source(batch: Any) -> Iterator[None]:
     if not is_source(batch) or moves_on(batch):
         yield
         return
-    from devwidget.capture.restore import keeping
+    from devwidget.capture.restore import keep_state
 
-    with keeping(None) as kept:
+    with keep_state(None) as kept:
         kept.add_source(batch)
         yield
 
@@ -70,9 +70,9 @@ def moves_on(source: Any) -> bool:
     return not is_loader(source) and not is_users(type(source), set()) and copy_iterator(source) is None
 
 
-def _apart(loader: Any) -> Any:
+def _copy_loader(loader: Any) -> Any:
     """The same loader but for its persistent workers: a new loop would end the one in which the user's program is."""
     twin = object.__new__(type(loader))
-    for name, value in stored(dict_of(loader)):
-        dict_of(twin)[name] = None if name == "_iterator" else _apart(value) if is_a(value, DataLoader) else value
+    for name, value in copy_items(dict_of(loader)):
+        dict_of(twin)[name] = None if name == "_iterator" else _copy_loader(value) if is_a(value, DataLoader) else value
     return twin

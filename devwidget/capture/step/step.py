@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import is_module
-from devwidget.capture.object_fields import defined, field_of, is_a, parts_of
+from devwidget.capture.object_fields import field_of, find_class_attribute, is_a, parts_of
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.trace import Phase
@@ -27,7 +27,7 @@ class Step:
     optimizer: torch.optim.Optimizer | None = None
     backward: bool | None = None
 
-    def phases(self, seen: dict[str, Any] | None = None) -> Iterator[tuple[Phase, Callable[[], None]]]:
+    def list_phases(self, seen: dict[str, Any] | None = None) -> Iterator[tuple[Phase, Callable[[], None]]]:
         """The parts of the step in order; each sees what the ones before it left in `seen`: `out`, `loss`."""
         seen = {} if seen is None else seen
 
@@ -37,20 +37,20 @@ class Step:
             seen["out"] = self.model(*self.inputs.args, **self.inputs.kwargs)
 
         def loss() -> None:
-            seen["loss"] = self._loss(seen["out"])
+            seen["loss"] = self._compute_loss(seen["out"])
 
         yield "forward", forward
         yield "loss", loss
         if self._goes_back(seen.get("loss")):
             yield "backward", lambda: seen["loss"].backward()
             if self.optimizer is not None:
-                yield "optimizer", self._step
+                yield "optimizer", self._step_optimizer
 
     def runs_in(self, phase: Phase) -> bool:
         """Whether anything of the user's runs there: the loss may be a field of the output."""
         return phase != "loss" or self.loss_fn is not None
 
-    def _loss(self, out: Any) -> Any:
+    def _compute_loss(self, out: Any) -> Any:
         if self.loss_fn is None:
             own = _own_loss(out)
             return own if is_tensor(own) else out
@@ -64,23 +64,23 @@ class Step:
         scalar = is_tensor(loss) and loss.dim() == 0 and loss.requires_grad
         return self.loss_fn is not None or scalar
 
-    def _step(self) -> None:
+    def _step_optimizer(self) -> None:
         if self.optimizer is not None:
-            closure = (self._again,) if _needs_closure(self.optimizer) else ()
+            closure = (self._make_closure,) if _needs_closure(self.optimizer) else ()
             self.optimizer.step(*closure)
 
-    def _again(self) -> Any:
+    def _make_closure(self) -> Any:
         """Forward, loss and backward, for an optimizer that asks for the loss as often as it likes, such as LBFGS."""
         if self.optimizer is not None:
             self.optimizer.zero_grad()
-        loss = self._loss(self.model(*self.inputs.args, **self.inputs.kwargs))
+        loss = self._compute_loss(self.model(*self.inputs.args, **self.inputs.kwargs))
         loss.backward()
         return loss
 
 
 def _own_loss(out: Any) -> Any:
     """What a HuggingFace model that was given labels returns besides, and a named tuple may."""
-    names = defined(type(out), "_fields")
+    names = find_class_attribute(type(out), "_fields")
     for name, value in zip(names, parts_of(out), strict=False) if is_a(out, tuple) and type(names) is tuple else ():
         if type(name) is str and name == "loss":
             return value

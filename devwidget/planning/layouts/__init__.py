@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from devwidget.capture.step.batch import Arguments, arguments
+from devwidget.capture.step.batch import Arguments, make_arguments
 from devwidget.capture.step.sources import kept_source
 from devwidget.capture.validation import refuse_model
 from devwidget.planning import refuse_plan
@@ -33,7 +33,7 @@ def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]
     capacities = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]).memory_bytes
     refuse_plan(asked["optimizer"], {})
     with kept_source(batch):
-        inputs = arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
+        inputs = make_arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
     return ask_child(propose_layout, model, inputs, asked, capacities)
 
 

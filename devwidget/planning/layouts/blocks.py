@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import all_tensors, own_tensors, registered, walk
+from devwidget.capture.modules import all_tensors, own_tensors, registered_entries, walk_modules
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import tensors_in
 from devwidget.planning.changes import Changed
@@ -110,7 +110,7 @@ def find_block_paths(model: nn.Module, finest: bool = False) -> list[str]:
 
 
 def _iterate_block_paths(path: str, module: nn.Module, whole: frozenset[str], finest: bool) -> Iterator[str]:
-    children = registered(module, "_modules")
+    children = registered_entries(module, "_modules")
     if not children or not _is_taken_apart(module, whole, finest):
         if path == "" or any(True for _ in all_tensors(module)):
             yield path
@@ -126,8 +126,8 @@ def _is_taken_apart(module: nn.Module, whole: frozenset[str], finest: bool) -> b
         return True
     if type(module).__name__ in whole or (own_tensors(module) and not finest):
         return False
-    lists = (inner for _, inner in walk(module) if isinstance(inner, nn.ModuleList | nn.Sequential))
-    return any(len(registered(inner, "_modules")) > 1 for inner in lists)
+    lists = (inner for _, inner in walk_modules(module) if isinstance(inner, nn.ModuleList | nn.Sequential))
+    return any(len(registered_entries(inner, "_modules")) > 1 for inner in lists)
 
 
 @dataclass
@@ -205,7 +205,7 @@ def _find_part(module: nn.Module, path: str) -> nn.Module | torch.Tensor:
     name, _, rest = path.partition(".")
     if not name:
         return module
-    child: nn.Module | None = dict(registered(module, "_modules")).get(name)
+    child: nn.Module | None = dict(registered_entries(module, "_modules")).get(name)
     return own_tensors(module)[name] if child is None else _find_part(child, rest)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.step.batch import arguments
+from devwidget.capture.step.batch import make_arguments
 from devwidget.capture.step.sources import kept_source
 from devwidget.capture.validation import refuse_model
 from devwidget.planning.parallel.forked import run_in_fork
@@ -44,7 +44,7 @@ def make_parallel_plan(
     unlimited = memory is None and card is None
     (capacity,) = parse_cluster(1, UNLIMITED if unlimited else memory, False, card=card).memory_bytes
     with kept_source(batch):
-        inputs = arguments(model, batch, target=target, has_loss=loss_fn is not None)
+        inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
     step = RankStep(model, inputs, loss_fn, optimizer, mesh, parallelize, microbatches or mesh.size_of("pp"))
     stages = _run_stages(step)
     plans = [plan for stage in stages for plan in _plans_of_stage(stage, capacity)]

@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import registered
+from devwidget.capture.modules import registered_entries
 
 REPLICAS = ("ddp", "replicate", "dp_replicate")
 """Names of a dimension whose ranks hold equal copies."""
@@ -113,14 +113,14 @@ def spread_by_default(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
 
 
 def _cut_stage(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
-    blocks: list[Any] = [block for _, block in registered(model, "_modules")]
+    blocks: list[Any] = [block for _, block in registered_entries(model, "_modules")]
     at, stages = mesh[STAGES].get_local_rank(), mesh[STAGES].size()
     return nn.Sequential(*blocks[len(blocks) * at // stages : len(blocks) * (at + 1) // stages])
 
 
 def _find_units(module: nn.Module) -> Iterator[nn.Module]:
     """Find the outermost modules in lists that have parameters."""
-    for _, child in registered(module, "_modules"):
+    for _, child in registered_entries(module, "_modules"):
         if isinstance(module, nn.ModuleList | nn.Sequential) and any(True for _ in child.parameters()):
             yield child
         else:

@@ -117,7 +117,7 @@ Done = dict[tuple[str, int, int], int]
 
 def read_pipeline(schedule: Any, ranks: int, microbatches: int, stages_per_rank: int | None) -> Pipeline:
     """Read the schedule of a name, a class or an object of torch; raise DevwidgetError if torch refuses it."""
-    torch_internals.check("drawing a pipeline")
+    torch_internals.check_names("drawing a pipeline")
     order = getattr(schedule, "pipeline_order", None)
     if isinstance(order, dict):
         actions = [order[rank] for rank in sorted(order)]

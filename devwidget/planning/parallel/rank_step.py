@@ -13,8 +13,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered, walk
-from devwidget.capture.snapshot.wrapper_facts import wrapping
+from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered_entries, walk_modules
+from devwidget.capture.snapshot.wrapper_facts import find_wrapping
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.capture.tensors import is_tensor, replace_tensors
@@ -114,7 +114,7 @@ class _WatchedRank:
         return RankResult(at, shards, self.peak, self.parts, *facts, passed)
 
     def _run_phases(self, running: Any) -> Iterator[PhasePeak]:
-        for phase, run in running.phases():
+        for phase, run in running.list_phases():
             self.phase = phase
             self.storages.begin_phase()
             run()
@@ -148,7 +148,7 @@ def join_fake_group(rank: int, ranks: int) -> None:
 
 def _list_wrappers(part: nn.Module) -> tuple[str, ...]:
     """Name the classes of torch by which a part was spread."""
-    words = (wrapping(type(module)).word for _, module in walk(part))
+    words = (find_wrapping(type(module)).word for _, module in walk_modules(part))
     return tuple(dict.fromkeys(word for word in words if word in _SPREADING))
 
 
@@ -179,9 +179,9 @@ def _make_fake_like(tensor: torch.Tensor, fakes: Any) -> torch.Tensor:
 def _fake_parameters(model: nn.Module, fakes: Any) -> None:
     """Put fake tensors in the place of parameters and buffers; tied ones stay tied."""
     made: dict[int, torch.Tensor] = {}
-    for _, module in walk(model):
+    for _, module in walk_modules(model):
         for group in TENSOR_GROUPS:
-            for name, tensor in registered(module, group):
+            for name, tensor in registered_entries(module, group):
                 if id(tensor) not in made:
                     like = _make_fake_like(tensor.detach(), fakes)
                     made[id(tensor)] = nn.Parameter(like, tensor.requires_grad) if group == "_parameters" else like

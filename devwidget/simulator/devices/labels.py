@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import has_torch_function_unary
 
-from devwidget.capture.memory.block import Block
+from devwidget.capture.memory.block import MemoryBlock
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors
@@ -54,7 +54,7 @@ class LabelledStorage:
 
     __slots__ = ("address", "block", "ledger")
 
-    def __init__(self, address: int, block: Block | None) -> None:
+    def __init__(self, address: int, block: MemoryBlock | None) -> None:
         self.address, self.block, self.ledger = address, block, SimulationState.ledger
 
     def __del__(self) -> None:
@@ -171,7 +171,7 @@ def _storage_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return ()
 
 
-def blocks_of(tensor: torch.Tensor) -> tuple[Block, ...]:
+def blocks_of(tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
     """The allocations that a tensor lives in; none if it is on no GPU."""
     with hide_from_modes(), DisableTorchFunction():
         if tensor.layout != torch.strided:

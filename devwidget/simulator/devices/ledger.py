@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from devwidget.capture.memory.block import Block
+from devwidget.capture.memory.block import MemoryBlock
 from devwidget.records.memory import in_blocks
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator, NoRoom
 from devwidget.simulator.allocator.pools import SegmentBlock
@@ -17,17 +17,17 @@ from devwidget.simulator.cluster import UNLIMITED
 class Listener(Protocol):
     """Is told of every allocation, as it is counted."""
 
-    def taken(self, block: Block, held: int) -> None:
+    def taken(self, block: MemoryBlock, held: int) -> None:
         """A block is in use from now on; its GPU holds `held` bytes with it."""
 
-    def freed(self, block: Block) -> None:
+    def freed(self, block: MemoryBlock) -> None:
         """A block is not in use any more."""
 
     def refused(self, index: int, size: int, held: int) -> None:
         """`size` bytes did not fit on GPU `index`, which holds `held`."""
 
 
-class PlacedBlock(Block):
+class PlacedBlock(MemoryBlock):
     """An allocation with its place in a segment."""
 
     __slots__ = ("place",)
@@ -57,7 +57,7 @@ class Account:
     context: int = 0
     is_endless: bool = False
     workspace: int = 0
-    workspaces: dict[object, Block] = field(default_factory=dict)
+    workspaces: dict[object, MemoryBlock] = field(default_factory=dict)
     held: int = 0
     peak: int = 0
     reserved: int = 0
@@ -94,12 +94,12 @@ class Account:
         """Bytes that another process could have."""
         return self.capacity - self.context - self.reserved
 
-    def place_block(self, index: int, requested: int, unit: int) -> Block | None:
+    def place_block(self, index: int, requested: int, unit: int) -> MemoryBlock | None:
         """A block for so many bytes; None if they do not fit."""
         if self.allocator is None or not requested:
             size = in_blocks(requested, unit)
             if self.held + size <= self.limit:
-                return Block(index, size)
+                return MemoryBlock(index, size)
             self.release_cache()
             return None
         try:
@@ -110,10 +110,10 @@ class Account:
             self._update_reserved(self.allocator)
         return block
 
-    def place_beyond(self, index: int, requested: int, unit: int) -> Block:
+    def place_beyond(self, index: int, requested: int, unit: int) -> MemoryBlock:
         """A block that does not fit."""
         if self.allocator is None:
-            return Block(index, in_blocks(requested, unit))
+            return MemoryBlock(index, in_blocks(requested, unit))
         memory = self.allocator.memory
         limit, memory.capacity = memory.capacity, UNLIMITED
         try:
@@ -122,7 +122,7 @@ class Account:
             memory.capacity = limit
             self._update_reserved(self.allocator)
 
-    def release_block(self, block: Block) -> None:
+    def release_block(self, block: MemoryBlock) -> None:
         """A block that is not in use any more."""
         if self.allocator is not None and isinstance(block, PlacedBlock):
             self.allocator.free_block(block.place)
@@ -161,8 +161,8 @@ class Ledger:
 
     accounts: tuple[Account, ...]
     unit: int = 1
-    freed: deque[Block] = field(default_factory=deque)
-    blocks: set[Block] = field(default_factory=set)
+    freed: deque[MemoryBlock] = field(default_factory=deque)
+    blocks: set[MemoryBlock] = field(default_factory=set)
     listeners: tuple[Listener, ...] = ()
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -193,7 +193,7 @@ class Ledger:
             or bool(self.take_bytes(index, requested))
         )
 
-    def take_bytes(self, index: int, requested: int) -> Block | None:
+    def take_bytes(self, index: int, requested: int) -> MemoryBlock | None:
         """Note that GPU `index` now holds so many bytes more; None if they do not fit, which the listeners are told."""
         with self.lock:
             if self.freed:
@@ -245,7 +245,7 @@ class Ledger:
         for account in self.accounts:
             account.release_cache()
 
-    def is_for(self, block: Block, requested: int) -> bool:
+    def is_for(self, block: MemoryBlock, requested: int) -> bool:
         """Whether a block was taken for so many bytes."""
         if isinstance(block, PlacedBlock):
             return block.place.requested == requested

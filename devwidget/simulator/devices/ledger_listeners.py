@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from devwidget.capture.devices.memory import compose, read_memory
-from devwidget.capture.memory.block import Block
+from devwidget.capture.devices.memory import compose_memory, read_memory
+from devwidget.capture.memory.block import MemoryBlock
 from devwidget.records.memory import DeviceMemory
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.ledger import Account, Ledger, Listener
@@ -23,10 +23,10 @@ class _Watcher:
     tell: Callable[[int, int], None]
     refuse: Callable[[int], None]
 
-    def taken(self, block: Block, held: int) -> None:
+    def taken(self, block: MemoryBlock, held: int) -> None:
         self.tell(block.index, held)
 
-    def freed(self, block: Block) -> None: ...
+    def freed(self, block: MemoryBlock) -> None: ...
 
     def refused(self, index: int, size: int, held: int) -> None:
         self.refuse(index)
@@ -72,14 +72,14 @@ class VirtualMemory:
         gpu, account = self._gpus[index], self._ledger.account_of(index)
         used = account.capacity - account.free
         sizes = {"allocated": account.held, "reserved": account.reserved, "used": used, "peak": account.peak}
-        now = compose(gpu.device, gpu.name, gpu.total, virtual=True, **sizes)
+        now = compose_memory(gpu.device, gpu.name, gpu.total, virtual=True, **sizes)
         return replace(now, card=gpu.card, uuid=gpu.uuid)
 
     def allocated(self, index: int) -> int:
         """Bytes in use on a GPU, up to date."""
         return self._ledger.account_of(index).held
 
-    def listen(self, listener: Listener) -> Collection[Block]:
+    def listen(self, listener: Listener) -> Collection[MemoryBlock]:
         """Tell `listener` from now on; returns the blocks that are in use already."""
         with self._ledger.lock:
             self._ledger.settle_freed()
@@ -96,6 +96,6 @@ class VirtualMemory:
         """Nothing: the ledger tells of every thread."""
         return contextlib.nullcontext()
 
-    def blocks_of(self, tensor: torch.Tensor) -> tuple[Block, ...]:
+    def blocks_of(self, tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
         """The blocks that a tensor lives in; none if it is on no GPU."""
         return labels.blocks_of(tensor)

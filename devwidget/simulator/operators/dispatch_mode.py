@@ -53,7 +53,7 @@ os.register_at_fork(after_in_child=_after_fork)
 class VirtualMode(DispatchMode):
     """One per thread; all of them share the labels."""
 
-    def _place(self, stack: list[DispatchMode]) -> int:
+    def _insert_mode(self, stack: list[DispatchMode]) -> int:
         """Below the modes of a recording: they are to see where results are."""
         return next((place for place, each in enumerate(stack) if not isinstance(each, VirtualMode)), len(stack))
 
@@ -108,7 +108,7 @@ class ModeWithoutValues(VirtualMode):
 
     def __exit__(self, *exc_info: Any) -> None:
         if self._indices:
-            self._indices[-1].leave()
+            self._indices[-1].leave_mode()
             self._indices.pop()
         # `super` asks for the class, which may have ended.
         VirtualMode.__exit__(self, *exc_info)

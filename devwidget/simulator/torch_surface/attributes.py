@@ -142,7 +142,7 @@ def install(patches: Patches) -> None:
     patches.set(tensor, "grad", property(get_grad, set_grad, _grad.__delete__, _grad.__doc__))
     for name, wrapper in {**METHODS, kind: conversions.wrap_to_gpu}.items():
         patches.wrap(tensor, name, wrapper)
-    patches.undo.add(gradient_hooks.release_hooks)
+    patches.undo.add_step(gradient_hooks.release_hooks)
     patches.wrap(*locate_name("parse_to"), conversions.accept_numbers)
 
 

@@ -31,7 +31,7 @@ def install(patches: Patches) -> None:
     """Follow the switches of autocast."""
     patches.wrap(torch, "set_autocast_enabled", follow_switch)
     patches.wrap(torch, "clear_autocast_cache", follow_clearing)
-    patches.undo.add(unregister_kernels)
+    patches.undo.add_step(unregister_kernels)
 
 
 @replacing

@@ -10,7 +10,7 @@ import torch
 from torch.autograd.function import BackwardCFunction
 
 from devwidget.capture.patches.custom_gradients import OVER
-from devwidget.capture.tensors import seen
+from devwidget.capture.tensors import read_attribute
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.cuda_errors import type_text
 from devwidget.simulator.operators import backward
@@ -40,7 +40,7 @@ def check_hooks(original: Callable[..., Any], self: torch.Tensor, hook: Callable
         return result
 
     handle = original(self, checked)
-    if seen(self, "is_leaf"):
+    if read_attribute(self, "is_leaf"):
         remember_hook(handle, checked, hook)
     return handle
 

@@ -109,7 +109,7 @@ def install(patches: Patches) -> None:
     patches.wrap(torch.Tensor, "new", wrap_new)
     patches.wrap(torch, "set_default_tensor_type", accept_gpu_types)
     before, dtype = torch.get_default_device(), torch.get_default_dtype()
-    patches.undo.add(_put_defaults_back, before, dtype)
+    patches.undo.add_step(_put_defaults_back, before, dtype)
 
 
 def _new_tensor(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Tensor:

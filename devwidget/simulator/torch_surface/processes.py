@@ -32,7 +32,7 @@ _is_simulated = False
 
 def install_thread_modes(patches: Patches) -> None:
     """Have every new thread and task enter a mode of its own, and threads of an earlier simulation go on in this one."""
-    patches.undo.add(_end_threads)
+    patches.undo.add_step(_end_threads)
     _resume_threads()
     thread_starts(lambda: _run_simulated, patches.undo)
     pool_tasks(lambda: _run_simulated, patches.undo)
@@ -65,9 +65,9 @@ def _run_simulated() -> Iterator[None]:
 @_lock
 def _join_simulation(thread: threading.Thread, undo: Undo) -> None:
     if _is_simulated and not any(isinstance(mode, VirtualMode) for mode in dispatch_modes()):
-        undo.add(_running.pop, thread, None)
+        undo.add_step(_running.pop, thread, None)
         # Modes are kept per thread.
-        _running[thread] = undo.enter(dispatch_mode.new_mode())
+        _running[thread] = undo.enter_context(dispatch_mode.new_mode())
 
 
 def wait_for_threads() -> None:

@@ -33,7 +33,7 @@ def install_scripting(patches: Patches) -> None:
     patches.wrap(torch.jit, "load", restore_places)
     # Not by the registry: their metaclass takes names by `setattr` alone.
     for kind in (ScriptFunction, ScriptMethod):
-        patches.undo.add(setattr, kind, "__call__", kind.__call__)
+        patches.undo.add_step(setattr, kind, "__call__", kind.__call__)
         kind.__call__ = wrap_call(kind.__call__)
 
 

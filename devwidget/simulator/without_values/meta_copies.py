@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from devwidget.capture.modules import all_tensors, own, walk
+from devwidget.capture.modules import all_tensors, own, walk_modules
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import DevwidgetError, message
 from devwidget.records.schema.message import Message
@@ -96,7 +96,7 @@ def meta_copy_of_model(
 
 
 def _plain_tensors(model: nn.Module) -> Iterator[torch.Tensor]:
-    for _, module in walk(model):
+    for _, module in walk_modules(model):
         yield from tensors_in([value for key, value in own(module).items() if key not in ("_parameters", "_buffers")])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, cast
 
-from devwidget.capture.patching.registry import Layer, Wrapper, patched
+from devwidget.capture.patching.registry import Layer, Wrapper, make_patch
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 from devwidget.trying.edited_file import NotTried
@@ -28,9 +28,9 @@ def quiet() -> Iterator[OwnThreads]:
     """
     own = OwnThreads()
     with Undo() as undo, own.inside():
-        undo.gather()
+        undo.gather_contexts()
         for layer in (*_streams(own), *_reports(own)):
-            undo.enter(layer)
+            undo.enter_context(layer)
         undo.enter_gathered()
         yield own
 
@@ -40,20 +40,20 @@ def _streams(own: OwnThreads) -> Iterator[Layer]:
     for stream in streams.values():
         if not hasattr(stream, "__dict__"):
             raise NotTried(Message("what it prints cannot be kept back from a `{kind}`", kind=type(stream).__name__))
-        yield patched(stream, "write", _dropping(own, len))
+        yield make_patch(stream, "write", _dropping(own, len))
         buffer = getattr(stream, "buffer", None)
         if hasattr(buffer, "__dict__"):
-            yield patched(buffer, "write", _dropping(own, len))
-            yield patched(stream, "flush", _dropping(own, _nothing))  # else what others have written before it is dropped
+            yield make_patch(buffer, "write", _dropping(own, len))
+            yield make_patch(stream, "flush", _dropping(own, _nothing))  # else what others have written before it is dropped
 
 
 def _reports(own: OwnThreads) -> Iterator[Layer]:
-    yield patched(warnings, "showwarning", _dropping(own, _forget))
-    yield patched(logging.Logger, "handle", _dropping(own, _nothing))
+    yield make_patch(warnings, "showwarning", _dropping(own, _forget))
+    yield make_patch(logging.Logger, "handle", _dropping(own, _nothing))
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     publisher = getattr(shell, "display_pub", None)
     if "publish" in dir(publisher) and hasattr(publisher, "__dict__"):
-        yield patched(publisher, "publish", _dropping(own, _nothing))
+        yield make_patch(publisher, "publish", _dropping(own, _nothing))
 
 
 def _dropping(own: OwnThreads, result: Callable[..., Any]) -> Wrapper:

@@ -13,8 +13,17 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.modules import TENSOR_GROUPS, is_module, registered, walk
-from devwidget.capture.object_fields import class_name, fields_of, is_exactly, is_scalar, module_name, mro_of, names_of, stored
+from devwidget.capture.modules import TENSOR_GROUPS, is_module, registered_entries, walk_modules
+from devwidget.capture.object_fields import (
+    class_name,
+    copy_items,
+    fields_of,
+    is_exactly,
+    is_scalar,
+    module_name,
+    mro_of,
+    names_of,
+)
 from devwidget.capture.restore import SavedState
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.capture.tensors import is_tensor
@@ -41,7 +50,7 @@ class ReachableState:
         self._notes: list[tuple[str, Callable[[], Parts], Parts]] = []
         self._met: dict[int, Any] = {}
         self._is_kept = kept.puts_back
-        self._waiting: deque[tuple[str, Any, int]] = deque(("", root, _DEPTH) for root in kept.code())
+        self._waiting: deque[tuple[str, Any, int]] = deque(("", root, _DEPTH) for root in kept.reached_code())
         self._waiting.extend((class_name(type(each)), each, 1) for each in kept.left_alone())
         while self._waiting and len(self._notes) < _MOST_NOTES:
             self._look(*self._waiting.popleft())
@@ -119,8 +128,10 @@ class ReachableState:
                 self._waiting.append((f"{called}.{name}", inner, _DEPTH))
 
     def _look_at_module(self, name: str, root: Any) -> None:
-        for path, module in walk(root):
-            tensors = [tensor for group in TENSOR_GROUPS for _, tensor in registered(module, group) if is_tensor(tensor)]
+        for path, module in walk_modules(root):
+            tensors = [
+                tensor for group in TENSOR_GROUPS for _, tensor in registered_entries(module, group) if is_tensor(tensor)
+            ]
             if tensors:
                 read = functools.partial(lambda found: [part for each in found for part in _version(each)], tensors)
                 self._note(f"{name}.{path}" if path else name, read)
@@ -165,7 +176,7 @@ def _contents(value: Any) -> Parts | None:
     """What a container of Python holds, read past methods of the user's; None for what is none."""
     kind = type(value)
     if issubclass(kind, dict):
-        return _few([part for pair in stored(value) for part in pair])
+        return _few([part for pair in copy_items(value) for part in pair])
     for base in (list, tuple, deque, set, frozenset, bytearray):
         if issubclass(kind, base):
             return _few(list(base.__iter__(value)))

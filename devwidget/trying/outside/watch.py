@@ -38,7 +38,7 @@ class Watch:
     def __enter__(self) -> Watch:
         switch, state = torch_internals.set_function_state, torch_internals.function_state
         if switch is not None and state is not None:  # our looking is hidden from function modes: it may be cut short
-            self._undo.add(switch, state())
+            self._undo.add_step(switch, state())
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -90,7 +90,7 @@ def watch_calls(own: OwnThreads, seen: Callable[[str], object], undo: Undo) -> N
     with contextlib.suppress(FileNotFoundError):
         tempfile.gettempdir()  # its first call in a process writes a file, and removes it: not the step's doing
     watching = own, seen
-    undo.add(_end, watching)
+    undo.add_step(_end, watching)
     _begin(watching)
 
 

@@ -78,8 +78,8 @@ def _read_only():
 
 
 def test_what_cannot_be_written_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(blocks, "_checksum", lambda owner: pytest.fail("it was read"))
-    monkeypatch.setattr(blocks, "_copied", lambda owner: pytest.fail("it was copied"))
+    monkeypatch.setattr(blocks, "_checksum_block", lambda owner: pytest.fail("it was read"))
+    monkeypatch.setattr(blocks, "_copy_block", lambda owner: pytest.fail("it was copied"))
     view = _in_a_file(tmp_path, "r")
     opened = mmap.mmap(-1, 4096, access=mmap.ACCESS_READ)
     for table in (view, view[5:].reshape(-1, 1), _read_only(), numpy.frombuffer(bytes(64)), opened):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from devwidget.capture.restore import keeping
+from devwidget.capture.restore import keep_state
 
 
 class Counting(nn.Module):
@@ -68,7 +68,7 @@ def test_a_step_leaves_everything_as_it_was(warm, fails):
         model.train()
     before, weight, state = facts(model, optimizer), model.body[0].weight, model.state
     try:
-        with keeping(model, optimizer):
+        with keep_state(model, optimizer):
             step(model, optimizer)
             assert not same(before, facts(model, optimizer))
             if fails:
@@ -83,6 +83,6 @@ def test_a_step_leaves_everything_as_it_was(warm, fails):
 def test_writes_through_data_are_undone():
     model = nn.Linear(2, 2)
     before = model.weight.detach().clone()
-    with keeping(model):
+    with keep_state(model):
         model.weight.data.add_(1)
     assert torch.equal(model.weight, before)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import devwidget
-from devwidget.capture.restore import keeping
+from devwidget.capture.restore import keep_state
 from devwidget.capture.restore.undoing import NotRestored, Undoing
 from tests.capture.restore.changing_models import Changing, buffered
 from tests.described import described, differences
@@ -31,7 +31,7 @@ def test_an_undo_that_raises_does_not_stop_the_others():
     def fail():
         raise ValueError("broken\nsecond line")
 
-    undoing.run([("first", lambda: done.append(1)), ("second", fail), ("third", lambda: done.append(3))])
+    undoing.run_steps([("first", lambda: done.append(1)), ("second", fail), ("third", lambda: done.append(3))])
     assert done == [1, 3]
     assert undoing.lost == [("second", "ValueError: broken")]
 
@@ -46,7 +46,7 @@ def test_an_interrupt_between_undo_steps_is_raised_after_the_last_one():
         done.append(1)
 
     with pytest.raises(KeyboardInterrupt):
-        Undoing().run([("first", interrupted), ("second", lambda: done.append(2))])
+        Undoing().run_steps([("first", interrupted), ("second", lambda: done.append(2))])
     assert done == [1, 2]
 
 
@@ -58,7 +58,7 @@ def test_an_undo_that_is_always_interrupted_is_given_up():
 
     undoing = Undoing()
     with pytest.raises(KeyboardInterrupt):
-        undoing.run([("first", interrupted), ("second", lambda: done.append(2))])
+        undoing.run_steps([("first", interrupted), ("second", lambda: done.append(2))])
     assert done == [2]
     assert [what for what, _ in undoing.lost] == ["first"]
 
@@ -68,7 +68,7 @@ def test_the_words_of_what_is_lost_are_the_reason():
         raise NotRestored("its storage was freed")
 
     undoing = Undoing()
-    undoing.run([("it", lose)])
+    undoing.run_steps([("it", lose)])
     assert undoing.lost == [("it", "its storage was freed")]
 
 
@@ -155,7 +155,7 @@ class Odd(nn.Module):
 def test_a_model_whose_own_methods_raise_is_kept():
     model = Odd()
     before = described(model)
-    with keeping(model):
+    with keep_state(model):
         model(torch.ones(1, 4))
         assert differences(before, described(model))
     assert differences(before, described(model)) == []
@@ -176,7 +176,7 @@ def test_tensors_whose_torch_function_raises_are_kept():
             m.seen.add_(1)
 
     model = Changing(change, seen=seen)
-    with keeping(model) as kept:
+    with keep_state(model) as kept:
         model(torch.ones(1, 4))
     assert kept.not_restored == ()
     with torch._C.DisableTorchFunctionSubclass():

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.restore import keeping
+from devwidget.capture.restore import keep_state
 from tests.capture.restore.changing_models import Changing
 from tests.described import described, differences
 
@@ -108,7 +108,7 @@ def test_no_weak_reference_to_a_module_is_left_to_the_garbage_collector(device):
 
 def test_a_forward_pass_saves_no_large_storage():
     model = nn.Sequential(nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 400))
-    with keeping(model) as kept:
+    with keep_state(model) as kept:
         model(torch.rand(2, 400))
         assert kept.saved_bytes() == 2 * 400 * 4  # the biases, which are small
 
@@ -116,7 +116,7 @@ def test_a_forward_pass_saves_no_large_storage():
 def test_an_optimizer_step_saves_what_it_writes_once():
     model = nn.Linear(400, 400, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with keeping(model, optimizer) as kept:
+    with keep_state(model, optimizer) as kept:
         for _ in range(3):
             model(torch.rand(2, 400)).sum().backward()
             optimizer.step()
@@ -125,6 +125,6 @@ def test_an_optimizer_step_saves_what_it_writes_once():
 
 def test_of_a_large_buffer_only_the_written_rows_are_saved():
     model = Changing(lambda m, x: m.cache[5:7].add_(1), cache=torch.zeros(1000, 1000))
-    with keeping(model) as kept:
+    with keep_state(model) as kept:
         model(torch.rand(2, 4))
         assert kept.saved_bytes() < 10_000

@@ -19,7 +19,7 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 import devwidget
-from devwidget.capture.restore import keeping
+from devwidget.capture.restore import keep_state
 from devwidget.capture.restore.settings.torch_settings import torch_settings
 from tests.capture.restore.changing_models import Changing
 
@@ -133,7 +133,7 @@ def _flags_can_be_set(monkeypatch):
 def test_a_setting_is_put_back(name):
     change, read = CHANGES[name]
     before = read()
-    with keeping(nn.Linear(1, 1)) as kept:
+    with keep_state(nn.Linear(1, 1)) as kept:
         change()
         assert read() != before
     assert (read(), kept.not_restored) == (before, ())
@@ -152,7 +152,7 @@ def test_a_block_of_warnings_that_ends_elsewhere_keeps_its_filters():
     outer = warnings.filters
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        block = keeping(nn.Linear(1, 1))
+        block = keep_state(nn.Linear(1, 1))
         block.__enter__()
     before = list(outer)
     block.__exit__(None, None, None)
@@ -162,7 +162,7 @@ def test_a_block_of_warnings_that_ends_elsewhere_keeps_its_filters():
 
 def test_hooks_of_a_recording_that_has_ended_meanwhile_do_not_come_back():
     """Another thread's, whose end the restore has not seen; a test that leaves anything in torch's tables fails."""
-    block = keeping(nn.Linear(1, 1))
+    block = keep_state(nn.Linear(1, 1))
     with devwidget.record():
         block.__enter__()
     block.__exit__(None, None, None)
@@ -170,7 +170,7 @@ def test_hooks_of_a_recording_that_has_ended_meanwhile_do_not_come_back():
 
 
 def test_hooks_of_a_recording_that_goes_on_stay():
-    block = keeping(nn.Linear(1, 1))
+    block = keep_state(nn.Linear(1, 1))
     block.__enter__()
     with devwidget.record() as recording:
         block.__exit__(None, None, None)

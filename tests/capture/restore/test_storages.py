@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.restore import keeping, storages
+from devwidget.capture.restore import keep_state, storages
 from tests.capture.restore.changing_models import Changing, buffered
 
 LARGE = 1 << 16
@@ -121,7 +121,7 @@ def test_what_a_custom_operator_writes_without_saying_so_is_put_back(scale, rows
 def test_weights_beyond_the_bound_are_not_copied_for_custom_operators(scale, monkeypatch):
     monkeypatch.setattr(storages, "MOST_UNDECLARED_BYTES", 1000)
     model = Changing(lambda m, x: scale(m.seen, 3), seen=torch.ones(LARGE))
-    with keeping(model) as kept:
+    with keep_state(model) as kept:
         model(torch.ones(1, 4))
         assert kept.saved_bytes() < 1000
 

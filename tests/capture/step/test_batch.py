@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from devwidget.capture.step.batch import Inputs, arguments
+from devwidget.capture.step.batch import Inputs, make_arguments
 from devwidget.records.errors import BatchError
 
 
@@ -16,56 +16,56 @@ X, Y = torch.ones(2, 3), torch.zeros(2)
 
 
 def test_a_tensor_is_one_argument_and_a_tuple_several():
-    assert arguments(Two(), X).args == (X,)
-    assert arguments(Two(), (X, Y)).args == (X, Y)
+    assert make_arguments(Two(), X).args == (X,)
+    assert make_arguments(Two(), (X, Y)).args == (X, Y)
 
 
 def test_a_mapping_is_keywords_and_inputs_are_both():
-    assert arguments(Two(), {"image": X}).kwargs == {"image": X}
-    both = arguments(Two(), Inputs(X, mask=Y))
+    assert make_arguments(Two(), {"image": X}).kwargs == {"image": X}
+    both = make_arguments(Two(), Inputs(X, mask=Y))
     assert (both.args, both.kwargs) == ((X,), {"mask": Y})
 
 
 def test_a_loader_gives_its_next_item():
     loader = DataLoader(TensorDataset(X), batch_size=2)
-    assert torch.equal(arguments(Two(), loader).args[0], X)
+    assert torch.equal(make_arguments(Two(), loader).args[0], X)
 
 
 def test_an_iterator_gives_its_next_item():
     rows = (row for row in (X, Y))
-    assert arguments(Two(), rows).args == (X,)
+    assert make_arguments(Two(), rows).args == (X,)
     assert next(rows) is Y
 
 
 def test_the_last_item_of_a_pair_is_the_target_when_there_is_a_loss():
-    found = arguments(nn.Linear(3, 1), [X, Y], has_loss=True)
+    found = make_arguments(nn.Linear(3, 1), [X, Y], has_loss=True)
     assert found.args == (X,)
     assert found.target is Y
 
 
 def test_no_batch_is_an_error_that_says_how():
     with pytest.raises(BatchError, match=r"no batch to trace(.|\n)*next\(iter\(loader\)\)"):
-        arguments(Two(), None)
+        make_arguments(Two(), None)
 
 
 def test_a_batch_that_does_not_fit_shows_the_signature():
     with pytest.raises(BatchError, match=r"does not fit Two.forward(.|\n)*\(image, mask=None\)(.|\n)*Tensor\[2, 3\]"):
-        arguments(Two(), {"picture": X})
+        make_arguments(Two(), {"picture": X})
 
 
 def test_an_empty_iterator_is_an_error():
     with pytest.raises(BatchError, match="exhausted"):
-        arguments(Two(), (x for x in ()))
+        make_arguments(Two(), (x for x in ()))
 
 
 def test_the_wrapped_model_decides_what_fits():
     with pytest.raises(BatchError):
-        arguments(nn.DataParallel(Two()), {"picture": X})
+        make_arguments(nn.DataParallel(Two()), {"picture": X})
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_scripted_model_takes_a_batch():
-    assert arguments(torch.jit.script(nn.Identity()), X).args == (X,)
+    assert make_arguments(torch.jit.script(nn.Identity()), X).args == (X,)
 
 
 class WithRaisingAttributes(nn.Module):
@@ -77,4 +77,4 @@ class WithRaisingAttributes(nn.Module):
 
 
 def test_a_model_whose_getattr_raises_takes_a_batch():
-    assert arguments(WithRaisingAttributes(), X).args == (X,)
+    assert make_arguments(WithRaisingAttributes(), X).args == (X,)

@@ -133,12 +133,12 @@ class Marked(torch.Tensor):
 def test_a_stray_of_a_cut_batch_is_told_by_its_line():
     with devwidget.simulate(1):
         g, noise = generator().cuda(), torch.rand(2, 3, device="cuda")
-        background_births.begin()
+        background_births.begin_watching()
         try:
             fake = g(noise).cpu()
             traced = devwidget.trace(nn.Linear(4, 1).cuda(), fake, loss_fn=torch.sum)
         finally:
-            background_births.end()
+            background_births.end_watching()
     assert (traced.findings[0].birth.text, traced.error) == ("fake = g(noise).cpu()", "")
 
 

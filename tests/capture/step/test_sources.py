@@ -237,5 +237,5 @@ def test_the_data_behind_a_loader_is_not_read_through(monkeypatch):
             super().__init__()
             self.rows = numpy.zeros(blocks.MOST_BYTES + 1, dtype=numpy.uint8)
 
-    monkeypatch.setattr(blocks, "_checksum", lambda owner: pytest.fail("all of it was read"))
+    monkeypatch.setattr(blocks, "_checksum_block", lambda owner: pytest.fail("all of it was read"))
     assert devwidget.trace(Loose(), DataLoader(Large(), 2)).error == ""

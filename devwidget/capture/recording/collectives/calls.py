@@ -31,18 +31,18 @@ class Collectives:
         self._begun: Counter[tuple[int, str, int]] = Counter()
         self._calls: list[tuple[CollectiveCall, RawSite | None]] = []
 
-    def begin(self, func: Any, name: str, args: tuple[Any, ...], frame: FrameType | None) -> None:
+    def begin_collective(self, func: Any, name: str, args: tuple[Any, ...], frame: FrameType | None) -> None:
         """An operator of `KINDS` is about to run: one that never ends has begun too."""
         try:
-            self._note(func, KINDS[name], args, frame)
+            self._note_call(func, KINDS[name], args, frame)
         except Exception as error:
-            self._log.trouble(error)
+            self._log.log_trouble(error)
 
-    def _note(self, func: Any, kind: str, args: tuple[Any, ...], frame: FrameType | None) -> None:
+    def _note_call(self, func: Any, kind: str, args: tuple[Any, ...], frame: FrameType | None) -> None:
         if len(self._calls) >= MOST_CALLS:
-            return self._log.note(_cut(MOST_CALLS))
+            return self._log.add_note(_cut_list(MOST_CALLS))
         places, tracker = places_of(func), self._tracker
-        group = self._place(group_in(args[places.group]))
+        group = self._group_place(group_in(args[places.group]))
         peer = self._groups[group].ranks[args[places.peer]] if places.peer >= 0 else UNKNOWN
         counted = group, kind if kind in POINT_TO_POINT else "", peer
         self._begun[counted] += 1
@@ -55,19 +55,19 @@ class Collectives:
         self._calls.append((call, site))
         return None
 
-    def _place(self, group: Any) -> int:
+    def _group_place(self, group: Any) -> int:
         """Of a process group among those met; it is kept, because an id is its own only while it lives."""
         if id(group) not in self._places:
             self._places[id(group)] = group, len(self._groups)
             self._groups.append(_record_of(group))
         return self._places[id(group)][1]
 
-    def calls(self) -> tuple[CollectiveCall, ...]:
+    def list_calls(self) -> tuple[CollectiveCall, ...]:
         """The records, each with its line."""
         lines = {site: to_site(site) for site in {site for _, site in self._calls}}
         return tuple(replace(call, site=lines[site]) for call, site in self._calls)
 
-    def groups(self) -> tuple[ProcessGroup, ...]:
+    def list_groups(self) -> tuple[ProcessGroup, ...]:
         """The process groups, in the order in which they were met."""
         return tuple(self._groups)
 
@@ -78,6 +78,6 @@ def _record_of(group: Any) -> ProcessGroup:
 
 
 @functools.cache
-def _cut(most: int) -> Message:
+def _cut_list(most: int) -> Message:
     reason = Message("only the first {count} collectives are in the trace", count=f"{most:,}")
     return Message("{kind}: {reason}", kind=Message("recorder"), reason=reason)

@@ -26,7 +26,7 @@ _BACKWARD = "torch.autograd.graph"
 _OURS = "devwidget.capture."
 
 
-class Cause(NamedTuple):
+class CollectiveCause(NamedTuple):
     """What asked: a word for the part of torch, "" for the user's own call; the module, None where none is known; the line."""
 
     by: str
@@ -34,25 +34,25 @@ class Cause(NamedTuple):
     site: RawSite | None
 
 
-def cause_of(frame: FrameType | None) -> Cause:
+def cause_of(frame: FrameType | None) -> CollectiveCause:
     """The cause of an operator that a mode of ours has been given in this frame; the user's frames are not read."""
-    while frame is not None and _name(frame).startswith(_OURS):
+    while frame is not None and _qualified_name(frame).startswith(_OURS):
         frame = frame.f_back
-    by, module = "DDP" if frame is None or _name(frame) == _BACKWARD else "", None
+    by, module = "DDP" if frame is None or _qualified_name(frame) == _BACKWARD else "", None
     site = raw_site(frame)
     while frame is not None and is_library(frame.f_code.co_filename):
-        name = _name(frame)
+        name = _qualified_name(frame)
         by = by or next((word for part, word in _PARTS.items() if name.startswith(part)), "")
-        module = module or _owner(frame, name)
+        module = module or _find_owner(frame, name)
         frame = frame.f_back
-    return Cause(by, module, site)
+    return CollectiveCause(by, module, site)
 
 
-def _name(frame: FrameType) -> str:
+def _qualified_name(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", ""))
 
 
-def _owner(frame: FrameType, name: str) -> nn.Module | None:
+def _find_owner(frame: FrameType, name: str) -> nn.Module | None:
     """The module whose hooks and `forward` a frame runs, or whose parameters it gathers and reduces."""
     if frame.f_code is module_call():
         found = locals_of(frame).get("self")

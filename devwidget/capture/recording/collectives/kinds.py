@@ -72,10 +72,10 @@ def places_of(func: Any) -> Places:
     """By the names that the schema of an operator gives its arguments."""
     names = [argument.name for argument in func._schema.arguments]
     has_ends = KINDS.get(func._schema.name) in ("send", "recv")
-    return Places(_first(names, _GROUPS), _first(names, _GIVEN), _first(names, _PEERS) if has_ends else -1)
+    return Places(_first_place(names, _GROUPS), _first_place(names, _GIVEN), _first_place(names, _PEERS) if has_ends else -1)
 
 
-def _first(names: list[str], wanted: tuple[str, ...]) -> int:
+def _first_place(names: list[str], wanted: tuple[str, ...]) -> int:
     return next((at for at, name in enumerate(names) if name in wanted), -1)
 
 

@@ -17,17 +17,17 @@ class ClassValues:
 
     def __init__(self, owner: type) -> None:
         self.owner = owner
-        self._values = self._now()
+        self._values = self._read_now()
         self._searches_code = is_own_package(module_of(owner))
 
-    def _now(self) -> dict[str, Any]:
+    def _read_now(self) -> dict[str, Any]:
         return {name: value for name, value in list(class_namespace(self.owner).items()) if _is_programs(name, type(value))}
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """What the search goes on with: of a library's class not the methods, which are many."""
-        return [value for _, value in self.labelled()]
+        return [value for _, value in self.label_parts()]
 
-    def labelled(self) -> Iterator[tuple[str, Any]]:
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
         """Each as an attribute."""
         for name, value in self._values.items():
             if self._searches_code or not issubclass(type(value), _CODE):
@@ -35,7 +35,7 @@ class ClassValues:
 
     def put_back(self) -> None:
         """Set what was replaced, remove what was added; without the `__setattr__` of a metaclass."""
-        now = self._now()
+        now = self._read_now()
         for name in now.keys() - self._values.keys():
             if not _is_patched(now[name]):
                 type.__delattr__(self.owner, name)

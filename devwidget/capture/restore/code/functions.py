@@ -26,22 +26,22 @@ class Callee:
 
     def __init__(self, owner: Any) -> None:
         self.owner, self._parts = owner, _PARTS[type(owner)](owner)
-        self._replaceable = [getattr(owner, name) for name in self._names()]
+        self._replaceable = [getattr(owner, name) for name in self._read_names()]
 
-    def _names(self) -> tuple[str, ...]:
+    def _read_names(self) -> tuple[str, ...]:
         return _REPLACEABLE if type(self.owner) is types.FunctionType else ()
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """Where the search goes on."""
         return self._parts
 
-    def labelled(self) -> Iterator[tuple[str, Any]]:
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
         """None has a name that a reader would know."""
         return (("", part) for part in self._parts)
 
     def put_back(self) -> None:
         """Give a function its code and its defaults again; of other callables nothing can be replaced."""
-        for name, value in zip(self._names(), self._replaceable, strict=True):
+        for name, value in zip(self._read_names(), self._replaceable, strict=True):
             if getattr(self.owner, name) is not value:
                 setattr(self.owner, name, value)
 
@@ -51,26 +51,26 @@ class Cell:
 
     def __init__(self, owner: types.CellType) -> None:
         self.owner = owner
-        self._full, self._content = _content(owner)
+        self._full, self._content = _cell_content(owner)
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """What the variable was."""
         return (self._content,)
 
-    def labelled(self) -> Iterator[tuple[str, Any]]:
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
         """Its name is the function's affair."""
         yield "", self._content
 
     def put_back(self) -> None:
         """Set it again, or unset it."""
-        full, content = _content(self.owner)
+        full, content = _cell_content(self.owner)
         if self._full and not (full and content is self._content):
             self.owner.cell_contents = self._content
         elif full and not self._full:
             del self.owner.cell_contents
 
 
-def _content(cell: types.CellType) -> tuple[bool, Any]:
+def _cell_content(cell: types.CellType) -> tuple[bool, Any]:
     try:
         return True, cell.cell_contents
     except ValueError:  # not set yet

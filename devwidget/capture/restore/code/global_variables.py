@@ -16,7 +16,7 @@ _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "S
 _ABSENT = object()
 
 
-class Names(NamedTuple):
+class CodeNames(NamedTuple):
     """Names in the code of a function and of those inside it.
 
     Attributes:
@@ -31,14 +31,14 @@ class Names(NamedTuple):
 
 
 @functools.lru_cache(4096)
-def names_in(code: types.CodeType) -> Names:
+def names_in(code: types.CodeType) -> CodeNames:
     """The names that some code uses."""
     instructions = list(dis.get_instructions(code))
     variables = {each.argval for each in instructions if each.opname in _GLOBAL}
     modules = {each.argval for each in instructions if each.opname == "IMPORT_NAME"}
     inner = [names_in(each) for each in code.co_consts if isinstance(each, types.CodeType)]
-    own = Names(frozenset(variables), frozenset(modules), frozenset(code.co_names))
-    return Names(*(mine.union(*theirs) for mine, *theirs in zip(own, *inner, strict=True)))
+    own = CodeNames(frozenset(variables), frozenset(modules), frozenset(code.co_names))
+    return CodeNames(*(mine.union(*theirs) for mine, *theirs in zip(own, *inner, strict=True)))
 
 
 class GlobalVariables:
@@ -47,15 +47,15 @@ class GlobalVariables:
     def __init__(self, owner: types.FunctionType) -> None:
         self.owner = owner
         names = names_in(owner.__code__)
-        self._kept = [_chosen(owner.__globals__, names.variables)]
+        self._kept = [_choose_values(owner.__globals__, names.variables)]
         modules = [*self._kept[0][1].values(), *map(sys.modules.get, names.modules)]
-        self._kept += [_chosen(vars(each), names.attributes) for each in modules if _is_own_module(each)]
+        self._kept += [_choose_values(vars(each), names.attributes) for each in modules if _is_own_module(each)]
 
-    def parts(self) -> Iterable[Any]:
+    def list_parts(self) -> Iterable[Any]:
         """Where the search goes on."""
-        return [value for _, value in self.labelled()]
+        return [value for _, value in self.label_parts()]
 
-    def labelled(self) -> Iterator[tuple[str, Any]]:
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
         """Each as the function calls it."""
         for _, values in self._kept:
             yield from ((name, value) for name, value in values.items() if value is not _ABSENT)
@@ -65,7 +65,7 @@ class GlobalVariables:
         for namespace, values in self._kept:
             for name, value in values.items():
                 now = dict.get(namespace, name, _ABSENT)
-                if now is value or _stays(now) or _stays(value):
+                if now is value or _keeps_value(now) or _keeps_value(value):
                     continue
                 if value is _ABSENT:
                     dict.pop(namespace, name, None)
@@ -78,7 +78,7 @@ def uses_globals(function: types.FunctionType) -> bool:
     return is_own_package(_name_of(function.__globals__))
 
 
-def _chosen(namespace: dict[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _choose_values(namespace: dict[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     return namespace, {name: dict.get(namespace, name, _ABSENT) for name in names}
 
 
@@ -91,6 +91,6 @@ def _name_of(namespace: dict[str, Any]) -> str:
     return name if type(name) is str else ""
 
 
-def _stays(value: Any) -> bool:
+def _keeps_value(value: Any) -> bool:
     """Modules, because an import is not undone, and what recordings put in the place of torch's functions."""
     return isinstance(value, types.ModuleType | PatchedFunction)

@@ -20,7 +20,7 @@ _OURS = b"DEVWIDGET_" if os.supports_bytes_environ else "DEVWIDGET_"
 
 def process_settings() -> Iterator[Switch]:
     """Every one of them."""
-    yield Switch("environment", _environment, _set_environment)
+    yield Switch("environment", _read_environment, _set_environment)
     yield Switch("current folder", os.getcwd, os.chdir)
     yield Switch("sys.path", lambda: list(sys.path), lambda kept: sys.path.__setitem__(slice(None), kept))
     yield Switch("switch interval", sys.getswitchinterval, sys.setswitchinterval)
@@ -36,7 +36,7 @@ def process_settings() -> Iterator[Switch]:
         yield Switch("printing of numpy", numpy.get_printoptions, lambda kept: numpy.set_printoptions(**kept))
 
 
-def _environment() -> dict[Any, Any]:
+def _read_environment() -> dict[Any, Any]:
     """Undecoded: that is a hundred times as fast."""
     variables: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
     return {name: value for name, value in list(variables.items()) if not name.startswith(_OURS)}
@@ -44,7 +44,7 @@ def _environment() -> dict[Any, Any]:
 
 def _set_environment(kept: dict[Any, Any]) -> None:
     """Through `os.environ`, which tells C too."""
-    read, now = os.environ.decodevalue, _environment()
+    read, now = os.environ.decodevalue, _read_environment()
     for name in now.keys() - kept.keys():
         del os.environ[read(name)]
     for name, value in kept.items():

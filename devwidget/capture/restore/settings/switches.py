@@ -21,7 +21,7 @@ class Settings:
     """What settings were, of those that have a value."""
 
     def __init__(self, switches: Iterable[Switch]) -> None:
-        self._kept = list(_values(switches))
+        self._kept = list(_read_values(switches))
 
     def put_back(self, undoing: Undoing, count: int | None = None) -> None:
         """Set those that have another value now; all of them, or so many of the first."""
@@ -33,10 +33,10 @@ class Settings:
                 continue
             except Exception:  # torch refuses to tell where settings contradict each other
                 pass
-            undoing.attempt(switch.word, functools.partial(switch.write, before))
+            undoing.attempt_step(switch.word, functools.partial(switch.write, before))
 
 
-def _values(switches: Iterable[Switch]) -> Iterator[tuple[Switch, Any]]:
+def _read_values(switches: Iterable[Switch]) -> Iterator[tuple[Switch, Any]]:
     for switch in switches:
         try:
             yield switch, switch.read()

@@ -89,50 +89,52 @@ def _switches_anywhere() -> Iterator[Switch]:
     yield Switch("default dtype", torch.get_default_dtype, torch.set_default_dtype)
     yield Switch("default device", _default_device, torch.set_default_device)
     yield Switch("number of threads", torch.get_num_threads, torch.set_num_threads)
-    yield Switch("deterministic algorithms", _deterministic, _set_deterministic)
-    yield Switch("anomaly detection", _anomaly, lambda kept: torch.set_anomaly_enabled(*kept))
+    yield Switch("deterministic algorithms", _read_deterministic, _set_deterministic)
+    yield Switch("anomaly detection", _read_anomaly, lambda kept: torch.set_anomaly_enabled(*kept))
     yield Switch("threads of autograd", torch_internals.is_multithreading_enabled, torch_internals.set_multithreading_enabled)
     yield Switch("current GPU", _current_gpu, _set_current_gpu)
     for device in dict.fromkeys(("cpu", *KINDS, "ipu", "xla")):
-        yield Switch(f"autocast on {device}", functools.partial(_autocast, device), functools.partial(_cast, device))
+        yield Switch(
+            f"autocast on {device}", functools.partial(_autocast_switch, device), functools.partial(_set_autocast, device)
+        )
     yield Switch("autocast's cache", torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled)
     yield Switch("flushing of denormal numbers", _flushes_denormal, torch.set_flush_denormal)
     yield Switch("printing", _print_options, lambda kept: vars(torch_internals.print_options).update(kept))
     for name in FLAGS:
-        yield Switch(name, *_pair(f"_get_{name}", f"_set_{name}"))
+        yield Switch(name, *_pair_functions(f"_get_{name}", f"_set_{name}"))
     for name in _ATTENTION:
-        yield Switch(f"{name} attention", *_pair(f"_get_{name}_sdp_enabled", f"_set_sdp_use_{name}"))
+        yield Switch(f"{name} attention", *_pair_functions(f"_get_{name}_sdp_enabled", f"_set_sdp_use_{name}"))
     for backend, operation in PRECISIONS:  # last: each sets the flags of old with it, which may refuse to be read then
-        yield Switch(f"precision of {backend} {operation}", *_precision(backend, operation))
+        yield Switch(f"precision of {backend} {operation}", *_precision_switch(backend, operation))
 
 
 def _switches_here() -> Iterator[Switch]:
     """Those that are neither, or mean nothing elsewhere."""
     for reader, writer in torch_internals.FLAG_PAIRS:
-        yield Switch(reader, *_pair(reader, writer))
+        yield Switch(reader, *_pair_functions(reader, writer))
     yield Switch("depth of autocast", _autocast_depth, _set_autocast_depth)
     for module, name in PAIRS:
-        yield Switch(name, *_functions(module, name))
+        yield Switch(name, *_functions_switch(module, name))
     for path in torch_internals.SETTINGS:
-        yield Switch(path, *_variable(path))
+        yield Switch(path, *_variable_switch(path))
     for owner, names in ((modules, HOOKS), (optimizers, ("optimizer_pre_hooks", "optimizer_post_hooks"))):
         for name in names:
-            yield Switch(f"global {name}", *_hooks(vars(owner), f"_global_{name}"))
+            yield Switch(f"global {name}", *_hooks_switch(vars(owner), f"_global_{name}"))
 
 
-def _precision(backend: str, operation: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+def _precision_switch(backend: str, operation: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     reader, writer = torch_internals.PRECISION_PAIR
     return lambda: getattr(torch_internals.C, reader)(backend, operation), lambda value: getattr(torch_internals.C, writer)(
         backend, operation, value
     )
 
 
-def _functions(module: str, name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+def _functions_switch(module: str, name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     """Reading fails while the module is not loaded, here and below."""
     return lambda: vars(sys.modules[module])[f"get_{name}"](), lambda value: vars(sys.modules[module])[f"set_{name}"](value)
 
 
-def _variable(path: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+def _variable_switch(path: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     """A variable of a module, or an attribute of a class in one."""
     owner_path, _, name = path.rpartition(".")
 
@@ -146,7 +148,7 @@ def _variable(path: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     return lambda: vars(owner()).get(name, _ABSENT), write
 
 
-def _hooks(owner: dict[str, Any], name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+def _hooks_switch(owner: dict[str, Any], name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     """A table of hooks without those of recordings, which come and go in other threads too."""
 
     def read() -> dict[Any, Any]:
@@ -182,7 +184,7 @@ def _set_autocast_depth(depth: int) -> None:
         torch.autocast_increment_nesting()
 
 
-def _pair(read: str, write: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+def _pair_functions(read: str, write: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
     """By name and late, because not every build has them all; what is told in two parts is set in two."""
 
     def set_again(value: Any) -> None:
@@ -203,7 +205,7 @@ def _default_device() -> torch.device | None:
     return None if context is None else context.device
 
 
-def _deterministic() -> tuple[bool, bool]:
+def _read_deterministic() -> tuple[bool, bool]:
     return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
 
@@ -211,7 +213,7 @@ def _set_deterministic(kept: tuple[bool, bool]) -> None:
     torch.use_deterministic_algorithms(kept[0], warn_only=kept[1])
 
 
-def _anomaly() -> tuple[bool, bool]:
+def _read_anomaly() -> tuple[bool, bool]:
     return torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
 
 
@@ -227,11 +229,11 @@ def _set_current_gpu(index: int | None) -> None:
         module.set_device(index)
 
 
-def _autocast(device: str) -> tuple[bool, torch.dtype]:
+def _autocast_switch(device: str) -> tuple[bool, torch.dtype]:
     return torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
 
 
-def _cast(device: str, kept: tuple[bool, torch.dtype]) -> None:
+def _set_autocast(device: str, kept: tuple[bool, torch.dtype]) -> None:
     enabled, dtype = kept
     torch.set_autocast_enabled(device, enabled)
     torch.set_autocast_dtype(device, dtype)

@@ -9,7 +9,7 @@ from types import FrameType
 
 import torch
 
-from devwidget.capture.object_fields import dict_of, is_a, is_scalar, stored
+from devwidget.capture.object_fields import copy_items, dict_of, is_a, is_scalar
 from devwidget.capture.source_code.call_sites import globals_used, locals_of
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import MOST_ITEMS
@@ -105,8 +105,8 @@ def _path(frame: FrameType, wanted: object) -> tuple[str, Keys] | None:
 
 def _parts(value: object) -> Iterator[tuple[object, object]]:
     if type(value) is dict:
-        yield from ((key, part) for key, part in stored(value)[:MOST_ITEMS] if is_scalar(key))
+        yield from ((key, part) for key, part in copy_items(value)[:MOST_ITEMS] if is_scalar(key))
     elif type(value) is list or type(value) is tuple:
         yield from enumerate(value[:MOST_ITEMS])
     elif is_a(dict_of(value), dict):
-        yield from stored(dict_of(value))[:MOST_ITEMS]
+        yield from copy_items(dict_of(value))[:MOST_ITEMS]

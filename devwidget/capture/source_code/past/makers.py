@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.object_fields import defined, is_a, mro_of
+from devwidget.capture.object_fields import find_class_attribute, is_a, mro_of
 from devwidget.capture.source_code.class_functions import written
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
 from devwidget.capture.source_code.past.changes import Change, change_of, dropped_move, path_of_node
@@ -92,7 +92,7 @@ class _Search:
     def _field_of(self, node: ast.Attribute, scope: Scope, site: Site, keys: Keys) -> Iterator[Maker | torch.Tensor]:
         """A part of what a value is, or what a property of a class returns."""
         owner = UNKNOWN if self._is_of_comprehension(node.value, scope) else scope.value(node.value)
-        member = defined(type(owner), node.attr) if owner is not UNKNOWN else None
+        member = find_class_attribute(type(owner), node.attr) if owner is not UNKNOWN else None
         getter = next(written(member), None) if type(member) is property else None
         past = entered(getter, owner, {}) if getter is not None else None
         if past is None:
@@ -165,7 +165,9 @@ class _Search:
         """A method of an object that a user's class has made: `Net().spread()`, `trainer.batch()`."""
         owner = _made_by_class(node.func.value, scope, site) if isinstance(node.func, ast.Attribute) else None
         kind = owner.scope.value(owner.node.func) if owner is not None and isinstance(owner.node, ast.Call) else UNKNOWN
-        method = defined(kind, node.func.attr) if is_a(kind, type) and isinstance(node.func, ast.Attribute) else None
+        method = (
+            find_class_attribute(kind, node.func.attr) if is_a(kind, type) and isinstance(node.func, ast.Attribute) else None
+        )
         if type(method) is not FunctionType or owner is None or not method.__code__.co_argcount:
             return None
         given = given_by(node, method, None, scope, site)
@@ -238,7 +240,7 @@ class _Search:
 
     def _field(self, node: ast.Call, kind: type, scope: Scope, site: Site, keys: Keys) -> Iterator[Maker | torch.Tensor]:
         """What `__init__` of a user's class puts into `self.codes`."""
-        init = defined(kind, "__init__")
+        init = find_class_attribute(kind, "__init__")
         given = given_by(node, init, None, scope, site) if type(init) is FunctionType else {}
         past = entered(init, UNKNOWN, given) if type(init) is FunctionType else None
         if past is None or type(init) is not FunctionType:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.modules import is_module
-from devwidget.capture.object_fields import defined, is_a
+from devwidget.capture.object_fields import find_class_attribute, is_a
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.capture.source_code.class_functions import written
 from devwidget.capture.source_code.definitions import definition, statements_of
@@ -215,14 +215,14 @@ def callee(node: ast.expr, scope: Scope) -> tuple[FunctionType | None, Any]:
     if type(value) is MethodType:
         value, owner = value.__func__, value.__self__
     elif is_module(value):
-        value, owner = defined(type(value), "forward"), value
+        value, owner = find_class_attribute(type(value), "forward"), value
     elif value is UNKNOWN and isinstance(node, ast.Attribute):
         owner = scope.value(node.value)
-        member = defined(owner if is_a(owner, type) else type(owner), node.attr) if owner is not UNKNOWN else None
+        member = find_class_attribute(owner if is_a(owner, type) else type(owner), node.attr) if owner is not UNKNOWN else None
         owner = UNKNOWN if is_a(member, staticmethod) or is_a(owner, type) else owner
         value = member.__func__ if is_a(member, staticmethod) else member
     elif value is not UNKNOWN and type(value) is not FunctionType and not is_a(value, type):
-        value, owner = defined(type(value), "__call__"), value
+        value, owner = find_class_attribute(type(value), "__call__"), value
     return (next(written(value), value), owner) if type(value) is FunctionType else (None, UNKNOWN)
 
 
