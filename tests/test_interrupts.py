@@ -172,7 +172,18 @@ def broken(*_):
     raise RuntimeError("broken")
 
 
-@pytest.mark.parametrize("part", ["constructions", "optimizers", "fast_paths", "gradients", "module_hooks", "Ops", "Calls"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        "watch_constructions",
+        "watch_optimizers",
+        "fast_paths",
+        "watch_gradients",
+        "module_hooks",
+        "OperatorMode",
+        "CallMode",
+    ],
+)
 def test_a_recording_that_cannot_begin_leaves_nothing_behind(part, monkeypatch):
     monkeypatch.setattr(recorder, part, broken)
     program, world = Program("", None), faults.world()

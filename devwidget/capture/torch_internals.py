@@ -142,12 +142,13 @@ OPTIONAL: Mapping[str, str] = {
 """Names that not every build has, and that are None there."""
 FIELDS = frozenset(
     """
-    _backend_fns _backward_hooks _base _boxed_call _buffers _cdata _compiled_call_impl _destroy _export _fsdp_param_group
-    _fsdp_param_groups _get_root_mesh _local_tensor _module_info _modules _nnz _parameters _post_accumulate_grad_hooks _schema
-    _sequence_nr _sharded_state _spec _state _torchdynamo_inline _torchdynamo_orig_backend _type _use_count _version _warn_once
+    _backend_fns _backward_hooks _base _boxed_call _buffers _cdata _compiled_call_impl _data _destroy _export
+    _fsdp_param_group _fsdp_param_groups _get_root_mesh _local_tensor _module_info _modules _nnz _parameters
+    _post_accumulate_grad_hooks _schema _sequence_nr _sharded_state _spec _state _torchdynamo_inline
+    _torchdynamo_orig_backend _type _use_count _version _warn_once
     """.split()
 )
-"""Fields and methods of single objects, of the user's or of torch, which are read from them where they are needed."""
+"""Fields and methods of single objects, of the user's, of torch or of Python, which are read from them where they are needed."""
 
 DTENSORS = "torch.distributed.tensor"
 DYNAMO = "torch._dynamo.eval_frame"

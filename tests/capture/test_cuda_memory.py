@@ -62,7 +62,7 @@ def test_what_found_no_room_is_the_same_and_how_much_is_read_from_the_exception(
                 recorder.watch_memory(make())
                 recorder.attach_model(model)
                 model(batch)
-            refusals.append(recorder.facts().memory[0].refused)
+            refusals.append(recorder.collect_trace().memory[0].refused)
     told, found = refusals
     assert [(each.bytes, each.allocated, each.module) for each in told] == [(2 * 1024**2, 1574912, "")]
     assert [(each.bytes, each.allocated, each.module) for each in found] == [(2 * 1024**2, 1574912, "")]

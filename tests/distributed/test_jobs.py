@@ -23,9 +23,14 @@ STEPS = "40"
 @pytest.fixture(scope="module")
 def asked() -> tuple[dict[str, list[Cluster]], str]:
     """What four ranks said while they trained in each of four ways, and their losses."""
-    with torchrun(4, ",".join(WAYS), STEPS) as job:
-        told = {way: told_of(job, way) for way in WAYS}
-        losses, _ = job.process.communicate()
+    for _ in range(
+        2
+    ):  # on a busy machine torch aborts a rank of some hundred jobs: "terminate called without an active exception"
+        with torchrun(4, ",".join(WAYS), STEPS) as job:
+            told = {way: told_of(job, way) for way in WAYS}
+            losses, _ = job.process.communicate()
+        if job.process.returncode == 0:
+            break
     assert job.process.returncode == 0
     return told, losses
 

@@ -120,7 +120,7 @@ class KeepsNothing:
     """As where nothing is put back of what a function reaches."""
 
     def __init__(self, *code):
-        self.code = lambda: code
+        self.reached_code = lambda: code
 
     def puts_back(self, value):
         return False
