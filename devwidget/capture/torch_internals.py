@@ -148,7 +148,7 @@ FIELDS = frozenset(
     _torchdynamo_orig_backend _type _use_count _version _warn_once
     """.split()
 )
-"""Fields and methods of single objects, of the user's, of torch or of Python, which are read from them where they are needed."""
+"""Fields and methods of single objects, of the user's, of torch or of Python, which are read where they are needed."""
 
 DTENSORS = "torch.distributed.tensor"
 DYNAMO = "torch._dynamo.eval_frame"
