@@ -45,15 +45,10 @@ from devwidget.recording import (
     verify_fixes,
 )
 from devwidget.recording import virtual_gpus as virtual_gpus
-from devwidget.records.answers.layout import Layout
 from devwidget.records.comparing.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Severity
-from devwidget.records.plan import Plan
-from devwidget.records.ranks.cluster import Cluster, asker_of, may_be_asked_again
-from devwidget.records.ranks.parallel_plan import ParallelPlan
-from devwidget.records.ranks.pipeline import Pipeline
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.simulator import simulate
@@ -63,6 +58,11 @@ if TYPE_CHECKING:
     import os
 
     from devwidget.distributed.agent import Agent
+    from devwidget.records.answers.layout import Layout
+    from devwidget.records.plan import Plan
+    from devwidget.records.ranks.cluster import Cluster
+    from devwidget.records.ranks.parallel_plan import ParallelPlan
+    from devwidget.records.ranks.pipeline import Pipeline
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
 
@@ -494,6 +494,8 @@ def show(
     Raises:
         DevwidgetError: if `model` is no module.
     """
+    from devwidget.records.ranks.cluster import Cluster, asker_of
+
     if is_a(model, Cluster):
         from devwidget.ui.ranks_panel import RanksWidget
 
@@ -544,6 +546,7 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
         DevwidgetError: if no rank is there, or other users may enter the folder.
     """
     from devwidget.distributed.sources import hear_ranks
+    from devwidget.records.ranks.cluster import may_be_asked_again
     from devwidget.rules.ranks.over_ranks import judge_cluster
 
     def ask() -> Cluster:
