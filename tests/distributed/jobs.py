@@ -65,7 +65,7 @@ def running(command: Sequence[str], **environ: str) -> Iterator[Job]:
 def _kill_ranks(folder: pathlib.Path) -> None:
     """Torchrun gives each rank a session of its own."""
     for path in folder.glob("rank-*.json"):
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # one that ends takes its file away
             os.kill(int(json.loads(path.read_text())["data"]["pid"]), signal.SIGKILL)
 
 
