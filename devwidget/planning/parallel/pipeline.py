@@ -62,7 +62,7 @@ class StageStep:
             replace_tensors(each, lambda tensor: _cut_microbatch(tensor, microbatches)) for each in (inputs.args, inputs.target)
         )
 
-    def phases(self) -> Iterator[tuple[Phase, Callable[[], None]]]:
+    def list_phases(self) -> Iterator[tuple[Phase, Callable[[], None]]]:
         """Yield the parts of the step in order."""
         yield "backward", self._run_alternating
         if self.optimizer is not None:
