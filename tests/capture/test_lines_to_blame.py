@@ -132,6 +132,19 @@ def test_weights_that_a_checkpoint_brought_are_read_to_where_the_model_was(recor
         is_blamed(record, written(text), "wrong-device", "model(x)", "torch.load")
 
 
+@pytest.mark.parametrize(("saved", "used"), [("{'w': torch.ones(3)}", "weights['w']"), ("torch.ones(3)", "weights")])
+def test_what_a_checkpoint_brought_is_read_to_where_it_is_used(record, saved, used):
+    text = f"""
+    file = io.BytesIO()
+    torch.save({saved}, file)
+    file.seek(0)
+    weights = torch.load(file, map_location='cpu')
+    x = torch.ones(3, device='cuda:0')
+    x + {used}
+    """
+    is_blamed(record, written(text), "wrong-device", "x + weights", "torch.load")
+
+
 HOOKS = """
 left, right = nn.Linear(6, 8).to('cuda:0'), nn.Linear(8, 3).to('cuda:1')
 def pack(t):

@@ -73,6 +73,8 @@ def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, 
             draft.replace(call, alike)
         elif takes_device and not any(k.arg == "generator" for k in call.keywords):
             draft.keyword(call, "device", device)
+        elif stray.birth_op == "load":  # it may give a dict of them, which has no `.to`
+            draft.keyword(call, "map_location", device)
         elif takes_device or stray.birth_op in _ARRIVALS:
             draft.append(call, f".to({device})")
         else:
