@@ -25,6 +25,7 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site
 from devwidget.capture.tensors import device_of, is_tensor, read_attribute
 from devwidget.capture.undo import Undo
+from devwidget.records.trace import Operand
 
 KEY, OVER = "devwidget", "devwidget_is_over"
 Calls = Callable[[], contextlib.AbstractContextManager[object]]
@@ -170,19 +171,39 @@ def _check_gradients(
     near = [name for name, grad in given if is_tensor(grad) and grad.device == device]
     if near and operand.birth is not None and operand.birth.function == function.__name__:
         operand = dataclasses.replace(operand, birth_partner=near[0])
+    error = f"RuntimeError: invalid gradient: expected device {device} but got {result.device}"
+    log_backward_fault(state, names, function, (forward.site, forward.module), operand, device, error)
+    return result.to(device) if state.heal else result
+
+
+def log_backward_fault(
+    state: RecordingState,
+    names: operand_names.Names,
+    function: FunctionType,
+    forward: tuple[RawSite | None, str | None],
+    operand: Operand,
+    device: torch.device,
+    error: str,
+) -> None:
+    """Log that a function of the user gave backward a tensor on another device than forward had it.
+
+    Args:
+        forward: the line and the module that backward goes back through.
+        device: where the tensor had to be.
+        error: what torch says of it.
+    """
     state.log.log_fault(
         fault_at(
             state.tracker,
             "operands",
             function.__qualname__,
-            forward.site,
-            module=forward.module,
+            forward[0],
+            module=forward[1],
             phase="backward",
-            error=f"RuntimeError: invalid gradient: expected device {device} but got {result.device}",
+            error=error,
             operands=(operand,),
             target=device_id(device),
             healed=state.heal,
             model_name=names.model_name(),
         )
     )
-    return result.to(device) if state.heal else result

@@ -16,9 +16,9 @@ from torch.autograd.graph import saved_tensors_hooks
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.object_fields import is_a
+from devwidget.capture.patches.custom_gradients import log_backward_fault
 from devwidget.capture.patching.registry import make_patch
-from devwidget.capture.recording.descriptions import fault_at, operand_of
-from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site
 from devwidget.capture.tensors import is_tensor, read_attribute
@@ -77,19 +77,6 @@ def _unpack(state: RecordingState, recording: list[bool], hook: Any, packed: _Pa
     names = operand_names.Names(state, sys._getframe(1))
     operand = names.with_birth(operand_of(result, "saved tensor", "", stray=True), result, packed.device)
     if state.log.is_new_fault(("operands", packed.site, hook.__code__, packed.module)):
-        state.log.log_fault(
-            fault_at(
-                state.tracker,
-                "operands",
-                hook.__qualname__,
-                packed.site,
-                module=packed.module,
-                phase="backward",
-                error=f"RuntimeError: expected a saved tensor on {packed.device} but got {result.device}",
-                operands=(operand,),
-                target=device_id(packed.device),
-                healed=state.heal,
-                model_name=names.model_name(),
-            )
-        )
+        error = f"RuntimeError: expected a saved tensor on {packed.device} but got {result.device}"
+        log_backward_fault(state, names, hook, (packed.site, packed.module), operand, packed.device, error)
     return result.to(packed.device) if state.heal else result
