@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.paused_gc import paused_gc
+from devwidget.capture.undo import paused_gc
 from devwidget.live import Rereader
 
 

@@ -21,12 +21,11 @@ from devwidget.applying import refuse_edits as refuse_edits
 from devwidget.applying import remember_findings
 from devwidget.applying import write_edits as write_edits
 from devwidget.capture import background_births as background_births
-from devwidget.capture.devices.memory import read_memory
+from devwidget.capture.devices import read_memory
 from devwidget.capture.explain import folded_frames as folded_frames
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.allowed_transfers import allow
-from devwidget.capture.step.batch import Arguments, Inputs, make_arguments
-from devwidget.capture.step.sources import ITEM_TAKEN, is_source, moves_on
+from devwidget.capture.step.batch import ITEM_TAKEN, Arguments, Inputs, is_source, make_arguments, moves_on
 from devwidget.capture.step.step import Step
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer
 from devwidget.checking import parse_allowed as parse_allowed

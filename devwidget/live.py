@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from devwidget.capture.changes.fingerprint import Fingerprint
-from devwidget.capture.changes.module_watch import NotWatchable
-from devwidget.capture.devices.memory import read_memory
+from devwidget.capture.changes import Fingerprint, NotWatchable
+from devwidget.capture.devices import read_memory
 from devwidget.capture.memory.training_state import TrainingWatch
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import copy_items, is_a, items_of
@@ -23,8 +22,16 @@ from devwidget.capture.other_threads import running_thread
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.source_code.call_sites import CLICK, user_frame
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
-from devwidget.capture.step.batch import Inputs, make_arguments, parameter_names
-from devwidget.capture.step.sources import ITEM_TAKEN, is_loader, is_source, moves_on, take_item
+from devwidget.capture.step.batch import (
+    ITEM_TAKEN,
+    Inputs,
+    is_loader,
+    is_source,
+    make_arguments,
+    moves_on,
+    parameter_names,
+    take_item,
+)
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.memory import Held, categorize_memory, held_bytes

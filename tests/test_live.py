@@ -207,7 +207,7 @@ def test_a_model_that_somebody_holds_is_held_weakly(namespace):
 
 
 def test_progress_names_the_module_and_its_share(monkeypatch):
-    monkeypatch.setattr("devwidget.capture.recording.progress.EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("devwidget.capture.recorder.EVERY_SECONDS", 0.0)
     said = []
     devwidget.trace(nn.Sequential(Net(), nn.ReLU()), torch.randn(3, 4), progress=said.append, verify=False)
     assert said == ["forward", "forward of 0, 50 %", "forward of 0.lin, 75 %", "forward of 1, 99 %", "loss"]

@@ -142,7 +142,7 @@ def test_an_alarm_at_any_line_of_an_entry_or_an_exit_leaves_nothing(act):
 
 @pytest.mark.parametrize("act", [trained, traced])
 def test_an_alarm_where_torch_switches_gradients_for_us_leaves_nothing(act, monkeypatch):
-    monkeypatch.setattr(faults, "OURS", (faults.OURS + "/capture/gradients_off.py", torch.autograd.grad_mode.__file__))
+    monkeypatch.setattr(faults, "OURS", (faults.OURS + "/capture/interrupts.py", torch.autograd.grad_mode.__file__))
     assert struck_at_lines(act, every=1) == ([], [])
 
 

@@ -9,7 +9,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.modes.birth_mode import BirthMode
 from devwidget.capture.patches.attention_fast_path import fast_paths
-from devwidget.capture.patches.tensor_swaps import watch_swaps
+from devwidget.capture.patches.unseen_tensors import watch_swaps
 from devwidget.capture.patching.eager_stance import force_eager
 from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.state import RecordingState

@@ -13,8 +13,20 @@ import types
 import weakref
 from _signal import getsignal  # type: ignore[import-not-found]  # no enums: a tenth of the time
 from _signal import signal as set_handler
+from _thread import RLock
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+
+from devwidget.capture import torch_internals
+
+
+class Lock(RLock, contextlib.ContextDecorator):  # type: ignore[misc]  # final for the type checker alone
+    """A lock for the whole of a function: `@Lock()`.
+
+    The last line of a `with` statement can be struck like any other, and would leave a lock taken for ever.
+    """
 
 
 class _Enterable(Protocol):
@@ -197,3 +209,18 @@ def all_or_nothing(enter: Callable[[_Entered], None]) -> Callable[[_Entered], _E
         return self
 
     return enter_whole
+
+
+class no_gradients:
+    """`with no_gradients(): ...`: grad mode is what it was afterwards, whatever strikes on the way out."""
+
+    inside = False
+
+    def __enter__(self) -> None:
+        self._before = torch.is_grad_enabled()
+        self.inside = True
+        torch_internals.set_grad_enabled(False)
+
+    @sure_exit
+    def __exit__(self, *exc_info: object) -> None:
+        torch_internals.set_grad_enabled(self._before)

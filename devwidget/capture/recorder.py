@@ -16,25 +16,24 @@ from devwidget.capture import background_births, torch_internals
 from devwidget.capture.data_parallel.constructions import watch_constructions
 from devwidget.capture.data_parallel.gradients import parallel_gradients
 from devwidget.capture.explain.failure import failure_of
-from devwidget.capture.memory.held import held_curves
+from devwidget.capture.memory.watch import held_curves
 from devwidget.capture.modes.dispatch_mode import OperatorMode
 from devwidget.capture.modes.function_mode import CallMode
 from devwidget.capture.modes.module_hooks import module_hooks
+from devwidget.capture.modules import walk_modules
 from devwidget.capture.patches.attention_fast_path import fast_paths
-from devwidget.capture.patches.compiled import watch_compilation
+from devwidget.capture.patches.compiled import watch_compilation, watch_exports
 from devwidget.capture.patches.custom_gradients import watch_gradients
-from devwidget.capture.patches.exported import watch_exports
-from devwidget.capture.patches.external_tensors import watch_arrivals
 from devwidget.capture.patches.higher_order import higher_order
 from devwidget.capture.patches.optimizers import watch_optimizers
 from devwidget.capture.patches.saved_hooks import saved_hooks
 from devwidget.capture.patches.state_dicts import watch_checkpoints
-from devwidget.capture.patches.tensor_swaps import watch_swaps
+from devwidget.capture.patches.unseen_tensors import watch_arrivals, watch_swaps
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
-from devwidget.capture.recording.copy_checks import CopyChecks
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.threads import watch_threads
+from devwidget.capture.recording.transfers import CopyChecks
 from devwidget.capture.source_code.call_sites import forget_sites
 from devwidget.capture.tensors import shape_of, tensors_in
 from devwidget.capture.undo import Undo
@@ -47,6 +46,33 @@ from devwidget.records.trace import Phase, Trace
 
 if TYPE_CHECKING:
     from devwidget.capture.memory.watch import MemorySource, MemoryWatch
+
+
+EVERY_SECONDS = 0.2
+
+
+class Progress:
+    """A hook for modules that begin, for whoever waits before a screen.
+
+    Args:
+        state: of the recording.
+        model: whose modules count as the whole.
+        told: called with words such as `forward of encoder.layer.3, 40 %`.
+    """
+
+    def __init__(self, state: RecordingState, model: nn.Module, told: Callable[[str], None]) -> None:
+        self._state, self._told = state, told
+        self._whole, self._begun, self._last = max(1, sum(1 for _ in walk_modules(model))), 0, 0.0
+
+    def report_module(self, module: nn.Module, args: Any) -> None:
+        """A module begins."""
+        if self._state.is_elsewhere():
+            return
+        self._begun += 1
+        now, path = time.perf_counter(), self._state.tracker.here.path
+        if now - self._last >= EVERY_SECONDS and path:
+            self._last = now
+            self._told(f"{self._state.tracker.phase} of {path}, {min(99, 100 * self._begun // self._whole)} %")
 
 
 class Recorder:
@@ -148,7 +174,7 @@ class Recorder:
 
     def report_progress(self, model: nn.Module, told: Callable[[str], None]) -> None:
         """Tell from time to time which module runs, until the recording ends."""
-        from devwidget.capture.recording.progress import Progress  # only for a screen
+        from devwidget.capture.recorder import Progress  # only for a screen
 
         MODULE_BEGINS.call_hook(Progress(self._state, model, told).report_module, self._undo)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 from devwidget.capture.interrupts import sure_exit
@@ -92,3 +93,13 @@ def _attempt_step(step: Step, errors: list[BaseException]) -> None:
             errors.append(error)
         else:
             return
+
+
+@contextlib.contextmanager
+def paused_gc() -> Iterator[None]:
+    """Switch Python's collector off for the duration, unless the user has it off already."""
+    with Undo() as undo:
+        if gc.isenabled():
+            undo.add_step(gc.enable)
+            gc.disable()
+        yield

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import is_module
-from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
 from devwidget.capture.tensors import read_attribute
+from devwidget.capture.undo import paused_gc
 from devwidget.distributed.collectives import Progress, ProgressReader
 from devwidget.distributed.holdings import compute_checksums, local_part, read_holdings
 from devwidget.distributed.job import Identity, file_of, find_identity, job_name, make_private, trace_of, write_whole

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import all_tensors
-from devwidget.capture.step.batch import Arguments, make_arguments
-from devwidget.capture.step.sources import kept_source
+from devwidget.capture.step.batch import Arguments, kept_source, make_arguments
 from devwidget.capture.validation import refuse_model
 from devwidget.planning.changes import Changed
 from devwidget.planning.child_process import ask_child

@@ -21,9 +21,9 @@ import torch
 from torch.nn.utils.parametrize import is_parametrized
 
 from devwidget import simulator
-from devwidget.capture.gradients_off import no_gradients
+from devwidget.capture.interrupts import no_gradients
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.restore.settings.torch_settings import set_switches, switches_now
+from devwidget.capture.restore.torch_settings import set_switches, switches_now
 from devwidget.capture.tensors import device_of, is_parameter
 from devwidget.capture.torch_internals import conjugate_view, negative_view
 from devwidget.records.errors import DevwidgetError, error_text

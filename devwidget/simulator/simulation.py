@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from devwidget.capture.interrupts import all_or_nothing, sure_exit, uninterrupted
-from devwidget.capture.patching.lock import Lock
+from devwidget.capture.interrupts import Lock, all_or_nothing, sure_exit, uninterrupted
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import VirtualMachine, parse_cluster

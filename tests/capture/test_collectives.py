@@ -19,8 +19,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import devwidget
-from devwidget.capture.recording.collectives import calls
-from devwidget.capture.recording.collectives.kinds import KINDS, places_of
+from devwidget.capture.recording import collectives
+from devwidget.capture.recording.collectives import KINDS, places_of
 from devwidget.records.parallel import CollectiveCall
 from devwidget.records.trace import Trace
 from tests.distributed.stepping import Block
@@ -139,7 +139,7 @@ def test_a_collective_has_begun_before_its_operator_has_run() -> None:
 
 
 def test_a_loop_keeps_its_first_collectives_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MOST_CALLS", 3)
+    monkeypatch.setattr(collectives, "MOST_CALLS", 3)
     trace = of_plain()
     assert len(trace.collectives) == 3
     assert "recorder: only the first 3 collectives are in the trace" in trace.not_checked

@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from devwidget.capture.changes.fingerprint import Fingerprint
-from devwidget.capture.changes.module_watch import NotWatchable
+from devwidget.capture.changes import Fingerprint, NotWatchable
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.simulator import simulate
 

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.memory import backward_modules, curves
+from devwidget.capture.memory import curves
 from devwidget.capture.modules import ModuleSet
-from devwidget.capture.recording import births, forward_lines, parallel_calls
+from devwidget.capture.recording import births, module_tracker, parallel_calls
 
 
 class Loop:
@@ -56,11 +56,11 @@ def recorded(loop, steps):
 
 LIMITS = (
     (parallel_calls, "MOST_CALLS"),
-    (forward_lines, "MOST_NODES"),
+    (module_tracker, "MOST_NODES"),
     (births, "FIRST_SWEEP"),
     (curves, "MOST_EVENTS"),
     (curves, "MOST_POINTS"),
-    (backward_modules, "MOST_SPANS"),
+    (curves, "MOST_SPANS"),
 )
 
 

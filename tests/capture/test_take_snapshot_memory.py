@@ -9,9 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devwidget.capture.devices import nvml
-from devwidget.capture.devices.memory import compose_memory, read_memory
-from devwidget.capture.devices.nvml import Card
+from devwidget.capture import devices
+from devwidget.capture.devices import Card, compose_memory, read_memory
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.memory import CATEGORIES, DeviceMemory
 
@@ -47,20 +46,20 @@ def test_without_accelerators_there_is_just_the_cpu() -> None:
 
 def test_an_idle_cuda_is_asked_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, initialised=False)
-    monkeypatch.setattr(nvml, "cards_in_cuda_order", lambda count: [])
+    monkeypatch.setattr(devices, "cards_in_cuda_order", lambda count: [])
     assert read_memory()[0] == DeviceMemory(GPU, "GPU, not used yet", False, 0)
 
 
 def test_an_idle_cuda_shows_what_the_driver_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, initialised=False)
-    monkeypatch.setattr(nvml, "cards_in_cuda_order", lambda count: [Card("NVIDIA H100", 1000, 150)])
+    monkeypatch.setattr(devices, "cards_in_cuda_order", lambda count: [Card("NVIDIA H100", 1000, 150)])
     memory = read_memory()[0]
     assert (memory.name, parts(memory)) == ("NVIDIA H100", {"others": 150, "free": 850})
 
 
 def test_a_cuda_in_use_splits_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, initialised=True)
-    monkeypatch.setattr(nvml, "card_by_uuid", lambda uuid: Card("", 1024, 600))
+    monkeypatch.setattr(devices, "card_by_uuid", lambda uuid: Card("", 1024, 600))
     memory = read_memory()[0]
     assert parts(memory) == {"activations": 300, "cache": 100, "others": 200, "free": 424}
     assert (memory.name, memory.total, memory.peak) == ("NVIDIA H100", 1024, 350)
@@ -68,14 +67,14 @@ def test_a_cuda_in_use_splits_the_card(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_nvml_and_context_the_reserved_bytes_are_all_that_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, initialised=True)
-    monkeypatch.setattr(nvml, "card_by_uuid", lambda uuid: None)
+    monkeypatch.setattr(devices, "card_by_uuid", lambda uuid: None)
     monkeypatch.setattr(torch._C, "_cuda_hasPrimaryContext", lambda index: False, raising=False)
     assert parts(read_memory()[0]) == {"activations": 300, "cache": 100, "free": 600}
 
 
 def test_virtual_gpus_are_read_through_torch_cuda_and_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, initialised=True, gpus=2)
-    monkeypatch.setattr(nvml, "card_by_uuid", lambda uuid: pytest.fail("asked NVML"))
+    monkeypatch.setattr(devices, "card_by_uuid", lambda uuid: pytest.fail("asked NVML"))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda index: (500, 1000))
     first, second, cpu = read_memory(virtual_gpus=2)
     assert (first.device, second.device, cpu.device) == (GPU, DeviceId("cuda", 1), CPU)
@@ -114,17 +113,17 @@ class FakeNvml:
 
 
 def test_cards_are_found_by_uuid_also_on_mig(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "_load_library", lambda: FakeNvml("A100"))
-    assert nvml.card_by_uuid("abc") == Card("A100", 1000, 10, 2)
-    assert nvml.card_by_uuid("other") is None
+    monkeypatch.setattr(devices, "_load_library", lambda: FakeNvml("A100"))
+    assert devices.card_by_uuid("abc") == Card("A100", 1000, 10, 2)
+    assert devices.card_by_uuid("other") is None
 
 
 def test_ordinals_are_claimed_only_when_they_are_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
-    monkeypatch.setattr(nvml, "_load_library", lambda: FakeNvml("A100", "T4"))
-    assert nvml.cards_in_cuda_order(2) == []
+    monkeypatch.setattr(devices, "_load_library", lambda: FakeNvml("A100", "T4"))
+    assert devices.cards_in_cuda_order(2) == []
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    assert [card.name for card in nvml.cards_in_cuda_order(2)] == ["A100", "T4"]
+    assert [card.name for card in devices.cards_in_cuda_order(2)] == ["A100", "T4"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,0")
-    assert nvml.cards_in_cuda_order(2) == []
+    assert devices.cards_in_cuda_order(2) == []

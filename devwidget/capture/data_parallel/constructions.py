@@ -1,4 +1,4 @@
-"""Where DataParallel wrappers are built; nothing else tells it afterwards."""
+"""Where DataParallel wrappers are built; and one whose module is not on `device_ids[0]`: it cannot run."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+import torch
 from torch import nn
 
-from devwidget.capture.devices import visible
-from devwidget.capture.object_fields import parts_of
+from devwidget.capture import devices
+from devwidget.capture.faults import operand_names
+from devwidget.capture.modules import TENSOR_GROUPS, registered_entries, walk_modules
+from devwidget.capture.object_fields import class_name, parts_of
 from devwidget.capture.patching.registry import make_patch
-from devwidget.capture.recording.descriptions import fault_at
+from devwidget.capture.recording.descriptions import fault_at, operand_of
+from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import raw_site, to_site
+from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
 from devwidget.capture.source_code.frames import user_frames
-from devwidget.capture.source_code.past.histories import construction
+from devwidget.capture.source_code.past.histories import construction, decisions
 from devwidget.capture.undo import Undo
 from devwidget.records.site import Site
+from devwidget.records.trace import FaultDetails, Held
 
 
 def watch_constructions(state: RecordingState, undo: Undo) -> None:
@@ -41,12 +46,12 @@ def watch_constructions(state: RecordingState, undo: Undo) -> None:
 
 def report_absent(state: RecordingState, device_ids: Any, frame: FrameType) -> None:
     """Write down the first of these numbers, as DataParallel was given them, that no GPU of this machine has."""
-    kind = visible.kind_here()
-    absent = next((i for i in parts_of(device_ids) if type(i) is int and i >= visible.count_of(kind)), None)
-    if absent is not None and visible.count_of(kind):
+    kind = devices.kind_here()
+    absent = next((i for i in parts_of(device_ids) if type(i) is int and i >= devices.count_of(kind)), None)
+    if absent is not None and devices.count_of(kind):
         error, wanted = "AssertionError: Invalid device id", f"{kind}:{absent}"
         state.log.log_fault(fault_at(state.tracker, "device", "DataParallel", raw_site(frame), error=error,
-                                 requested=wanted, available=visible.list_devices()))  # fmt: skip
+                                 requested=wanted, available=devices.list_devices()))  # fmt: skip
 
 
 def built_at(wrapper: nn.Module, state: RecordingState, caller: FrameType | None) -> Site | None:
@@ -54,3 +59,66 @@ def built_at(wrapper: nn.Module, state: RecordingState, caller: FrameType | None
     known = to_site(state.tracker.made.get(wrapper))
     made = construction(list(user_frames(caller)), wrapper) if known is None else None
     return made.site if made is not None else known
+
+
+def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] | None:
+    """The first parameter or buffer that is not where DataParallel demands it."""
+    named = _named_tensors(wrapper.module)
+    return next(((name, tensor) for name, tensor in named if tensor.device != wrapper.src_device_obj), None)
+
+
+def _find_birth(
+    wrapper: nn.DataParallel[Any], name: str, tensor: torch.Tensor, devices: set[str], state: RecordingState
+) -> Site | None:
+    """Where the wrapper was built; where one tensor came later than the rest moved, where that was made."""
+    born = state.births.find_birth(tensor) if len(devices) > 1 else None
+    known = to_site(born.find_root().site if born is not None else None)
+    if known is None and len(devices) > 1:
+        past = decisions(list(user_frames(sys._getframe())), wrapper, [f"module.{name}"], tensor, "device", moves=True)
+        known = past[0].site if past else None
+    return known or built_at(wrapper, state, sys._getframe())
+
+
+def _named_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Parameters, then buffers, by their names in the module."""
+    return [
+        (f"{path}.{name}".strip("."), tensor)
+        for group in TENSOR_GROUPS
+        for path, part in walk_modules(module)
+        for name, tensor in registered_entries(part, group)
+    ]
+
+
+def report_misplaced(
+    wrapper: nn.DataParallel[Any], misplaced: tuple[str, torch.Tensor], state: RecordingState, site: RawSite | None
+) -> None:
+    """Write down that a wrapper cannot run; `site` is the line that called it."""
+    name, tensor = misplaced
+    path = state.tracker.path_of(wrapper)
+    owner = class_name(type(wrapper.module))
+    held = Held(f"{path}.module".strip(".") if path is not None else None, name, "parameter", owner)
+    wanted = wrapper.src_device_obj
+    names = operand_names.Names(state, sys._getframe(1))
+    operand = names.with_birth(operand_of(tensor, name, "", stray=True, held=held), tensor, wanted)
+    devices = {str(tensor.device) for _, tensor in _named_tensors(wrapper.module)}
+    state.log.log_fault(
+        fault_at(
+            state.tracker,
+            "parallel",
+            "DataParallel.forward",
+            site,
+            module=path,
+            error="RuntimeError: module must have its parameters and buffers on device "
+            f"{wanted} (device_ids[0]) but found one of them on device: {tensor.device}",
+            operands=(operand,),
+            target=device_id(wanted),
+            healed=state.heal,
+            birth=_find_birth(wrapper, name, tensor, devices, state),
+            model_name=state.tracker.model_name,
+            details=FaultDetails(
+                owner=owner,
+                device_ids=tuple(wrapper.device_ids),
+                found=tuple(sorted(map(device_id, map(torch.device, devices)))),
+            ),
+        )
+    )

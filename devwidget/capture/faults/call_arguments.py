@@ -12,7 +12,7 @@ import torch
 from torch.overrides import get_testing_overrides
 
 from devwidget.capture.object_fields import format_value, is_exactly
-from devwidget.capture.patching.patched_function import PatchedFunction
+from devwidget.capture.patching.registry import PatchedFunction
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.syntax import parsed_statement
 

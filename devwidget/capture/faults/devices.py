@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.devices import visible
+from devwidget.capture import devices
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.interrupts import is_from_handler
@@ -30,7 +30,7 @@ def meet(call: FailedCall) -> Any:
     wrong = next((w for w in map(_wrong, _requests(call.func, call.args, call.kwargs)) if w is not None), None)
     if wrong is None:
         return NOT_OURS
-    known = visible.list_devices()
+    known = devices.list_devices()
     heals = call.state.heal and call.name not in CURRENT_SETTERS  # those are read when all is over
     out = _again(call.func, call.args, call.kwargs, wrong, known) if heals else NOT_OURS
     names = operand_names.Names(call.state, call.frame)
@@ -69,10 +69,10 @@ def _wrong(requested: Any) -> _Wrong | None:
     if requested is None:
         return None
     try:
-        device = torch.device(visible.kind_here(), requested) if type(requested) is int else torch.device(requested)
+        device = torch.device(devices.kind_here(), requested) if type(requested) is int else torch.device(requested)
     except (RuntimeError, TypeError):
         return _Wrong(requested, format_value(requested))
-    if device.type in KINDS and (device.index or 0) >= visible.count_of(device.type):
+    if device.type in KINDS and (device.index or 0) >= devices.count_of(device.type):
         return _Wrong(requested, str(device))
     return None
 

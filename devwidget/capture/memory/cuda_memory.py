@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.devices.memory import read_memory
-from devwidget.capture.memory.block import MemoryBlock
+from devwidget.capture.devices import read_memory
+from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.errors import message

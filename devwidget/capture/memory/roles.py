@@ -1,9 +1,9 @@
-"""Roles: what allocations are for, told by who holds the tensors in them."""
+"""What allocations are for, told by who holds the tensors in them, autograd's graph included."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, MutableMapping
-from types import TracebackType
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from types import FrameType, TracebackType
 from typing import Any
 
 import torch
@@ -11,13 +11,79 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.faults.owners import plain_tensors
-from devwidget.capture.memory.block import MemoryBlock
-from devwidget.capture.memory.saved_tensors import kept_for_backward, tensors_of_frames
 from devwidget.capture.modules import own_tensors, registered_entries
-from devwidget.capture.object_fields import dict_of
+from devwidget.capture.object_fields import dict_of, is_a
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import groups_of
+from devwidget.capture.source_code.call_sites import is_own, locals_of
 from devwidget.capture.tensors import gradient_of, tensors_in
+
+
+class MemoryBlock:
+    """One allocation, from its beginning to its end.
+
+    Attributes:
+        index: which GPU.
+        size: bytes that it takes there.
+        role: what it is for, as a recording finds out: a gradient is one only when it has arrived at its parameter.
+        inside: it was made while a module ran; known only in a recording.
+    """
+
+    __slots__ = ("index", "inside", "role", "size")
+
+    def __init__(self, index: int, size: int) -> None:
+        self.index = index
+        self.size = size
+        self.role = "other"
+        self.inside = False
+
+
+_PREFIX = "_raw_saved_"
+_names: MutableMapping[type, tuple[str, ...]] = WeakIdKeyDictionary()
+
+
+def kept_for_backward(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Tensors saved in the graph behind some results.
+
+    `SavedTensor.data` is what lies there: reading it runs no hook (a checkpoint would compute its forward again), and
+    does not ask whether the tensor was changed meanwhile.
+    """
+    todo = [node for tensor in tensors if (node := tensor.grad_fn) is not None]
+    seen: set[Any] = set()  # holds the nodes, whose ids would be used again
+    while todo:
+        node = todo.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        for name in _saved_names(node):
+            saved = getattr(node, name)
+            for each in saved if is_a(saved, (tuple, list)) else (saved,):
+                yield from tensors_in(_saved_data(each), depth=2)
+        todo.extend(before for before, _ in node.next_functions if before is not None)
+
+
+def _saved_names(node: Any) -> tuple[str, ...]:
+    kind = type(node)
+    if kind not in _names:
+        _names[kind] = tuple(name for name in dir(kind) if name.startswith(_PREFIX))
+    return _names[kind]
+
+
+def _saved_data(saved: Any) -> Any:
+    try:
+        return saved.data
+    except (RuntimeError, AttributeError):  # backward has let it go, or this torch cannot tell
+        return None
+
+
+def tensors_of_frames(trace: TracebackType | None) -> Iterator[torch.Tensor]:
+    """Tensors in the variables of the frames that an exception came through: what still lives of a failed forward."""
+    while trace is not None:
+        frame: FrameType = trace.tb_frame
+        if not is_own(frame.f_code.co_filename):
+            yield from tensors_in(list(locals_of(frame).values()), depth=2)
+        trace = trace.tb_next
+
 
 _RANK = {
     role: rank

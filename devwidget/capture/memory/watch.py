@@ -1,10 +1,10 @@
-"""Watching memory: hooks at which it is found out what allocations are for."""
+"""Watching memory: hooks at which it is found out what allocations are for; what is held where there is no allocator to ask."""
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -12,18 +12,30 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.memory.backward_modules import BackwardModules
-from devwidget.capture.memory.block import MemoryBlock
-from devwidget.capture.memory.curves import Curves
-from devwidget.capture.memory.roles import Roles
+from devwidget.capture.memory.curves import BackwardModules, Curves
+from devwidget.capture.memory.roles import MemoryBlock, Roles
 from devwidget.capture.modules import walk_modules
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS, STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
+from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
-from devwidget.records.memory_curve import HELD, MemoryCurve
+from devwidget.records.memory_curve import HELD, MemoryCurve, MemoryPoint
+from devwidget.records.phase import Phase
+
+
+def held_curves(marks: Sequence[tuple[int, Phase, tuple[DeviceMemory, ...]]]) -> tuple[MemoryCurve, ...]:
+    """The curve of the cpu, if the model holds anything there; activations are unknown, and so left out."""
+    of_cpu = [(number, phase, memory) for number, phase, devices in marks for memory in devices if memory.device == CPU]
+    points = tuple(_make_point(*mark) for mark in of_cpu)
+    return (MemoryCurve(of_cpu[-1][2], "model", points),) if any(point.allocated for point in points) else ()
+
+
+def _make_point(number: int, phase: Phase, memory: DeviceMemory) -> MemoryPoint:
+    parts = {part: getattr(memory, part) for part in HELD}
+    return MemoryPoint(number, phase, None, None, sum(parts.values()), **parts)
 
 
 class MemorySource(Protocol):

@@ -13,7 +13,7 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
-from devwidget.capture.recording.collectives.kinds import KINDS
+from devwidget.capture.recording.collectives import KINDS
 from devwidget.capture.recording.event_log import Devices, join_devices
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import is_hooked

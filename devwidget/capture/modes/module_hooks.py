@@ -1,4 +1,4 @@
-"""Modules entered and left: two global hooks, which also fire in the replicas' threads."""
+"""Modules entered and left: two global hooks, which also fire in the replicas' threads; room for their frames."""
 
 from __future__ import annotations
 
@@ -12,14 +12,47 @@ from torch import nn
 from devwidget.capture import data_parallel, torch_internals
 from devwidget.capture.faults import uncalled
 from devwidget.capture.faults.owners import unregistered_tensors
-from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.interrupts import Lock, uninterrupted
 from devwidget.capture.object_fields import SCALAR_IDS, is_a
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.recording.event_log import join_devices
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.recursion import deepen_recursion
 from devwidget.capture.tensors import device_of, tensors_in
 from devwidget.capture.undo import Undo
+
+_AT_THE_LEAF = 200
+"""Frames that one operator and one fault take below the user's innermost line."""
+_lock = Lock()
+
+
+class _Limit:
+    """The limit of the process while recordings run, which may overlap in any order."""
+
+    recordings: tuple[Undo, ...] = ()
+    before = ours = 0
+
+
+def deepen_recursion(undo: Undo) -> None:
+    """Raise the limit in proportion: with hooks torch runs a module call in four frames where it takes three without."""
+    undo.add_step(_put_back, undo)
+    _raise_limit(undo)
+
+
+@_lock
+def _raise_limit(recording: Undo) -> None:
+    if not _Limit.recordings:
+        before = sys.getrecursionlimit()
+        _Limit.before, _Limit.ours = before, before * 4 // 3 + _AT_THE_LEAF
+        sys.setrecursionlimit(_Limit.ours)
+    _Limit.recordings = (*_Limit.recordings, recording)
+
+
+@_lock
+def _put_back(recording: Undo) -> None:
+    _Limit.recordings = tuple(each for each in _Limit.recordings if each is not recording)
+    if not _Limit.recordings and sys.getrecursionlimit() == _Limit.ours:  # else the program has set one meanwhile
+        sys.setrecursionlimit(_Limit.before)
+
 
 _now, _Tensor, _DisableTorchFunction = time.perf_counter, torch.Tensor, torch_internals.DisableTorchFunction
 

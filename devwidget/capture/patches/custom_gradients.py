@@ -17,8 +17,7 @@ from devwidget.capture.faults import operand_names
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import is_a, names_of, parts_of
 from devwidget.capture.patching.mode_stack import dispatch_modes
-from devwidget.capture.patching.patched_function import PatchedFunction
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import PatchedFunction, make_patch
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState

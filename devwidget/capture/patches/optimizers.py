@@ -1,12 +1,13 @@
-"""Optimizers: what they are given when they are built, and where their state is when they step."""
+"""Optimizers: what they are given when they are built, by which modules, and where their state is when they step."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import sys
 import weakref
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Collection, Iterator, MutableMapping
 from types import FrameType
 from typing import Any
 
@@ -15,28 +16,81 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.faults import operand_names
-from devwidget.capture.modules import named_tensors, registered_entries
+from devwidget.capture.modules import is_module, named_tensors, registered_entries
 from devwidget.capture.object_fields import class_name, dict_of, is_a, items_of, parts_of
 from devwidget.capture.patches import untrained
-from devwidget.capture.patches.asked_modules import asked_modules, would_give
-from devwidget.capture.patches.optimizer_coverage import UntrainedParameters
+from devwidget.capture.patches.untrained import UntrainedParameters
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.registry import make_patch
-from devwidget.capture.recording.births import Birth
+from devwidget.capture.recording.births import Birth, TensorRef
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.snapshot.optimizer_state import parameters_of
-from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
+from devwidget.capture.source_code.call_sites import RawSite, line_of, raw_site, site_of, to_site, user_frame
+from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import user_frames
 from devwidget.capture.source_code.past.histories import construction, filling
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
+from devwidget.capture.source_code.statements import assignment, statement_text
 from devwidget.capture.tensors import is_tensor
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
 from devwidget.records.site import Site
+from devwidget.records.syntax import parsed_statement
 from devwidget.records.trace import NO_DETAILS, Fault, FaultDetails, Operand
+
+_ASKING = frozenset({"parameters", "named_parameters"})
+
+
+def asked_modules(frame: FrameType) -> tuple[weakref.ref[nn.Module], ...]:
+    """The modules whose `parameters()` the line that builds an optimizer names, or the assignment of what it names.
+
+    Returns:
+        () where the line does not tell.
+    """
+    built = user_frame(frame)
+    if built is None:
+        return ()
+    file, line, scope = built.f_code.co_filename, line_of(site_of(built)), Scope(built)
+    texts = [statement_text(file, line)]
+    for node in _parse_nodes(texts[0]):
+        before = assignment(file, node.id, line) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else None
+        texts += [before.text] if before is not None else []
+    nodes = (node for text in texts for node in _parse_nodes(text) if isinstance(node, ast.Call))
+    owners = (
+        scope.value(node.func.value) for node in nodes if isinstance(node.func, ast.Attribute) and node.func.attr in _ASKING
+    )
+    return tuple(weakref.ref(owner) for owner in owners if is_module(owner))
+
+
+def _parse_nodes(text: str) -> Iterator[ast.AST]:
+    statement = parsed_statement(text)
+    return ast.walk(statement) if statement is not None else iter(())
+
+
+def would_give(
+    asked: tuple[weakref.ref[nn.Module], ...], parameter: torch.Tensor, mine: Collection[int], late: Collection[int],
+    tracker: ModuleTracker,
+) -> bool:  # fmt: skip
+    """Whether an optimizer that is built in the same way now would get a parameter.
+
+    Where nobody knows what was asked, it was a module that has the parameter, and all else of which the optimizer trains.
+
+    Args:
+        mine: ids of what the optimizer has.
+        late: ids of what came, or was freed, after it.
+    """
+    if asked:
+        owners = [owner for ref in asked if (owner := ref()) is not None]
+        return any(parameter is each for owner in owners for _, each in named_tensors(owner, "_parameters"))
+    for _, module in tracker.list_modules():
+        members = [each for _, each in named_tensors(module, "_parameters")]
+        others = [id(each) for each in members if id(each) not in late and each.requires_grad]
+        if others and mine and all(each in mine for each in others) and any(each is parameter for each in members):
+            return True
+    return False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

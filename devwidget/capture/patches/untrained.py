@@ -1,7 +1,9 @@
-"""Untrained: tensors of the model that an optimizer cannot reach, because no module registers them."""
+"""Tensors of the model that no optimizer trains: never reached, because no module registers them, or left out of all."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -10,7 +12,6 @@ from torch import nn
 from devwidget.capture.faults import owners
 from devwidget.capture.faults.leaves import leaf_behind
 from devwidget.capture.modules import named_tensors, registered_entries
-from devwidget.capture.patches.optimizer_coverage import UntrainedParameters
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import parameters_of
@@ -19,6 +20,31 @@ from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.tensors import is_leaf, is_parameter
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand
+
+
+class UntrainedParameters:
+    """Parameters that one optimizer does not have; what another one trains is taken out when the recording ends."""
+
+    def __init__(self) -> None:
+        self.trained: set[int] = set()
+        self.older: set[int] = set()
+        self.faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
+
+    def mark_trained(self, parameters: Iterable[object]) -> None:
+        """These have an optimizer."""
+        self.trained.update(map(id, parameters))
+
+    def write_untrained(self, state: RecordingState) -> None:
+        """The recording is over: every optimizer that there is has been seen."""
+        for fault in self.faults_left():
+            state.log.log_fault(fault)
+
+    def faults_left(self) -> Iterator[Fault]:
+        """One fault for each optimizer that lacks what no other has."""
+        for fault, ids in self.faults.values():
+            left = tuple(o for o, key in zip(fault.operands, ids, strict=True) if key not in self.trained)
+            if left:
+                yield dataclasses.replace(fault, operands=left)
 
 
 def check_coverage(state: RecordingState, optimizer: torch.optim.Optimizer, missing: UntrainedParameters) -> None:

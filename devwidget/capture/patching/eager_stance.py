@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.patching.lock import Lock
+from devwidget.capture.interrupts import Lock
 from devwidget.capture.undo import Undo
 
 _lock = Lock()

@@ -13,8 +13,8 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 from devwidget.capture import torch_internals
+from devwidget.capture.interrupts import Lock
 from devwidget.capture.patching import registry
-from devwidget.capture.patching.lock import Lock
 from devwidget.capture.undo import Undo
 
 Hook = Callable[..., None]

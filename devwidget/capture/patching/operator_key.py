@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.patching.lock import Lock
+from devwidget.capture.interrupts import Lock
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 

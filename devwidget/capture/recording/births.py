@@ -11,11 +11,27 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakIdRef
 
 from devwidget.capture import torch_internals
-from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import RawSite
 from devwidget.records.trace import Held, Operand, Phase
+
+
+class TensorRef(weakref.ref[Any]):
+    """Of a tensor or a storage."""
+
+    __slots__ = ()
+
+
+class TensorKeyRef(WeakIdRef):
+    """Of a tensor that is a key."""
+
+    __slots__ = ()
+
+
+OURS = (TensorRef, TensorKeyRef)
+
 
 _Tensor, _Parameter, _STRIDED = torch.Tensor, nn.Parameter, torch.strided
 LONGEST_CHAIN, MOST_MOVES = 48, 16

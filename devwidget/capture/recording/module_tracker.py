@@ -1,15 +1,17 @@
-"""Where the program is: the stack of running modules of each thread, their paths, and the phase of the step."""
+"""Where the program is: running modules of each thread, their paths, the phase of the step, the lines of the forward pass."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass
 from types import CodeType, FrameType
+from typing import Any
 
 import torch
 from torch import nn
@@ -18,7 +20,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 from devwidget.capture import torch_internals
 from devwidget.capture.modules import ModuleSet, named_tensors, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
-from devwidget.capture.recording.forward_lines import ForwardLines
 from devwidget.capture.source_code.call_sites import (
     ENGINE,
     INSTALLED,
@@ -32,6 +33,36 @@ from devwidget.capture.source_code.call_sites import (
 )
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.trace import Cause, Phase
+
+MOST_NODES = 100_000
+"""Nodes of one thread whose lines are known, the last ones."""
+
+
+class ForwardLines:
+    """Which line made a node. Each thread numbers its own nodes, and an operator runs right after its node was made."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, dict[int, RawSite | None]] = {}
+
+    def note_line(self, site: RawSite | None) -> None:
+        """An operator runs at this line, in this thread."""
+        thread, number = threading.get_ident(), torch_internals.next_autograd_number() - 1
+        lines = self._lines.get(thread)
+        if lines is None:
+            lines = self._lines[thread] = {}
+        elif len(lines) > MOST_NODES:
+            for old in list(itertools.islice(lines, MOST_NODES // 2)):
+                del lines[old]
+        lines.setdefault(number, site)
+
+    def find_site(self) -> RawSite | None:
+        """The line that made the node that runs now; None if there is none, or if threads that count alike leave a doubt."""
+        node: Any = torch_internals.current_autograd_node()  # None outside backward
+        if node is None:
+            return None
+        number = node._sequence_nr()
+        found = {lines[number] for lines in list(self._lines.values()) if number in lines}
+        return found.pop() if len(found) == 1 else None
 
 
 @dataclass(slots=True)

@@ -11,15 +11,13 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.mode_stack import dispatch_modes
-from devwidget.capture.recording.births import Births
-from devwidget.capture.recording.collectives.calls import Collectives
-from devwidget.capture.recording.copy_checks import CopyChecks
+from devwidget.capture.recording.births import Births, TensorKeyRef
+from devwidget.capture.recording.collectives import Collectives
 from devwidget.capture.recording.event_log import Log
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.parallel_calls import ParallelCalls
-from devwidget.capture.recording.tensor_ref import TensorKeyRef
 from devwidget.capture.recording.ties import Ties
-from devwidget.capture.recording.transfers import Transfers
+from devwidget.capture.recording.transfers import CopyChecks, Transfers
 from devwidget.capture.recording.waits import Waits
 from devwidget.capture.undo import Undo
 

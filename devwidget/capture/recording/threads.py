@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from devwidget.capture import torch_internals
-from devwidget.capture.patching.lock import Lock
+from devwidget.capture.interrupts import Lock
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.threads import Inside, pool_initializers, pool_tasks, thread_starts
 from devwidget.capture.recording.module_tracker import ModuleCall

@@ -13,16 +13,14 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.gradients_off import no_gradients
-from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.interrupts import no_gradients, uninterrupted
 from devwidget.capture.modules import ModuleSet, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
-from devwidget.capture.recording.births import Births
+from devwidget.capture.recording.births import Births, TensorRef
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import Log, device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
-from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.source_code.frames import user_frames
 from devwidget.capture.source_code.past.histories import decisions

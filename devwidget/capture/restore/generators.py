@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.devices.visible import awake_module
+from devwidget.capture.devices import awake_module
 from devwidget.capture.restore.undoing import Step
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from devwidget.capture.object_fields import fields_of, find_class_attribute, is_scalar, module_name
-from devwidget.capture.restore.code.functions import is_callee
+from devwidget.capture.restore.program_code import is_callee
 from devwidget.capture.restore.undoing import NotRestored
 from devwidget.records.schema.message import Message
 

@@ -1,17 +1,21 @@
-"""The class and the fields of objects, whatever properties and methods of attribute access their classes define."""
+"""The class and the fields of objects, whatever their classes define; views, which lead to others; scripted modules."""
 
 from __future__ import annotations
 
+import _thread
+import functools
+import gc
 import sys
 import types
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.object_fields import class_name, module_name
+from devwidget.capture.object_fields import class_name, is_exactly, module_name
 
 _HEAP_TYPE = 1 << 9
 """Flag of classes that are not built into the interpreter (Py_TPFLAGS_HEAPTYPE)."""
@@ -163,3 +167,92 @@ def _is_installed(top: str) -> bool:
 def module_of(kind: type) -> str:
     """Name of the module that defines a class; C keeps it elsewhere than Python."""
     return module_name(kind) or "builtins"
+
+
+_SEEN: dict[type, Callable[[Any], Iterable[Any]]] = {
+    memoryview: lambda view: (view.obj,),
+    types.MappingProxyType: gc.get_referents,  # it shows the dict to nobody else
+    type({}.keys()): gc.get_referents,
+    type({}.values()): gc.get_referents,
+    type({}.items()): gc.get_referents,
+    weakref.ref: lambda reference: (reference(),),
+    weakref.WeakMethod: lambda reference: (weakref.WeakMethod.__call__(reference),),
+    _thread._local: lambda local: (local.__dict__,),
+    type(functools.lru_cache(len)): lambda call: (call.__wrapped__, call.__dict__),
+}
+
+
+class View:
+    """What one of them leads to."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner, self._parts = owner, tuple(_SEEN[type(owner)](owner))
+
+    def list_parts(self) -> Iterable[Any]:
+        """Where the search goes on."""
+        return self._parts
+
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
+        """As the view itself is called."""
+        return (("", part) for part in self._parts)
+
+    def put_back(self) -> None:
+        """Nothing to do."""
+
+
+def is_view(kind: type) -> bool:
+    """Whether instances of a type lead to other objects alone."""
+    return any(kind is each for each in _SEEN)
+
+
+_SET_AGAIN = (int, float, bool, str, complex, list, dict, type(None))
+"""Types that come out of C++ as copies; tensors and modules are reached as themselves."""
+
+
+class ScriptedState:
+    """The attributes of one scripted module, without those of its children."""
+
+    def __init__(self, owner: Any) -> None:
+        self.owner = owner
+        self._module = object.__getattribute__(owner, "__dict__").get("_c")
+        self._values = dict(self._read_attributes())
+
+    def _read_attributes(self) -> Iterator[tuple[str, Any]]:
+        if self._module is None:  # the shell that `torch.jit.trace` returns around the real one
+            return
+        kinds: Any = (torch_internals.ParameterDict, torch_internals.BufferDict)
+        for kind in kinds:
+            yield from kind(self._module).items()
+        concrete = object.__getattribute__(self.owner, "__dict__").get("_concrete_type")
+        for name in concrete.get_attributes() if concrete is not None else ("training",):
+            if self._module.hasattr(name):
+                yield name, self._module.getattr(name)
+
+    def _read_children(self) -> Iterable[tuple[str, Any]]:
+        children = object.__getattribute__(self.owner, "__dict__").get("_modules")
+        known = type(children).__name__ == "OrderedModuleDict"
+        return list(children.items()) if known else []
+
+    def list_parts(self) -> Iterable[Any]:
+        """Parameters, buffers, attributes and children."""
+        return [value for _, value in self.label_parts()]
+
+    def label_parts(self) -> Iterator[tuple[str, Any]]:
+        """Each as the class calls it."""
+        for name, value in [*self._values.items(), *self._read_children()]:
+            yield f".{name}", value
+
+    def put_back(self) -> None:
+        """Tensors by identity, all else by value."""
+        for name, value in self._read_attributes():
+            before = self._values.get(name, value)
+            if isinstance(before, torch.Tensor):
+                if before is not value:
+                    self._module.setattr(name, before)
+            elif is_exactly(before, _SET_AGAIN) and before != value:
+                self._module.setattr(name, before)
+
+
+def is_scripted(kind: type) -> bool:
+    """Whether instances of a class keep their attributes in C++."""
+    return issubclass(kind, torch.jit.ScriptModule)

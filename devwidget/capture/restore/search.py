@@ -12,18 +12,25 @@ import torch
 from torch import nn
 
 from devwidget.capture.restore.blocks import MOST_READ_BYTES, BlockContents, Budget, is_block
-from devwidget.capture.restore.code.classes import ClassValues
-from devwidget.capture.restore.code.functions import Callee, Cell, is_callee
-from devwidget.capture.restore.code.global_variables import GlobalVariables, uses_globals
 from devwidget.capture.restore.containers import Contents, container_kind
 from devwidget.capture.restore.generators import GeneratorState, generator_kind
 from devwidget.capture.restore.iterators import IteratorState, is_iterator
-from devwidget.capture.restore.objects import Fields, has_own_attributes, has_slots, is_users, mro, packages_of
+from devwidget.capture.restore.objects import (
+    Fields,
+    ScriptedState,
+    View,
+    has_own_attributes,
+    has_slots,
+    is_scripted,
+    is_users,
+    is_view,
+    mro,
+    packages_of,
+)
+from devwidget.capture.restore.program_code import Callee, Cell, ClassValues, GlobalVariables, is_callee, uses_globals
 from devwidget.capture.restore.resources import look_of, reading_of
-from devwidget.capture.restore.scripted import ScriptedState, is_scripted
 from devwidget.capture.restore.tensors import Tensors, is_wrapper
 from devwidget.capture.restore.undoing import format_reason
-from devwidget.capture.restore.views import View, is_view
 from devwidget.records.schema.message import Message
 
 MOST = 2_000_000

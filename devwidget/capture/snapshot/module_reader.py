@@ -1,27 +1,59 @@
-"""One module -> ModuleFacts: its parameters, its buffers, then the tensors in its plain attributes and its class."""
+"""One module -> ModuleFacts: its parameters, its buffers, the tensors in its plain attributes, and where its class is."""
 
 from __future__ import annotations
 
+import linecache
+import re
+import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import nn
 
 from devwidget.capture.modules import entries_in
 from devwidget.capture.modules import own as fields_of_module
+from devwidget.capture.object_fields import class_name, names_of, qualified_name
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
-from devwidget.capture.snapshot.class_site import class_site
 from devwidget.capture.snapshot.module_tree import ModuleTree, Visit
-from devwidget.capture.snapshot.quick_records import draft_class
 from devwidget.capture.snapshot.special_modules import SPECIAL, read_special, special_tensors
-from devwidget.capture.snapshot.tensor_reader import TensorReader, join_notes
-from devwidget.capture.snapshot.wrapper_facts import Wrapping, class_name, find_wrapping, written_class
+from devwidget.capture.snapshot.tensor_reader import TensorReader, draft_class, join_notes
+from devwidget.capture.snapshot.wrapper_facts import Wrapping, displayed_class_name, find_wrapping, written_class
+from devwidget.capture.source_code.call_sites import is_library
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts
 from devwidget.records.tensor import TensorFacts
+
+
+def class_site(kind: type) -> Site | None:
+    """The line of the `class` statement; None for library classes and where no method tells the file."""
+    codes = sorted(_method_codes(kind), key=lambda code: code.co_firstlineno)
+    if not codes or is_library(codes[0].co_filename):
+        return None
+    filename, line = codes[0].co_filename, codes[0].co_firstlineno
+    line = _class_line(filename, class_name(kind), line)
+    outside = qualified_name(kind).removesuffix(class_name(kind)).removesuffix(".").removesuffix(".<locals>")
+    return Site(filename, line, linecache.getline(filename, line).strip(), outside.rpartition(".")[2] or "<module>")
+
+
+def _method_codes(kind: type) -> Iterator[types.CodeType]:
+    """Code of the functions written in the body of the class; `inspect.getsource` cannot see a notebook's classes."""
+    for value in list(names_of(kind).values()):
+        function = value.__func__ if type(value) is staticmethod or type(value) is classmethod else value
+        if type(value) is property:
+            function = value.fget
+        if type(function) is types.FunctionType and function.__qualname__.startswith(f"{qualified_name(kind)}."):
+            yield function.__code__
+
+
+def _class_line(filename: str, name: str, below: int) -> int:
+    """The `class` line above a method, or the method's own line if the source is not at hand."""
+    header = re.compile(rf"\s*class\s+{re.escape(name)}\b")
+    lines = linecache.getlines(filename)[:below]
+    return next((at for at in range(len(lines), 0, -1) if header.match(lines[at - 1])), below)
+
 
 _Draft = draft_class(ModuleFacts)
 _MOST_ALSO = 3
@@ -44,7 +76,7 @@ def _class_facts(kind: type) -> tuple[weakref.ref[type], Wrapping, Site | None]:
 def known_class(module: nn.Module) -> tuple[str, str, Site | None]:
     """The name of a module's class as it was written, what it wraps others as, and where it is written."""
     _, wraps, defined = _class_facts(type(module))
-    return class_name(module), wraps.word, defined
+    return displayed_class_name(module), wraps.word, defined
 
 
 class _ModuleKind:
@@ -54,7 +86,7 @@ class _ModuleKind:
 
     def __init__(self, module: nn.Module, search: AttributeSearch) -> None:
         kind = self.kind = type(module)  # held, so that its id stays its own
-        self.name = class_name(module)
+        self.name = displayed_class_name(module)
         _, self.wrapping, self.defined = _class_facts(kind)
         self.class_tensors = search.of_class(kind)
 

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.gradients_off import no_gradients
-from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.interrupts import no_gradients, uninterrupted
 from devwidget.capture.object_fields import class_name, find_class_attribute, is_a, module_name
 from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
 from devwidget.capture.tensors import read_attribute

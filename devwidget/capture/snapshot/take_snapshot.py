@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.devices.memory import read_memory
+from devwidget.capture.devices import read_memory
 from devwidget.capture.other_threads import running_thread
-from devwidget.capture.paused_gc import paused_gc
 from devwidget.capture.snapshot.module_reader import ModuleReader
 from devwidget.capture.snapshot.module_tree import ModuleTree
 from devwidget.capture.snapshot.optimizer_state import read_optimizer
 from devwidget.capture.snapshot.tensor_reader import join_notes
+from devwidget.capture.undo import paused_gc
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot

@@ -1,18 +1,82 @@
-"""Live tensors -> TensorFacts."""
+"""Live tensors -> TensorFacts: storages numbered within one snapshot, and which tensors are tied to an earlier one."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from typing import Any
 
 import torch
 
 from devwidget.capture.snapshot.odd_tensors import is_odd, read_odd
-from devwidget.capture.snapshot.quick_records import draft_class
-from devwidget.capture.snapshot.storages import StorageNumbers
-from devwidget.capture.tensors import gradient_of
+from devwidget.capture.tensors import gradient_of, is_parameter
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.tensor import Role, TensorFacts
+
+
+def draft_class(record: type[Any]) -> Any:
+    """A class with the fields and defaults of a frozen dataclass with slots; `draft.__class__ = record` makes it one.
+
+    A frozen class stores each field through `object.__setattr__` (0.9 us for 13 fields). One with the same slots that
+    is not frozen stores them directly, and Python lets an object change to a class of the same layout (0.2 us).
+    """
+    fields: Any = [(field.name, Any, dataclasses.field(default=field.default)) for field in dataclasses.fields(record)]
+    return dataclasses.make_dataclass(f"_Draft{record.__name__}", fields, slots=True)
+
+
+Extent = tuple[int, tuple[int, ...] | None, "int | torch.SymInt"]
+"""Number of the storage, shape, offset: tensors are tied if all three are the same."""
+
+
+class StorageNumbers:
+    """Numbers by identity. The first tensor of each storage is held, so that no address can come twice."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._first: list[torch.Tensor | None] = []  # of each storage, whose path and name stand beside it
+        self._paths: list[str] = []
+        self._names: list[str] = []
+        self._met: dict[Extent, str] = {}
+
+    def storage_number(self, key: object, tensor: torch.Tensor | None, path: str, name: str) -> tuple[int, bool]:
+        """The number of the storage with this key, and whether it was met before."""
+        first = self._first
+        number = self._numbers.setdefault(key, len(first))
+        if number < len(first):
+            return number, True
+        first.append(tensor)
+        self._paths.append(path)
+        self._names.append(name)
+        return number, False
+
+    def new_number(self) -> int:
+        """A number for bytes that have no storage to be told apart by."""
+        return self.storage_number(object(), None, "", "")[0]
+
+    def tied_to(self, extent: Extent, path: str, name: str) -> str:
+        """Path of the tensor met first with this extent, "" if this is the first; slices of one storage are not tied."""
+        self._note_first(extent[0])
+        own = _join_path(path, name)
+        met = self._met.setdefault(extent, own)
+        return "" if met == own else met
+
+    def part_of(self, number: int) -> str:
+        """A note if the storage is that of a parameter, such as the flat one of FSDP1."""
+        path = _join_path(self._paths[number], self._names[number])
+        return Message("part of {path}", path=path) if is_parameter(self._first[number]) else ""
+
+    def _note_first(self, number: int) -> None:
+        """The extent of a storage's first tensor is looked at only when a second one comes."""
+        first = self._first[number]
+        if first is not None and not is_odd(first):
+            path = _join_path(self._paths[number], self._names[number])
+            self._met.setdefault((number, tuple(first.shape), first.storage_offset()), path)
+
+
+def _join_path(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
 
 _Draft = draft_class(TensorFacts)
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter

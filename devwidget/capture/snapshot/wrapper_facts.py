@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.devices.visible import kind_here
+from devwidget.capture.devices import kind_here
 from devwidget.capture.modules import is_module, registered_entries
 from devwidget.capture.modules import own as fields_of_module
-from devwidget.capture.object_fields import class_name as name_of_class
+from devwidget.capture.object_fields import class_name
 from devwidget.capture.object_fields import dict_of, format_value, module_name, mro_of, parts_of, qualified_name
 from devwidget.records.schema.message import Message, in_row, listed
 
@@ -60,7 +60,7 @@ def _read_parametrized(own: dict[str, Any]) -> str:
         else []
     )
     return in_row(
-        Message("{name} through {steps}", name=name, steps=listed(name_of_class(type(step)) for _, step in steps))
+        Message("{name} through {steps}", name=name, steps=listed(class_name(type(step)) for _, step in steps))
         for name, steps in pairs
     )
 
@@ -92,7 +92,7 @@ def find_wrapping(kind: type) -> Wrapping:
 
 def is_parametrized(kind: type) -> bool:
     """True for the class that `torch.nn.utils.parametrize` made from another one."""
-    made = name_of_class(kind).startswith("Parametrized") and module_name(kind) == _module_of_parametrize()
+    made = class_name(kind).startswith("Parametrized") and module_name(kind) == _module_of_parametrize()
     return made and len(_bases(kind)) == 1
 
 
@@ -103,21 +103,21 @@ def _module_of_parametrize() -> str:
 def written_class(kind: type) -> type:
     """The class as somebody wrote it, where torch put a generated one in its place (FSDP2, parametrizations)."""
     bases = _bases(kind)
-    generated = is_parametrized(kind) or any(name_of_class(base) == "FSDPModule" for base in bases)
+    generated = is_parametrized(kind) or any(class_name(base) == "FSDPModule" for base in bases)
     if not generated:
         return kind
-    return next(base for base in bases if name_of_class(base) != "FSDPModule")
+    return next(base for base in bases if class_name(base) != "FSDPModule")
 
 
 _bases: Callable[[type], tuple[type, ...]] = vars(type)["__bases__"].__get__
 
 
-def class_name(module: nn.Module) -> str:
+def displayed_class_name(module: nn.Module) -> str:
     """Name of the class as it was written, also for scripted modules."""
     script: Any = fields_of_module(module).get("_c")
     if module_name(type(script)).partition(".")[0] == "torch":
         return str(script._type().name())
-    return name_of_class(written_class(type(module)))
+    return class_name(written_class(type(module)))
 
 
 def hooks_of(own: dict[str, Any]) -> list[Any]:

@@ -8,8 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from devwidget.capture.step.batch import Arguments, make_arguments
-from devwidget.capture.step.sources import kept_source
+from devwidget.capture.step.batch import Arguments, kept_source, make_arguments
 from devwidget.capture.validation import refuse_model
 from devwidget.planning import refuse_plan
 from devwidget.planning.child_process import ask_child

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.step.batch import make_arguments
-from devwidget.capture.step.sources import kept_source
+from devwidget.capture.step.batch import kept_source, make_arguments
 from devwidget.capture.validation import refuse_model
 from devwidget.planning.parallel.forked import run_in_fork
 from devwidget.planning.parallel.mesh import group_alike_ranks

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.overrides import has_torch_function_unary
 
-from devwidget.capture.memory.block import MemoryBlock
+from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from devwidget.capture.memory.block import MemoryBlock
+from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.records.memory import in_blocks
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator, NoRoom
 from devwidget.simulator.allocator.pools import SegmentBlock

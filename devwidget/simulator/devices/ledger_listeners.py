@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from devwidget.capture.devices.memory import compose_memory, read_memory
-from devwidget.capture.memory.block import MemoryBlock
+from devwidget.capture.devices import compose_memory, read_memory
+from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.records.memory import DeviceMemory
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.ledger import Account, Ledger, Listener

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from devwidget.capture.recording.tensor_ref import TensorRef
+from devwidget.capture.recording.births import TensorRef
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing

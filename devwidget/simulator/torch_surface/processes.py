@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from devwidget.capture.patching.lock import Lock
+from devwidget.capture.interrupts import Lock
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.threads import pool_tasks, thread_starts
 from devwidget.capture.undo import Undo

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.gradients_off import no_gradients
+from devwidget.capture.interrupts import no_gradients
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.labels import META_DEVICE

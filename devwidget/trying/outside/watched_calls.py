@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.interrupts import Lock
 from devwidget.capture.object_fields import is_a
-from devwidget.capture.patching.lock import Lock
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 from devwidget.trying.outside.own_threads import OwnThreads

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.restore.code.global_variables import names_in
+from devwidget.capture.restore.program_code import names_in
 from tests.described import described, differences
 
 

@@ -20,7 +20,7 @@ from torch.optim import optimizer as optimizers
 
 import devwidget
 from devwidget.capture.restore import keep_state
-from devwidget.capture.restore.settings.torch_settings import torch_settings
+from devwidget.capture.restore.torch_settings import torch_settings
 from tests.capture.restore.changing_models import Changing
 
 B = torch.backends

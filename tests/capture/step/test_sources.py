@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
 
 import devwidget
-from devwidget.capture.step.sources import take_item
+from devwidget.capture.step.batch import take_item
 from devwidget.records.errors import BatchError
 
 TAKEN = "`batch` (one item was taken from the iterator)"

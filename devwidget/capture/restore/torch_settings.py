@@ -13,9 +13,9 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 from devwidget.capture import torch_internals
-from devwidget.capture.devices.visible import awake_module
+from devwidget.capture.devices import awake_module
 from devwidget.capture.patching.global_hooks import OUR_KEY, GlobalHook
-from devwidget.capture.restore.settings.switches import Switch
+from devwidget.capture.restore.settings import Switch
 from devwidget.records.device import KINDS
 
 FLAGS = (

@@ -1,18 +1,55 @@
-"""Settings of Python and NumPy that a step may change: environment, folder, paths, warnings, logging, odd numbers."""
+"""How settings are read and put back; those of Python and NumPy that a step may change: environment, warnings, logging."""
 
 from __future__ import annotations
 
 import decimal
+import functools
 import gc
 import locale
 import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
-from devwidget.capture.restore.settings.switches import Switch
+from devwidget.capture.restore.undoing import Undoing
+
+
+class Switch(NamedTuple):
+    """One setting, and a word for it."""
+
+    word: str
+    read: Callable[[], Any]
+    write: Callable[[Any], Any]
+
+
+class Settings:
+    """What settings were, of those that have a value."""
+
+    def __init__(self, switches: Iterable[Switch]) -> None:
+        self._kept = list(_read_values(switches))
+
+    def put_back(self, undoing: Undoing, count: int | None = None) -> None:
+        """Set those that have another value now; all of them, or so many of the first."""
+        for switch, before in self._kept[:count]:
+            try:
+                if switch.read() == before:
+                    continue
+            except (AttributeError, KeyError):  # virtual GPUs have ended meanwhile
+                continue
+            except Exception:  # torch refuses to tell where settings contradict each other
+                pass
+            undoing.attempt_step(switch.word, functools.partial(switch.write, before))
+
+
+def _read_values(switches: Iterable[Switch]) -> Iterator[tuple[Switch, Any]]:
+    for switch in switches:
+        try:
+            yield switch, switch.read()
+        except Exception:  # this build of torch does not tell, a folder is deleted, a locale is not installed
+            continue
+
 
 _OURS = b"DEVWIDGET_" if os.supports_bytes_environ else "DEVWIDGET_"
 """Variables that simulations in other threads set and take back themselves."""

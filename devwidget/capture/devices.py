@@ -1,17 +1,106 @@
-"""How full each device is now, asked for without creating a context, allocating or waiting; cheap enough to poll."""
+"""Which devices there are and how full, asked without creating a context, allocating or waiting; cheap enough to poll."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.devices import nvml
-from devwidget.records.device import CPU, DeviceId
+from devwidget.records.device import CPU, CUDA, KINDS, DeviceId
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
+
+
+def kind_here() -> str:
+    """The device type that a bare number means; CUDA where there is no accelerator, as in torch's own documentation."""
+    found = torch.accelerator.current_accelerator()
+    return CUDA.type if found is None else found.type
+
+
+def count_of(kind: str) -> int:
+    """How many devices of a kind are visible."""
+    module = getattr(torch, kind, None)
+    return module.device_count() if isinstance(module, ModuleType) else 0
+
+
+def list_devices() -> tuple[str, ...]:
+    """Every device that exists here, `cpu` last."""
+    return (*(f"{kind}:{index}" for kind in KINDS for index in range(count_of(kind))), "cpu")
+
+
+def awake_module() -> Any:
+    """The accelerator's module, such as `torch.cuda`, once it has been used; None before, and where it does not say so."""
+    module = torch.get_device_module(kind_here())
+    return module if getattr(module, "is_initialized", bool)() else None
+
+
+class Card(NamedTuple):
+    """One card: its name, its memory in bytes over all processes, and its number in the machine."""
+
+    name: str
+    total: int
+    used: int
+    number: int | None = None
+
+
+def card_by_uuid(uuid: str) -> Card | None:
+    """The card of `torch.cuda.get_device_properties(i).uuid`; the ordinals of CUDA and NVML differ, the UUID does not."""
+    library = _load_library()
+    if library is None or not uuid:
+        return None
+    for prefix in ("GPU-", "MIG-"):
+        with contextlib.suppress(library.NVMLError):
+            return _read_card(library, library.nvmlDeviceGetHandleByUUID(f"{prefix}{uuid}"))
+    return None
+
+
+def cards_in_cuda_order(count: int) -> list[Card]:
+    """All cards, if `cuda:i` is surely the i-th of them; [] otherwise.
+
+    CUDA numbers the fastest card first, NVML goes by the PCI bus: they agree if told so or if all cards are alike.
+    """
+    library = _load_library()
+    if library is None or "CUDA_VISIBLE_DEVICES" in os.environ:
+        return []
+    with contextlib.suppress(library.NVMLError):
+        cards = list(_read_all_cards(library))
+        alike = len({card.name for card in cards}) == 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+        return cards if alike and len(cards) == count else []
+    return []
+
+
+def _read_all_cards(library: ModuleType) -> Iterator[Card]:
+    for index in range(library.nvmlDeviceGetCount()):
+        yield _read_card(library, library.nvmlDeviceGetHandleByIndex(index))
+
+
+def _read_card(library: ModuleType, handle: Any) -> Card:
+    memory, name = library.nvmlDeviceGetMemoryInfo(handle), library.nvmlDeviceGetName(handle)
+    number = None
+    with contextlib.suppress(library.NVMLError):  # a MIG part has none
+        number = int(library.nvmlDeviceGetIndex(handle))
+    return Card(name.decode() if isinstance(name, bytes) else str(name), int(memory.total), int(memory.used), number)
+
+
+@functools.cache
+def _load_library() -> ModuleType | None:
+    """The initialised library; None without the package or without a driver."""
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml  # type: ignore[no-any-return]
 
 
 def read_memory(virtual_gpus: int = 0) -> tuple[DeviceMemory, ...]:
@@ -56,11 +145,11 @@ def _cuda_devices() -> list[DeviceMemory]:
     count = torch.cuda.device_count()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return [_used_bytes("cuda", index, virtual=False) for index in range(count)]
-    cards = nvml.cards_in_cuda_order(count)
+    cards = cards_in_cuda_order(count)
     return [_idle_cuda(index, cards[index] if cards else None) for index in range(count)]
 
 
-def _idle_cuda(index: int, card: nvml.Card | None) -> DeviceMemory:
+def _idle_cuda(index: int, card: Card | None) -> DeviceMemory:
     device = DeviceId("cuda", index)
     if card is None:
         return DeviceMemory(device, Message("GPU, not used yet"), virtual=False, total=0)
@@ -93,7 +182,7 @@ def _used_bytes(kind: str, index: int, *, virtual: bool) -> DeviceMemory:
 
 def _whole_card(index: int, properties: Any, uuid: str, reserved: int) -> tuple[int, int, int | None]:
     """Total and used bytes of a card over all processes, and its number; from CUDA only where a context exists already."""
-    card = nvml.card_by_uuid(uuid)
+    card = card_by_uuid(uuid)
     if card is not None:
         return card.total, card.used, card.number
     has_context = torch_internals.cuda_has_context

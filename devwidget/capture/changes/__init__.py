@@ -1,1 +1,0 @@
-"""Has anything changed that a snapshot shows? Asked after each cell, at a tenth of the price of a snapshot."""

@@ -1,1 +1,0 @@
-"""How full each device is, asked for without creating a context, allocating or waiting."""

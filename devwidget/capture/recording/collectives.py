@@ -1,0 +1,220 @@
+"""The collectives of a recording: which operators are some, which part of torch asked for each, and in which order."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from types import FrameType
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from devwidget.capture import torch_internals
+from devwidget.capture.modules import is_module
+from devwidget.capture.recording.event_log import Log, bytes_of
+from devwidget.capture.recording.module_tracker import ModuleTracker, module_call
+from devwidget.capture.source_code.call_sites import RawSite, is_library, locals_of, raw_site, to_site
+from devwidget.capture.tensors import tensors_in
+from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, ProcessGroup, group_label
+from devwidget.records.schema.message import Message
+
+_C10D = {
+    "_allgather_base_": "all_gather",
+    "_reduce_scatter_base_": "reduce_scatter",
+    "allgather_": "all_gather",
+    "allgather_coalesced_": "all_gather",
+    "allgather_into_tensor_coalesced_": "all_gather",
+    "allreduce_": "all_reduce",
+    "allreduce_coalesced_": "all_reduce",
+    "alltoall_": "all_to_all",
+    "alltoall_base_": "all_to_all",
+    "barrier": "barrier",
+    "broadcast_": "broadcast",
+    "gather_": "gather",
+    "monitored_barrier_": "barrier",
+    "recv_": "recv",
+    "recv_any_source_": "recv",
+    "reduce_": "reduce",
+    "reduce_scatter_": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced_": "reduce_scatter",
+    "scatter_": "scatter",
+    "send": "send",
+}
+_FUNCTIONAL = {
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_into_tensor_coalesced": "all_gather",
+    "all_gather_into_tensor_out": "all_gather",
+    "all_reduce": "all_reduce",
+    "all_reduce_": "all_reduce",
+    "all_reduce_coalesced": "all_reduce",
+    "all_reduce_coalesced_": "all_reduce",
+    "all_to_all_single": "all_to_all",
+    "broadcast": "broadcast",
+    "broadcast_": "broadcast",
+    "irecv": "recv",
+    "isend": "send",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter",
+    "reduce_scatter_tensor_out": "reduce_scatter",
+}
+KINDS: Mapping[str, str] = {f"c10d::{name}": kind for name, kind in _C10D.items()} | {
+    f"_c10d_functional::{name}": kind for name, kind in _FUNCTIONAL.items()
+}
+"""Names of operators, and the kind of collective that each is."""
+
+_GROUPS = ("process_group", "group_name")
+_GIVEN = ("input", "inputs", "input_tensor", "input_tensors", "input_list", "tensors", "tensor")
+_PEERS = ("dst", "src")
+
+
+class Places(NamedTuple):
+    """Which arguments of an operator are its group, what this rank gives, and the other end; -1 for none."""
+
+    group: int
+    given: int
+    peer: int
+
+
+@functools.cache
+def places_of(func: Any) -> Places:
+    """By the names that the schema of an operator gives its arguments."""
+    names = [argument.name for argument in func._schema.arguments]
+    has_ends = KINDS.get(func._schema.name) in ("send", "recv")
+    return Places(_first_place(names, _GROUPS), _first_place(names, _GIVEN), _first_place(names, _PEERS) if has_ends else -1)
+
+
+def _first_place(names: list[str], wanted: tuple[str, ...]) -> int:
+    return next((at for at, name in enumerate(names) if name in wanted), -1)
+
+
+def group_in(value: Any) -> Any:
+    """The process group that an operator is given: by its name, or boxed for C++."""
+    if isinstance(value, str):
+        return torch_internals.resolve_group(value)
+    known: Any = torch_internals.ProcessGroup
+    return value if isinstance(value, known) else known.unbox(value)
+
+
+def given_bytes(func: Any, kind: str, args: tuple[Any, ...]) -> int:
+    """What this rank gives; a barrier's tensor is nobody's."""
+    return 0 if kind == "barrier" else sum(map(bytes_of, tensors_in(args[places_of(func).given], depth=3)))
+
+
+_PARTS = {
+    "torch.distributed.fsdp": "FSDP",
+    "torch.distributed.tensor": "DTensor",
+    "torch.nn.parallel.distributed": "DDP",
+    "torch.distributed.pipelining": "pipeline",
+    "torch.distributed.checkpoint": "checkpoint",
+    "torch.distributed.optim": "optimizer",
+}
+_BACKWARD = "torch.autograd.graph"
+"""Where this calls C++, of all that C++ does in backward only DDP's reducer begins collectives."""
+
+_OURS = "devwidget.capture."
+
+
+class CollectiveCause(NamedTuple):
+    """What asked: a word for the part of torch, "" for the user's own call; the module, None where none is known; the line."""
+
+    by: str
+    module: nn.Module | None
+    site: RawSite | None
+
+
+def cause_of(frame: FrameType | None) -> CollectiveCause:
+    """The cause of an operator that a mode of ours has been given in this frame; the user's frames are not read."""
+    while frame is not None and _qualified_name(frame).startswith(_OURS):
+        frame = frame.f_back
+    by, module = "DDP" if frame is None or _qualified_name(frame) == _BACKWARD else "", None
+    site = raw_site(frame)
+    while frame is not None and is_library(frame.f_code.co_filename):
+        name = _qualified_name(frame)
+        by = by or next((word for part, word in _PARTS.items() if name.startswith(part)), "")
+        module = module or _find_owner(frame, name)
+        frame = frame.f_back
+    return CollectiveCause(by, module, site)
+
+
+def _qualified_name(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _find_owner(frame: FrameType, name: str) -> nn.Module | None:
+    """The module whose hooks and `forward` a frame runs, or whose parameters it gathers and reduces."""
+    if frame.f_code is module_call():
+        found = locals_of(frame).get("self")
+    elif name == torch_internals.FSDP_GROUP:
+        of_group: Any = locals_of(frame).get("self")
+        found = next(iter(getattr(of_group, "modules", ())), None)
+    else:
+        return None
+    return found if is_module(found) else None
+
+
+MOST_CALLS = 20_000
+"""Collectives kept; a loop that begins more is read no better for the rest."""
+
+
+class Collectives:
+    """What this process has begun, in order, and for which groups."""
+
+    def __init__(self, log: Log, tracker: ModuleTracker) -> None:
+        self._log, self._tracker = log, tracker
+        self._places: dict[int, tuple[Any, int]] = {}
+        self._groups: list[ProcessGroup] = []
+        self._begun: Counter[tuple[int, str, int]] = Counter()
+        self._calls: list[tuple[CollectiveCall, RawSite | None]] = []
+
+    def begin_collective(self, func: Any, name: str, args: tuple[Any, ...], frame: FrameType | None) -> None:
+        """An operator of `KINDS` is about to run: one that never ends has begun too."""
+        try:
+            self._note_call(func, KINDS[name], args, frame)
+        except Exception as error:
+            self._log.log_trouble(error)
+
+    def _note_call(self, func: Any, kind: str, args: tuple[Any, ...], frame: FrameType | None) -> None:
+        if len(self._calls) >= MOST_CALLS:
+            return self._log.add_note(_cut_list(MOST_CALLS))
+        places, tracker = places_of(func), self._tracker
+        group = self._group_place(group_in(args[places.group]))
+        peer = self._groups[group].ranks[args[places.peer]] if places.peer >= 0 else UNKNOWN
+        counted = group, kind if kind in POINT_TO_POINT else "", peer
+        self._begun[counted] += 1
+        by, owner, site = cause_of(frame)
+        path = tracker.path_of(owner) if owner is not None else None
+        call = CollectiveCall(
+            kind, group, self._begun[counted], given_bytes(func, kind, args), self._log.number(),
+            tracker.module if path is None else path, tracker.phase, None, by, peer,
+        )  # fmt: skip
+        self._calls.append((call, site))
+        return None
+
+    def _group_place(self, group: Any) -> int:
+        """Of a process group among those met; it is kept, because an id is its own only while it lives."""
+        if id(group) not in self._places:
+            self._places[id(group)] = group, len(self._groups)
+            self._groups.append(_record_of(group))
+        return self._places[id(group)][1]
+
+    def list_calls(self) -> tuple[CollectiveCall, ...]:
+        """The records, each with its line."""
+        lines = {site: to_site(site) for site in {site for _, site in self._calls}}
+        return tuple(replace(call, site=lines[site]) for call, site in self._calls)
+
+    def list_groups(self) -> tuple[ProcessGroup, ...]:
+        """The process groups, in the order in which they were met."""
+        return tuple(self._groups)
+
+
+def _record_of(group: Any) -> ProcessGroup:
+    name, ranks = str(group.group_name), torch_internals.ranks_of_group(group)
+    return ProcessGroup(name, group_label(name, str(group.group_desc)), tuple(map(int, ranks)))
+
+
+@functools.cache
+def _cut_list(most: int) -> Message:
+    reason = Message("only the first {count} collectives are in the trace", count=f"{most:,}")
+    return Message("{kind}: {reason}", kind=Message("recorder"), reason=reason)

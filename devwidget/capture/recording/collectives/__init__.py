@@ -1,1 +1,0 @@
-"""The collectives of a recording."""

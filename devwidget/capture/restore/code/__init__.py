@@ -1,1 +1,0 @@
-"""Functions and classes of the program, and the global variables that they use."""

@@ -1,1 +1,0 @@
-"""Settings of torch and of the process that a step may change."""
