@@ -11,8 +11,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.devices import kind_here
 from devwidget.capture.modules import is_module, registered_entries
 from devwidget.capture.modules import own as fields_of_module
-from devwidget.capture.object_fields import class_name
-from devwidget.capture.object_fields import dict_of, format_value, module_name, mro_of, parts_of, qualified_name
+from devwidget.capture.object_fields import class_name, dict_of, format_value, module_name, mro_of, parts_of, qualified_name
 from devwidget.records.schema.message import Message, in_row, listed
 
 Note = Callable[[dict[str, Any]], str]
