@@ -33,7 +33,7 @@ from devwidget.planning.layouts import splits
 from devwidget.planning.layouts.blocks import ModelBlock, Need, find_block_paths, measure_blocks
 from devwidget.planning.layouts.splits import assign_places, group_tied_blocks
 from devwidget.planning.placement import retry_with_lengths
-from devwidget.records.answers.layout import Layout
+from devwidget.records.answers import Layout
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import DevicePlan, Plan

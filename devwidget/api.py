@@ -45,7 +45,7 @@ from devwidget.recording import (
     verify_fixes,
 )
 from devwidget.recording import virtual_gpus as virtual_gpus
-from devwidget.records.comparing.comparison import Comparison
+from devwidget.records.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Severity
@@ -58,11 +58,10 @@ if TYPE_CHECKING:
     import os
 
     from devwidget.distributed.agent import Agent
-    from devwidget.records.answers.layout import Layout
+    from devwidget.records.answers import Layout
     from devwidget.records.plan import Plan
     from devwidget.records.ranks.cluster import Cluster
-    from devwidget.records.ranks.parallel_plan import ParallelPlan
-    from devwidget.records.ranks.pipeline import Pipeline
+    from devwidget.records.ranks.parallel_plan import ParallelPlan, Pipeline
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
 

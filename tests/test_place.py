@@ -16,7 +16,7 @@ from devwidget.planning.layouts.splits import (
     list_assignments,
     neighbouring_splits,
 )
-from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
+from devwidget.records.answers import BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io

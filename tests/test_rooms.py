@@ -45,9 +45,9 @@ FLOORS = {
     "distributed": (*("job", "unix_http", "collectives", "main_thread", "holdings", "report", "agent", "asking", "sources"),),
     "records": (
         "schema",
-        *("errors", "phase", "syntax", "site", "device", "tensor", "memory", "memory_curve"),
-        *("finding", "failure", "parallel", "explanation", "snapshot", "trace", "answers", "plan"),
-        *("ranks", "comparing", "loading"),
+        *("errors", "syntax", "site", "device", "memory", "finding", "parallel", "explanation", "snapshot", "trace"),
+        *("answers", "plan", "comparison"),
+        *("ranks", "loading"),
     ),
     "rules": (
         "claim_words",

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 import devwidget
 from devwidget.planning.sizes import LargestSearch
-from devwidget.records.answers.what_if import Change, Changes, LargestBatch, PlannedSize
+from devwidget.records.answers import Change, Changes, LargestBatch, PlannedSize
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io

@@ -22,10 +22,9 @@ from devwidget.distributed.main_thread import find_model, find_stages, is_in_ste
 from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.rank import RankMemory, RankReport
-from devwidget.records.ranks.steps import step_of
-from devwidget.records.ranks.traced import TracedStep
+from devwidget.records.ranks.traced_steps import TracedStep, step_of
 from devwidget.records.schema.message import Message
-from devwidget.records.schema.writing import dumps
+from devwidget.records.schema.record import dumps
 from devwidget.records.trace import Trace
 
 _TRIES = 5

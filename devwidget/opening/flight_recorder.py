@@ -22,7 +22,7 @@ from devwidget.records.loading.typed_reader import Unexpected, reader
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.merging import Heard, merge
 from devwidget.records.ranks.rank import Collective, RankReport
-from devwidget.records.schema.bounds import Size
+from devwidget.records.schema.fields import Size
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 

@@ -19,7 +19,7 @@ from devwidget.opening.stacks import Stack, read_stack
 from devwidget.records.device import DeviceId
 from devwidget.records.loading.json_io import reread
 from devwidget.records.loading.typed_reader import Unexpected
-from devwidget.records.memory_curve import MemoryCurve
+from devwidget.records.memory import MemoryCurve
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import ModuleEvent, Move, OpEvent, Trace, Wait
 

@@ -17,7 +17,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.json_io import reread
 from devwidget.records.loading.typed_reader import Unexpected
-from devwidget.records.memory_curve import MemoryCurve
+from devwidget.records.memory import MemoryCurve
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
 

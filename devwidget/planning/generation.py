@@ -13,7 +13,7 @@ from devwidget.capture.tensors import is_tensor, replace_tensors, tensors_in
 from devwidget.planning.changes import Changed, find_batch_size, resize_batch
 from devwidget.planning.placement import PlacedCopy, place_copy
 from devwidget.planning.watcher import Watcher
-from devwidget.records.answers.generation import CacheAt, Generation
+from devwidget.records.answers import CacheAt, Generation
 from devwidget.records.errors import DevwidgetError, message
 from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import parse_cluster

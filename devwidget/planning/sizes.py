@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from devwidget.records.answers.fitted import Fitted, FittedGpu
+from devwidget.records.answers import Fitted, FittedGpu
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import DevicePlan, Plan
 

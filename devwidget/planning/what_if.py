@@ -18,9 +18,7 @@ from devwidget.planning.child_process import ask_child
 from devwidget.planning.generation import make_generation
 from devwidget.planning.placement import find_step_sizes
 from devwidget.planning.sizes import LargestSearch, PlanGrid, find_tightest_gpu, fit_plans
-from devwidget.records.answers.fitted import Fitted
-from devwidget.records.answers.generation import Generation
-from devwidget.records.answers.what_if import Change, Changes, LargestBatch, PlannedSize
+from devwidget.records.answers import Change, Changes, Fitted, Generation, LargestBatch, PlannedSize
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import Plan
 from devwidget.records.schema.message import Message

@@ -8,8 +8,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from devwidget.records.schema.message import Message, in_language
-from devwidget.records.schema.printable import paragraph
+from devwidget.records.schema.message import Message, in_language, paragraph
 
 
 class DevwidgetError(Exception):

@@ -10,10 +10,8 @@ from typing import Literal, Protocol, TypeVar
 
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.schema.bounds import Size
-from devwidget.records.schema.message import Message
-from devwidget.records.schema.printable import sentence
-from devwidget.records.schema.process_local import ProcessLocal, process_local
+from devwidget.records.schema.fields import ProcessLocal, Size, process_local
+from devwidget.records.schema.message import Message, sentence
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from devwidget.records.answers.generation import Generation
-from devwidget.records.answers.what_if import Changes, LargestBatch
+from devwidget.records.answers import Changes, Generation, LargestBatch
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.schema.bounds import Size
+from devwidget.records.schema.fields import ProcessLocal, Size, process_local
 from devwidget.records.schema.message import Message
-from devwidget.records.schema.process_local import ProcessLocal, process_local
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 from devwidget.records.trace import Phase

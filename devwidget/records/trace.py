@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from devwidget.records.device import DeviceId
-from devwidget.records.failure import Failure
+from devwidget.records.explanation import Failure
 from devwidget.records.finding import Finding
-from devwidget.records.memory_curve import MemoryCurve
+from devwidget.records.memory import MemoryCurve
 from devwidget.records.parallel import CollectiveCall, DataParallelCall, ProcessGroup, Replica
-from devwidget.records.phase import Phase as Phase
-from devwidget.records.schema.bounds import Duration, Length, Size
+from devwidget.records.schema.fields import Duration, Length, Size
 from devwidget.records.schema.record import Record
+from devwidget.records.site import Phase as Phase
 from devwidget.records.site import Site
 
 Family = Literal[

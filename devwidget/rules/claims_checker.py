@@ -10,8 +10,7 @@ from functools import cached_property
 
 from devwidget.records.device import DEVICE_NAME, PLACING_METHODS, DeviceId
 from devwidget.records.finding import Claim, ClaimKind, Finding
-from devwidget.records.schema.message import Message
-from devwidget.records.schema.printable import sentence
+from devwidget.records.schema.message import Message, sentence
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Crossing, Fault, Operand, Trace

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from devwidget.records.answers.fitted import Fitted, FittedGpu
+from devwidget.records.answers import Fitted, FittedGpu
 from devwidget.records.device import DeviceId
 from devwidget.report.page.assets import SLIDERS, join_modules, static_text
 from devwidget.report.page.html import as_value

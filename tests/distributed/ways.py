@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.rank import LocalTensor
-from devwidget.records.ranks.runs import in_words
+from devwidget.records.ranks.traced_steps import in_words
 
 PLACEMENTS = {
     "ddp": {"module.up.weight": ""},

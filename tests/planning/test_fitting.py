@@ -8,7 +8,7 @@ from torch import nn
 
 import devwidget
 from devwidget.planning.sizes import PlanGrid, fit_plans
-from devwidget.records.answers.fitted import weights
+from devwidget.records.answers import weights
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import DevicePlan, Plan

@@ -19,7 +19,7 @@ from devwidget.planning.parallel.mesh import Mesh
 from devwidget.planning.parallel.pipeline import list_stage_phases
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
-from devwidget.records.ranks.runs import numbers_in
+from devwidget.records.ranks.traced_steps import numbers_in
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="each rank runs in a forked process"),

@@ -9,8 +9,7 @@ import devwidget.report  # noqa: F401  registers how a finding prints
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.parallel import DataParallelCall
-from devwidget.records.phase import Phase
-from devwidget.records.site import Site
+from devwidget.records.site import Phase, Site
 from devwidget.records.trace import Crossing, Fault, Held, ModuleEvent, Move, Operand, OpEvent, Trace, Wait
 from devwidget.rules.registry import judge
 

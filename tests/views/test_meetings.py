@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from devwidget.records.parallel import ProcessGroup
-from devwidget.records.ranks.steps import job_of
-from devwidget.records.ranks.traced import TracedStep
+from devwidget.records.ranks.traced_steps import TracedStep, job_of
 from devwidget.views.ranks.meetings import Meeting, find_meetings
 from tests.records.ranks.made_up_steps import KIB, begun, sharded, step, world
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from devwidget.records.parallel import ProcessGroup
-from devwidget.records.ranks.steps import job_of
-from devwidget.records.ranks.traced import ModuleSpan, TracedStep
+from devwidget.records.ranks.traced_steps import ModuleSpan, TracedStep, job_of
 from devwidget.views.ranks.step_lanes import MOST_BOXES, StepLanes, draw_step_lanes
 from tests.records.ranks.made_up_steps import begun, sharded, step, world
 

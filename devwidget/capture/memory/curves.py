@@ -11,9 +11,8 @@ from devwidget.capture.memory.backward_modules import BackwardModules
 from devwidget.capture.memory.block import MemoryBlock
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, to_site
-from devwidget.records.memory_curve import MOST_HOLDINGS, ROLES, Holding, MemoryPoint, Refusal
-from devwidget.records.phase import Phase
-from devwidget.records.site import Site
+from devwidget.records.memory import MOST_HOLDINGS, ROLES, Holding, MemoryPoint, Refusal
+from devwidget.records.site import Phase, Site
 
 MOST_POINTS = 400
 """Points kept of one device; a step of GPT-2 makes some thousand allocations, and a screen has some thousand columns."""

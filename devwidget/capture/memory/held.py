@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from devwidget.records.device import CPU
-from devwidget.records.memory import DeviceMemory
-from devwidget.records.memory_curve import HELD, MemoryCurve, MemoryPoint
-from devwidget.records.phase import Phase
+from devwidget.records.memory import HELD, DeviceMemory, MemoryCurve, MemoryPoint
+from devwidget.records.site import Phase
 
 
 def held_curves(marks: Sequence[tuple[int, Phase, tuple[DeviceMemory, ...]]]) -> tuple[MemoryCurve, ...]:

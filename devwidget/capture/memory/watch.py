@@ -22,8 +22,7 @@ from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
-from devwidget.records.memory import DeviceMemory
-from devwidget.records.memory_curve import HELD, MemoryCurve
+from devwidget.records.memory import HELD, DeviceMemory, MemoryCurve
 
 
 class MemorySource(Protocol):

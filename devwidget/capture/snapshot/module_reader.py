@@ -20,8 +20,7 @@ from devwidget.capture.snapshot.wrapper_facts import Wrapping, class_name, find_
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
-from devwidget.records.snapshot import ModuleFacts
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import ModuleFacts, TensorFacts
 
 _Draft = draft_class(ModuleFacts)
 _MOST_ALSO = 3

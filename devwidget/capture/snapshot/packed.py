@@ -13,7 +13,7 @@ from devwidget.capture.object_fields import class_name
 from devwidget.capture.snapshot.tensor_reader import TensorReader
 from devwidget.records.device import CPU
 from devwidget.records.schema.message import Message
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import TensorFacts
 
 
 def packed_weight(own: dict[str, Any], reader: TensorReader) -> TensorFacts | None:

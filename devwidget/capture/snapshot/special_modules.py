@@ -12,7 +12,7 @@ from devwidget.capture.snapshot.tensor_reader import TensorReader, join_notes
 from devwidget.capture.snapshot.wrapper_facts import format_counts, hook_notes, hooks_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.schema.message import Message, in_row
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import TensorFacts
 
 SPECIAL = frozenset({"_hf_hook", "_is_replica", "_compiled_call_impl", "hf_device_map", "_packed_params"})
 """Attributes that only such modules have."""

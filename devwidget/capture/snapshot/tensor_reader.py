@@ -12,7 +12,7 @@ from devwidget.capture.snapshot.storages import StorageNumbers
 from devwidget.capture.tensors import gradient_of
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message, in_row
-from devwidget.records.tensor import Role, TensorFacts
+from devwidget.records.snapshot import Role, TensorFacts
 
 _Draft = draft_class(TensorFacts)
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter

@@ -16,7 +16,7 @@ from devwidget.planning.child_process import ask_child
 from devwidget.planning.layouts.blocks import ModelBlock, find_block_paths, measure_blocks
 from devwidget.planning.layouts.splits import SplitSearch, count_crossings
 from devwidget.planning.placement import retry_with_lengths
-from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
+from devwidget.records.answers import BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import Plan

@@ -15,7 +15,7 @@ from devwidget.capture.step.batch import Arguments
 from devwidget.planning import plan_step
 from devwidget.planning.changes import Changed
 from devwidget.planning.layouts.blocks import ModelBlock, Need, weight_bytes
-from devwidget.records.answers.layout import Rejected
+from devwidget.records.answers import Rejected
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import Plan
 from devwidget.records.schema.message import Message

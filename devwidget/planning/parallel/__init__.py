@@ -17,7 +17,7 @@ from devwidget.planning.parallel.mesh import group_alike_ranks
 from devwidget.planning.parallel.rank_step import RankResult, RankStep
 from devwidget.planning.parallel.refusals import parse_mesh, refuse_ignored, refuse_mesh
 from devwidget.records.ranks.parallel_plan import ParallelPlan, RankPlan
-from devwidget.records.ranks.runs import runs_of
+from devwidget.records.ranks.traced_steps import runs_of
 from devwidget.simulator.cluster import UNLIMITED, parse_cluster
 
 

@@ -9,10 +9,9 @@ from devwidget.records.loading.typed_reader import checked
 from devwidget.records.parallel import DataParallelCall
 from devwidget.records.ranks.cluster import NOWHERE, Cluster
 from devwidget.records.ranks.rank import RankModel, RankReport
-from devwidget.records.ranks.traced import TracedJob, TracedStep
+from devwidget.records.ranks.traced_steps import TracedJob, TracedStep
 from devwidget.records.schema.message import Message
-from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
 from devwidget.records.trace import Trace
 
 Wrong = Iterator[tuple[str, str]]

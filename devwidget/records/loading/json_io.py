@@ -1,32 +1,66 @@
-"""Records to JSON and back: plain objects, one schema version for all of them."""
+"""Records from JSON: plain objects, one schema version for all of them, from a file that may be anything by now."""
 
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import stat
 from typing import Any, NoReturn, TypeVar, cast
 
 from devwidget._version import __version__
-from devwidget.records.answers.generation import Generation
-from devwidget.records.answers.layout import Layout
-from devwidget.records.answers.what_if import Changes, LargestBatch
-from devwidget.records.comparing.comparison import Comparison
+from devwidget.records.answers import Changes, Generation, LargestBatch, Layout
+from devwidget.records.comparison import Comparison
 from devwidget.records.errors import UnreadableError
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding
 from devwidget.records.loading import consistency as consistency
-from devwidget.records.loading.regular_file import read_regular
 from devwidget.records.loading.typed_reader import Unexpected, known_messages, reader
 from devwidget.records.plan import Plan
 from devwidget.records.ranks.cluster import Cluster
-from devwidget.records.ranks.parallel_plan import ParallelPlan
-from devwidget.records.ranks.pipeline import Pipeline
+from devwidget.records.ranks.parallel_plan import ParallelPlan, Pipeline
 from devwidget.records.ranks.rank import RankReport
 from devwidget.records.schema.message import Message
-from devwidget.records.schema.writing import SCHEMA_VERSION
-from devwidget.records.schema.writing import dumps as dumps
+from devwidget.records.schema.record import SCHEMA_VERSION
+from devwidget.records.schema.record import dumps as dumps
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def read_regular(path: str | os.PathLike[str], most: int, *, first: int | None = None) -> bytes:
+    """What is in a file, as long as it was when it was opened; nothing waits for it.
+
+    Args:
+        path: a link is followed.
+        most: bytes that it may have.
+        first: read no more than so many.
+
+    Raises:
+        UnreadableError: if it is no regular file, or has more bytes.
+        OSError: if it cannot be opened.
+    """
+    _size(os.stat(path), path, most)  # to open a device may do something, and to open a socket fails with a riddle
+    opened = os.open(path, _FLAGS)
+    try:
+        size = _size(os.fstat(opened), path, most)
+    except BaseException:
+        os.close(opened)
+        raise
+    with os.fdopen(opened, "rb") as file:
+        return file.read(size if first is None else min(size, first))
+
+
+def _size(found: os.stat_result, path: str | os.PathLike[str], most: int) -> int:
+    name = pathlib.Path(path).name
+    if not stat.S_ISREG(found.st_mode):
+        raise UnreadableError(Message("{name} is no regular file", name=name))
+    if found.st_size > most:
+        size = f"{found.st_size:,}"
+        raise UnreadableError(Message("{name} has {size} bytes, more than any has", name=name, size=size))
+    return found.st_size
+
 
 T = TypeVar("T")
 LARGEST_TEXT = 2**30

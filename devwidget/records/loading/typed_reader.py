@@ -13,9 +13,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from devwidget.records.device import DeviceId
-from devwidget.records.schema.bounds import AtLeast
+from devwidget.records.schema.fields import AtLeast, saved_fields
 from devwidget.records.schema.message import Message
-from devwidget.records.schema.process_local import saved_fields
 
 Reader = Callable[[Any], Any]
 Checks = Callable[[Any], Iterable[tuple[str, str]]]

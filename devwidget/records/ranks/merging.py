@@ -8,8 +8,7 @@ from typing import Generic, TypeVar
 
 from devwidget.records.ranks.cluster import IN_A_ROW, NOWHERE, Cluster, Placement, Rank, State
 from devwidget.records.ranks.rank import Axis, Collective, GroupProgress, Holding, RankModel, RankModule, RankReport
-from devwidget.records.ranks.runs import runs_of
-from devwidget.records.ranks.steps import job_of
+from devwidget.records.ranks.traced_steps import job_of, runs_of
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 

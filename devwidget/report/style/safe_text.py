@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, cast
 
 from devwidget.language.speaking import is_wide
-from devwidget.records.schema.printable import block, one_line
+from devwidget.records.schema.message import block, one_line
 
 P = ParamSpec("P")
 T = TypeVar("T")

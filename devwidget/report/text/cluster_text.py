@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 from devwidget.language.speaking import said, say
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Placement, Rank
 from devwidget.records.ranks.rank import RankReport
-from devwidget.records.ranks.runs import runs_of
-from devwidget.records.ranks.traced import TracedJob
+from devwidget.records.ranks.traced_steps import TracedJob, runs_of
 from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import safe_text, text_of
 from devwidget.report.style.units import count_words, format_bytes, format_seconds

@@ -10,7 +10,7 @@ from typing import TypeVar
 from devwidget.records.finding import Finding
 from devwidget.records.ranks.cluster import IN_A_ROW, NOWHERE, Cluster, Rank
 from devwidget.records.ranks.rank import Holding
-from devwidget.records.ranks.runs import in_words, numbers_in, runs_of
+from devwidget.records.ranks.traced_steps import in_words, numbers_in, runs_of
 from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.rank_claims import without_unheard
 from devwidget.rules.running import asked, import_rules, worst_first

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from devwidget.records.finding import Claim, ClaimKind, Finding
 from devwidget.records.ranks.cluster import Cluster, Rank
-from devwidget.records.ranks.runs import in_words, runs_of
+from devwidget.records.ranks.traced_steps import in_words, runs_of
 from devwidget.records.schema.message import Message
 
 _GONE = frozenset({"dead", "stopped"})

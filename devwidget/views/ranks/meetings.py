@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, ProcessGroup
-from devwidget.records.phase import Phase
-from devwidget.records.ranks.steps import distance
-from devwidget.records.ranks.traced import TracedJob, TracedRank
-from devwidget.records.site import Site
+from devwidget.records.ranks.traced_steps import TracedJob, TracedRank, distance
+from devwidget.records.site import Phase, Site
 
 SAME_BYTES = frozenset({"all_reduce", "broadcast", "reduce", "reduce_scatter"})
 """Kinds for which every rank must give as much as the others."""

@@ -9,7 +9,7 @@ from devwidget.records.loading.json_io import dumps, loads
 from devwidget.records.ranks.cluster import NOWHERE
 from devwidget.records.ranks.merging import Heard, merge
 from devwidget.records.ranks.rank import RankModel, RankModule
-from devwidget.records.ranks.runs import in_words, numbers_in, runs_of
+from devwidget.records.ranks.traced_steps import in_words, numbers_in, runs_of
 from tests.records.ranks.made_up import cluster, faulty, model, report, reports, with_change
 
 LARGEST = 200_000

@@ -6,7 +6,7 @@ import dataclasses
 
 from devwidget.records.loading.json_io import dumps, loads
 from devwidget.records.parallel import ProcessGroup
-from devwidget.records.ranks.steps import MOST_MODULES, job_of, step_of
+from devwidget.records.ranks.traced_steps import MOST_MODULES, job_of, step_of
 from devwidget.records.trace import ModuleEvent, OpEvent, Trace
 from tests.records.ranks.made_up import cluster, model, report
 from tests.records.ranks.made_up_steps import begun, sharded, step, world
