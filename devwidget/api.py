@@ -445,7 +445,7 @@ def place(
         DevwidgetError: if the blocks run on no split, or accelerate is not there, whose hooks carry activations between GPUs.
         SimulationError: as for `plan`.
     """
-    from devwidget.planning.layouts import make_layout
+    from devwidget.planning.layout import make_layout
 
     refuse_loss(loss_fn)
     asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer}

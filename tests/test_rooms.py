@@ -42,7 +42,7 @@ FLOORS = {
         "explain",
         "recorder",
     ),
-    "distributed": (*("job", "unix_http", "collectives", "main_thread", "holdings", "report", "agent", "asking", "sources"),),
+    "distributed": ("job", "unix_http", "collectives", "holdings", "report", "agent", "sources"),
     "records": (
         "schema",
         *("errors", "syntax", "site", "device", "memory", "finding", "parallel", "explanation", "snapshot", "trace"),

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import devwidget
-from devwidget.planning.sizes import LargestSearch
+from devwidget.planning.what_if import LargestSearch
 from devwidget.records.answers import Change, Changes, LargestBatch, PlannedSize
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.planning.sizes import PlanGrid, fit_plans
+from devwidget.planning.what_if import PlanGrid, fit_plans
 from devwidget.records.answers import weights
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
