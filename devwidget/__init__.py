@@ -74,7 +74,7 @@ __all__ = [
 ]
 _RESULTS = {
     "Agent": "devwidget.distributed.agent",
-    "Simulation": "devwidget.simulator.simulation",
+    "Simulation": "devwidget.simulator",
     "Changes": "devwidget.records.answers",
     "Claim": "devwidget.records.finding",
     "Cluster": "devwidget.records.ranks.cluster",
@@ -153,7 +153,7 @@ if TYPE_CHECKING:
     from devwidget.records.site import LibraryLine, Site
     from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
     from devwidget.records.trace import Fault, ModuleEvent, Move, Operand, OpEvent, Trace, Wait
-    from devwidget.simulator.simulation import Simulation
+    from devwidget.simulator import Simulation
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
 else:  # a type checker that saw this would take any name for one of ours

@@ -73,7 +73,6 @@ FLOORS = {
         "torch_surface",
         "cuda_surface",
         "session",
-        "simulation",
     ),
 }
 """Rooms from the ground up: a folder or a file of its own imports only rooms that stand before it."""

@@ -11,7 +11,7 @@ from devwidget.capture.undo import Undo
 from devwidget.simulator import patching
 from devwidget.simulator.accelerator import CUDA
 from devwidget.simulator.cluster import VirtualMachine
-from devwidget.simulator.cuda_surface import comm, functions, generators
+from devwidget.simulator.cuda_surface import comm, functions
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import LABELS
 from devwidget.simulator.devices.ledger import Ledger
@@ -26,11 +26,10 @@ from devwidget.simulator.torch_surface import (
     conversions,
     factories,
     gradient_hooks,
-    legacy_types,
     processes,
     scripting,
     storage,
-    subclasses,
+    tensor_classes,
 )
 
 
@@ -73,14 +72,14 @@ PARTS = (
     gradient_hooks.install_gradient_checks,
     gradient_hooks.install_hook_devices,
     autocast.install,
-    generators.install,
-    legacy_types.install,
+    functions.install_generators,
+    tensor_classes.install_legacy_types,
     conversions.install_device_type,
     processes.install_thread_modes,
     install_folding,
     scripting.install_eager_originals,
-    subclasses.install_subclass_makers,
-    subclasses.install_fake_devices,
+    tensor_classes.install_subclass_makers,
+    tensor_classes.install_fake_devices,
     composites.install_gpu_functions,
     patching.install_import_watch,
     scripting.install_scripting,
