@@ -100,6 +100,7 @@ _MOST = 24
 
 def main_frames() -> list[FrameType]:
     """Return the frames of the main thread, the innermost first."""
+    # The main thread runs on meanwhile: some may have returned when they are read, but a frame that is held stays whole.
     frames, frame = list[FrameType](), sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None:
         frames.append(frame)

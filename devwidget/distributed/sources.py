@@ -280,6 +280,6 @@ def _find_folders(view: Any, served: Served) -> dict[int, str]:
     return dict(known[target] for target in view.targets)
 
 
-# Rank and folder of each engine, by client.
+# Rank and folder of each engine, by client: weak, so that a client that was closed and let go of is not held open here.
 _known: weakref.WeakKeyDictionary[Any, dict[int, tuple[int, str]]] = weakref.WeakKeyDictionary()
 _INSTEAD = Message("torch.distributed.init_process_group(...) in each engine, and then ask again")

@@ -101,9 +101,11 @@ def _word(value: object) -> str:
     return repr(value) if id(type(value)) in _PLAIN else f"<{vars(type)['__name__'].__get__(type(value))}>"
 
 
+# Read past the class: its metaclass, or a `__getattribute__` of the user's, would be code of theirs that runs here.
 _mro: Callable[[type], tuple[type, ...]] = vars(type)["__mro__"].__get__
 _names: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
 _args: Callable[[BaseException], tuple[object, ...]] = vars(BaseException)["args"].__get__
+# By id: to compare or hash a class asks its metaclass, which may be the user's too.
 _PLAIN = frozenset(map(id, (str, int, float, bool, complex, bytes, type(None))))
 """Types whose `repr` is Python's own."""
 

@@ -90,7 +90,6 @@ PARTS = (
 class Session:
     """One simulation: what it replaces, and the mode of the thread that starts it.
 
-
     Args:
         over: what to do when everything is back.
     """
@@ -108,6 +107,8 @@ class Session:
         patches = Patches(self._undo)
         for install in PARTS:
             install(patches)
+        # Steps are undone from the last to the first: threads are waited for while all is in, and the mode, which is entered
+        # last so that no installation passes through it, leaves before the patches do.
         self._undo.enter_context(dispatch_mode.new_mode())
         self._undo.add_step(processes.wait_for_threads)
 

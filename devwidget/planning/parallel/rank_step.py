@@ -123,6 +123,7 @@ class StorageWatcher(TorchDispatchMode):  # type: ignore[misc]
         key = storage._cdata
         if key not in self.live:
             self.live[key] = 0
+            # An address is used again, so the entry goes with its storage; when Python ends nobody asks any more.
             weakref.finalize(storage, self._forget_storage, key).atexit = False
             self._measure_storage(storage)
 
