@@ -9,22 +9,14 @@ import stat
 from typing import Any, NoReturn, TypeVar, cast
 
 from devwidget._version import __version__
-from devwidget.records.answers import Changes, Generation, LargestBatch, Layout
-from devwidget.records.comparison import Comparison
+from devwidget.records import answers, comparison, explanation, plan, snapshot, trace  # noqa: F401  # known by name then
 from devwidget.records.errors import UnreadableError
-from devwidget.records.explanation import Explanation
-from devwidget.records.finding import Finding
 from devwidget.records.loading import consistency as consistency
 from devwidget.records.loading.typed_reader import Unexpected, known_messages, reader
-from devwidget.records.plan import Plan
-from devwidget.records.ranks.cluster import Cluster
-from devwidget.records.ranks.parallel_plan import ParallelPlan, Pipeline
-from devwidget.records.ranks.rank import RankReport
+from devwidget.records.ranks import cluster, parallel_plan, rank  # noqa: F401
 from devwidget.records.schema.message import Message
-from devwidget.records.schema.record import SCHEMA_VERSION
+from devwidget.records.schema.record import SCHEMA_VERSION, saved_kinds
 from devwidget.records.schema.record import dumps as dumps
-from devwidget.records.snapshot import Snapshot
-from devwidget.records.trace import Trace
 
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -66,24 +58,6 @@ T = TypeVar("T")
 LARGEST_TEXT = 2**30
 """Characters; a snapshot of 100,000 modules takes 2**26."""
 _LONG = 2**24
-
-_KINDS = (
-    Snapshot,
-    Trace,
-    Finding,
-    Explanation,
-    Plan,
-    LargestBatch,
-    Changes,
-    Layout,
-    ParallelPlan,
-    Generation,
-    Comparison,
-    Cluster,
-    RankReport,
-    Pipeline,
-)
-_ROOTS: dict[str, type] = {kind.__name__: kind for kind in _KINDS}
 
 
 def load(path: str | pathlib.Path, most: int = LARGEST_TEXT) -> Any:
@@ -147,11 +121,11 @@ def _record(envelope: Any) -> Any:
         raise Unexpected(Message("a whole number of 1 or more as the version `devwidget`"), version)
     if version > SCHEMA_VERSION:
         raise UnreadableError(_newer(version, envelope.get("written_by")))
-    if not isinstance(kind, str) or kind not in _ROOTS:
-        raise Unexpected(Message("one of {known} as `record`", known=", ".join(_ROOTS)), kind)
+    if not isinstance(kind, str) or kind not in saved_kinds:
+        raise Unexpected(Message("one of {known} as `record`", known=", ".join(sorted(saved_kinds))), kind)
     token = known_messages.set(_messages(envelope.get("messages", {})))
     try:
-        return reader(_ROOTS[kind])(envelope.get("data"))
+        return reader(saved_kinds[kind])(envelope.get("data"))
     finally:
         known_messages.reset(token)
 

@@ -60,6 +60,8 @@ def _texts(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in saved_fields(kind) if field.type in ("str", "tuple[str, ...]"))
 
 
+saved_kinds: dict[str, type] = {}
+"""Name in a file -> record, of all that were imported."""
 _presenters: dict[tuple[str, type], Callable[..., Any]] = {}
 _not_loaded: list[Callable[[], object]] = []
 
@@ -83,6 +85,10 @@ class Record:
     """Text, JSON, data frame and HTML of a record."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        # Called twice: `dataclass(slots=True)` makes the class anew, and the second is the one that stays.
+        saved_kinds[cls.__name__] = cls
 
     def __str__(self) -> str:
         return str(self._present("text"))
