@@ -128,12 +128,12 @@ def _wrap_like(tensor: torch.Tensor, copied: torch.Tensor) -> torch.Tensor:
     return copied
 
 
-Placement = str | Mapping[str, Any]
+AskedPlacement = str | Mapping[str, Any]
 
 
 @contextlib.contextmanager
 def place_copy(
-    model: nn.Module, placement: Placement, cluster: VirtualMachine, watcher: Watcher, changed: Changed
+    model: nn.Module, placement: AskedPlacement, cluster: VirtualMachine, watcher: Watcher, changed: Changed
 ) -> Iterator[tuple[PlacedCopy, tuple[Account, ...]]]:
     """Yield a copy on virtual GPUs and their accounts; it ends before they do, and the random state is kept."""
     with keep_state(nn.Module()), simulator.Simulation(cluster):
@@ -162,7 +162,7 @@ class PlacedCopy:
     """
 
     def __init__(
-        self, model: nn.Module, placement: Placement, capacities: Sequence[int], watcher: Watcher, changed: Changed
+        self, model: nn.Module, placement: AskedPlacement, capacities: Sequence[int], watcher: Watcher, changed: Changed
     ) -> None:
         self.device_map: tuple[tuple[str, str], ...] = ()
         as_is, mapped = placement == "as is", placement == "auto" or isinstance(placement, Mapping)
@@ -189,7 +189,7 @@ class PlacedCopy:
         if mapped:
             self._dispatch_parts(placement, capacities)
 
-    def _dispatch_parts(self, placement: Placement, capacities: Sequence[int]) -> None:
+    def _dispatch_parts(self, placement: AskedPlacement, capacities: Sequence[int]) -> None:
         import accelerate
 
         places = propose_device_map(self.inner, capacities) if isinstance(placement, str) else dict(placement)

@@ -18,7 +18,7 @@ from devwidget.planning.changes import Changed, Option, find_batch_size, list_op
 from devwidget.planning.child_process import ask_child
 from devwidget.planning.generation import make_generation
 from devwidget.planning.placement import find_step_sizes
-from devwidget.records.answers import Change, Changes, Fitted, FittedGpu, Generation, LargestBatch, PlannedSize
+from devwidget.records.answers import Changes, Fitted, FittedGpu, Generation, LargestBatch, PlannedChange, PlannedSize
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import DevicePlan, Plan
 from devwidget.records.schema.message import Message
@@ -255,16 +255,16 @@ class WhatIf:
             )
         return make_generation(self.model, self.inputs, self.asked, new_tokens)
 
-    def _try_option(self, option: Option) -> Change:
+    def _try_option(self, option: Option) -> PlannedChange:
         try:
             # Of a step that the user has not written.
             with warnings.catch_warnings(action="ignore"):
                 plan = self.plan_changed(option.changed.cast_floats, option.changed)
         except DevwidgetError as error:
-            return Change(option.what, option.code, option.cost, 0, 0, False, error.what)
+            return PlannedChange(option.what, option.code, option.cost, 0, 0, False, error.what)
         return self._describe_change(option.what, option.code, option.cost, plan)
 
-    def _try_smaller_batch(self) -> Iterator[Change]:
+    def _try_smaller_batch(self) -> Iterator[PlannedChange]:
         """Yield the largest batch that fits, and the largest that fits when gradients of several are added up."""
         size, found = self._search_smaller(0)
         if found is None:
@@ -283,7 +283,7 @@ class WhatIf:
             cost = Message("{count} forwards and backwards for one step", count=math.ceil(size / answer))
             yield self._describe_change(what, "", cost, several.plans[answer])
 
-    def _try_shorter_text(self) -> Iterator[Change]:
+    def _try_shorter_text(self) -> Iterator[PlannedChange]:
         size, found = self._search_smaller(1)
         if found is not None:
             answer = found.largest_fitting()
@@ -302,9 +302,9 @@ class WhatIf:
             return size, None
         return size, found if found.largest_fitting() else None
 
-    def _describe_change(self, what: str, code: str, cost: str, plan: Plan) -> Change:
+    def _describe_change(self, what: str, code: str, cost: str, plan: Plan) -> PlannedChange:
         taken = find_tightest_gpu(plan).on_card
-        return Change(what, code, cost, taken, find_tightest_gpu(self.first).on_card - taken, plan.fits)
+        return PlannedChange(what, code, cost, taken, find_tightest_gpu(self.first).on_card - taken, plan.fits)
 
 
 def _refuse_no_size() -> DevwidgetError:

@@ -252,7 +252,7 @@ class LargestBatch(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class PlannedChange:
     """One thing that could be done, planned in full.
 
     Attributes:
@@ -286,9 +286,9 @@ class Changes(Record):
 
     model: str
     on_card: Size
-    changes: tuple[Change, ...]
+    changes: tuple[PlannedChange, ...]
 
     @property
-    def cheapest(self) -> Change | None:
+    def cheapest(self) -> PlannedChange | None:
         """The cheapest change with which the step fits; None if there is none."""
         return next((change for change in self.changes if change.fits), None)

@@ -297,7 +297,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class UserMove:
     """A move that the user's own line asked for, or caused by writing into a tensor, with what its data had been through.
 
     Attributes:
@@ -500,7 +500,7 @@ class Trace(Record):
     modules: tuple[ModuleEvent, ...] = ()
     memory: tuple[MemoryCurve, ...] = ()
     replicas: tuple[Replica, ...] = ()
-    crossings: tuple[Crossing, ...] = ()
+    crossings: tuple[UserMove, ...] = ()
     waits: tuple[Wait, ...] = ()
     error: str = ""
     checked: tuple[str, ...] = ()

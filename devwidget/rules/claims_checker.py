@@ -13,7 +13,7 @@ from devwidget.records.finding import Claim, ClaimKind, Finding
 from devwidget.records.schema.message import Message, sentence
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
-from devwidget.records.trace import Crossing, Fault, Operand, Trace
+from devwidget.records.trace import Fault, Operand, Trace, UserMove
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.wording import path_of, stands_in, words_in
 
@@ -51,9 +51,9 @@ class Evidence:
         return found
 
     @cached_property
-    def crossings(self) -> dict[Line, list[Crossing]]:
+    def crossings(self) -> dict[Line, list[UserMove]]:
         """Moves that a line asked for."""
-        found: dict[Line, list[Crossing]] = {}
+        found: dict[Line, list[UserMove]] = {}
         for crossing in self.trace.crossings:
             if crossing.site is not None:
                 found.setdefault(_line(crossing.site), []).append(crossing)

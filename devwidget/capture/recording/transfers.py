@@ -19,7 +19,7 @@ from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.capture.undo import Undo
-from devwidget.records.trace import Crossing, Held, Operand
+from devwidget.records.trace import Held, Operand, UserMove
 
 LONGEST_CHAIN, KEPT = 16, 32
 """Crossings kept of what the data went through, and of one line: so many of the first, and of the last."""
@@ -157,14 +157,14 @@ class Transfers:
 
     # -- records
 
-    def list_crossings(self) -> tuple[Crossing, ...]:
+    def list_crossings(self) -> tuple[UserMove, ...]:
         """Crossings in order."""
         return tuple(map(_make_crossing, sorted(self.kept, key=lambda each: each.number)))
 
 
-def _make_crossing(transfer: Transfer) -> Crossing:
+def _make_crossing(transfer: Transfer) -> UserMove:
     read, direct = transfer.read, transfer.direct_from
-    return Crossing(
+    return UserMove(
         number=transfer.number,
         source=device_id(transfer.source),
         target=device_id(transfer.target),

@@ -29,7 +29,7 @@ IN_A_ROW = "rank"
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class RankPlacement:
     """What the ranks of one kind hold: a column.
 
     Attributes:
@@ -111,7 +111,7 @@ class Cluster(Record):
     ranks: tuple[Rank, ...]
     modules: tuple[RankModule, ...] = ()
     holdings: tuple[Holding, ...] = ()
-    placements: tuple[Placement, ...] = ()
+    placements: tuple[RankPlacement, ...] = ()
     stacks: tuple[tuple[Site, ...], ...] = ()
     findings: tuple[Finding, ...] = ()
     asked: float = 0.0

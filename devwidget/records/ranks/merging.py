@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from devwidget.records.ranks.cluster import IN_A_ROW, NOWHERE, Cluster, Placement, Rank, State
+from devwidget.records.ranks.cluster import IN_A_ROW, NOWHERE, Cluster, Rank, RankPlacement, State
 from devwidget.records.ranks.rank import Axis, Collective, GroupProgress, Holding, RankModel, RankModule, RankReport
 from devwidget.records.ranks.traced_steps import job_of, runs_of
 from devwidget.records.schema.message import Message
@@ -110,7 +110,7 @@ class _Merging:
         holdings = tuple(self._holdings.places)
         sizes = [sum(tensor.local_bytes for tensor in holding) for holding in holdings]
         placements = tuple(
-            Placement(
+            RankPlacement(
                 runs_of(rank.number for rank in ranks if rank.placement == at),
                 held,
                 sum(sizes[each] for each in held if each != NOWHERE),

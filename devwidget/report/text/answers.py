@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from devwidget.language.speaking import said, say
-from devwidget.records.answers import Change, Changes, Generation, LargestBatch, Layout
+from devwidget.records.answers import Changes, Generation, LargestBatch, Layout, PlannedChange
 from devwidget.records.ranks.parallel_plan import Pipeline, PipelineAction
 from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import text_of
@@ -46,7 +46,7 @@ def what_if_rows(answer: LargestBatch | Changes) -> Rows:
     return [(say("batch"), say("on the card"), ""), *planned]
 
 
-def _change_row(change: Change) -> tuple[str, ...]:
+def _change_row(change: PlannedChange) -> tuple[str, ...]:
     if change.problem:
         return (said(change.what), "", "", said(change.problem), "", change.code)
     sign = "-" if change.saved < 0 else ""
