@@ -58,8 +58,8 @@ def refuse_damaged(worded: Callable[[str], str]) -> Iterator[ReadingPlace]:
         raise
     except Unexpected as wrong:
         if str(place):
-            wrong.inside(str(place))
-        raise UnreadableError(worded(wrong.told())) from None
+            wrong.prepend_path(str(place))
+        raise UnreadableError(worded(wrong.describe_problem())) from None
     except Exception as error:  # a file that others wrote holds anything
         said = error_text(error)
         raise UnreadableError(worded(f"{place}: {said}" if str(place) else said)) from None

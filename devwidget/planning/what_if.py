@@ -137,7 +137,7 @@ class PlanGrid:
 
     def _measure_error(self, fitted: Fitted, batch: int, length: int) -> float:
         taken = [device.on_card for device in self.plan_at(batch, length).devices]
-        return max(abs(said - ran) / max(ran, 1) for said, ran in zip(fitted.at(batch, length), taken, strict=True))
+        return max(abs(said - ran) / max(ran, 1) for said, ran in zip(fitted.estimate_at(batch, length), taken, strict=True))
 
 
 def fit_plans(grid: PlanGrid, batch: int, length: int | None) -> Fitted:

@@ -55,16 +55,16 @@ class Fitted:
     checked: int = 0
     off: float = 0.0
 
-    def at(self, batch: int, length: int) -> tuple[int, ...]:
+    def estimate_at(self, batch: int, length: int) -> tuple[int, ...]:
         """Bytes of each GPU, estimated between the plans."""
-        rows, columns = weights(self.batches, batch, BATCH_KNOTS), weights(self.lengths, length, LENGTH_KNOTS)
+        rows, columns = knot_weights(self.batches, batch, BATCH_KNOTS), knot_weights(self.lengths, length, LENGTH_KNOTS)
         wide = len(self.lengths)
         return tuple(
             round(sum(gpu.taken[row * wide + column] * a * b for row, a in rows for column, b in columns)) for gpu in self.gpus
         )
 
 
-def weights(knots: Sequence[int], at: float, most: int) -> list[tuple[int, float]]:
+def knot_weights(knots: Sequence[int], at: float, most: int) -> list[tuple[int, float]]:
     """How much each of the nearest knots counts, by Lagrange's polynomial through them."""
     above = min(bisect_right(knots, at), len(knots) - 1)
     first = max(min(above - 1, len(knots) - most), 0)

@@ -162,7 +162,7 @@ class Plan(Record):
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or if there is no batch to be changed.
         """
-        return self._asked().largest_batch()
+        return self._find_questions().largest_batch()
 
     def cheapest_change(self) -> Changes:
         """What would make the step smaller, each change planned in full: the cheapest that fits first.
@@ -170,7 +170,7 @@ class Plan(Record):
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here.
         """
-        return self._asked().cheapest_change()
+        return self._find_questions().cheapest_change()
 
     def generation(self, new_tokens: int) -> Generation:
         """What the model takes while it writes so many tokens more than the batch has, with a cache of keys and values.
@@ -178,7 +178,7 @@ class Plan(Record):
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or for a model without such a cache.
         """
-        return self._asked().generation(new_tokens)
+        return self._find_questions().generation(new_tokens)
 
     def sliders(self) -> Any:
         """A widget with sliders for the batch, the length of texts and the memory of each GPU, which answer at once.
@@ -188,9 +188,9 @@ class Plan(Record):
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or if there is no batch to be changed.
         """
-        return self._asked().sliders()
+        return self._find_questions().sliders()
 
-    def _asked(self) -> Questions:
+    def _find_questions(self) -> Questions:
         if self._questions.value is None:
             raise DevwidgetError(
                 Message("this plan was loaded or made by hand: its model is not here"),

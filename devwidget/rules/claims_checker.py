@@ -10,7 +10,7 @@ from functools import cached_property
 
 from devwidget.records.device import DEVICE_NAME, PLACING_METHODS, DeviceId
 from devwidget.records.finding import Claim, ClaimKind, Finding
-from devwidget.records.schema.message import Message, sentence
+from devwidget.records.schema.message import Message, escape_sentence
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand, Trace, UserMove
@@ -85,7 +85,7 @@ def without_unfounded(trace: Trace, findings: Iterable[Finding]) -> tuple[list[F
     left_out: list[Message] = []
     for finding in findings:
         wrong = [claim for claim in finding.claims if not is_borne_out(evidence, claim)]
-        words = {sentence(words_of(claim)) for claim in wrong}
+        words = {escape_sentence(words_of(claim)) for claim in wrong}
         if finding.headline in words:
             reason = Message("what it would say is not borne out by what was seen")
             left_out.append(Message("{kind}: {reason}", kind=finding.kind, reason=reason))
@@ -100,7 +100,7 @@ def is_borne_out(evidence: Evidence, claim: Claim) -> bool:
 
 
 def _without(finding: Finding, words: set[str]) -> Finding:
-    claims = tuple(claim for claim in finding.claims if sentence(words_of(claim)) not in words)
+    claims = tuple(claim for claim in finding.claims if escape_sentence(words_of(claim)) not in words)
     return dataclasses.replace(finding, notes=tuple(note for note in finding.notes if note not in words), claims=claims)
 
 

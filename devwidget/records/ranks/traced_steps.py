@@ -145,26 +145,26 @@ def job_of(steps: Mapping[int, TracedStep]) -> TracedJob | None:
     groups: dict[ProcessGroup, int] = {}
     ranks = []
     for number, step in sorted(steps.items()):
-        kind = kinds.setdefault(_what(step, number), len(kinds))
+        kind = kinds.setdefault(_kind_key(step, number), len(kinds))
         own = tuple(groups.setdefault(group, len(groups)) for group in step.groups)
         ranks.append(TracedRank(number, kind, own, step.seconds, step.error))
     alike = [[rank.number for rank in ranks if rank.kind == kind] for kind in kinds.values()]
     return TracedJob(tuple(ranks), tuple(TracedKind(runs_of(numbers), steps[numbers[0]]) for numbers in alike), tuple(groups))
 
 
-def _what(step: TracedStep, rank: int) -> Any:
+def _kind_key(step: TracedStep, rank: int) -> Any:
     """What ranks of a kind have in common: not which ranks are in their groups, nor the places in their traces."""
     groups = tuple((group.label, len(group.ranks)) for group in step.groups)
     modules = tuple((span.path, span.class_name) for span in step.modules)
     edges = sorted(edge for span in step.modules for edge in (span.start, span.stop))
     calls = tuple(
-        replace(call, number=bisect.bisect(edges, call.number), peer=distance(step.groups[call.group], rank, call.peer))
+        replace(call, number=bisect.bisect(edges, call.number), peer=ring_distance(step.groups[call.group], rank, call.peer))
         for call in step.collectives
     )
     return modules, groups, calls
 
 
-def distance(group: ProcessGroup, rank: int, peer: int) -> int:
+def ring_distance(group: ProcessGroup, rank: int, peer: int) -> int:
     """How many places after a rank another stands in a group, around its end: ranks that pass on in a ring are of one kind."""
     if rank not in group.ranks or peer not in group.ranks:
         return UNKNOWN

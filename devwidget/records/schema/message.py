@@ -36,7 +36,7 @@ class Message(str):
         return message
 
     def __reduce__(self) -> tuple[Callable[..., Message], tuple[str, dict[str, Any]]]:
-        return _made, (self.template, self.facts)
+        return _make_message, (self.template, self.facts)
 
 
 _speakers: list[Callable[[str], str]] = []
@@ -90,7 +90,7 @@ def out_of_row(text: str) -> Iterator[str]:
         yield text
 
 
-def _made(template: str, facts: dict[str, Any]) -> Message:
+def _make_message(template: str, facts: dict[str, Any]) -> Message:
     return Message(template, **facts)
 
 
@@ -105,34 +105,34 @@ class Lines(str):
     @classmethod
     def of(cls, lines: Iterable[str], between: str = "\n") -> Lines:
         """Safe lines, with what stands between them."""
-        return cls(between.join(map(one_line, lines)))
+        return cls(between.join(map(escape_line, lines)))
 
 
-def one_line(text: str) -> str:
+def escape_line(text: str) -> str:
     """For one line: no name in it can end the line, nor colour what follows."""
     if text.isprintable() or isinstance(text, Lines):
         return text
-    return "".join(_shown(letter) for letter in text.replace("\t", "    "))
+    return "".join(_escape_letter(letter) for letter in text.replace("\t", "    "))
 
 
-def block(text: str) -> str:
-    """As `one_line`, with line breaks and tabs left as they are."""
+def escape_block(text: str) -> str:
+    """As `escape_line`, with line breaks and tabs left as they are."""
     if text.isprintable():
         return text
-    return "".join(letter if letter in _BREAKS else _shown(letter) for letter in text)
+    return "".join(letter if letter in _BREAKS else _escape_letter(letter) for letter in text)
 
 
-def sentence(text: str) -> str:
+def escape_sentence(text: str) -> str:
     """A text of a record or an error, as one line where it was made of others: only a template of ours has line breaks."""
-    return text if text.isprintable() else changed(text, one_line)
+    return text if text.isprintable() else changed(text, escape_line)
 
 
-def paragraph(text: str) -> str:
+def escape_paragraph(text: str) -> str:
     """The same, where a text that is no message may have several lines."""
-    return sentence(text) if isinstance(text, Message) else block(text)
+    return escape_sentence(text) if isinstance(text, Message) else escape_block(text)
 
 
-def _shown(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
     """A letter, if it is seen as itself; else its escape. Spaces of all widths, and letters of private fonts, are."""
     if letter.isprintable() or unicodedata.category(letter) in ("Zs", "Co"):
         return letter

@@ -29,33 +29,35 @@ def dumps(record: Any) -> str:
     """
     messages: dict[str, tuple[str, dict[str, str | int]]] = {}
 
-    def fields(part: Any) -> dict[str, Any]:
-        found = {name: getattr(part, name) for name in _names(part.__class__)}
-        for name in _texts(part.__class__):
-            _note(found[name], messages)
+    def list_fields(part: Any) -> dict[str, Any]:
+        found = {name: getattr(part, name) for name in _saved_names(part.__class__)}
+        for name in _text_fields(part.__class__):
+            _note_messages(found[name], messages)
         return found
 
     envelope = {"devwidget": SCHEMA_VERSION, "written_by": __version__, "record": type(record).__name__, "data": record}
-    return json.dumps({**envelope, "messages": messages}, default=fields)  # in order: `messages` is whole when it is written
+    return json.dumps(
+        {**envelope, "messages": messages}, default=list_fields
+    )  # in order: `messages` is whole when it is written
 
 
-def _note(value: Any, messages: dict[str, tuple[str, dict[str, str | int]]]) -> None:
+def _note_messages(value: Any, messages: dict[str, tuple[str, dict[str, str | int]]]) -> None:
     if isinstance(value, Message):
         for fact in value.facts.values():  # those inside stand before it
-            _note(fact, messages)
+            _note_messages(fact, messages)
         messages[str(value)] = value.template, value.facts
     elif isinstance(value, tuple):
         for part in value:
-            _note(part, messages)
+            _note_messages(part, messages)
 
 
 @functools.cache
-def _names(kind: type) -> tuple[str, ...]:
+def _saved_names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in saved_fields(kind))
 
 
 @functools.cache
-def _texts(kind: type) -> tuple[str, ...]:
+def _text_fields(kind: type) -> tuple[str, ...]:
     """The fields that may hold a message, or several."""
     return tuple(field.name for field in saved_fields(kind) if field.type in ("str", "tuple[str, ...]"))
 
@@ -91,7 +93,7 @@ class Record:
         saved_kinds[cls.__name__] = cls
 
     def __str__(self) -> str:
-        return str(self._present("text"))
+        return str(self._show_as("text"))
 
     def to_html(self, path: str | pathlib.Path | None = None) -> str:
         """One standalone HTML page, also written to `path` if given.
@@ -99,7 +101,7 @@ class Record:
         Raises:
             NotImplementedError: if this record has no HTML form.
         """
-        page = str(self._present("html"))
+        page = str(self._show_as("html"))
         if path is not None:
             pathlib.Path(path).write_text(page, encoding="utf-8")
         return page
@@ -110,7 +112,7 @@ class Record:
         Raises:
             ValueError: if there is no such table.
         """
-        frame: pd.DataFrame = self._present("frame", part)
+        frame: pd.DataFrame = self._show_as("frame", part)
         return frame
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
@@ -123,10 +125,10 @@ class Record:
         """What a notebook shows: the text, and HTML for a record that has a form for notebooks."""
         bundle = {"text/plain": str(self)}  # the text first: it loads all forms
         if ("notebook", type(self)) in _presenters:
-            bundle["text/html"] = str(self._present("notebook"))
+            bundle["text/html"] = str(self._show_as("notebook"))
         return bundle
 
-    def _present(self, form: str, *args: Any) -> Any:
+    def _show_as(self, form: str, *args: Any) -> Any:
         while _not_loaded:
             _not_loaded[-1]()
             _not_loaded.pop()
