@@ -30,7 +30,7 @@ from devwidget.distributed.job import Identity, file_of, find_identity, job_name
 from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.rank import RankMemory, RankReport
-from devwidget.records.ranks.traced_steps import TracedStep, step_of
+from devwidget.records.ranks.traced_steps import TracedStep, extract_step
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import dumps
 from devwidget.records.site import Site
@@ -248,7 +248,7 @@ class RankWriter:
 
     def write_files(self, trace: Trace, model: nn.Module | None) -> None:
         """Write both files; without a model that of the largest that a variable of the main thread holds."""
-        remember_step(step_of(trace))
+        remember_step(extract_step(trace))
         report = Reporter(model, self._memory, counts=False).make_report(self._who, checksums=self._checksums)
         write_whole(trace_of(self._folder, self._who.rank), dumps(trace))
         write_whole(file_of(self._folder, self._who.rank), dumps(report))

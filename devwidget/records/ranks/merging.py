@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from devwidget.records.ranks.cluster import IN_A_ROW, NOWHERE, Cluster, Rank, RankPlacement, State
 from devwidget.records.ranks.rank import Axis, Collective, GroupProgress, Holding, RankModel, RankModule, RankReport
-from devwidget.records.ranks.traced_steps import job_of, runs_of
+from devwidget.records.ranks.traced_steps import merge_steps, runs_of
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 
@@ -118,7 +118,7 @@ class _Merging:
             for held, at in self._placements.places.items()
         )
         modules, stacks = tuple(self._modules.values()), tuple(self._stacks.places)
-        traced = job_of({each.rank: each.report.traced for each in everyone if each.report and each.report.traced})
+        traced = merge_steps({each.rank: each.report.traced for each in everyone if each.report and each.report.traced})
         return Cluster(self._axes, ranks, modules, holdings, placements, stacks, asked=self._asked, traced=traced)
 
     def _describe_rank(self, heard: Heard) -> Rank:

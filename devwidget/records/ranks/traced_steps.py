@@ -34,7 +34,7 @@ def numbers_in(runs: Runs) -> Iterator[int]:
     return (number for first, last in runs for number in range(first, last + 1))
 
 
-def in_words(runs: Runs) -> Message:
+def format_runs(runs: Runs) -> Message:
     """`rank 3`, `ranks 0-7, 12`."""
     told = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
     one = len(runs) == 1 and runs[0][0] == runs[0][1]
@@ -123,7 +123,7 @@ MOST_MODULES = 2_000
 """Of a step; deeper ones are left out first."""
 
 
-def step_of(trace: Trace) -> TracedStep:
+def extract_step(trace: Trace) -> TracedStep:
     """What of a trace is told of all ranks together."""
     chosen = trace.modules
     if len(chosen) > MOST_MODULES:
@@ -137,7 +137,7 @@ def step_of(trace: Trace) -> TracedStep:
     )  # fmt: skip
 
 
-def job_of(steps: Mapping[int, TracedStep]) -> TracedJob | None:
+def merge_steps(steps: Mapping[int, TracedStep]) -> TracedJob | None:
     """The steps of ranks by their numbers as one record; None of none."""
     if not steps:
         return None
