@@ -28,12 +28,11 @@ from placement_page import write_page
 
 import devwidget
 from devwidget.capture.step.batch import Arguments, make_arguments
-from devwidget.planning import layouts
-from devwidget.planning.layouts import splits
-from devwidget.planning.layouts.blocks import ModelBlock, Need, find_block_paths, measure_blocks
-from devwidget.planning.layouts.splits import assign_places, group_tied_blocks
+from devwidget.planning import layout
+from devwidget.planning.layout import assign_places, group_tied_blocks
+from devwidget.planning.layout_blocks import ModelBlock, Need, find_block_paths, measure_blocks
 from devwidget.planning.placement import retry_with_lengths
-from devwidget.records.answers.layout import Layout
+from devwidget.records.answers import Layout
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import DevicePlan, Plan
@@ -86,9 +85,9 @@ class Runs:
 
     def layout(self, memory: int) -> Layout | None:
         """What `place` says; it finds here what was run before."""
-        splits.plan_step, layouts.measure_blocks = self._plan_step, lambda *asked: self.measured(asked[3])  # type: ignore[assignment]
+        layout.plan_step, layout.measure_blocks = self._plan_step, lambda *asked: self.measured(asked[3])  # type: ignore[assignment]
         try:
-            return layouts.propose_layout(self.model, *self._step(memory), (memory,) * GPUS)
+            return layout.propose_layout(self.model, *self._step(memory), (memory,) * GPUS)
         except DevwidgetError:
             return None
 

@@ -74,11 +74,11 @@ __all__ = [
 ]
 _RESULTS = {
     "Agent": "devwidget.distributed.agent",
-    "Simulation": "devwidget.simulator.simulation",
-    "Changes": "devwidget.records.answers.what_if",
+    "Simulation": "devwidget.simulator",
+    "Changes": "devwidget.records.answers",
     "Claim": "devwidget.records.finding",
     "Cluster": "devwidget.records.ranks.cluster",
-    "Comparison": "devwidget.records.comparing.comparison",
+    "Comparison": "devwidget.records.comparison",
     "DataParallelCall": "devwidget.records.parallel",
     "DeviceId": "devwidget.records.device",
     "DeviceMemory": "devwidget.records.memory",
@@ -89,9 +89,9 @@ _RESULTS = {
     "Fault": "devwidget.records.trace",
     "Finding": "devwidget.records.finding",
     "Fix": "devwidget.records.finding",
-    "Generation": "devwidget.records.answers.generation",
-    "LargestBatch": "devwidget.records.answers.what_if",
-    "Layout": "devwidget.records.answers.layout",
+    "Generation": "devwidget.records.answers",
+    "LargestBatch": "devwidget.records.answers",
+    "Layout": "devwidget.records.answers",
     "LibraryLine": "devwidget.records.site",
     "ModuleEvent": "devwidget.records.trace",
     "ModuleFacts": "devwidget.records.snapshot",
@@ -99,7 +99,7 @@ _RESULTS = {
     "OpEvent": "devwidget.records.trace",
     "Operand": "devwidget.records.trace",
     "ParallelPlan": "devwidget.records.ranks.parallel_plan",
-    "Pipeline": "devwidget.records.ranks.pipeline",
+    "Pipeline": "devwidget.records.ranks.parallel_plan",
     "Plan": "devwidget.records.plan",
     "Rank": "devwidget.records.ranks.cluster",
     "RankReport": "devwidget.records.ranks.rank",
@@ -107,7 +107,7 @@ _RESULTS = {
     "Record": "devwidget.records.schema.record",
     "Site": "devwidget.records.site",
     "Snapshot": "devwidget.records.snapshot",
-    "TensorFacts": "devwidget.records.tensor",
+    "TensorFacts": "devwidget.records.snapshot",
     "Trace": "devwidget.records.trace",
     "UnreadableError": "devwidget.records.errors",
     "Wait": "devwidget.records.trace",
@@ -137,10 +137,8 @@ if TYPE_CHECKING:
     )
     from devwidget.capture.step.batch import Inputs
     from devwidget.distributed.agent import Agent
-    from devwidget.records.answers.generation import Generation
-    from devwidget.records.answers.layout import Layout
-    from devwidget.records.answers.what_if import Changes, LargestBatch
-    from devwidget.records.comparing.comparison import Comparison
+    from devwidget.records.answers import Changes, Generation, LargestBatch, Layout
+    from devwidget.records.comparison import Comparison
     from devwidget.records.device import DeviceId
     from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError, UnreadableError
     from devwidget.records.explanation import Explanation
@@ -149,15 +147,13 @@ if TYPE_CHECKING:
     from devwidget.records.parallel import DataParallelCall
     from devwidget.records.plan import DevicePlan, Plan
     from devwidget.records.ranks.cluster import Cluster, Rank
-    from devwidget.records.ranks.parallel_plan import ParallelPlan
-    from devwidget.records.ranks.pipeline import Pipeline
+    from devwidget.records.ranks.parallel_plan import ParallelPlan, Pipeline
     from devwidget.records.ranks.rank import RankReport
     from devwidget.records.schema.record import Record
     from devwidget.records.site import LibraryLine, Site
-    from devwidget.records.snapshot import ModuleFacts, Snapshot
-    from devwidget.records.tensor import TensorFacts
+    from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
     from devwidget.records.trace import Fault, ModuleEvent, Move, Operand, OpEvent, Trace, Wait
-    from devwidget.simulator.simulation import Simulation
+    from devwidget.simulator import Simulation
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
 else:  # a type checker that saw this would take any name for one of ours

@@ -44,7 +44,7 @@ from devwidget.recording import (
     verify_fixes,
 )
 from devwidget.recording import virtual_gpus as virtual_gpus
-from devwidget.records.comparing.comparison import Comparison
+from devwidget.records.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Severity
@@ -57,11 +57,10 @@ if TYPE_CHECKING:
     import os
 
     from devwidget.distributed.agent import Agent
-    from devwidget.records.answers.layout import Layout
+    from devwidget.records.answers import Layout
     from devwidget.records.plan import Plan
     from devwidget.records.ranks.cluster import Cluster
-    from devwidget.records.ranks.parallel_plan import ParallelPlan
-    from devwidget.records.ranks.pipeline import Pipeline
+    from devwidget.records.ranks.parallel_plan import ParallelPlan, Pipeline
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
 
@@ -445,7 +444,7 @@ def place(
         DevwidgetError: if the blocks run on no split, or accelerate is not there, whose hooks carry activations between GPUs.
         SimulationError: as for `plan`.
     """
-    from devwidget.planning.layouts import make_layout
+    from devwidget.planning.layout import make_layout
 
     refuse_loss(loss_fn)
     asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer}

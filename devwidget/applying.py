@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.finding import Edit, Finding, spliced
+from devwidget.records.finding import Edit, Finding, splice_lines
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 
@@ -123,7 +123,7 @@ def _edit_lines(file: str, lines: Sequence[str], edits: Sequence[Edit]) -> list[
         end = ends[min(edit.first, len(ends)) - 1] if ends else "\n"
         return [line + end for line in edit.new_lines]
 
-    result = spliced(map(str.__add__, bare, ends), edits, ended)
+    result = splice_lines(map(str.__add__, bare, ends), edits, ended)
     if is_open and result:
         result[-1] = result[-1].rstrip("\r\n")
     return result

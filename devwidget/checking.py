@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.validation import words_of
-from devwidget.records.comparing.comparison import Comparison
+from devwidget.records.comparison import Comparison
 from devwidget.records.errors import DevwidgetError, PlacementError, nearest
 from devwidget.records.finding import Finding, Severity
 from devwidget.records.schema.message import Message

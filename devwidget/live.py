@@ -39,8 +39,7 @@ from devwidget.records.errors import BatchError, DevwidgetError, error_text, nea
 from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.cluster import Cluster
-from devwidget.records.schema.message import Message
-from devwidget.records.schema.printable import Lines
+from devwidget.records.schema.message import Lines, Message
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace

@@ -11,8 +11,7 @@ from typing import Any
 
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import DeviceMemory, allocated_bytes
-from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
 
 Held = Mapping[DeviceId, Mapping[str, int]]
 """Bytes that a model and its optimizer hold, by device and category."""

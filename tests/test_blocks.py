@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import devwidget
-from devwidget.simulator.simulation import Simulation
+from devwidget.simulator import Simulation
 
 ROOT = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)

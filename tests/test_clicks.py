@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import devwidget
-from devwidget.records.schema.writing import dumps
+from devwidget.records.schema.record import dumps
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 CASES = sorted(path for folder in (CORPUS, CORPUS / "more", CORPUS / "clicked") for path in folder.glob("case_*.py"))

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.records.answers.generation import CacheAt, Generation
+from devwidget.records.answers import CacheAt, Generation
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
 from tests.test_what_if import Reader

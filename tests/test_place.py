@@ -8,15 +8,9 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.planning.layouts.blocks import ModelBlock, Need, find_block_paths
-from devwidget.planning.layouts.splits import (
-    count_crossings,
-    find_best_split,
-    group_tied_blocks,
-    list_assignments,
-    neighbouring_splits,
-)
-from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu, Rejected
+from devwidget.planning.layout import count_crossings, find_best_split, group_tied_blocks, list_assignments, neighbouring_splits
+from devwidget.planning.layout_blocks import ModelBlock, Need, find_block_paths
+from devwidget.records.answers import BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io

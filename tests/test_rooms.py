@@ -39,12 +39,12 @@ FLOORS = {
         "explain",
         "recorder",
     ),
-    "distributed": (*("job", "unix_http", "collectives", "main_thread", "holdings", "report", "agent", "asking", "sources"),),
+    "distributed": ("job", "unix_http", "collectives", "holdings", "report", "agent", "sources"),
     "records": (
         "schema",
-        *("errors", "phase", "syntax", "site", "device", "tensor", "memory", "memory_curve"),
-        *("finding", "failure", "parallel", "explanation", "snapshot", "trace", "answers", "plan"),
-        *("ranks", "comparing", "loading"),
+        *("errors", "syntax", "site", "device", "memory", "finding", "parallel", "explanation", "snapshot", "trace"),
+        *("answers", "plan", "comparison"),
+        *("ranks", "loading"),
     ),
     "rules": (
         "claim_words",
@@ -70,7 +70,6 @@ FLOORS = {
         "torch_surface",
         "cuda_surface",
         "session",
-        "simulation",
     ),
 }
 """Rooms from the ground up: a folder or a file of its own imports only rooms that stand before it."""

@@ -8,8 +8,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import devwidget
-from devwidget.planning.sizes import LargestSearch
-from devwidget.records.answers.what_if import Change, Changes, LargestBatch, PlannedSize
+from devwidget.planning.what_if import LargestSearch
+from devwidget.records.answers import Changes, LargestBatch, PlannedChange, PlannedSize
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
@@ -231,8 +231,8 @@ CHANGES = Changes(
     "Net",
     9 * MIB,
     (
-        Change("autocast", "with torch.autocast():", "eight bits", 3 * MIB, 6 * MIB, True),
-        Change("other", "", "time", 10 * MIB, -MIB, False),
+        PlannedChange("autocast", "with torch.autocast():", "eight bits", 3 * MIB, 6 * MIB, True),
+        PlannedChange("other", "", "time", 10 * MIB, -MIB, False),
     ),
 )
 

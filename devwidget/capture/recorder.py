@@ -39,7 +39,7 @@ from devwidget.capture.tensors import shape_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model
 from devwidget.records.errors import DevwidgetError, error_text, message
-from devwidget.records.failure import Failure
+from devwidget.records.explanation import Failure
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase, Trace

@@ -33,7 +33,7 @@ from devwidget.distributed.unix_http import end_connections
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.ranks.rank import RankReport
 from devwidget.records.schema.message import Message, in_language
-from devwidget.records.schema.writing import dumps
+from devwidget.records.schema.record import dumps
 
 
 class Agent:

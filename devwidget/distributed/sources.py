@@ -1,32 +1,183 @@
-"""Where ranks are heard: a folder of sockets and files, files alone, or the engines of ipyparallel."""
+"""Asks the ranks of a folder of sockets and files, of files alone, or of ipyparallel's engines; tells what silence means."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
+import socket as sockets
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
 
 from devwidget.capture.object_fields import module_name, mro_of
-from devwidget.distributed.asking import (
-    LONG_IN_A_COLLECTIVE,
-    ask_folder,
-    ask_rank,
-    ask_ranks,
-    judge_written,
-    mark_hung,
-    mark_stale,
-)
-from devwidget.distributed.job import owner_folder, ranks_in, refuse_shared
-from devwidget.distributed.unix_http import LARGEST_ANSWER
+from devwidget.distributed.collectives import Progress, parse_progress
+from devwidget.distributed.job import HANDLER, file_of, owner_folder, ranks_in, refuse_shared, socket_of
+from devwidget.distributed.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.errors import DevwidgetError, error_text
-from devwidget.records.loading.json_io import load
+from devwidget.records.loading.json_io import load, loads
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.merging import Heard, merge
 from devwidget.records.ranks.rank import RankReport
 from devwidget.records.schema.message import Message
+
+FIRST_WAIT, SECOND_WAIT = 1.0, 0.3
+"""Seconds for the answer of Python, and for each of two that need no Python."""
+LONG_IN_A_COLLECTIVE = 5.0
+"""Seconds after which a rank that waits for others is said to hang."""
+OLD = 60.0
+"""Seconds that one file may be older than the newest before it is said to be stale."""
+_MOST_AT_ONCE = 64
+
+
+def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> list[Heard]:
+    """Ask each rank of a folder, by its socket or else by its file; raise DevwidgetError if it is none, or open to others."""
+    refuse_shared(folder)
+    return mark_stale(ask_ranks(lambda rank: ask_rank(folder, rank), ranks_in(folder), patience))
+
+
+def ask_ranks(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience: float) -> list[Heard]:
+    """Ask some ranks at once; those that do not answer are waited for together."""
+    numbers = list(ranks)
+    with ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, len(numbers)))) as pool:
+        heard = list(pool.map(ask_one, numbers))
+    return mark_hung(heard, patience)
+
+
+def mark_hung(heard: list[Heard], patience: float) -> list[Heard]:
+    """Mark the ranks that hang by what was heard of all."""
+    gone = {each.rank for each in heard if each.state in ("dead", "stopped")}
+    return [_mark_if_hung(each, patience, gone) for each in heard]
+
+
+def _mark_if_hung(heard: Heard, patience: float, gone: set[int]) -> Heard:
+    """Mark a rank that has waited for longer than is usual, or that waits for one that cannot come."""
+    waits = heard.report.collective if heard.report is not None else None
+    if waits is None or waits.finished or (waits.seconds < patience and gone.isdisjoint(waits.ranks)):
+        return heard
+    note = Message("waits in `{kind}` number {number}", kind=waits.kind, number=waits.sequence)
+    return dataclasses.replace(heard, state="hung", note=note)
+
+
+def ask_rank(folder: pathlib.Path, rank: int) -> Heard:
+    """Ask one rank."""
+    path, written = socket_of(folder, rank), _load_report(file_of(folder, rank))
+    if not path.exists():
+        return judge_written(rank, written)
+    host, pid = (written.host, written.pid) if written is not None else ("", 0)
+    try:
+        line = Line(path, FIRST_WAIT)
+        pid = (pid if host and host != sockets.gethostname() else 0) or line.pid
+        answer = line.ask(HANDLER)
+    except (ConnectionRefusedError, FileNotFoundError):
+        return _judge_ended(rank, written)
+    except NoAnswer as silence:
+        return _judge_silence(path, rank, host, pid, silence.why)
+    except OSError as error:
+        return _judge_silence(path, rank, host, pid, str(error))
+    if answer.status != 200:
+        return Heard(rank, "busy", host=host, pid=pid, note=answer.body[:200].decode(errors="replace"))
+    return _read_answer(rank, answer.body, host, pid)
+
+
+def _judge_ended(rank: int, written: RankReport | None) -> Heard:
+    """Judge a rank that nobody answers for: its file is no answer, and on another machine it may live."""
+    if written is None:
+        return Heard(rank, "dead", note=Message("its process has ended: nobody listens at its socket"), listens=False)
+    here = written.host == sockets.gethostname()
+    state = read_process_state(written.pid) if here else "unknown"
+    found = Heard(rank, "unknown", host=written.host, pid=written.pid, announced=written, listens=False)
+    if state == "gone":
+        return dataclasses.replace(found, state="dead", note=Message("its process has ended"))
+    if here:
+        return dataclasses.replace(found, note=Message("nobody listens at its socket, and there is a process of its number"))
+    return dataclasses.replace(found, note=Message("it answers on {host} alone: ask there", host=written.host))
+
+
+def _read_answer(rank: int, body: bytes, host: str, pid: int) -> Heard:
+    try:
+        said = loads(body.decode())
+    except ValueError as error:
+        return Heard(rank, "busy", host=host, pid=pid, note=Message("its answer cannot be read: {error}", error=error))
+    if type(said) is not RankReport or said.rank != rank:
+        return Heard(rank, "busy", host=host, pid=pid, note=Message("its answer is not that of this rank"))
+    return Heard(rank, "answered", said)
+
+
+def _judge_silence(path: pathlib.Path, rank: int, host: str, pid: int, silence: str) -> Heard:
+    """Tell stopped, gone, and busy with Python locked: then torch's server itself still answers."""
+    here = host in ("", sockets.gethostname())
+    state = read_process_state(pid) if here else "unknown"
+    if state == "gone":
+        return Heard(rank, "dead", host=host, pid=pid, note=Message("its process has ended"))
+    if state == "stopped":
+        return Heard(rank, "stopped", host=host, pid=pid, note=Message("its process is stopped by a signal, as Ctrl-Z does"))
+    try:
+        Line(path, SECOND_WAIT).ask("ping")
+    except (NoAnswer, OSError):
+        note = Message("{silence}, and neither did torch's own server", silence=silence)
+        return Heard(rank, "busy", host=host, pid=pid, note=note)
+    note = Message("its process is alive, and holds Python's lock")
+    collective, groups = _ask_progress(path)
+    return Heard(rank, "busy", host=host, pid=pid, note=note, collective=collective, groups=groups)
+
+
+def _ask_progress(path: pathlib.Path) -> Progress:
+    """Ask torch alone which collective a rank waits in, and how far it has come."""
+    try:
+        return parse_progress(Line(path, SECOND_WAIT).ask("fr_trace_json").body)
+    except (NoAnswer, OSError, ValueError, KeyError, TypeError):  # it is only more detail
+        return None, ()
+
+
+def judge_written(rank: int, written: RankReport | None) -> Heard:
+    """Judge a rank that has left a file and no socket: the end of a recording, or that it would answer."""
+    if written is None:
+        return Heard(rank, "unknown", note=Message("its file cannot be read"), listens=False)
+    return _judge_ended(rank, written) if written.announced else Heard(rank, "answered", written, listens=False)
+
+
+def mark_stale(heard: list[Heard]) -> list[Heard]:
+    """Mark what was written long before the newest."""
+    newest = max((each.report.taken for each in heard if each.report is not None), default=0.0)
+    return [_mark_if_stale(each, newest) for each in heard]
+
+
+def _mark_if_stale(heard: Heard, newest: float) -> Heard:
+    age = newest - heard.report.taken if heard.report is not None else 0.0
+    if age <= OLD:
+        return heard
+    note = Message("its file is {age} s older than the newest", age=round(age))
+    return dataclasses.replace(heard, state="stale", note=note)
+
+
+def _load_report(path: pathlib.Path) -> RankReport | None:
+    try:
+        found = load(path, LARGEST_ANSWER)
+    except (OSError, ValueError):
+        # There is none, or somebody else's; who asks is told that the rank is missing.
+        return None
+    return found if type(found) is RankReport else None
+
+
+ProcessState = Literal["running", "stopped", "gone", "unknown"]
+
+_PROCESSES = pathlib.Path("/proc")
+
+
+def read_process_state(pid: int) -> ProcessState:
+    """Read whether a process of this machine runs, is stopped or is gone; `unknown` where there is no `/proc`."""
+    if pid <= 0 or not (_PROCESSES / "self").exists():
+        return "unknown"
+    try:
+        letter = (_PROCESSES / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        # It ended between two steps.
+        return "gone"
+    return "gone" if letter in "ZX" else "stopped" if letter in "Tt" else "running"
+
 
 _SOURCES = Message("a folder of ranks or several, their files, or a view of ipyparallel: devwidget.ranks('runs/today')")
 
@@ -129,6 +280,6 @@ def _find_folders(view: Any, served: Served) -> dict[int, str]:
     return dict(known[target] for target in view.targets)
 
 
-# Rank and folder of each engine, by client.
+# Rank and folder of each engine, by client: weak, so that a client that was closed and let go of is not held open here.
 _known: weakref.WeakKeyDictionary[Any, dict[int, tuple[int, str]]] = weakref.WeakKeyDictionary()
 _INSTEAD = Message("torch.distributed.init_process_group(...) in each engine, and then ask again")

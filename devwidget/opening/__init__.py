@@ -15,10 +15,10 @@ from typing import Any
 from devwidget.opening.flight_recorder import is_dump, read_dumps
 from devwidget.opening.kineto import read_kineto
 from devwidget.opening.memory_snapshot import read_memory_snapshot
-from devwidget.opening.plain_pickle import load_plain
+from devwidget.opening.untrusted_files import load_plain
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading import json_io
-from devwidget.records.loading.regular_file import read_regular
+from devwidget.records.loading.json_io import read_regular
 from devwidget.records.loading.typed_reader import Unexpected
 from devwidget.records.schema.message import Message
 

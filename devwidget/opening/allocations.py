@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from devwidget.opening.stacks import Stack
 from devwidget.records.device import DeviceId
-from devwidget.records.memory import DeviceMemory
-from devwidget.records.memory_curve import ROLES, Holding, MemoryCurve, MemoryPoint, Refusal
+from devwidget.records.memory import ROLES, DeviceMemory, Holding, MemoryCurve, MemoryPoint, Refusal
 
 MOST_POINTS = 1000
 MOST_HOLDINGS = 20

@@ -13,16 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from devwidget.opening.refusals import ReadingPlace, refuse_damaged
 from devwidget.opening.stacks import users_sites
+from devwidget.opening.untrusted_files import ReadingPlace, refuse_damaged
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.consistency import MOST_RANKS
 from devwidget.records.loading.json_io import reread
-from devwidget.records.loading.typed_reader import Unexpected, reader
+from devwidget.records.loading.typed_reader import Unexpected, make_reader
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.merging import Heard, merge
 from devwidget.records.ranks.rank import Collective, RankReport
-from devwidget.records.schema.bounds import Size
+from devwidget.records.schema.fields import Size
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 
@@ -93,7 +93,7 @@ def _judge_report(report: RankReport) -> Heard:
 
 def _read_report(rank: int, content: Mapping[str, Any], place: ReadingPlace) -> RankReport:
     groups = _read_groups(content["pg_config"], place)
-    states = [reader(_State)(entry) for entry in place.iterate_list("entries", content["entries"])]
+    states = [make_reader(_State)(entry) for entry in place.iterate_list("entries", content["entries"])]
     own = [at for at, state in enumerate(states) if not state.is_p2p]
     # The first holds up all after it.
     last = next((at for at in own if not states[at].is_over), own[-1] if own else None)
@@ -103,7 +103,7 @@ def _read_report(rank: int, content: Mapping[str, Any], place: ReadingPlace) -> 
     if last is None:
         return RankReport(rank, size, "", 0)
     place.move_to(f"entries[{last}]")
-    entry = reader(_Entry)(content["entries"][last])
+    entry = make_reader(_Entry)(content["entries"][last])
     stack = tuple(users_sites([dataclasses.asdict(frame) for frame in entry.frames]))
     collective = _read_collective(entry, states[last].is_over, groups, next(iter(stack), None))
     return RankReport(rank, size, "", 0, collective=collective, stack=stack[::-1])
@@ -120,7 +120,7 @@ def _read_groups(config: Mapping[str, Any], place: ReadingPlace) -> dict[str, tu
         left -= len(ranks)
         if left < 0:
             raise Unexpected(Message("{count} ranks at most, in all groups together", count=_MOST_MEMBERS))
-        groups[reader(str)(name)] = reader(tuple[Size, ...])(ranks)
+        groups[make_reader(str)(name)] = make_reader(tuple[Size, ...])(ranks)
     return groups
 
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from devwidget.opening.allocations import FOREIGN, History, build_curve
-from devwidget.opening.refusals import refuse_damaged
 from devwidget.opening.stacks import Stack, read_stack
+from devwidget.opening.untrusted_files import refuse_damaged
 from devwidget.records.device import DeviceId
 from devwidget.records.loading.json_io import reread
 from devwidget.records.loading.typed_reader import Unexpected
-from devwidget.records.memory_curve import MemoryCurve
+from devwidget.records.memory import MemoryCurve
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import ModuleEvent, Move, OpEvent, Trace, Wait
 

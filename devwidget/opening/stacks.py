@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from devwidget.records.loading.typed_reader import Unexpected
-from devwidget.records.phase import Phase
 from devwidget.records.schema.message import Message
-from devwidget.records.site import Site, cell_label
+from devwidget.records.site import Phase, Site, cell_label
 
 _LIBRARY = re.compile(r"[/\\](site-packages|dist-packages|lib[/\\]python3\.\d+)[/\\]|^<(frozen|__|eval_with)|^torch[/\\]")
 _MODULE = re.compile(r"torch[/\\]nn[/\\]modules[/\\]module\.py$")

@@ -14,7 +14,7 @@ from devwidget.capture.step.batch import Arguments, kept_source, make_arguments
 from devwidget.capture.validation import refuse_model
 from devwidget.planning.changes import Changed
 from devwidget.planning.child_process import ask_child
-from devwidget.planning.placement import Placement, place_copy, retry_with_lengths
+from devwidget.planning.placement import AskedPlacement, place_copy, retry_with_lengths
 from devwidget.planning.rehearsal import rehearse_step
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.planning.what_if import WhatIf
@@ -34,7 +34,7 @@ def make_plan(
     loss_fn: Callable[..., Any] | None,
     target: Any,
     optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None,
-    placement: Placement,
+    placement: AskedPlacement,
 ) -> Plan:
     """See `devwidget.plan`."""
     refuse_model(model)

@@ -11,15 +11,14 @@ from torch import nn
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import is_tensor, replace_tensors, tensors_in
 from devwidget.planning.changes import Changed, find_batch_size, resize_batch
-from devwidget.planning.placement import PlacedCopy, place_copy
+from devwidget.planning.placement import MetaCopies, PlacedCopy, place_copy
 from devwidget.planning.watcher import Watcher
-from devwidget.records.answers.generation import CacheAt, Generation
+from devwidget.records.answers import CacheAt, Generation
 from devwidget.records.errors import DevwidgetError, message
 from devwidget.records.schema.message import Message
 from devwidget.simulator.cluster import parse_cluster
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.ledger_listeners import settle_accounts
-from devwidget.simulator.without_values.meta_copies import MetaCopies
 
 
 def make_generation(model: nn.Module, inputs: Arguments, asked: dict[str, Any], new_tokens: int) -> Generation:

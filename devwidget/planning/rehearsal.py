@@ -16,12 +16,11 @@ from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.capture.step.step import Step
-from devwidget.planning.placement import LengthsOnGpu, PlacedCopy, place_batch
+from devwidget.planning.placement import LengthsOnGpu, PlacedCopy, meta_copy_of_model, place_batch
 from devwidget.planning.watcher import Watcher, deepest_line, virtual_gpu
 from devwidget.records.errors import DevwidgetError, SimulationError, message
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase
-from devwidget.simulator.without_values.meta_copies import meta_copy_of_model
 
 
 class MeanStep(Step):

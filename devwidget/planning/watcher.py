@@ -100,6 +100,7 @@ class Watcher:
         self.where = self.making = None
 
     def _find_moment(self) -> _Moment:
+        # Called from inside the operator that allocates: the frames above this one are still those of the program.
         return _Moment(self.phase, self.where.path if self.where else self.placing, line_below(sys._getframe()))
 
     def enter_phase(self, phase: Phase) -> None:

@@ -6,7 +6,7 @@ import functools
 import re
 from dataclasses import dataclass
 
-from devwidget.records.schema.bounds import Size
+from devwidget.records.schema.fields import Size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

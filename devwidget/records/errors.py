@@ -8,8 +8,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from devwidget.records.schema.message import Message, in_language
-from devwidget.records.schema.printable import paragraph
+from devwidget.records.schema.message import Message, escape_paragraph, in_language
 
 
 class DevwidgetError(Exception):
@@ -24,16 +23,16 @@ class DevwidgetError(Exception):
     """
 
     def __init__(self, what: str, *, why: str = "", instead: str = "") -> None:
-        self.what = paragraph(what)
-        self.why = paragraph(why)
-        self.instead = paragraph(instead)
-        super().__init__("\n".join(self._parts()))
+        self.what = escape_paragraph(what)
+        self.why = escape_paragraph(why)
+        self.instead = escape_paragraph(instead)
+        super().__init__("\n".join(self._list_parts()))
 
     def __str__(self) -> str:
         """What, why, and what would have been right."""
-        return "\n".join(map(in_language, self._parts()))
+        return "\n".join(map(in_language, self._list_parts()))
 
-    def _parts(self) -> Iterator[str]:
+    def _list_parts(self) -> Iterator[str]:
         yield self.what
         if self.why:
             yield Message("  why:  {why}", why=self.why)
@@ -93,18 +92,20 @@ def message(error: BaseException) -> str:
     writer = next(names["__str__"] for names in map(_names, _mro(kind)) if "__str__" in names)
     if type(writer) is types.WrapperDescriptorType and all(id(type(arg)) in _PLAIN for arg in args):
         return str(writer(error))
-    return _word(args[0]) if len(args) == 1 else f"({', '.join(map(_word, args))})" if args else ""
+    return _format_argument(args[0]) if len(args) == 1 else f"({', '.join(map(_format_argument, args))})" if args else ""
 
 
-def _word(value: object) -> str:
+def _format_argument(value: object) -> str:
     if issubclass(type(value), str):
         return str.__str__(value)
     return repr(value) if id(type(value)) in _PLAIN else f"<{vars(type)['__name__'].__get__(type(value))}>"
 
 
+# Read past the class: its metaclass, or a `__getattribute__` of the user's, would be code of theirs that runs here.
 _mro: Callable[[type], tuple[type, ...]] = vars(type)["__mro__"].__get__
 _names: Callable[[type], Mapping[str, Any]] = vars(type)["__dict__"].__get__
 _args: Callable[[BaseException], tuple[object, ...]] = vars(BaseException)["args"].__get__
+# By id: to compare or hash a class asks its metaclass, which may be the user's too.
 _PLAIN = frozenset(map(id, (str, int, float, bool, complex, bytes, type(None))))
 """Types whose `repr` is Python's own."""
 

@@ -1,4 +1,4 @@
-"""Explanation: what an exception tells about devices and dtypes, after the fact and without a run."""
+"""The exception that ended a program: where it was raised, and what it tells about devices and dtypes without another run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,31 @@ from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
-from devwidget.records.schema.bounds import Length
+from devwidget.records.schema.fields import Length
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What stopped the program.
+
+    Attributes:
+        kind: class name of the exception, such as `ValueError`.
+        message: its own words.
+        site: the innermost line of user code, None if the traceback has none.
+        module: path of the innermost module that the exception left, None outside the model.
+        frames: `file:line in function: source` for each frame of the traceback, outermost first, without the frames
+            that virtual GPUs add.
+        out_of_memory: whether a device had no room.
+    """
+
+    kind: str
+    message: str
+    site: Site | None = None
+    module: str | None = None
+    frames: tuple[str, ...] = ()
+    out_of_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,8 @@ from typing import Literal, Protocol, TypeVar
 
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.schema.bounds import Size
-from devwidget.records.schema.message import Message
-from devwidget.records.schema.printable import sentence
-from devwidget.records.schema.process_local import ProcessLocal, process_local
+from devwidget.records.schema.fields import ProcessLocal, Size, process_local
+from devwidget.records.schema.message import Message, escape_sentence
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 
@@ -137,15 +135,15 @@ class Edit:
         known = self.fits(lines)
         before = lines if known else [""] * (self.first - 1) + self.old_lines
         names = {"fromfile": self.file, "tofile": self.file, "lineterm": ""}
-        return "\n".join(difflib.unified_diff(before, applied(before, [self]), n=_CONTEXT if known else 0, **names))
+        return "\n".join(difflib.unified_diff(before, apply_edits(before, [self]), n=_CONTEXT if known else 0, **names))
 
 
-def applied(lines: Iterable[str], edits: Iterable[Edit]) -> list[str]:
+def apply_edits(lines: Iterable[str], edits: Iterable[Edit]) -> list[str]:
     """The lines of a file after its edits, which name the lines of the file as it is."""
-    return spliced(lines, edits, lambda edit: edit.new_lines)
+    return splice_lines(lines, edits, lambda edit: edit.new_lines)
 
 
-def spliced(of_lines: Iterable[_T], edits: Iterable[Edit], of_new: Callable[[Edit], list[_T]]) -> list[_T]:
+def splice_lines(of_lines: Iterable[_T], edits: Iterable[Edit], of_new: Callable[[Edit], list[_T]]) -> list[_T]:
     """What there is of each line of a file, after edits that bring something of each new line."""
     result = list(of_lines)
     for edit in sorted(edits, key=lambda edit: (edit.first, edit.last), reverse=True):
@@ -157,7 +155,7 @@ def _make_printable(record: object, *names: str) -> None:
     """A name of the user's in a text can neither end its line nor colour what follows; paths and sites stay what they are."""
     for name in names:
         text = getattr(record, name)
-        safe = sentence(text) if isinstance(text, str) else tuple(map(sentence, text))
+        safe = escape_sentence(text) if isinstance(text, str) else tuple(map(escape_sentence, text))
         if safe != text:
             object.__setattr__(record, name, safe)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
-from devwidget.records.phase import Phase
-from devwidget.records.schema.bounds import Duration, Length, Size
-from devwidget.records.site import Site
+from devwidget.records.schema.fields import Duration, Length, Size
+from devwidget.records.site import Phase, Site
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from devwidget.records.answers.generation import Generation
-from devwidget.records.answers.what_if import Changes, LargestBatch
+from devwidget.records.answers import Changes, Generation, LargestBatch
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.schema.bounds import Size
+from devwidget.records.schema.fields import ProcessLocal, Size, process_local
 from devwidget.records.schema.message import Message
-from devwidget.records.schema.process_local import ProcessLocal, process_local
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 from devwidget.records.trace import Phase
@@ -164,7 +162,7 @@ class Plan(Record):
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or if there is no batch to be changed.
         """
-        return self._asked().largest_batch()
+        return self._find_questions().largest_batch()
 
     def cheapest_change(self) -> Changes:
         """What would make the step smaller, each change planned in full: the cheapest that fits first.
@@ -172,7 +170,7 @@ class Plan(Record):
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here.
         """
-        return self._asked().cheapest_change()
+        return self._find_questions().cheapest_change()
 
     def generation(self, new_tokens: int) -> Generation:
         """What the model takes while it writes so many tokens more than the batch has, with a cache of keys and values.
@@ -180,7 +178,7 @@ class Plan(Record):
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or for a model without such a cache.
         """
-        return self._asked().generation(new_tokens)
+        return self._find_questions().generation(new_tokens)
 
     def sliders(self) -> Any:
         """A widget with sliders for the batch, the length of texts and the memory of each GPU, which answer at once.
@@ -190,9 +188,9 @@ class Plan(Record):
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or if there is no batch to be changed.
         """
-        return self._asked().sliders()
+        return self._find_questions().sliders()
 
-    def _asked(self) -> Questions:
+    def _find_questions(self) -> Questions:
         if self._questions.value is None:
             raise DevwidgetError(
                 Message("this plan was loaded or made by hand: its model is not here"),

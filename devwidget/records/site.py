@@ -1,4 +1,4 @@
-"""Site: one line of somebody's source."""
+"""Where something happened: one line of somebody's source, and the part of a training step."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import linecache
 import re
 import sys
 from dataclasses import dataclass
+from typing import Literal
+
+Phase = Literal["build", "forward", "loss", "backward", "optimizer", "other"]
+
 
 _NAMES = re.compile(r"<ipython-input-(\d+)-|(?:.*[/\\])?ipykernel_\d+[/\\]")
 """What IPython calls cells, in a terminal and in a kernel. A debugger may have written them to disk by these names."""

@@ -21,13 +21,13 @@ def parsed(text: str, *, deep: bool = False) -> ast.Module | None:
     if len(text) > LARGEST:
         return None
     try:
-        tree = _tree(text)
+        tree = _parse_again(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # magics, null bytes, and what nests too deeply for Python
         return None
     return tree if tree is not None and (deep or is_shallow(tree)) else None
 
 
-def _tree(text: str) -> ast.Module | None:
+def _parse_again(text: str) -> ast.Module | None:
     """Python 3.11 and 3.12 count the depth of a tree for all threads at once, and fail if two of them parse: then again."""
     for _ in range(_TRIES):
         with contextlib.suppress(SystemError):

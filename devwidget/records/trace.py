@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from devwidget.records.device import DeviceId
-from devwidget.records.failure import Failure
+from devwidget.records.explanation import Failure
 from devwidget.records.finding import Finding
-from devwidget.records.memory_curve import MemoryCurve
+from devwidget.records.memory import MemoryCurve
 from devwidget.records.parallel import CollectiveCall, DataParallelCall, ProcessGroup, Replica
-from devwidget.records.phase import Phase as Phase
-from devwidget.records.schema.bounds import Duration, Length, Size
+from devwidget.records.schema.fields import Duration, Length, Size
 from devwidget.records.schema.record import Record
+from devwidget.records.site import Phase as Phase
 from devwidget.records.site import Site
 
 Family = Literal[
@@ -297,7 +297,7 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class UserMove:
     """A move that the user's own line asked for, or caused by writing into a tensor, with what its data had been through.
 
     Attributes:
@@ -500,7 +500,7 @@ class Trace(Record):
     modules: tuple[ModuleEvent, ...] = ()
     memory: tuple[MemoryCurve, ...] = ()
     replicas: tuple[Replica, ...] = ()
-    crossings: tuple[Crossing, ...] = ()
+    crossings: tuple[UserMove, ...] = ()
     waits: tuple[Wait, ...] = ()
     error: str = ""
     checked: tuple[str, ...] = ()

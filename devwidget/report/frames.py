@@ -6,12 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from devwidget.language.speaking import say
-from devwidget.records.answers.generation import Generation
-from devwidget.records.answers.layout import Layout
-from devwidget.records.answers.what_if import Changes, LargestBatch
+from devwidget.records.answers import Changes, Generation, LargestBatch, Layout
 from devwidget.records.errors import nearest
-from devwidget.records.memory import CATEGORIES, DeviceMemory
-from devwidget.records.memory_curve import ROLES
+from devwidget.records.memory import CATEGORIES, ROLES, DeviceMemory
 from devwidget.records.parallel import Piece
 from devwidget.records.plan import Plan
 from devwidget.records.ranks.cluster import Cluster

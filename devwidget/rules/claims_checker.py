@@ -10,11 +10,10 @@ from functools import cached_property
 
 from devwidget.records.device import DEVICE_NAME, PLACING_METHODS, DeviceId
 from devwidget.records.finding import Claim, ClaimKind, Finding
-from devwidget.records.schema.message import Message
-from devwidget.records.schema.printable import sentence
+from devwidget.records.schema.message import Message, escape_sentence
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
-from devwidget.records.trace import Crossing, Fault, Operand, Trace
+from devwidget.records.trace import Fault, Operand, Trace, UserMove
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.wording import path_of, stands_in, words_in
 
@@ -52,9 +51,9 @@ class Evidence:
         return found
 
     @cached_property
-    def crossings(self) -> dict[Line, list[Crossing]]:
+    def crossings(self) -> dict[Line, list[UserMove]]:
         """Moves that a line asked for."""
-        found: dict[Line, list[Crossing]] = {}
+        found: dict[Line, list[UserMove]] = {}
         for crossing in self.trace.crossings:
             if crossing.site is not None:
                 found.setdefault(_line(crossing.site), []).append(crossing)
@@ -86,7 +85,7 @@ def without_unfounded(trace: Trace, findings: Iterable[Finding]) -> tuple[list[F
     left_out: list[Message] = []
     for finding in findings:
         wrong = [claim for claim in finding.claims if not is_borne_out(evidence, claim)]
-        words = {sentence(words_of(claim)) for claim in wrong}
+        words = {escape_sentence(words_of(claim)) for claim in wrong}
         if finding.headline in words:
             reason = Message("what it would say is not borne out by what was seen")
             left_out.append(Message("{kind}: {reason}", kind=finding.kind, reason=reason))
@@ -101,7 +100,7 @@ def is_borne_out(evidence: Evidence, claim: Claim) -> bool:
 
 
 def _without(finding: Finding, words: set[str]) -> Finding:
-    claims = tuple(claim for claim in finding.claims if sentence(words_of(claim)) not in words)
+    claims = tuple(claim for claim in finding.claims if escape_sentence(words_of(claim)) not in words)
     return dataclasses.replace(finding, notes=tuple(note for note in finding.notes if note not in words), claims=claims)
 
 

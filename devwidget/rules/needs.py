@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from devwidget.records.phase import Phase
 from devwidget.records.schema.message import Message, listed
+from devwidget.records.site import Phase
 from devwidget.records.trace import Trace
 
 Need = Literal["operations", "forward", "backward", "optimizer", "replicas", "copy checks"]

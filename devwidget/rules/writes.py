@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
-from devwidget.records.trace import Crossing, Fault, Operand
+from devwidget.records.trace import Fault, Operand, UserMove
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.code import code_at
@@ -20,14 +20,14 @@ from devwidget.rules.repairs.moves_where_used import above_the_loop
 KIND = "needless-hop"
 
 
-def fillings(crossings: Iterable[Crossing]) -> Iterator[Finding]:
+def fillings(crossings: Iterable[UserMove]) -> Iterator[Finding]:
     """Lines that fill a tensor on the host more than once in a step, with values that are trained through.
 
     What is collected without a gradient is a result, and one that outlives the step or was told `device="cpu"` is there on
     purpose.
     """
     writes = Counter((crossing.site, crossing.step) for crossing in crossings if crossing.into is not None)
-    lines: dict[object, Crossing] = {}
+    lines: dict[object, UserMove] = {}
     for each in crossings:
         into, again = each.into, writes[each.site, each.step] > 1
         in_step = each.phase in ("forward", "loss") and each.target.kind == "cpu" and not each.meant
@@ -43,7 +43,7 @@ def _made_without_device(operand: Operand) -> bool:
     return all(keyword.arg not in ("device", None) for keyword in call.keywords)
 
 
-def _filled(write: Crossing) -> Finding:
+def _filled(write: UserMove) -> Finding:
     assert write.into is not None
     claim = Claim("filled", name=write.into.name, source=write.source, target=write.target, bytes=write.bytes, site=write.site)
     return Finding(
@@ -59,7 +59,7 @@ def _filled(write: Crossing) -> Finding:
     )
 
 
-def made_there(write: Crossing) -> Fix | None:
+def made_there(write: UserMove) -> Fix | None:
     """A device for the tensor that was written into, where it is made."""
     if write.into is None:
         return None
@@ -67,13 +67,13 @@ def made_there(write: Crossing) -> Fix | None:
     return where_made(fault, write.into, literal=False)
 
 
-def repeated(crossings: Iterable[Crossing]) -> Iterator[Finding]:
+def repeated(crossings: Iterable[UserMove]) -> Iterator[Finding]:
     """Lines that copy one tensor from the host into a tensor on a GPU again and again, and it is the same each time.
 
     What is filled before the first step is filled once; a program without steps has nothing else.
     """
     steps = any(crossing.step >= 0 for crossing in crossings)
-    lines: dict[object, list[Crossing]] = {}
+    lines: dict[object, list[UserMove]] = {}
     for each in crossings:
         in_step = each.phase in ("forward", "loss") or not steps
         if each.again and in_step and each.source.kind == "cpu" and each.target.is_accelerator and not each.meant:
@@ -81,7 +81,7 @@ def repeated(crossings: Iterable[Crossing]) -> Iterator[Finding]:
     yield from map(_written_again, lines.values())
 
 
-def _written_again(writes: list[Crossing]) -> Finding:
+def _written_again(writes: list[UserMove]) -> Finding:
     write = writes[0]
     claim = Claim("repeated", source=write.source, target=write.target, bytes=write.bytes, site=write.site)
     return Finding(
@@ -96,7 +96,7 @@ def _written_again(writes: list[Crossing]) -> Finding:
     )
 
 
-def _moved_above(write: Crossing) -> Fix | None:
+def _moved_above(write: UserMove) -> Fix | None:
     """`value = value.to(buffer.device)` before the loop around `buffer[i] = value`."""
     at = code_at(write.site)
     statement = at[1] if at is not None else None

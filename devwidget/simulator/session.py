@@ -11,7 +11,7 @@ from devwidget.capture.undo import Undo
 from devwidget.simulator import patching
 from devwidget.simulator.accelerator import CUDA
 from devwidget.simulator.cluster import VirtualMachine
-from devwidget.simulator.cuda_surface import comm, functions, generators
+from devwidget.simulator.cuda_surface import comm, functions
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import LABELS
 from devwidget.simulator.devices.ledger import Ledger
@@ -26,11 +26,10 @@ from devwidget.simulator.torch_surface import (
     conversions,
     factories,
     gradient_hooks,
-    legacy_types,
     processes,
     scripting,
     storage,
-    subclasses,
+    tensor_classes,
 )
 
 
@@ -73,14 +72,14 @@ PARTS = (
     gradient_hooks.install_gradient_checks,
     gradient_hooks.install_hook_devices,
     autocast.install,
-    generators.install,
-    legacy_types.install,
+    functions.install_generators,
+    tensor_classes.install_legacy_types,
     conversions.install_device_type,
     processes.install_thread_modes,
     install_folding,
     scripting.install_eager_originals,
-    subclasses.install_subclass_makers,
-    subclasses.install_fake_devices,
+    tensor_classes.install_subclass_makers,
+    tensor_classes.install_fake_devices,
     composites.install_gpu_functions,
     patching.install_import_watch,
     scripting.install_scripting,
@@ -90,7 +89,6 @@ PARTS = (
 
 class Session:
     """One simulation: what it replaces, and the mode of the thread that starts it.
-
 
     Args:
         over: what to do when everything is back.
@@ -109,6 +107,8 @@ class Session:
         patches = Patches(self._undo)
         for install in PARTS:
             install(patches)
+        # Steps are undone from the last to the first: threads are waited for while all is in, and the mode, which is entered
+        # last so that no installation passes through it, leaves before the patches do.
         self._undo.enter_context(dispatch_mode.new_mode())
         self._undo.add_step(processes.wait_for_threads)
 

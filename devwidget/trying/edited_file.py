@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, NamedTuple
 
-from devwidget.records.finding import Edit, applied, spliced
+from devwidget.records.finding import Edit, apply_edits, splice_lines
 from devwidget.trying.reached import marker
 
 Key = tuple[str, int]
@@ -88,7 +88,7 @@ def edited(file: str, edits: Sequence[Edit], numbers: Sequence[int], flags: int)
     if not all(edit.fits(rows) for edit in edits):
         raise NotTried(f"{file} has changed")
     numbers_of_rows: list[tuple[int, Edit | None]] = [(number, None) for number in range(1, len(rows) + 1)]
-    lines, numbering = applied(rows, edits), spliced(numbers_of_rows, edits, _numbers)
+    lines, numbering = apply_edits(rows, edits), splice_lines(numbers_of_rows, edits, _numbers)
     try:
         before, after = ast.parse("\n".join(rows)), ast.parse("\n".join(lines))
         spans = [_span(edit, numbering) for edit in edits]

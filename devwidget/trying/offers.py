@@ -12,8 +12,8 @@ from typing import Any
 from devwidget.capture.object_fields import is_exactly, is_scalar
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Attempt, Finding, Fix
+from devwidget.records.schema.fields import ProcessLocal
 from devwidget.records.schema.message import Message
-from devwidget.records.schema.process_local import ProcessLocal
 from devwidget.records.trace import Trace
 
 AGAIN = "devwidget.trace(model, batch, verify=True)"

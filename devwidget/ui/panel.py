@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 import ipywidgets
 
 from devwidget.language.speaking import say
-from devwidget.records.answers.layout import Layout
+from devwidget.records.answers import Layout
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.finding import Finding, Fix

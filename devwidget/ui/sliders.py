@@ -8,7 +8,7 @@ import anywidget
 from traitlets import Dict
 
 from devwidget.language.speaking import say
-from devwidget.records.answers.fitted import BATCH_KNOTS, LENGTH_KNOTS, Fitted
+from devwidget.records.answers import BATCH_KNOTS, LENGTH_KNOTS, Fitted
 from devwidget.report.page.assets import SLIDERS, join_modules, page_words, static_text
 from devwidget.report.style.safe_text import displays_safely
 from devwidget.report.style.units import count_words

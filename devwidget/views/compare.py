@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from devwidget.records.comparing.comparison import Comparison, HopChange, PeakChange
+from devwidget.records.comparison import Comparison, HopChange, PeakChange
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
-from devwidget.records.phase import Phase
+from devwidget.records.site import Phase
 from devwidget.records.trace import Move, Trace
 from devwidget.views.memory import peak_bytes
 from devwidget.views.placement import device_order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from devwidget.records.answers.layout import BlockCost, Layout
+from devwidget.records.answers import BlockCost, Layout
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Move, Trace
 from devwidget.views.hops import with_forward_copies

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from devwidget.records.device import DeviceId
-from devwidget.records.phase import Phase
-from devwidget.records.site import Site
+from devwidget.records.site import Phase, Site
 from devwidget.records.trace import Cause, Move, Wait
 
 

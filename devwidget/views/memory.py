@@ -10,8 +10,7 @@ from devwidget.memory import Held as Held
 from devwidget.memory import categorize_memory as categorize_memory
 from devwidget.memory import held_by as held_by
 from devwidget.records.device import DeviceId
-from devwidget.records.memory import CATEGORIES, DeviceMemory
-from devwidget.records.memory_curve import ROLES, MemoryCurve, MemoryPoint
+from devwidget.records.memory import CATEGORIES, ROLES, DeviceMemory, MemoryCurve, MemoryPoint
 from devwidget.records.trace import Trace
 from devwidget.views.placement import device_order
 

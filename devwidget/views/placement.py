@@ -9,8 +9,7 @@ from typing import TypeVar
 
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message, in_row
-from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
 
 T = TypeVar("T", bound=Hashable)
 _STATES = (Message("compiled"), Message("scripted"), Message("quantized"), Message("parametrized"), Message("replica"))

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import in_row
-from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
 
 WRAPPERS = ("DataParallel", "DistributedDataParallel")
 SHARDS = ("FSDP2", "FSDP")

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import expect
 
-from devwidget.records.failure import Failure
+from devwidget.records.explanation import Failure
 from devwidget.records.finding import Edit
-from devwidget.records.memory_curve import Holding, MemoryPoint, Refusal
+from devwidget.records.memory import Holding, MemoryPoint, Refusal
 from devwidget.records.trace import Operand, Trace
 from devwidget.report.page.content import compared_content, memory_content, traced_content
 from devwidget.views.overlay import make_overlay

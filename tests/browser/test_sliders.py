@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from devwidget.records.answers.fitted import Fitted, FittedGpu
+from devwidget.records.answers import Fitted, FittedGpu
 from devwidget.records.device import DeviceId
 from devwidget.report.page.assets import SLIDERS, join_modules, static_text
 from devwidget.report.page.html import as_value
@@ -49,7 +49,7 @@ def test_the_page_says_what_python_says_at_every_size(page):
         for length in (64, 100, 200, 256):
             move(page, "batch", batch)
             move(page, "length of texts", length)
-            sizes = FITTED.at(batch, length)
+            sizes = FITTED.estimate_at(batch, length)
             for device, size in zip(("cuda:0", "cuda:1"), sizes, strict=True):
                 number = size / GIB if size >= GIB else size / (1 << 20)
                 assert abs(float(words(page, device).split()[0]) - number) <= 0.006 * number

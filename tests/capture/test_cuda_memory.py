@@ -12,7 +12,7 @@ import devwidget
 from devwidget import simulator
 from devwidget.capture.memory.cuda_memory import CudaMemory
 from devwidget.capture.recorder import Recorder
-from devwidget.records.memory_curve import ROLES
+from devwidget.records.memory import ROLES
 
 
 def recorded(source, model, batch, optimizer):

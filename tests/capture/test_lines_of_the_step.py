@@ -11,7 +11,7 @@ from torch import nn
 
 import devwidget
 from devwidget.records.loading.json_io import loads
-from devwidget.records.schema.writing import dumps
+from devwidget.records.schema.record import dumps
 from devwidget.records.site import LibraryLine, Site
 from tests.cells import notebook
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import devwidget
-from devwidget.records.finding import applied
+from devwidget.records.finding import apply_edits
 
 NET = """
     import io
@@ -46,7 +46,7 @@ def is_blamed(record, text, kind, fault, birth, *, cured=True):
     (found,) = serious(record(text))
     assert (found.kind, found.fault.line, found.birth.line) == (kind, line(text, fault), line(text, birth))
     if cured:
-        after = "\n".join(applied(text.splitlines(), found.fixes[0].edits)) + "\n"
+        after = "\n".join(apply_edits(text.splitlines(), found.fixes[0].edits)) + "\n"
         assert serious(record(after, "mended.py")) == []
     return found
 
@@ -223,7 +223,7 @@ def test_a_loader_that_shuffles_is_given_a_generator_of_the_default_device(recor
     text = written(text)
     (found,) = serious(record(text))
     assert (found.kind, found.fault.line) == ("wrong-device", line(text, "batch = "))
-    after = "\n".join(applied(text.splitlines(), found.fixes[0].edits)) + "\n"
+    after = "\n".join(apply_edits(text.splitlines(), found.fixes[0].edits)) + "\n"
     assert serious(record(after, "mended.py")) == []
 
 

@@ -14,8 +14,7 @@ from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.records.device import CPU
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
-from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
 
 
 def module(snapshot: Snapshot, path: str) -> ModuleFacts:

@@ -14,7 +14,7 @@ from torch.nn.utils import prune
 
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.tensors import gradient_of
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import TensorFacts
 
 
 def attributes(model: nn.Module) -> list[TensorFacts]:

@@ -18,8 +18,7 @@ from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.snapshot.wrapper_facts import find_wrapping
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.loading import json_io
-from devwidget.records.snapshot import ModuleFacts
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import ModuleFacts, TensorFacts
 
 
 def only(model: nn.Module, name: str, path: str = "") -> TensorFacts:

@@ -227,7 +227,7 @@ _EACH_WITHOUT = """
 import os, sys, traceback
 import torch, torch._dynamo.eval_frame, torch.export
 from torch import nn
-import devwidget, devwidget.api, devwidget.capture.recorder, devwidget.simulator.simulation
+import devwidget, devwidget.api, devwidget.capture.recorder, devwidget.simulator
 from devwidget.capture import torch_internals
 model = nn.Linear(2, 2)
 def plain():

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import devwidget
-from devwidget.distributed.asking import ask_rank
 from devwidget.distributed.job import HANDLER, find_identity, make_private, socket_of
+from devwidget.distributed.sources import ask_rank
 from devwidget.distributed.unix_http import Line
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import loads
@@ -236,7 +236,7 @@ def test_what_a_report_is_made_of_comes_back_from_its_text(one_rank_text: str):
 @pytest.fixture
 def one_rank_text() -> str:
     from devwidget.distributed.report import Reporter
-    from devwidget.records.schema.writing import dumps
+    from devwidget.records.schema.record import dumps
 
     who = find_identity({"RANK": "0", "WORLD_SIZE": "1"})
     return dumps(Reporter(torch.nn.Linear(2, 2), lambda: ()).make_report(who))

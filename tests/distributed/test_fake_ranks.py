@@ -15,11 +15,11 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from devwidget.distributed.job import find_identity
 from devwidget.distributed.report import Reporter
-from devwidget.planning.parallel.forked import run_in_fork
+from devwidget.planning.parallel import run_in_fork
 from devwidget.planning.parallel.mesh import Mesh, Shard
 from devwidget.planning.parallel.rank_step import join_fake_group
 from devwidget.records.ranks.merging import Heard, merge
-from devwidget.records.ranks.runs import numbers_in
+from devwidget.records.ranks.traced_steps import numbers_in
 from devwidget.rules.ranks.over_ranks import judge_cluster
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each rank is a forked process")

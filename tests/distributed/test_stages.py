@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from devwidget.distributed.main_thread import find_stages, main_frames
+from devwidget.distributed.report import find_stages, main_frames
 
 pipelining = pytest.importorskip("torch.distributed.pipelining")
 
@@ -46,7 +46,7 @@ def test_what_only_looks_like_a_stage_is_none():
 
 
 def test_to_look_for_stages_loads_nothing():
-    code = "import sys, torch\nfrom devwidget.distributed.main_thread import find_stages\n" + (
+    code = "import sys, torch\nfrom devwidget.distributed.report import find_stages\n" + (
         "assert find_stages([]) == () and 'torch.distributed.pipelining' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.rank import LocalTensor
-from devwidget.records.ranks.runs import in_words
+from devwidget.records.ranks.traced_steps import format_runs
 
 PLACEMENTS = {
     "ddp": {"module.up.weight": ""},
@@ -30,7 +30,7 @@ def check_told(cluster: Cluster, way: str) -> None:
     assert [rank.state for rank in cluster.ranks] == ["answered"] * 4
     assert cluster.findings == (), [finding.headline for finding in cluster.findings]
     assert [axis.name for axis in cluster.axes] == AXES[way]
-    assert [in_words(placement.ranks) for placement in cluster.placements] == ["ranks 0-3"]
+    assert [format_runs(placement.ranks) for placement in cluster.placements] == ["ranks 0-3"]
     held = tensors(cluster)
     assert {path: held[path].placement for path in PLACEMENTS[way]} == PLACEMENTS[way]
     (up,) = (tensor for path, tensor in held.items() if path.endswith("up.weight"))

@@ -9,8 +9,7 @@ import pytest
 from devwidget.memory import account_memory, block_bytes, categorize_memory, held_by, held_bytes
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.memory import CATEGORIES, DeviceMemory
-from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.tensor import Role, TensorFacts
+from devwidget.records.snapshot import ModuleFacts, Role, Snapshot, TensorFacts
 from tests.views.builders import MIB, split_model
 
 GPU = DeviceId("cuda", 0)

@@ -18,7 +18,7 @@ import pytest
 
 import devwidget
 from devwidget import DevwidgetError
-from devwidget.opening.plain_pickle import Implausible, scan_pickle
+from devwidget.opening.untrusted_files import Implausible, scan_pickle
 
 MIB = 1 << 20
 

@@ -13,7 +13,7 @@ import pytest
 import devwidget
 from devwidget.opening.memory_snapshot import INFERRED, owned_share
 from devwidget.opening.stacks import read_stack
-from devwidget.records.memory_curve import ROLES
+from devwidget.records.memory import ROLES
 
 KIB = 1024
 Frame = dict[str, Any]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from devwidget.planning.parallel.forked import run_in_fork
+from devwidget.planning.parallel import run_in_fork
 from devwidget.records.errors import DevwidgetError
 
 

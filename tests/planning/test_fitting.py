@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.planning.sizes import PlanGrid, fit_plans
-from devwidget.records.answers.fitted import weights
+from devwidget.planning.what_if import PlanGrid, fit_plans
+from devwidget.records.answers import knot_weights
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import DevicePlan, Plan
@@ -25,7 +25,7 @@ def planned(need):
 def test_lines_and_squares_are_told_exactly(need):
     fitted = fit_plans(PlanGrid(planned(need)), 8, 64)
     for batch, length in itertools.product((1, 3, 8, 20, 32), (32, 50, 64, 100, 128)):
-        assert fitted.at(batch, length) == (pytest.approx(need(batch, length), abs=1),)
+        assert fitted.estimate_at(batch, length) == (pytest.approx(need(batch, length), abs=1),)
     assert (fitted.batches, fitted.lengths, fitted.asked) == ((1, 8, 16, 32), (32, 64, 128), (8, 64))
     assert fitted.off < 0.001
 
@@ -49,8 +49,8 @@ def test_a_model_for_texts_of_one_length_has_that_length():
 
 def test_weights_add_up_and_are_one_at_a_knot():
     for at in (1, 2, 5, 8, 9, 32):
-        assert sum(weight for _, weight in weights((1, 8, 16, 32), at, 3)) == pytest.approx(1)
-    assert dict(weights((1, 8, 16), 8, 2))[1] == 1
+        assert sum(weight for _, weight in knot_weights((1, 8, 16, 32), at, 3)) == pytest.approx(1)
+    assert dict(knot_weights((1, 8, 16), 8, 2))[1] == 1
 
 
 def test_sizes_that_were_run_are_full_plans_and_those_between_are_close():
@@ -58,7 +58,7 @@ def test_sizes_that_were_run_are_full_plans_and_those_between_are_close():
     fitted = sliders.fitted
     assert fitted.off <= 0.05
     for batch, off in ((8, 0), (16, 0), (11, 0.05), (27, 0.05)):
-        assert fitted.at(batch, 32)[0] == pytest.approx(taken(plan(batch)), rel=off)
+        assert fitted.estimate_at(batch, 32)[0] == pytest.approx(taken(plan(batch)), rel=off)
     assert f"{len(fitted.batches) * len(fitted.lengths)} plans run" in repr(sliders)
 
 

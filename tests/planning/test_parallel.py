@@ -14,12 +14,12 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.testing._internal.distributed._tensor.common_dtensor import ModelArgs, Transformer
 
 import devwidget
-from devwidget.planning.parallel.forked import run_in_fork
+from devwidget.planning.parallel import run_in_fork
 from devwidget.planning.parallel.mesh import Mesh
 from devwidget.planning.parallel.pipeline import list_stage_phases
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
-from devwidget.records.ranks.runs import numbers_in
+from devwidget.records.ranks.traced_steps import numbers_in
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="each rank runs in a forked process"),

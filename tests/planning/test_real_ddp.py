@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import devwidget
-from devwidget.planning.parallel.forked import run_in_fork
+from devwidget.planning.parallel import run_in_fork
 from devwidget.records.errors import DevwidgetError
 from tests.planning.test_real_fsdp import LiveBytes
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 import devwidget
 from devwidget.distributed.holdings import local_part
-from devwidget.planning.parallel.forked import run_in_fork
+from devwidget.planning.parallel import run_in_fork
 from devwidget.planning.parallel.rank_step import join_fake_group
 
 TOKENS = torch.zeros(1, 4, dtype=torch.long)

@@ -12,7 +12,7 @@ from torch.distributed.pipelining.schedules import ScheduleGPipe
 
 import devwidget
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.records.ranks.pipeline import Pipeline
+from devwidget.records.ranks.parallel_plan import Pipeline
 
 ONE_STAGE = ("1F1B", "GPipe")
 

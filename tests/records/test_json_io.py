@@ -11,10 +11,12 @@ import devwidget
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.json_io import dumps, loads
+from devwidget.records.schema.record import saved_kinds
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Move, Trace
 from tests.every_view import show_all
 from tests.saved_records import real_files, real_objects, real_records
+from tests.test_imports import fresh
 from tests.views.builders import one_step, split_model
 
 
@@ -59,8 +61,8 @@ def test_what_is_saved_loads_equal_and_shows_in_every_view() -> None:
     (("data", "seconds"), float("nan"), "expected a finite number, not NaN"),
     (("data", "modules"), {}, "modules: expected a list, got an object of 0"),
     (("data",), ..., "expected a trace, got null"),
-    (("record",), "Model", "expected one of Snapshot, Trace, Finding, Explanation, Plan, LargestBatch, Changes, "
-     "Layout, ParallelPlan, Generation, Comparison, Cluster, RankReport, Pipeline as `record`, got 'Model'"),
+    (("record",), "Model", "expected one of Changes, Cluster, Comparison, Explanation, Finding, Generation, LargestBatch, "
+     "Layout, ParallelPlan, Pipeline, Plan, RankReport, Snapshot, Trace as `record`, got 'Model'"),
     (("devwidget",), True, "expected a whole number of 1 or more as the version `devwidget`, got true"),
     (("devwidget",), 1.0, "expected a whole number of 1 or more as the version `devwidget`, got 1.0"),
 ])  # fmt: skip
@@ -119,3 +121,20 @@ def test_a_whole_number_of_seconds_is_read_as_a_float() -> None:
 
 def test_files_of_several_models_are_at_hand() -> None:
     assert {envelope["record"] for envelope in real_objects()} == {"Snapshot", "Trace", "Finding", "Explanation", "Plan"}
+
+
+def test_every_record_is_known_by_name_to_a_reader_that_was_imported_alone() -> None:
+    program = """
+import importlib, pkgutil
+from devwidget import records
+from devwidget.records.loading import json_io
+known = set(json_io.saved_kinds)
+for module in pkgutil.walk_packages(records.__path__, "devwidget.records."):
+    importlib.import_module(module.name)
+print(len(known), sorted(set(json_io.saved_kinds) - known))
+"""
+    assert fresh(program).split(" ", 1) == ["14", "[]\n"]
+
+
+def test_a_name_stands_for_the_class_with_slots_that_the_decorator_made() -> None:
+    assert saved_kinds["Trace"] is Trace

@@ -10,8 +10,7 @@ import devwidget
 from devwidget.records.errors import BatchError, DevwidgetError
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.records.schema.message import Message
-from devwidget.records.schema.printable import Lines
+from devwidget.records.schema.message import Lines, Message
 
 EVIL = "\x1b[31mred\r\n\u202egone\x07\x9b\u2028"
 SAFE = r"\x1b[31mred\r\n\u202egone\x07\x9b\u2028"

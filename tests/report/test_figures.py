@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from devwidget.records.memory_curve import Refusal
+from devwidget.records.memory import Refusal
 from devwidget.records.trace import ModuleEvent, OpEvent, Trace
 from devwidget.report.figures import memory_figure, memory_steps_figure, parallel_figure, timeline_figure
 from devwidget.report.figures.frame import byte_axis

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from devwidget.records.failure import Failure
-from devwidget.records.memory import DeviceMemory
-from devwidget.records.memory_curve import Holding, MemoryCurve, MemoryPoint, Refusal
+from devwidget.records.explanation import Failure
+from devwidget.records.memory import DeviceMemory, Holding, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.trace import Trace
 from devwidget.report.text.advice import memory_advice
 from devwidget.report.text.failure_card import failure_card, failure_lines

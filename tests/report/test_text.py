@@ -7,8 +7,7 @@ import pytest
 import devwidget.report  # noqa: F401  registers the words
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Fix
-from devwidget.records.memory import DeviceMemory
-from devwidget.records.memory_curve import MemoryCurve, MemoryPoint, Refusal
+from devwidget.records.memory import DeviceMemory, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import OpEvent, Trace

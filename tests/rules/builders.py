@@ -9,9 +9,8 @@ import devwidget.report  # noqa: F401  registers how a finding prints
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.parallel import DataParallelCall
-from devwidget.records.phase import Phase
-from devwidget.records.site import Site
-from devwidget.records.trace import Crossing, Fault, Held, ModuleEvent, Move, Operand, OpEvent, Trace, Wait
+from devwidget.records.site import Phase, Site
+from devwidget.records.trace import Fault, Held, ModuleEvent, Move, Operand, OpEvent, Trace, UserMove, Wait
 from devwidget.rules.registry import judge
 
 CPU, GPU0, GPU1, GPU2, META = (
@@ -39,12 +38,12 @@ def fault(*operands: Operand, **more: Any) -> Fault:
     return Fault(**{**facts, **more})  # type: ignore[arg-type]
 
 
-def crossing(number: int, source: DeviceId, target: DeviceId, **more: Any) -> Crossing:
+def crossing(number: int, source: DeviceId, target: DeviceId, **more: Any) -> UserMove:
     known = {"bytes": 64, "shape": (16,), "module": "block", "phase": "forward", "step": 0}
-    return Crossing(number, source, target, **{**known, "site": site(f"x = x.to('{target}')", 10 + number), **more})
+    return UserMove(number, source, target, **{**known, "site": site(f"x = x.to('{target}')", 10 + number), **more})
 
 
-def chain(*devices: DeviceId, **more: Any) -> tuple[Crossing, ...]:
+def chain(*devices: DeviceId, **more: Any) -> tuple[UserMove, ...]:
     """One piece of data that goes from device to device, with computation wherever it arrives."""
     hops = enumerate(itertools.pairwise(devices))
     return tuple(crossing(n, a, b, **{"computed": True, "chain": tuple(range(n)), **more}) for n, (a, b) in hops)

@@ -2,7 +2,7 @@ import ast
 
 import pytest
 
-from devwidget.records.finding import Edit, applied
+from devwidget.records.finding import Edit, apply_edits
 from devwidget.rules.repairs.code import code_of
 from devwidget.rules.repairs.edits import Draft, mended, merged
 from tests.rules.builders import site
@@ -31,7 +31,7 @@ def expression(found, text):
 
 
 def after(found):
-    return "\n".join(applied(found.code.rows, found.edits()))
+    return "\n".join(apply_edits(found.code.rows, found.edits()))
 
 
 def test_an_expression_with_operators_gets_parentheses_and_comments_stay():

@@ -5,7 +5,7 @@ import runpy
 import pytest
 
 import devwidget
-from devwidget.records.finding import applied
+from devwidget.records.finding import apply_edits
 
 HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 NET = "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
@@ -180,7 +180,7 @@ def test_a_program_runs_clean_with_the_first_edit_of_each_finding(tmp_path, name
     edits = [edit for each in found for edit in each.fixes[0].edits]
     assert edits
     path = tmp_path / "edited.py"
-    path.write_text("\n".join(applied(source.split("\n"), edits)))
+    path.write_text("\n".join(apply_edits(source.split("\n"), edits)))
     assert ran(path, heal=False) == (None, []), path.read_text()
 
 
@@ -212,7 +212,7 @@ def test_the_loop_without_a_break_gives_the_values_of_the_one_with_it(tmp_path):
         "Net().cuda()", "out = Net().cuda()").replace(".sum().backward()", "")  # fmt: skip
     (tmp_path / "program.py").write_text(source)
     _, (found,) = ran(tmp_path / "program.py", heal=False)
-    (tmp_path / "edited.py").write_text("\n".join(applied(source.split("\n"), found.fixes[0].edits)))
+    (tmp_path / "edited.py").write_text("\n".join(apply_edits(source.split("\n"), found.fixes[0].edits)))
     with devwidget.simulate(gpus=1):
         before, after = (runpy.run_path(str(tmp_path / name))["out"].detach().cpu() for name in ("program.py", "edited.py"))
     assert torch.equal(before, after)

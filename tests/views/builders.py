@@ -6,13 +6,10 @@ from typing import Any
 
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.memory import DeviceMemory
-from devwidget.records.memory_curve import Holding, MemoryCurve, MemoryPoint
+from devwidget.records.memory import DeviceMemory, Holding, MemoryCurve, MemoryPoint
 from devwidget.records.parallel import DataParallelCall, Piece, Replica
-from devwidget.records.phase import Phase
-from devwidget.records.site import Site
-from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.site import Phase, Site
+from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
 from devwidget.records.trace import Fault, ModuleEvent, Move, Trace
 
 CPU, GPU0, GPU1 = DeviceId("cpu"), DeviceId("cuda", 0), DeviceId("cuda", 1)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from devwidget.records.parallel import ProcessGroup
-from devwidget.records.ranks.steps import job_of
-from devwidget.records.ranks.traced import TracedStep
+from devwidget.records.ranks.traced_steps import TracedStep, merge_steps
 from devwidget.views.ranks.meetings import Meeting, find_meetings
 from tests.records.ranks.made_up_steps import KIB, begun, sharded, step, world
 
 
 def met(**steps: TracedStep) -> tuple[Meeting, ...]:
     """Of `r0=..., r1=...`."""
-    return find_meetings(job_of({int(name[1:]): each for name, each in steps.items()}))
+    return find_meetings(merge_steps({int(name[1:]): each for name, each in steps.items()}))
 
 
 def test_the_nth_of_each_rank_is_one_collective():

@@ -1,6 +1,6 @@
 """A layout on the map: its blocks in the columns of their GPUs, and what crosses."""
 
-from devwidget.records.answers.layout import BlockCost, Layout, PlacedGpu
+from devwidget.records.answers import BlockCost, Layout, PlacedGpu
 from devwidget.records.device import DeviceId
 from devwidget.report.page.content import proposed_content
 from devwidget.views.device_map import proposed_map

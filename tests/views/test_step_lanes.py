@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from devwidget.records.parallel import ProcessGroup
-from devwidget.records.ranks.steps import job_of
-from devwidget.records.ranks.traced import ModuleSpan, TracedStep
+from devwidget.records.ranks.traced_steps import ModuleSpan, TracedStep, merge_steps
 from devwidget.views.ranks.step_lanes import MOST_BOXES, StepLanes, draw_step_lanes
 from tests.records.ranks.made_up_steps import begun, sharded, step, world
 
 
 def drawn(*steps: TracedStep) -> StepLanes:
-    return draw_step_lanes(job_of(dict(enumerate(steps))))
+    return draw_step_lanes(merge_steps(dict(enumerate(steps))))
 
 
 def test_few_ranks_have_a_lane_each_and_many_one_for_each_kind():

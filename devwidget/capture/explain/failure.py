@@ -11,7 +11,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.explain.traceback_frames import steps_down, steps_to_show, traceback_frames
 from devwidget.capture.source_code.call_sites import STEP, is_library, owners, raw_site, to_site, user_frame
-from devwidget.records.failure import Failure
+from devwidget.records.explanation import Failure
 
 MOST_FRAMES = 60
 """Frames kept of a traceback: a recursion that never ended has a thousand equal ones."""

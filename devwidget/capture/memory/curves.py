@@ -12,9 +12,8 @@ from devwidget.capture import torch_internals
 from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, to_site
-from devwidget.records.memory_curve import MOST_HOLDINGS, ROLES, Holding, MemoryPoint, Refusal
-from devwidget.records.phase import Phase
-from devwidget.records.site import Site
+from devwidget.records.memory import MOST_HOLDINGS, ROLES, Holding, MemoryPoint, Refusal
+from devwidget.records.site import Phase, Site
 
 MOST_SPANS = 50_000
 _LEAF = 1 << 63

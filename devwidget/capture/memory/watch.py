@@ -21,9 +21,8 @@ from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
 from devwidget.records.device import CPU
-from devwidget.records.memory import DeviceMemory
-from devwidget.records.memory_curve import HELD, MemoryCurve, MemoryPoint
-from devwidget.records.phase import Phase
+from devwidget.records.memory import HELD, DeviceMemory, MemoryCurve, MemoryPoint
+from devwidget.records.site import Phase
 
 
 def held_curves(marks: Sequence[tuple[int, Phase, tuple[DeviceMemory, ...]]]) -> tuple[MemoryCurve, ...]:

@@ -10,8 +10,7 @@ from devwidget.capture.recording.event_log import bytes_of, device_id, format_dt
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.records.device import DeviceId
-from devwidget.records.phase import Phase
-from devwidget.records.site import Site
+from devwidget.records.site import Phase, Site
 from devwidget.records.trace import Family, Fault, FaultDetails, Held, Operand
 
 

@@ -23,7 +23,7 @@ from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import CopyCheck, Crossing, Held, Operand, Phase
+from devwidget.records.trace import CopyCheck, Held, Operand, Phase, UserMove
 
 _CHUNK = 1 << 20
 """Bytes that are looked at together: the sums take 16 times as many."""
@@ -230,14 +230,14 @@ class Transfers:
 
     # -- records
 
-    def list_crossings(self) -> tuple[Crossing, ...]:
+    def list_crossings(self) -> tuple[UserMove, ...]:
         """Crossings in order."""
         return tuple(map(_make_crossing, sorted(self.kept, key=lambda each: each.number)))
 
 
-def _make_crossing(transfer: Transfer) -> Crossing:
+def _make_crossing(transfer: Transfer) -> UserMove:
     read, direct = transfer.read, transfer.direct_from
-    return Crossing(
+    return UserMove(
         number=transfer.number,
         source=device_id(transfer.source),
         target=device_id(transfer.target),

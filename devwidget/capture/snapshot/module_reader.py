@@ -23,8 +23,7 @@ from devwidget.capture.source_code.call_sites import is_library
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
-from devwidget.records.snapshot import ModuleFacts
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import ModuleFacts, TensorFacts
 
 
 def class_site(kind: type) -> Site | None:

@@ -11,7 +11,7 @@ import torch
 from devwidget.capture.object_fields import dict_of, format_value, is_a, items_of, parts_of
 from devwidget.capture.snapshot.attribute_search import AttributeSearch, Found
 from devwidget.capture.snapshot.tensor_reader import TensorReader
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import TensorFacts
 
 
 def read_optimizer(

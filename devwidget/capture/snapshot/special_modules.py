@@ -17,7 +17,7 @@ from devwidget.capture.snapshot.wrapper_facts import format_counts, hook_notes, 
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import CPU
 from devwidget.records.schema.message import Message, in_row
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import TensorFacts
 
 
 def kept_tensor(own: dict[str, Any], name: str) -> torch.Tensor | None:

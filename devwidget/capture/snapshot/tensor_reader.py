@@ -12,7 +12,7 @@ from devwidget.capture.snapshot.odd_tensors import is_odd, read_odd
 from devwidget.capture.tensors import gradient_of, is_parameter
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message, in_row
-from devwidget.records.tensor import Role, TensorFacts
+from devwidget.records.snapshot import Role, TensorFacts
 
 
 def draft_class(record: type[Any]) -> Any:

@@ -13,7 +13,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import replace_tensors, tensors_in
 from devwidget.records.errors import DevwidgetError, error_text
-from devwidget.records.ranks.pipeline import ActionKind, Pipeline, PipelineAction
+from devwidget.records.ranks.parallel_plan import ActionKind, Pipeline, PipelineAction
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase
 

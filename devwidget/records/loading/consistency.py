@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from devwidget.records.loading.typed_reader import checked
+from devwidget.records.loading.typed_reader import register_check
 from devwidget.records.parallel import DataParallelCall
 from devwidget.records.ranks.cluster import NOWHERE, Cluster
 from devwidget.records.ranks.rank import RankModel, RankReport
-from devwidget.records.ranks.traced import TracedJob, TracedStep
+from devwidget.records.ranks.traced_steps import TracedJob, TracedStep
 from devwidget.records.schema.message import Message
-from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
 from devwidget.records.trace import Trace
 
 Wrong = Iterator[tuple[str, str]]
@@ -25,22 +24,22 @@ MOST_RANKS = 2**17
 """More than any job has had; to put so many together takes some seconds."""
 
 
-@checked(Snapshot)
-def _pre_order(snapshot: Snapshot) -> Wrong:
+@register_check(Snapshot)
+def _check_pre_order(snapshot: Snapshot) -> Wrong:
     """Parents stand before their children, one level higher."""
     for place, module in enumerate(snapshot.modules):
         if not (0 <= module.parent < place if place else module.parent == -1):
             yield f"modules[{place}].parent", Message("the index of an earlier module") if place else Message("-1 for the root")
-        elif module.depth != _depth(snapshot.modules, module.parent) or module.depth > DEEPEST:
+        elif module.depth != _find_depth(snapshot.modules, module.parent) or module.depth > DEEPEST:
             yield f"modules[{place}].depth", Message("one more than that of its parent")
 
 
-def _depth(modules: tuple[ModuleFacts, ...], parent: int) -> int:
+def _find_depth(modules: tuple[ModuleFacts, ...], parent: int) -> int:
     return modules[parent].depth + 1 if parent >= 0 else 0
 
 
-@checked(TensorFacts)
-def _elements(tensor: TensorFacts) -> Wrong:
+@register_check(TensorFacts)
+def _check_elements(tensor: TensorFacts) -> Wrong:
     """No tensor has more elements than torch can count, whatever its file says."""
     shape = tensor.shape or ()
     if len(shape) > 64 and any(size != 1 for size in shape[64:]):
@@ -49,16 +48,16 @@ def _elements(tensor: TensorFacts) -> Wrong:
         yield "shape", Message("less than 2**63 elements")
 
 
-@checked(DataParallelCall)
-def _devices(call: DataParallelCall) -> Wrong:
+@register_check(DataParallelCall)
+def _check_devices(call: DataParallelCall) -> Wrong:
     if not call.device_ids:
         yield "device_ids", Message("one device or more")
 
 
-@checked(Trace)
-def _replicas(trace: Trace) -> Wrong:
+@register_check(Trace)
+def _check_replicas(trace: Trace) -> Wrong:
     """A replica belongs to a call, and runs on one of its devices."""
-    yield from _groups(trace)
+    yield from _check_groups(trace)
     calls = {call.number: call for call in trace.parallel}
     for place, replica in enumerate(trace.replicas):
         call = calls.get(replica.call)
@@ -66,8 +65,8 @@ def _replicas(trace: Trace) -> Wrong:
             yield f"replicas[{place}].device", Message("one of the devices of its call")
 
 
-@checked(RankModel)
-def _holdings(model: RankModel) -> Wrong:
+@register_check(RankModel)
+def _check_holdings(model: RankModel) -> Wrong:
     """Each module holds one of the holdings."""
     if len(model.held) != len(model.modules):
         yield "held", Message("one number for each module")
@@ -75,8 +74,8 @@ def _holdings(model: RankModel) -> Wrong:
         yield "held", Message("places in `holdings`")
 
 
-@checked(RankReport)
-def _coordinates(report: RankReport) -> Wrong:
+@register_check(RankReport)
+def _check_coordinates(report: RankReport) -> Wrong:
     """A rank is one of its world, and has a place on each axis."""
     if not report.rank < report.world_size <= MOST_RANKS:
         yield "rank", Message("less than `world_size`, which is {most} at most", most=f"{MOST_RANKS:,}")
@@ -86,8 +85,8 @@ def _coordinates(report: RankReport) -> Wrong:
         yield "coordinates", Message("inside the mesh")
 
 
-@checked(Cluster)
-def _tables(cluster: Cluster) -> Wrong:
+@register_check(Cluster)
+def _check_tables(cluster: Cluster) -> Wrong:
     """Ranks stand at their numbers, and every place in a table exists."""
     if any(rank.number != at for at, rank in enumerate(cluster.ranks)):
         yield "ranks", Message("every rank once, by number")
@@ -109,16 +108,16 @@ def _tables(cluster: Cluster) -> Wrong:
             yield f"ranks[{at}].coordinates", Message("inside the mesh")
 
 
-@checked(TracedStep)
-def _groups(traced: Trace | TracedStep) -> Wrong:
+@register_check(TracedStep)
+def _check_groups(traced: Trace | TracedStep) -> Wrong:
     """A collective belongs to a process group."""
     for at, call in enumerate(traced.collectives):
         if call.group >= len(traced.groups):
             yield f"collectives[{at}].group", Message("a place in `groups`")
 
 
-@checked(TracedJob)
-def _kinds(job: TracedJob) -> Wrong:
+@register_check(TracedJob)
+def _check_kinds(job: TracedJob) -> Wrong:
     """Each rank is of one kind, and has as many groups as it."""
     for at, rank in enumerate(job.ranks):
         if rank.kind >= len(job.kinds):

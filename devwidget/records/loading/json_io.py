@@ -1,55 +1,63 @@
-"""Records to JSON and back: plain objects, one schema version for all of them."""
+"""Records from JSON: plain objects, one schema version for all of them, from a file that may be anything by now."""
 
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import stat
 from typing import Any, NoReturn, TypeVar, cast
 
 from devwidget._version import __version__
-from devwidget.records.answers.generation import Generation
-from devwidget.records.answers.layout import Layout
-from devwidget.records.answers.what_if import Changes, LargestBatch
-from devwidget.records.comparing.comparison import Comparison
+from devwidget.records import answers, comparison, explanation, plan, snapshot, trace  # noqa: F401  # known by name then
 from devwidget.records.errors import UnreadableError
-from devwidget.records.explanation import Explanation
-from devwidget.records.finding import Finding
 from devwidget.records.loading import consistency as consistency
-from devwidget.records.loading.regular_file import read_regular
-from devwidget.records.loading.typed_reader import Unexpected, known_messages, reader
-from devwidget.records.plan import Plan
-from devwidget.records.ranks.cluster import Cluster
-from devwidget.records.ranks.parallel_plan import ParallelPlan
-from devwidget.records.ranks.pipeline import Pipeline
-from devwidget.records.ranks.rank import RankReport
+from devwidget.records.loading.typed_reader import Unexpected, known_messages, make_reader
+from devwidget.records.ranks import cluster, parallel_plan, rank  # noqa: F401
 from devwidget.records.schema.message import Message
-from devwidget.records.schema.writing import SCHEMA_VERSION
-from devwidget.records.schema.writing import dumps as dumps
-from devwidget.records.snapshot import Snapshot
-from devwidget.records.trace import Trace
+from devwidget.records.schema.record import SCHEMA_VERSION, saved_kinds
+from devwidget.records.schema.record import dumps as dumps
+
+_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def read_regular(path: str | os.PathLike[str], most: int, *, first: int | None = None) -> bytes:
+    """What is in a file, as long as it was when it was opened; nothing waits for it.
+
+    Args:
+        path: a link is followed.
+        most: bytes that it may have.
+        first: read no more than so many.
+
+    Raises:
+        UnreadableError: if it is no regular file, or has more bytes.
+        OSError: if it cannot be opened.
+    """
+    _check_size(os.stat(path), path, most)  # to open a device may do something, and to open a socket fails with a riddle
+    opened = os.open(path, _FLAGS)
+    try:
+        size = _check_size(os.fstat(opened), path, most)
+    except BaseException:
+        os.close(opened)
+        raise
+    with os.fdopen(opened, "rb") as file:
+        return file.read(size if first is None else min(size, first))
+
+
+def _check_size(found: os.stat_result, path: str | os.PathLike[str], most: int) -> int:
+    name = pathlib.Path(path).name
+    if not stat.S_ISREG(found.st_mode):
+        raise UnreadableError(Message("{name} is no regular file", name=name))
+    if found.st_size > most:
+        size = f"{found.st_size:,}"
+        raise UnreadableError(Message("{name} has {size} bytes, more than any has", name=name, size=size))
+    return found.st_size
+
 
 T = TypeVar("T")
 LARGEST_TEXT = 2**30
 """Characters; a snapshot of 100,000 modules takes 2**26."""
 _LONG = 2**24
-
-_KINDS = (
-    Snapshot,
-    Trace,
-    Finding,
-    Explanation,
-    Plan,
-    LargestBatch,
-    Changes,
-    Layout,
-    ParallelPlan,
-    Generation,
-    Comparison,
-    Cluster,
-    RankReport,
-    Pipeline,
-)
-_ROOTS: dict[str, type] = {kind.__name__: kind for kind in _KINDS}
 
 
 def load(path: str | pathlib.Path, most: int = LARGEST_TEXT) -> Any:
@@ -57,7 +65,7 @@ def load(path: str | pathlib.Path, most: int = LARGEST_TEXT) -> Any:
     try:
         return loads(read_regular(path, most).decode())
     except UnicodeDecodeError as error:
-        raise _unreadable(Message("no UTF-8 text: {error}", error=error)) from None
+        raise _make_unreadable(Message("no UTF-8 text: {error}", error=error)) from None
 
 
 def loads(text: str) -> Any:
@@ -68,13 +76,13 @@ def loads(text: str) -> Any:
             place in the file.
     """
     if len(text) > LARGEST_TEXT:
-        raise _unreadable(Message("{count} characters, more than any has", count=f"{len(text):,}"))
+        raise _make_unreadable(Message("{count} characters, more than any has", count=f"{len(text):,}"))
     try:
-        return _record(_parsed(text))
+        return _read_envelope(_parse_json(text))
     except RecursionError:
-        raise _unreadable(Message("lists or objects are nested too deeply")) from None
+        raise _make_unreadable(Message("lists or objects are nested too deeply")) from None
     except Unexpected as wrong:
-        raise _unreadable(wrong.told()) from None
+        raise _make_unreadable(wrong.describe_problem()) from None
 
 
 def reread(record: T) -> T:
@@ -83,7 +91,7 @@ def reread(record: T) -> T:
     Raises:
         Unexpected: with the place in the record.
     """
-    return cast(T, _record(_parsed(dumps(record))))
+    return cast(T, _read_envelope(_parse_json(dumps(record))))
 
 
 def refuse_brackets(text: str | bytes) -> None:
@@ -97,32 +105,32 @@ def refuse_brackets(text: str | bytes) -> None:
         raise Unexpected(Message("more than brackets"))
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     refuse_brackets(text)
     try:
-        return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+        return json.loads(text, object_pairs_hook=_refuse_repeated_names, parse_constant=_refuse_infinity)
     except ValueError as error:  # also of a number with too many digits
         raise Unexpected(Message("JSON; {error}", error=error)) from None
 
 
-def _record(envelope: Any) -> Any:
+def _read_envelope(envelope: Any) -> Any:
     if not isinstance(envelope, dict) or "devwidget" not in envelope:
         raise Unexpected(Message("an object with `devwidget`, `record` and `data`"), envelope)
     version, kind = envelope["devwidget"], envelope.get("record")
     if type(version) is not int or version < 1:
         raise Unexpected(Message("a whole number of 1 or more as the version `devwidget`"), version)
     if version > SCHEMA_VERSION:
-        raise UnreadableError(_newer(version, envelope.get("written_by")))
-    if not isinstance(kind, str) or kind not in _ROOTS:
-        raise Unexpected(Message("one of {known} as `record`", known=", ".join(_ROOTS)), kind)
-    token = known_messages.set(_messages(envelope.get("messages", {})))
+        raise UnreadableError(_describe_newer_version(version, envelope.get("written_by")))
+    if not isinstance(kind, str) or kind not in saved_kinds:
+        raise Unexpected(Message("one of {known} as `record`", known=", ".join(sorted(saved_kinds))), kind)
+    token = known_messages.set(_read_messages(envelope.get("messages", {})))
     try:
-        return reader(_ROOTS[kind])(envelope.get("data"))
+        return make_reader(saved_kinds[kind])(envelope.get("data"))
     finally:
         known_messages.reset(token)
 
 
-def _messages(table: Any) -> dict[str, Message]:
+def _read_messages(table: Any) -> dict[str, Message]:
     """Text -> the message that it is; one may be a part of those after it."""
     if not isinstance(table, dict):
         raise Unexpected(Message("an object as `messages`"), table)
@@ -142,11 +150,11 @@ def _messages(table: Any) -> dict[str, Message]:
     return known
 
 
-def _unreadable(why: str) -> UnreadableError:
+def _make_unreadable(why: str) -> UnreadableError:
     return UnreadableError(Message("not a saved devwidget record: {problem}", problem=why))
 
 
-def _newer(version: int, written_by: object) -> str:
+def _describe_newer_version(version: int, written_by: object) -> str:
     known = isinstance(written_by, str) and written_by.replace(".", "").isalnum()
     return Message(
         "saved with schema {version}: reading it needs devwidget {needed}, this is {own} with schema {known}",
@@ -157,7 +165,7 @@ def _newer(version: int, written_by: object) -> str:
     )
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
@@ -166,5 +174,5 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _refuse(word: str) -> NoReturn:
+def _refuse_infinity(word: str) -> NoReturn:
     raise Unexpected(Message("a finite number, not {word}", word=word))

@@ -13,9 +13,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from devwidget.records.device import DeviceId
-from devwidget.records.schema.bounds import AtLeast
+from devwidget.records.schema.fields import AtLeast, saved_fields
 from devwidget.records.schema.message import Message
-from devwidget.records.schema.process_local import saved_fields
 
 Reader = Callable[[Any], Any]
 Checks = Callable[[Any], Iterable[tuple[str, str]]]
@@ -33,40 +32,44 @@ class Unexpected(Exception):
 
     def __init__(self, expected: str, value: object = dataclasses.MISSING, *, path: str = "") -> None:
         super().__init__()
-        got = "" if value is dataclasses.MISSING else Message(", got {value}", value=_brief(value))
+        got = "" if value is dataclasses.MISSING else Message(", got {value}", value=_shorten_value(value))
         self.said = Message("expected {expected}{got}", expected=expected, got=got)
         self.path = path
 
-    def inside(self, part: str) -> None:
+    def prepend_path(self, part: str) -> None:
         """Put a field name or `[index]` in front of the path."""
         self.path = part + ("." if self.path and not self.path.startswith("[") else "") + self.path
 
-    def told(self) -> str:
+    def describe_problem(self) -> str:
         """The path and what was expected there."""
         return Message("{path}: {problem}", path=self.path, problem=self.said) if self.path else self.said
 
 
 @functools.cache
-def reader(hint: Any) -> Reader:
+def make_reader(hint: Any) -> Reader:
     """The function that reads one type: a record, a tuple, an optional, a literal, a number, a text or a truth value."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
-        return _number(args[0], next(each.least for each in args[1:] if isinstance(each, AtLeast)))
+        return _make_number_reader(args[0], next(each.least for each in args[1:] if isinstance(each, AtLeast)))
     if dataclasses.is_dataclass(hint):
-        return _record(typing.cast(type, hint))
+        return _make_record_reader(typing.cast(type, hint))
     if origin in (types.UnionType, typing.Union):
-        return _optional(reader(next(each for each in args if each is not types.NoneType)))
+        return _make_optional_reader(make_reader(next(each for each in args if each is not types.NoneType)))
     if origin is typing.Literal:
-        return _literal(args)
+        return _make_word_reader(args)
     if origin is tuple:
-        return _many(reader(args[0])) if args[-1] is Ellipsis else _fixed(tuple(map(reader, args)))
-    return _number(hint, -LARGEST) if hint in (int, float) else {str: _text, bool: _truth}[hint]
+        return (
+            _make_list_reader(make_reader(args[0]))
+            if args[-1] is Ellipsis
+            else _make_tuple_reader(tuple(map(make_reader, args)))
+        )
+    return _make_number_reader(hint, -LARGEST) if hint in (int, float) else {str: _read_text, bool: _read_truth}[hint]
 
 
 _checks: dict[type, Checks] = {}
 
 
-def checked(kind: type) -> Callable[[Checks], Checks]:
+def register_check(kind: type) -> Callable[[Checks], Checks]:
     """Register what must hold between the fields of a record: yields `(path, what was expected there)` for what does not."""
 
     def keep(check: Checks) -> Checks:
@@ -80,19 +83,19 @@ known_messages: ContextVar[Mapping[str, Message]] = ContextVar("known_messages",
 """What the file that is read says of its texts."""
 
 
-def _text(value: Any) -> str:
+def _read_text(value: Any) -> str:
     if type(value) is not str:
         raise Unexpected(Message("a text"), value)
     return known_messages.get().get(value, value)
 
 
-def _truth(value: Any) -> bool:
+def _read_truth(value: Any) -> bool:
     if type(value) is not bool:  # not isinstance: `true` is no number
         raise Unexpected(Message("true or false"), value)
     return value
 
 
-def _number(kind: type, least: int) -> Reader:
+def _make_number_reader(kind: type, least: int) -> Reader:
     wanted = Message("a whole number") if kind is int else Message("a number")
     if least > -LARGEST:
         wanted = Message("{number} of {least} or more", number=wanted, least=least)
@@ -111,7 +114,7 @@ _FORMER_WORDS = {"missing": "unknown"}
 """What files of older versions say of a rank, and what is said now."""
 
 
-def _literal(words: tuple[Any, ...]) -> Reader:
+def _make_word_reader(words: tuple[Any, ...]) -> Reader:
     known, expected = frozenset(words), Message("one of {known}", known=", ".join(map(str, words)))
 
     def read(value: Any) -> Any:
@@ -124,11 +127,11 @@ def _literal(words: tuple[Any, ...]) -> Reader:
     return read
 
 
-def _optional(inner: Reader) -> Reader:
+def _make_optional_reader(inner: Reader) -> Reader:
     return lambda value: None if value is None else inner(value)
 
 
-def _many(inner: Reader) -> Reader:
+def _make_list_reader(inner: Reader) -> Reader:
     def read(value: Any) -> tuple[Any, ...]:
         if type(value) not in _LISTS:
             raise Unexpected(Message("a list"), value)
@@ -137,14 +140,14 @@ def _many(inner: Reader) -> Reader:
             for part in value:
                 built.append(inner(part))  # how far it came is the index of the failure
         except Unexpected as wrong:
-            wrong.inside(f"[{len(built)}]")
+            wrong.prepend_path(f"[{len(built)}]")
             raise
         return tuple(built)
 
     return read
 
 
-def _fixed(inner: tuple[Reader, ...]) -> Reader:
+def _make_tuple_reader(inner: tuple[Reader, ...]) -> Reader:
     def read(value: Any) -> tuple[Any, ...]:
         if type(value) not in _LISTS or len(value) != len(inner):
             raise Unexpected(Message("a list of {count}", count=len(inner)), value)
@@ -153,18 +156,18 @@ def _fixed(inner: tuple[Reader, ...]) -> Reader:
             for each, part in zip(inner, value, strict=True):
                 built.append(each(part))
         except Unexpected as wrong:
-            wrong.inside(f"[{len(built)}]")
+            wrong.prepend_path(f"[{len(built)}]")
             raise
         return tuple(built)
 
     return read
 
 
-def _record(kind: Any) -> Reader:
+def _make_record_reader(kind: Any) -> Reader:
     hints = typing.get_type_hints(kind, include_extras=True)
-    readers = {field.name: reader(hints[field.name]) for field in saved_fields(kind)}
+    readers = {field.name: make_reader(hints[field.name]) for field in saved_fields(kind)}
     required = {field.name for field in saved_fields(kind) if field.default is dataclasses.MISSING}
-    expected, check = _called(kind), _checks.get(kind)
+    expected, check = _name_kind(kind), _checks.get(kind)
     build = functools.lru_cache(maxsize=256)(kind) if kind is DeviceId else kind  # few devices, named again and again
 
     def read(value: Any) -> Any:
@@ -176,10 +179,12 @@ def _record(kind: Any) -> Reader:
                 if name in readers:  # a newer version may have more fields
                     fields[name] = readers[name](part)
         except Unexpected as wrong:
-            wrong.inside(name)
+            wrong.prepend_path(name)
             raise
         if not fields.keys() >= required:
-            raise Unexpected(Message("{expected} with {names}", expected=expected, names=_names(required - fields.keys())))
+            raise Unexpected(
+                Message("{expected} with {names}", expected=expected, names=_quote_names(required - fields.keys()))
+            )
         record = build(**fields)
         for path, wanted in check(record) if check is not None else ():
             raise Unexpected(wanted, path=path)
@@ -188,17 +193,17 @@ def _record(kind: Any) -> Reader:
     return read
 
 
-def _called(kind: type) -> str:
+def _name_kind(kind: type) -> str:
     """`DataParallelCall` -> `a data parallel call`, `DeviceId` -> `a device`."""
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", re.sub(r"(Id|Facts)$", "", kind.__name__.strip("_"))).lower()
     return Message("an {kind}", kind=words) if words[0] in "aeiou" else Message("a {kind}", kind=words)
 
 
-def _names(names: Iterable[str]) -> str:
+def _quote_names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in sorted(names))
 
 
-def _brief(value: object) -> str:
+def _shorten_value(value: object) -> str:
     """A value as it stood in the file, shortened before it is written out."""
     if isinstance(value, dict | list):
         count = len(value)

@@ -9,10 +9,9 @@ from typing import Literal
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.ranks.rank import Axis, Collective, GroupProgress, Holding, RankMemory, RankModule
-from devwidget.records.ranks.runs import Runs as Runs
-from devwidget.records.ranks.traced import TracedJob
-from devwidget.records.schema.bounds import Duration, Size
-from devwidget.records.schema.process_local import ProcessLocal, process_local
+from devwidget.records.ranks.traced_steps import Runs as Runs
+from devwidget.records.ranks.traced_steps import TracedJob
+from devwidget.records.schema.fields import Duration, ProcessLocal, Size, process_local
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 
@@ -30,7 +29,7 @@ IN_A_ROW = "rank"
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class RankPlacement:
     """What the ranks of one kind hold: a column.
 
     Attributes:
@@ -112,7 +111,7 @@ class Cluster(Record):
     ranks: tuple[Rank, ...]
     modules: tuple[RankModule, ...] = ()
     holdings: tuple[Holding, ...] = ()
-    placements: tuple[Placement, ...] = ()
+    placements: tuple[RankPlacement, ...] = ()
     stacks: tuple[tuple[Site, ...], ...] = ()
     findings: tuple[Finding, ...] = ()
     asked: float = 0.0

@@ -1,12 +1,13 @@
-"""ParallelPlan: what one step is predicted to take on the ranks of a mesh, one entry for each kind of rank."""
+"""Plans for many ranks: what each kind of rank needs, and when each stage of a pipeline computes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from devwidget.records.plan import PlanMoment
 from devwidget.records.ranks.cluster import Runs
-from devwidget.records.schema.bounds import Size
+from devwidget.records.schema.fields import Size
 from devwidget.records.schema.record import Record
 from devwidget.records.trace import Phase
 
@@ -86,3 +87,53 @@ class ParallelPlan(Record):
     def fits(self) -> bool:
         """Whether every rank has room for its peak."""
         return all(each.fits for each in self.ranks)
+
+
+ActionKind = Literal["forward", "backward", "input gradient", "weight gradient", "forward and backward"]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineAction:
+    """What one rank computes without a pause.
+
+    Attributes:
+        kind: a `backward` computes both gradients.
+        stage: of the model; of two at once that of the forward.
+        microbatch: of it.
+        start: units of time after the start of the step.
+        width: units that it takes: a forward takes one, a backward two.
+    """
+
+    kind: ActionKind
+    stage: Size
+    microbatch: Size
+    start: Size
+    width: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline(Record):
+    """One step of a pipeline, as if every stage took as long as the others and messages took no time.
+
+    Attributes:
+        schedule: torch's name of it.
+        stages: of the model, over all ranks.
+        microbatches: of a batch.
+        ranks: for each rank what it computes, in order.
+    """
+
+    schedule: str
+    stages: Size
+    microbatches: Size
+    ranks: tuple[tuple[PipelineAction, ...], ...]
+
+    @property
+    def width(self) -> int:
+        """Units of time that the step takes."""
+        return max((action.start + action.width for actions in self.ranks for action in actions), default=0)
+
+    @property
+    def idle(self) -> float:
+        """The share of the time in which ranks wait, over all of them: the bubble."""
+        busy = sum(action.width for actions in self.ranks for action in actions)
+        return 1 - busy / (self.width * len(self.ranks)) if self.width else 0.0

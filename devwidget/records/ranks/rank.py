@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
-from devwidget.records.ranks.traced import TracedStep
-from devwidget.records.schema.bounds import Duration, Length, Size
+from devwidget.records.ranks.traced_steps import TracedStep
+from devwidget.records.schema.fields import Duration, Length, Size
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
-from devwidget.records.tensor import Role
+from devwidget.records.snapshot import Role
 
 OWN_DEVICE = "own"
 """The device of a tensor that lives where its rank keeps most of its model: a class of ranks has no ordinals."""

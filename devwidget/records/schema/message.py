@@ -1,8 +1,9 @@
-"""Message: words for the user that remember the template and the facts they were made from, for another language."""
+"""Message: words for the user that remember their template and its facts, for another language; texts made safe to print."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -35,7 +36,7 @@ class Message(str):
         return message
 
     def __reduce__(self) -> tuple[Callable[..., Message], tuple[str, dict[str, Any]]]:
-        return _made, (self.template, self.facts)
+        return _make_message, (self.template, self.facts)
 
 
 _speakers: list[Callable[[str], str]] = []
@@ -89,5 +90,50 @@ def out_of_row(text: str) -> Iterator[str]:
         yield text
 
 
-def _made(template: str, facts: dict[str, Any]) -> Message:
+def _make_message(template: str, facts: dict[str, Any]) -> Message:
     return Message(template, **facts)
+
+
+_BREAKS = frozenset("\n\t")
+
+
+class Lines(str):
+    """Several lines on purpose, each of which is safe."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, lines: Iterable[str], between: str = "\n") -> Lines:
+        """Safe lines, with what stands between them."""
+        return cls(between.join(map(escape_line, lines)))
+
+
+def escape_line(text: str) -> str:
+    """For one line: no name in it can end the line, nor colour what follows."""
+    if text.isprintable() or isinstance(text, Lines):
+        return text
+    return "".join(_escape_letter(letter) for letter in text.replace("\t", "    "))
+
+
+def escape_block(text: str) -> str:
+    """As `escape_line`, with line breaks and tabs left as they are."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter in _BREAKS else _escape_letter(letter) for letter in text)
+
+
+def escape_sentence(text: str) -> str:
+    """A text of a record or an error, as one line where it was made of others: only a template of ours has line breaks."""
+    return text if text.isprintable() else changed(text, escape_line)
+
+
+def escape_paragraph(text: str) -> str:
+    """The same, where a text that is no message may have several lines."""
+    return escape_sentence(text) if isinstance(text, Message) else escape_block(text)
+
+
+def _escape_letter(letter: str) -> str:
+    """A letter, if it is seen as itself; else its escape. Spaces of all widths, and letters of private fonts, are."""
+    if letter.isprintable() or unicodedata.category(letter) in ("Zs", "Co"):
+        return letter
+    return letter.encode("unicode_escape").decode("ascii")

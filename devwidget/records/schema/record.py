@@ -1,16 +1,69 @@
-"""Record: what every saved record can do; the layers above say how (`@presents`), because records import nobody."""
+"""Record: what every saved record can do, and how it is written; the layers above say how it is shown (`@presents`)."""
 
 from __future__ import annotations
 
+import functools
+import json
 import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from devwidget.records.schema.writing import dumps
+from devwidget._version import __version__
+from devwidget.records.schema.fields import saved_fields
+from devwidget.records.schema.message import Message
 
 if TYPE_CHECKING:
     import pandas as pd
 
+
+SCHEMA_VERSION = 1
+"""Counts changes that older versions cannot read. A new field with a default is none: they ignore it."""
+
+
+def dumps(record: Any) -> str:
+    """JSON text of a Snapshot, a Trace, a Finding, an Explanation or a Plan.
+
+    Messages are texts in it; `messages` says of each the template and the facts that it was made from.
+
+    It is ASCII: a name may hold what UTF-8 cannot, such as half of a surrogate pair.
+    """
+    messages: dict[str, tuple[str, dict[str, str | int]]] = {}
+
+    def list_fields(part: Any) -> dict[str, Any]:
+        found = {name: getattr(part, name) for name in _saved_names(part.__class__)}
+        for name in _text_fields(part.__class__):
+            _note_messages(found[name], messages)
+        return found
+
+    envelope = {"devwidget": SCHEMA_VERSION, "written_by": __version__, "record": type(record).__name__, "data": record}
+    return json.dumps(
+        {**envelope, "messages": messages}, default=list_fields
+    )  # in order: `messages` is whole when it is written
+
+
+def _note_messages(value: Any, messages: dict[str, tuple[str, dict[str, str | int]]]) -> None:
+    if isinstance(value, Message):
+        for fact in value.facts.values():  # those inside stand before it
+            _note_messages(fact, messages)
+        messages[str(value)] = value.template, value.facts
+    elif isinstance(value, tuple):
+        for part in value:
+            _note_messages(part, messages)
+
+
+@functools.cache
+def _saved_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in saved_fields(kind))
+
+
+@functools.cache
+def _text_fields(kind: type) -> tuple[str, ...]:
+    """The fields that may hold a message, or several."""
+    return tuple(field.name for field in saved_fields(kind) if field.type in ("str", "tuple[str, ...]"))
+
+
+saved_kinds: dict[str, type] = {}
+"""Name in a file -> record, of all that were imported."""
 _presenters: dict[tuple[str, type], Callable[..., Any]] = {}
 _not_loaded: list[Callable[[], object]] = []
 
@@ -35,8 +88,12 @@ class Record:
 
     __slots__ = ()
 
+    def __init_subclass__(cls) -> None:
+        # Called twice: `dataclass(slots=True)` makes the class anew, and the second is the one that stays.
+        saved_kinds[cls.__name__] = cls
+
     def __str__(self) -> str:
-        return str(self._present("text"))
+        return str(self._show_as("text"))
 
     def to_html(self, path: str | pathlib.Path | None = None) -> str:
         """One standalone HTML page, also written to `path` if given.
@@ -44,7 +101,7 @@ class Record:
         Raises:
             NotImplementedError: if this record has no HTML form.
         """
-        page = str(self._present("html"))
+        page = str(self._show_as("html"))
         if path is not None:
             pathlib.Path(path).write_text(page, encoding="utf-8")
         return page
@@ -55,7 +112,7 @@ class Record:
         Raises:
             ValueError: if there is no such table.
         """
-        frame: pd.DataFrame = self._present("frame", part)
+        frame: pd.DataFrame = self._show_as("frame", part)
         return frame
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
@@ -68,10 +125,10 @@ class Record:
         """What a notebook shows: the text, and HTML for a record that has a form for notebooks."""
         bundle = {"text/plain": str(self)}  # the text first: it loads all forms
         if ("notebook", type(self)) in _presenters:
-            bundle["text/html"] = str(self._present("notebook"))
+            bundle["text/html"] = str(self._show_as("notebook"))
         return bundle
 
-    def _present(self, form: str, *args: Any) -> Any:
+    def _show_as(self, form: str, *args: Any) -> Any:
         while _not_loaded:
             _not_loaded[-1]()
             _not_loaded.pop()

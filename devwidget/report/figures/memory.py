@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from devwidget.language.speaking import say
-from devwidget.records.memory_curve import ROLES, MemoryPoint
+from devwidget.records.memory import ROLES, MemoryPoint
 from devwidget.report.figures.frame import (
     GRID,
     Figure,

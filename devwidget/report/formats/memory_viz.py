@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from devwidget.records.memory_curve import ROLES, MemoryCurve, MemoryPoint
+from devwidget.records.memory import ROLES, MemoryCurve, MemoryPoint
 from devwidget.records.trace import Trace
 from devwidget.report.style.words import module_words, part_name
 from devwidget.views.clock import Clock

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from devwidget.records.memory_curve import ROLES
+from devwidget.records.memory import ROLES
 from devwidget.records.trace import ModuleEvent, Trace
 from devwidget.report.style.words import first_line, module_words, part_name, site_words, tensor_words
 from devwidget.views.clock import Clock, with_real_times

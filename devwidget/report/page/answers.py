@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from devwidget.language.speaking import language, said, say
-from devwidget.records.answers.generation import Generation
-from devwidget.records.answers.layout import Layout
-from devwidget.records.answers.what_if import Changes, LargestBatch
-from devwidget.records.comparing.comparison import Comparison
+from devwidget.records.answers import Changes, Generation, LargestBatch, Layout
+from devwidget.records.comparison import Comparison
 from devwidget.records.finding import Finding
 from devwidget.records.plan import DevicePlan, Plan
-from devwidget.records.ranks.pipeline import Pipeline, PipelineAction
+from devwidget.records.ranks.parallel_plan import Pipeline, PipelineAction
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.report.style.palette import CATEGORY_HUES

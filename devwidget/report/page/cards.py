@@ -8,8 +8,7 @@ from typing import Any
 from devwidget.language.speaking import said, say
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
-from devwidget.records.snapshot import Snapshot
-from devwidget.records.tensor import TensorFacts
+from devwidget.records.snapshot import Snapshot, TensorFacts
 from devwidget.records.trace import Fault, Trace
 from devwidget.report.style.units import format_bytes, format_count, format_seconds
 from devwidget.report.style.words import (

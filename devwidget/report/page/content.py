@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from devwidget.language.speaking import say
-from devwidget.records.answers.layout import Layout
+from devwidget.records.answers import Layout
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace

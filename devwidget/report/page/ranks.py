@@ -8,8 +8,7 @@ from typing import Any
 from devwidget.language.speaking import said, say
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.ranks.rank import OWN_DEVICE, Holding, LocalTensor
-from devwidget.records.ranks.runs import runs_of
-from devwidget.records.ranks.traced import TracedJob
+from devwidget.records.ranks.traced_steps import TracedJob, runs_of
 from devwidget.records.schema.record import presents
 from devwidget.report.page.assets import RANKS, RANKS_STYLES, join_modules, page_words
 from devwidget.report.page.cards import finding_card

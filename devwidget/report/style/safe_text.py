@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, cast
 
 from devwidget.language.speaking import is_wide
-from devwidget.records.schema.printable import block, one_line
+from devwidget.records.schema.message import escape_block, escape_line
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-safe_text = one_line
+safe_text = escape_line
 """For one line of a terminal."""
-safe_block = block
+safe_block = escape_block
 """For a page, whose elements keep texts apart: line breaks and tabs stay."""
 
 

@@ -13,7 +13,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.parallel import Piece
 from devwidget.records.ranks.cluster import Runs
-from devwidget.records.ranks.runs import in_words
+from devwidget.records.ranks.traced_steps import format_runs
 from devwidget.records.schema.message import Message, changed
 from devwidget.records.site import Site, cell_label
 from devwidget.report.style.safe_text import columns_of, safe_text
@@ -59,7 +59,7 @@ def module_words(path: str | None) -> str:
 
 def ranks_words(runs: Runs) -> str:
     """`rank 3`, `ranks 0-7, 12`."""
-    return said(in_words(runs))
+    return said(format_runs(runs))
 
 
 def and_more(first: str, others: int) -> str:

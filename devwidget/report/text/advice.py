@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
-from devwidget.records.memory_curve import HELD, MemoryCurve, MemoryPoint, Refusal
+from devwidget.records.memory import HELD, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.trace import Trace
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import device_list

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from devwidget.language.speaking import said, say
-from devwidget.records.answers.generation import Generation
-from devwidget.records.answers.layout import Layout
-from devwidget.records.answers.what_if import Change, Changes, LargestBatch
-from devwidget.records.ranks.pipeline import Pipeline, PipelineAction
+from devwidget.records.answers import Changes, Generation, LargestBatch, Layout, PlannedChange
+from devwidget.records.ranks.parallel_plan import Pipeline, PipelineAction
 from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import count_words, format_bytes
@@ -48,7 +46,7 @@ def what_if_rows(answer: LargestBatch | Changes) -> Rows:
     return [(say("batch"), say("on the card"), ""), *planned]
 
 
-def _change_row(change: Change) -> tuple[str, ...]:
+def _change_row(change: PlannedChange) -> tuple[str, ...]:
     if change.problem:
         return (said(change.what), "", "", said(change.problem), "", change.code)
     sign = "-" if change.saved < 0 else ""

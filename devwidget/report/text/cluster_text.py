@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable, Iterator
 
 from devwidget.language.speaking import said, say
-from devwidget.records.ranks.cluster import NOWHERE, Cluster, Placement, Rank
+from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank, RankPlacement
 from devwidget.records.ranks.rank import RankReport
-from devwidget.records.ranks.runs import runs_of
-from devwidget.records.ranks.traced import TracedJob
+from devwidget.records.ranks.traced_steps import TracedJob, runs_of
 from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import safe_text, text_of
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
@@ -168,7 +167,7 @@ def ranks_by_state(cluster: Cluster) -> dict[str, list[int]]:
     return found
 
 
-def _placement_words(cluster: Cluster, placement: Placement) -> str:
+def _placement_words(cluster: Cluster, placement: RankPlacement) -> str:
     """`1.2 MiB in 36 tensors; Shard(0) on dp, none in 3`."""
     tensors = [tensor for at in placement.held if at != NOWHERE for tensor in cluster.holdings[at]]
     kinds = list(dict.fromkeys(tensor.placement or say("plain") for tensor in tensors))

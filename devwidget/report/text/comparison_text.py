@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from devwidget.language.speaking import said, say
-from devwidget.records.comparing.comparison import Comparison, HopChange
+from devwidget.records.comparison import Comparison, HopChange
 from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import count_words, format_bytes

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from devwidget.language.speaking import said, say
-from devwidget.records.failure import Failure
+from devwidget.records.explanation import Failure
 from devwidget.records.trace import Trace
 from devwidget.report.style.words import label_line, module_words, row_words, site_words
 from devwidget.report.text.advice import Advice, memory_advice, parallel_advice

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from devwidget.language.speaking import said, say
-from devwidget.records.memory_curve import Holding, MemoryCurve, MemoryPoint, Refusal
+from devwidget.records.memory import Holding, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
 from devwidget.report.style.units import format_bytes

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from devwidget.records.finding import Claim, ClaimKind, Finding
 from devwidget.records.ranks.cluster import Cluster, Rank
-from devwidget.records.ranks.runs import in_words, runs_of
+from devwidget.records.ranks.traced_steps import format_runs, runs_of
 from devwidget.records.schema.message import Message
 
 _GONE = frozenset({"dead", "stopped"})
@@ -14,7 +14,7 @@ _GONE = frozenset({"dead", "stopped"})
 
 def words_of(claim: Claim) -> str:
     """The sentence of a claim."""
-    facts = {"ranks": in_words(runs_of(claim.ranks)), "kind": claim.call, "number": claim.count, "group": claim.name}
+    facts = {"ranks": format_runs(runs_of(claim.ranks)), "kind": claim.call, "number": claim.count, "group": claim.name}
     if claim.kind == "answered":
         return Message("{ranks} answered", ranks=facts["ranks"])
     if claim.kind == "absent":

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from devwidget.records.finding import Confidence, Edit, Fix, applied
+from devwidget.records.finding import Confidence, Edit, Fix, apply_edits
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed
@@ -90,7 +90,7 @@ class Draft:
             edits = tuple(self._edits())
         except _Overlap:
             return ()
-        return edits if parsed("\n".join(applied(self.code.rows, edits)), deep=True) is not None else ()
+        return edits if parsed("\n".join(apply_edits(self.code.rows, edits)), deep=True) is not None else ()
 
     def _insert(self, line: int, beside: ast.stmt, text: str) -> None:
         row = self.code.rows[beside.lineno - 1]

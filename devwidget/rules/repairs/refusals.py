@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from devwidget.records.finding import Edit, Fix, applied
+from devwidget.records.finding import Edit, Fix, apply_edits
 from devwidget.records.syntax import parsed
 from devwidget.records.trace import Fault
 from devwidget.rules.repairs.code import Code, Function, code_of, root_of, targets
@@ -53,7 +53,7 @@ def _change(file: str, edits: list[Edit]) -> _Changed | None:
     rows = [line.rstrip("\n") for line in lines]
     if not lines or any(edit.last >= edit.first and "\n".join(rows[edit.first - 1 : edit.last]) != edit.was for edit in edits):
         return None
-    old, after = code_of(file, lines), applied(rows, edits)
+    old, after = code_of(file, lines), apply_edits(rows, edits)
     tree = parsed("\n".join(after))
     if old is None or tree is None:
         return None

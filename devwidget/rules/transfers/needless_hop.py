@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Crossing, Held, Trace
+from devwidget.records.trace import Held, Trace, UserMove
 from devwidget.rules import writes
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
@@ -40,13 +40,13 @@ def check(trace: Trace) -> Iterator[Finding]:
             yield _every_time(crossing, crossing.held)
 
 
-def _in_one_step(before: Crossing, last: Crossing) -> bool:
+def _in_one_step(before: UserMove, last: UserMove) -> bool:
     """False for an input that the loop moved to the model, whose first stage is on another GPU, and for weights put back."""
     kept = any(each.into is not None and each.into.held is not None for each in (before, last))
     return not kept and before.step == last.step and "build" not in (before.phase, last.phase)
 
 
-def _around(before: Crossing, last: Crossing) -> Finding:
+def _around(before: UserMove, last: UserMove) -> Finding:
     back, moved = before.source == last.target, min(before.bytes, last.bytes)  # of a whole one part may have been written
     words = Message("stay on the device") if back else Message("copy directly, without .{verb}", verb=_verb(before))
     claim = Claim("crossed", devices=(before.source, before.target, last.target), bytes=moved, site=last.site)
@@ -64,11 +64,11 @@ def _around(before: Crossing, last: Crossing) -> Finding:
     )
 
 
-def _verb(crossing: Crossing) -> str:
+def _verb(crossing: UserMove) -> str:
     return "cpu()" if crossing.target.kind == "cpu" else f"to({str(crossing.target)!r})"
 
 
-def _every_time(crossing: Crossing, held: Held) -> Finding:
+def _every_time(crossing: UserMove, held: Held) -> Finding:
     owner = f"`{held.module}`" if held.module else Message("the model") if held.module is not None else Message("the program")
     once = (
         Message("register it as a buffer, so that it moves once, with the model")
@@ -92,7 +92,7 @@ def _every_time(crossing: Crossing, held: Held) -> Finding:
     )
 
 
-def _moved_once(crossing: Crossing, held: Held) -> Fix | None:
+def _moved_once(crossing: UserMove, held: Held) -> Fix | None:
     def change(draft: Draft, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Assign):
             draft.append(statement.value, f".to({str(crossing.target)!r})")
@@ -100,7 +100,7 @@ def _moved_once(crossing: Crossing, held: Held) -> Fix | None:
     return mended(held.assigned, Message("move it once"), change)
 
 
-def without_move(crossing: Crossing, summary: str) -> Fix | None:
+def without_move(crossing: UserMove, summary: str) -> Fix | None:
     """The line of a crossing without the call that makes it; of a device that has a name, the only move there."""
 
     def change(draft: Draft, statement: ast.stmt) -> None:
@@ -112,7 +112,7 @@ def without_move(crossing: Crossing, summary: str) -> Fix | None:
     return mended(crossing.site, summary, change)
 
 
-def stay(draft: Draft, statement: ast.stmt, crossing: Crossing) -> None:
+def stay(draft: Draft, statement: ast.stmt, crossing: UserMove) -> None:
     """Take `.cpu()`, or `.to('cpu')`, off every tensor of a statement."""
     for node, method in _moves(draft, statement):
         if _goes(node, method, crossing):
@@ -125,7 +125,7 @@ def _moves(draft: Draft, statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.At
             yield node, node.func
 
 
-def _goes(node: ast.Call, method: ast.Attribute, crossing: Crossing) -> bool:
+def _goes(node: ast.Call, method: ast.Attribute, crossing: UserMove) -> bool:
     """Whether a call names the device that a crossing went to."""
     target, kind = crossing.target, crossing.target.kind
     if method.attr == "cpu":
@@ -134,7 +134,7 @@ def _goes(node: ast.Call, method: ast.Attribute, crossing: Crossing) -> bool:
     return method.attr in ("to", kind) and any(str(target) in each for each in given)
 
 
-def _may_go(node: ast.Call, method: ast.Attribute, crossing: Crossing) -> bool:
+def _may_go(node: ast.Call, method: ast.Attribute, crossing: UserMove) -> bool:
     """Whether a call goes to a device that it does not write down: `.cuda()`, `.to(device)`."""
     bare = method.attr == crossing.target.kind and method.attr != "cpu"
     return bare or (method.attr == "to" and not any(isinstance(each, ast.Constant) for each in _given(node)))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Crossing, Trace
+from devwidget.records.trace import Trace, UserMove
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import Code, code_at
@@ -30,7 +30,7 @@ ENOUGH = 3
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each pair of devices and forward pass, at the line that crosses most often."""
     known = {crossing.number: crossing for crossing in trace.crossings}
-    longest: dict[tuple[object, ...], list[Crossing]] = {}
+    longest: dict[tuple[object, ...], list[UserMove]] = {}
     for crossing in trace.crossings:
         pair = frozenset((crossing.source, crossing.target))
         chain = [c for c in (*(known[n] for n in crossing.chain if n in known), crossing) if _belongs(c, crossing, pair)]
@@ -43,12 +43,12 @@ def check(trace: Trace) -> Iterator[Finding]:
             yield _finding(chain)  # else a tensor is in the wrong place, which another finding tells
 
 
-def _belongs(other: Crossing, last: Crossing, pair: frozenset[object]) -> bool:
+def _belongs(other: UserMove, last: UserMove, pair: frozenset[object]) -> bool:
     same_pass = other.step == last.step and other.phase == "forward"
     return same_pass and not other.meant and frozenset((other.source, other.target)) == pair
 
 
-def _finding(chain: list[Crossing]) -> Finding:
+def _finding(chain: list[UserMove]) -> Finding:
     sites = [crossing.site for crossing in chain]
     fault = max(reversed(sites), key=sites.count)  # of a way out and a way back the way back
     first, total = chain[0], sum(crossing.bytes for crossing in chain)
@@ -70,7 +70,7 @@ def _finding(chain: list[Crossing]) -> Finding:
     )
 
 
-def _grouped(chain: list[Crossing]) -> Fix | None:
+def _grouped(chain: list[UserMove]) -> Fix | None:
     """`f"cuda:{i % 2}" for i in range(depth)` becomes `f"cuda:{i * 2 // depth}" for i in range(depth)`."""
     at = code_at(chain[-1].site)
     if at is None:
@@ -104,7 +104,7 @@ def _dealt(code: Code, node: ast.BinOp) -> ast.expr | None:
     return None
 
 
-def _stay(chain: list[Crossing]) -> Fix | None:
+def _stay(chain: list[UserMove]) -> Fix | None:
     """Where the way goes over the host: the lines that leave the GPU, without their `.cpu()`."""
     drafts: dict[str, Draft] = {}
     for crossing in chain:

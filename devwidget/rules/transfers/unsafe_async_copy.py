@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Crossing, Trace
+from devwidget.records.trace import Trace, UserMove
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended
@@ -27,7 +27,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             yield _finding(crossing)
 
 
-def _finding(crossing: Crossing) -> Finding:
+def _finding(crossing: UserMove) -> Finding:
     wait = f"torch.{crossing.source.kind}.synchronize()"
     claim = Claim("early", bytes=crossing.bytes, source=crossing.source, site=crossing.site)
     return Finding(

@@ -121,6 +121,7 @@ class VirtualEvent:
     @property
     def cuda_event(self) -> int:
         """A number in place of a pointer: none before it is recorded."""
+        # As a pointer is: never 0 once there is one, and no other event's as long as this one lives.
         return 0 if self.device is None else id(self)
 
     event_id = cuda_event

@@ -49,6 +49,8 @@ class _Inside(threading.local):
 inside = _Inside()
 
 
+# An attribute and no weak reference: torch keeps the Python object of a storage as long as C++ holds the storage, also while
+# no variable of Python does, so that what hangs on the object goes when the memory goes.
 class LabelledStorage:
     """Lives on a storage object and ends its label when the storage dies."""
 
@@ -59,6 +61,7 @@ class LabelledStorage:
 
     def __del__(self) -> None:
         # Module globals may be gone while the interpreter shuts down, so only what the object holds is used.
+        # A storage that outlives its simulation must not take the label of another at the same address in the next one.
         if self.ledger is SimulationState.ledger:
             LABELS.pop(self.address, None)
         if self.block is not None:

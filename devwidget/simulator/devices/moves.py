@@ -52,7 +52,7 @@ def move_tensor(tensor: torch.Tensor, label: int, options: dict[str, Any] | None
 
 
 def _copy_to(tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
-    """Marked as meant by the user, see creation.py, without an option that a subclass of theirs would not know."""
+    """Marked as meant by the user, see special_operators.py, without an option that a subclass of theirs would not know."""
     if labels.is_plain(tensor):
         return to_copy(tensor, device=device_for_label(label), pin_memory=False, **options)  # type: ignore[no-any-return]
     labels.inside.moved_subclasses += 1

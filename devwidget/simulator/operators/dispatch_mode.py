@@ -69,6 +69,7 @@ class VirtualMode(DispatchMode):
                 return schema.special(schema, func, args, kwargs)
             # Those have kernels of their own.
             if not any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in args):
+                # A mode is off while it handles an operator: entered again, it sees the parts.
                 with self:
                     return func.decompose(*args, **kwargs)
         return propagate.run_operator(schema, func, args, kwargs)
@@ -102,6 +103,7 @@ class ModeWithoutValues(VirtualMode):
         self._indices: list[WrittenIndices] = []
 
     def __enter__(self) -> Any:
+        # A stack: `with self` in the handler above enters it again, and each exit takes out its own.
         self._indices.append(WrittenIndices())
         self._indices[-1].__enter__()
         return super().__enter__()

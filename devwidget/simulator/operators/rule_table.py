@@ -9,14 +9,13 @@ import torch
 from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import (
-    accumulation,
-    creation,
     dtype_rules,
     gpu_kernels,
     guards,
     native_rules,
     placement_rules,
     propagate,
+    special_operators,
 )
 from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import OpOverload, custom_operators, has_kernel
@@ -90,15 +89,15 @@ def schema_of(func: OpOverload) -> OpSchema:
 
 def _choose_special(schema: OpSchema) -> Any:
     if schema.name in ("_to_copy", "to.device"):
-        return creation.run_move
+        return special_operators.run_move
     if schema.name in ("resize_", "set_.source_Storage", "set_.source_Storage_storage_offset"):
-        return creation.run_resize
+        return special_operators.run_resize
     if schema.name == "add.Tensor":
-        return accumulation.add_gradients
+        return special_operators.add_gradients
     if schema.name in gpu_kernels.GPU_FORMS:
         return run_instead
     if schema.has_device:
-        return creation.run_like if any(schema.flags) else creation.run_factory
+        return special_operators.run_like if any(schema.flags) else special_operators.run_factory
     return None
 
 

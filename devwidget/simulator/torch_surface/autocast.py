@@ -73,6 +73,7 @@ def register_kernels() -> None:
 def unregister_kernels() -> None:
     """Give torch its kernels back."""
     if Casting.library is not None:
+        # Private, but nothing else takes kernels out now: left to itself a library goes only when it is collected.
         Casting.library._destroy()
         set_key_included(SimulationState.accelerator.autocast_key, False)
         Casting.library = None

@@ -104,6 +104,7 @@ MOVING = "aten::to aten::_to_copy aten::tensor".split()
 """Where they are told a device, or another tensor."""
 PROPERTY = "prim::is_"
 """`x.is_cuda` and its kin."""
+# Weak, so that asking once does not keep a program and its weights for good.
 _known: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 
 

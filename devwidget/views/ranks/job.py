@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank, Runs
-from devwidget.records.ranks.runs import runs_of
+from devwidget.records.ranks.traced_steps import runs_of
 
 MOST_ACROSS = 64
 """Ranks beside each other on the map."""

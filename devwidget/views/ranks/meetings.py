@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, ProcessGroup
-from devwidget.records.phase import Phase
-from devwidget.records.ranks.steps import distance
-from devwidget.records.ranks.traced import TracedJob, TracedRank
-from devwidget.records.site import Site
+from devwidget.records.ranks.traced_steps import TracedJob, TracedRank, ring_distance
+from devwidget.records.site import Phase, Site
 
 SAME_BYTES = frozenset({"all_reduce", "broadcast", "reduce", "reduce_scatter"})
 """Kinds for which every rank must give as much as the others."""
@@ -100,7 +98,7 @@ def _meeting_key(job: TracedJob, rank: TracedRank, call: CollectiveCall, group: 
         return call.sequence
     lowest = job.kinds[rank.kind].ranks[0][0]
     own = job.kinds[rank.kind].step.groups[call.group]
-    far = distance(own, lowest, call.peer)
+    far = ring_distance(own, lowest, call.peer)
     there = group.ranks[(group.ranks.index(rank.number) + far) % len(group.ranks)] if far != UNKNOWN else UNKNOWN
     ends = (rank.number, there) if call.kind == "send" else (there, rank.number)
     return (*ends, call.sequence)

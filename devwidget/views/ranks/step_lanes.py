@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from devwidget.records.phase import Phase
-from devwidget.records.ranks.runs import Runs, numbers_in
-from devwidget.records.ranks.traced import ModuleSpan, TracedJob, TracedStep
+from devwidget.records.ranks.traced_steps import ModuleSpan, Runs, TracedJob, TracedStep, numbers_in
+from devwidget.records.site import Phase
 from devwidget.views.ranks.meetings import Meeting, find_meetings
 
 MOST_BOXES = 240

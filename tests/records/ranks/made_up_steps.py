@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from devwidget.records.parallel import UNKNOWN, CollectiveCall, ProcessGroup
-from devwidget.records.ranks.traced import ModuleSpan, TracedStep
+from devwidget.records.ranks.traced_steps import ModuleSpan, TracedStep
 from devwidget.records.site import Site
 
 LINE = Site("/home/ada/train.py", 41, "loss.backward()", "train")

@@ -9,7 +9,7 @@ from devwidget.records.loading.json_io import dumps, loads
 from devwidget.records.ranks.cluster import NOWHERE
 from devwidget.records.ranks.merging import Heard, merge
 from devwidget.records.ranks.rank import RankModel, RankModule
-from devwidget.records.ranks.runs import in_words, numbers_in, runs_of
+from devwidget.records.ranks.traced_steps import format_runs, numbers_in, runs_of
 from tests.records.ranks.made_up import cluster, faulty, model, report, reports, with_change
 
 LARGEST = 200_000
@@ -18,13 +18,13 @@ LARGEST = 200_000
 
 def test_ranks_that_hold_the_same_share_one_placement():
     merged = cluster(reports((("dp", 2), ("tp", 2)), layers=2))
-    assert [in_words(each.ranks) for each in merged.placements] == ["ranks 0-3"]
+    assert [format_runs(each.ranks) for each in merged.placements] == ["ranks 0-3"]
     assert [rank.coordinates for rank in merged.ranks] == [(0, 0), (0, 1), (1, 0), (1, 1)]
 
 
 def test_uneven_shards_are_placements_of_their_own():
     merged = cluster(reports((("dp", 4),), layers=1, rows=5))
-    assert [in_words(each.ranks) for each in merged.placements] == ["ranks 0-1", "rank 2", "rank 3"]
+    assert [format_runs(each.ranks) for each in merged.placements] == ["ranks 0-1", "rank 2", "rank 3"]
     sizes = [sum(t.local_bytes for t in merged.holding(at, 3)) for at in range(3)]
     assert sizes == [2 * 20 * 4, 1 * 20 * 4, 0]
 
@@ -49,13 +49,13 @@ def test_a_rank_that_says_another_dtype_stands_alone():
     other = dataclasses.replace(said[2].model.holdings[1][0], dtype="bfloat16")
     changed = dataclasses.replace(said[2].model, holdings=((), (other,), said[2].model.holdings[2]))
     merged = cluster(with_change(said, 2, lambda each: dataclasses.replace(each, model=changed)))
-    assert [in_words(each.ranks) for each in merged.placements] == ["ranks 0-1, 3", "rank 2"]
+    assert [format_runs(each.ranks) for each in merged.placements] == ["ranks 0-1, 3", "rank 2"]
 
 
 def test_runs_hold_the_numbers_that_they_are_made_of():
     assert runs_of([12, 0, 1, 2, 2]) == ((0, 2), (12, 12))
     assert list(numbers_in(runs_of([12, 0, 1, 2]))) == [0, 1, 2, 12]
-    assert in_words(runs_of([3])) == "rank 3"
+    assert format_runs(runs_of([3])) == "rank 3"
 
 
 def test_256_ranks_go_to_a_page_in_less_than_200_kilobytes():

@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from devwidget.records.finding import Edit, Finding, Fix, applied
+from devwidget.records.finding import Edit, Finding, Fix, apply_edits
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 from devwidget.report.formats import findings_json as written
@@ -58,7 +58,7 @@ def test_the_replacement_makes_of_a_file_what_the_edit_makes(tmp_path: pathlib.P
     given = Edit(str(tmp_path / "model.py"), first, last, text, was)
     (change,) = log_of(found_in(tmp_path, given), tmp_path)["fixes"][0]["artifactChanges"]
     after = replaced("a\nb\nc\nd\n", change["replacements"][0])
-    assert after.splitlines() == applied(["a", "b", "c", "d"], [given])
+    assert after.splitlines() == apply_edits(["a", "b", "c", "d"], [given])
 
 
 def test_paths_are_below_the_root_or_whole_and_a_cell_has_none(tmp_path: pathlib.Path) -> None:

@@ -1,9 +1,26 @@
-"""What a record can only do in the process that made it: copies of the record share it, files and pickles leave it behind."""
+"""Fields of records: sizes that a loaded file is held to, and what a record can only do in the process that made it."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Generic, TypeVar
+
+
+@dataclass(frozen=True, slots=True)
+class AtLeast:
+    """The smallest number that a field may hold."""
+
+    least: int
+
+
+Size = Annotated[int, AtLeast(0)]
+"""Bytes, or a count."""
+Length = Annotated[int, AtLeast(-1)]
+"""Of one dimension of a shape; -1 where it is ragged."""
+Duration = Annotated[float, AtLeast(0)]
+"""Seconds."""
+
 
 _T = TypeVar("_T")
 

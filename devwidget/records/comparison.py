@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
-from devwidget.records.phase import Phase
-from devwidget.records.schema.bounds import Size
+from devwidget.records.schema.fields import Size
 from devwidget.records.schema.record import Record
+from devwidget.records.site import Phase
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,294 @@
+"""Answers to questions about a plan: other sizes, the largest batch, what would make a step smaller, generation, a layout."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from devwidget.records.device import DeviceId
+from devwidget.records.schema.fields import Length, Size
+from devwidget.records.schema.record import Record
+
+BATCH_KNOTS, LENGTH_KNOTS = 2, 3
+"""Knots that an estimate is made of: what a step takes grows along lines with the batch, and with attention as a square with
+the length of texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class FittedGpu:
+    """One GPU.
+
+    Attributes:
+        device: which.
+        capacity: what it has, in bytes.
+        taken: the most that was taken of it in each plan, in bytes; batch after batch, in each the lengths.
+    """
+
+    device: DeviceId
+    capacity: int
+    taken: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Plans on a grid.
+
+    Attributes:
+        model: class of the model.
+        card: the kind of card, if one is named.
+        batches: samples of the plans that were run.
+        lengths: tokens of each text in them; one alone where no text is in the batch, or none can be longer or shorter.
+        asked: batch and length of the step itself.
+        gpus: what was taken.
+        checked: plans that were run between them.
+        off: the most that an estimate was off there, as a share.
+    """
+
+    model: str
+    card: str
+    batches: tuple[int, ...]
+    lengths: tuple[int, ...]
+    asked: tuple[int, int]
+    gpus: tuple[FittedGpu, ...]
+    checked: int = 0
+    off: float = 0.0
+
+    def estimate_at(self, batch: int, length: int) -> tuple[int, ...]:
+        """Bytes of each GPU, estimated between the plans."""
+        rows, columns = knot_weights(self.batches, batch, BATCH_KNOTS), knot_weights(self.lengths, length, LENGTH_KNOTS)
+        wide = len(self.lengths)
+        return tuple(
+            round(sum(gpu.taken[row * wide + column] * a * b for row, a in rows for column, b in columns)) for gpu in self.gpus
+        )
+
+
+def knot_weights(knots: Sequence[int], at: float, most: int) -> list[tuple[int, float]]:
+    """How much each of the nearest knots counts, by Lagrange's polynomial through them."""
+    above = min(bisect_right(knots, at), len(knots) - 1)
+    first = max(min(above - 1, len(knots) - most), 0)
+    near = range(first, min(first + most, len(knots)))
+    return [(n, prod((at - knots[m]) / (knots[n] - knots[m]) for m in near if m != n)) for n in near]
+
+
+@dataclass(frozen=True, slots=True)
+class CacheAt:
+    """One length that was run: the text up to it, and one token more. All sizes are of the GPU that takes most, but the cache.
+
+    Attributes:
+        length: tokens of each text.
+        cache: bytes of keys and values on all GPUs.
+        prefill: the most that is allocated while the text is read, in bytes.
+        decode: the most that is allocated while one token more is written, in bytes.
+        prefill_reserved: what the caching allocator takes while the text is read, where a card is named.
+        decode_reserved: the same for the token, with what was cached before given back.
+    """
+
+    length: Size
+    cache: Size
+    prefill: Size
+    decode: Size
+    prefill_reserved: Size = 0
+    decode_reserved: Size = 0
+
+    @property
+    def taken(self) -> int:
+        """By the last token, as far as it is predicted."""
+        return self.decode_reserved or self.decode
+
+
+@dataclass(frozen=True, slots=True)
+class Generation(Record):
+    """The memory of a generation.
+
+    Attributes:
+        model: class of the model.
+        prompt: tokens of each text to begin with.
+        new_tokens: tokens that are written.
+        bytes_per_token: what the cache of the whole batch grows by.
+        peak: the most that a GPU has allocated: when the prompt is read, or when the last token is written.
+        capacity: of that GPU, without CUDA's context where a card is named.
+        longest: tokens with which a GPU is full, from the line through the lengths that were run; 0 if the cache does not grow.
+        fits: whether the peak is within the capacity, and what is reserved where a card is named.
+        runs: the lengths that were run; the last is that of the answer.
+        reserved: the most that the caching allocator takes, where a card is named.
+        logits: how many positions of the prompt have logits: 1 where the model can do as `generate` asks; 0 for all.
+    """
+
+    model: str
+    prompt: Size
+    new_tokens: Size
+    bytes_per_token: float
+    peak: Size
+    capacity: Size
+    longest: Size
+    fits: bool
+    runs: tuple[CacheAt, ...]
+    reserved: Size = 0
+    logits: Size = 0
+
+    @property
+    def taken(self) -> int:
+        """The most that is taken, as far as it is predicted."""
+        return self.reserved or self.peak
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCost:
+    """One block, in bytes.
+
+    Attributes:
+        path: of the module.
+        device: where it goes.
+        weights: parameters and buffers.
+        kept: what its forward leaves behind, such as what backward needs.
+        beyond: what its forward takes besides while it runs.
+        passed: its output.
+        dtype: of the first tensor of that.
+        shape: of the same.
+    """
+
+    path: str
+    device: DeviceId
+    weights: Size = 0
+    kept: Size = 0
+    beyond: Size = 0
+    passed: Size = 0
+    dtype: str = ""
+    shape: tuple[Length, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedGpu:
+    """One GPU of a layout, as the plan of the whole step saw it.
+
+    Attributes:
+        device: which GPU.
+        on_card: the most that is taken of it, in bytes.
+        capacity: what it has, in bytes.
+    """
+
+    device: DeviceId
+    on_card: Size
+    capacity: Size
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A layout that was run, and does not fit.
+
+    Attributes:
+        what: how it divides the blocks, such as `4 on 0, 3 on 1`.
+        why: in words.
+    """
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Layout(Record):
+    """Where the blocks of a model go.
+
+    Attributes:
+        model: class of the model.
+        fits: whether its step, run on virtual GPUs, fits; of those that do not fit, the one that needs least is shown.
+        blocks: in the order in which they run.
+        devices: the GPUs, in order.
+        hops: how often activations go to another GPU in one forward, the way back of the output included.
+        crossing: bytes that do.
+        ties: paths of blocks that share weights.
+        rejected: layouts that were run before, in their order.
+    """
+
+    model: str
+    fits: bool
+    blocks: tuple[BlockCost, ...]
+    devices: tuple[PlacedGpu, ...]
+    hops: Size = 0
+    crossing: Size = 0
+    ties: tuple[tuple[str, ...], ...] = ()
+    rejected: tuple[Rejected, ...] = ()
+
+    @property
+    def device_map(self) -> dict[str, int]:
+        """As accelerate's `dispatch_model` and transformers' `from_pretrained` take it."""
+        return {block.path: block.device.index or 0 for block in self.blocks}
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSize:
+    """One plan that was run.
+
+    Attributes:
+        size: samples of the batch.
+        on_card: the most that a GPU takes, in bytes.
+        fits: whether every GPU has room.
+    """
+
+    size: int
+    on_card: Size
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LargestBatch(Record):
+    """The largest batch that fits.
+
+    Attributes:
+        model: class of the model.
+        size: samples; 0 if not even one fits.
+        on_card: the most that a GPU takes with it, or with one sample if that does not fit, in bytes.
+        capacity: of that GPU.
+        runs: the plans that were run, in their order; the answer and the next larger batch are among them.
+    """
+
+    model: str
+    size: int
+    on_card: Size
+    capacity: Size
+    runs: tuple[PlannedSize, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """One thing that could be done, planned in full.
+
+    Attributes:
+        what: in words, such as `activation checkpointing`.
+        code: what to write.
+        cost: what is paid for it, in words.
+        on_card: the most that a GPU then takes, in bytes.
+        saved: bytes less than without it, on the GPU that takes most.
+        fits: whether every GPU then has room.
+        problem: why the step fails with it; "" if it runs.
+    """
+
+    what: str
+    code: str
+    cost: str
+    on_card: Size
+    saved: int
+    fits: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes(Record):
+    """What would make a step smaller.
+
+    Attributes:
+        model: class of the model.
+        on_card: the most that a GPU takes without a change, in bytes.
+        changes: first those that fit, the cheapest first; then those that do not, by what they save.
+    """
+
+    model: str
+    on_card: Size
+    changes: tuple[PlannedChange, ...]
+
+    @property
+    def cheapest(self) -> PlannedChange | None:
+        """The cheapest change with which the step fits; None if there is none."""
+        return next((change for change in self.changes if change.fits), None)

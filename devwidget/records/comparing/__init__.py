@@ -1,1 +1,0 @@
-"""Records of two records: what is otherwise in the second."""

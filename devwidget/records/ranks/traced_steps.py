@@ -1,0 +1,171 @@
+"""TracedStep: what one rank did in a step; TracedJob: the steps of all ranks, those that did the same told once."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from devwidget.records.parallel import UNKNOWN, CollectiveCall, ProcessGroup
+from devwidget.records.schema.fields import Duration, Size
+from devwidget.records.schema.message import Message
+from devwidget.records.site import Phase
+from devwidget.records.trace import Trace
+
+Runs = tuple[tuple[Size, Size], ...]
+"""Numbers as first and last of each run: `((0, 7), (12, 12))`."""
+
+
+def runs_of(numbers: Iterable[int]) -> Runs:
+    """`0, 1, 2, 5` -> `((0, 2), (5, 5))`."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if found and found[-1][1] == number - 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    return tuple(found)
+
+
+def numbers_in(runs: Runs) -> Iterator[int]:
+    """The numbers of some runs, in order."""
+    return (number for first, last in runs for number in range(first, last + 1))
+
+
+def format_runs(runs: Runs) -> Message:
+    """`rank 3`, `ranks 0-7, 12`."""
+    told = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    one = len(runs) == 1 and runs[0][0] == runs[0][1]
+    return Message("rank {ranks}", ranks=told) if one else Message("ranks {ranks}", ranks=told)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleSpan:
+    """The first call of a module, from one place in the trace to another."""
+
+    path: str
+    class_name: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class TracedStep:
+    """What one rank did while it was recorded.
+
+    Attributes:
+        modules: that ran, in order.
+        collectives: that it began, in order.
+        groups: the process groups of them.
+        phases: `(phase, place in the trace)` of each part of the step, in order.
+        seconds: wall time.
+        error: the exception that ended it, "" if none did.
+    """
+
+    modules: tuple[ModuleSpan, ...] = ()
+    collectives: tuple[CollectiveCall, ...] = ()
+    groups: tuple[ProcessGroup, ...] = ()
+    phases: tuple[tuple[Phase, int], ...] = ()
+    seconds: Duration = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedKind:
+    """What all ranks of one kind did.
+
+    Attributes:
+        ranks: which ranks these are.
+        step: what the lowest of them did, and its process groups: others of the kind have others of the same names.
+    """
+
+    ranks: Runs
+    step: TracedStep
+
+
+@dataclass(frozen=True, slots=True)
+class TracedRank:
+    """One rank.
+
+    Attributes:
+        number: in the job.
+        kind: its place in `TracedJob.kinds`.
+        groups: for each group of the step of its kind the place of its own in `TracedJob.groups`.
+        seconds: wall time of its step.
+        error: the exception that ended it, "" if none did.
+    """
+
+    number: Size
+    kind: Size
+    groups: tuple[Size, ...]
+    seconds: Duration = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TracedJob:
+    """One step of a job.
+
+    Attributes:
+        ranks: those that recorded it, by number.
+        kinds: each different step once, that of the lowest rank first.
+        groups: the process groups of all of them.
+    """
+
+    ranks: tuple[TracedRank, ...]
+    kinds: tuple[TracedKind, ...]
+    groups: tuple[ProcessGroup, ...]
+
+
+MOST_MODULES = 2_000
+"""Of a step; deeper ones are left out first."""
+
+
+def extract_step(trace: Trace) -> TracedStep:
+    """What of a trace is told of all ranks together."""
+    chosen = trace.modules
+    if len(chosen) > MOST_MODULES:
+        chosen = tuple(sorted(chosen, key=lambda event: (event.path.count("."), event.number))[:MOST_MODULES])
+    spans = (ModuleSpan(each.path, each.class_name, each.number, max(each.stopped, each.number)) for each in chosen)
+    events: list[Any] = [*trace.ops, *trace.collectives]
+    phases = itertools.groupby(sorted((each.number, each.phase) for each in events), key=lambda each: each[1])
+    return TracedStep(
+        tuple(sorted(spans, key=lambda span: (span.start, -span.stop))), trace.collectives, trace.groups,
+        tuple((phase, next(run)[0]) for phase, run in phases), trace.seconds, trace.error,
+    )  # fmt: skip
+
+
+def merge_steps(steps: Mapping[int, TracedStep]) -> TracedJob | None:
+    """The steps of ranks by their numbers as one record; None of none."""
+    if not steps:
+        return None
+    kinds: dict[Any, int] = {}
+    groups: dict[ProcessGroup, int] = {}
+    ranks = []
+    for number, step in sorted(steps.items()):
+        kind = kinds.setdefault(_kind_key(step, number), len(kinds))
+        own = tuple(groups.setdefault(group, len(groups)) for group in step.groups)
+        ranks.append(TracedRank(number, kind, own, step.seconds, step.error))
+    alike = [[rank.number for rank in ranks if rank.kind == kind] for kind in kinds.values()]
+    return TracedJob(tuple(ranks), tuple(TracedKind(runs_of(numbers), steps[numbers[0]]) for numbers in alike), tuple(groups))
+
+
+def _kind_key(step: TracedStep, rank: int) -> Any:
+    """What ranks of a kind have in common: not which ranks are in their groups, nor the places in their traces."""
+    groups = tuple((group.label, len(group.ranks)) for group in step.groups)
+    modules = tuple((span.path, span.class_name) for span in step.modules)
+    edges = sorted(edge for span in step.modules for edge in (span.start, span.stop))
+    calls = tuple(
+        replace(call, number=bisect.bisect(edges, call.number), peer=ring_distance(step.groups[call.group], rank, call.peer))
+        for call in step.collectives
+    )
+    return modules, groups, calls
+
+
+def ring_distance(group: ProcessGroup, rank: int, peer: int) -> int:
+    """How many places after a rank another stands in a group, around its end: ranks that pass on in a ring are of one kind."""
+    if rank not in group.ranks or peer not in group.ranks:
+        return UNKNOWN
+    return (group.ranks.index(peer) - group.ranks.index(rank)) % len(group.ranks)
