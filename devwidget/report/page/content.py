@@ -10,14 +10,14 @@ from devwidget.records.answers.layout import Layout
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.report.answers.comparison import hop_rows, measure_rows, verdict_words
+from devwidget.report.answers.questions import layout_sentence
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
 from devwidget.report.figures.device_map import device_map_figure, map_rows, map_words
 from devwidget.report.page.cards import finding_card, finding_place, header_card, hop_cards, row_detail, wait_cards
 from devwidget.report.page.parallel_cards import parallel_card, spread_cards
 from devwidget.report.page.tree_table import mark_columns, pack_table, tree_table
 from devwidget.report.style.safe_text import displays_safely
-from devwidget.report.text.answers import layout_sentence
-from devwidget.report.text.comparison_text import hop_rows, measure_rows, verdict_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
 from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words, trial_words, wait_words

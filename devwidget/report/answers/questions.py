@@ -1,4 +1,4 @@
-"""Answers to questions about a plan as text: one sentence, then a table; and the schedule of a pipeline."""
+"""Answers to questions about a plan: one sentence, then a table."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from devwidget.language.speaking import said, say
 from devwidget.records.answers.generation import Generation
 from devwidget.records.answers.layout import Layout
 from devwidget.records.answers.what_if import Change, Changes, LargestBatch
-from devwidget.records.ranks.pipeline import Pipeline, PipelineAction
-from devwidget.records.schema.record import presents
-from devwidget.report.style.safe_text import text_of
+from devwidget.report.answers.plan import fits_words
+from devwidget.report.page.draw_page import shows
+from devwidget.report.parts import Part, Sentence, Table
 from devwidget.report.style.units import count_words, format_bytes
-from devwidget.report.style.words import align_columns, code_word, row_words
-from devwidget.report.text.plan_text import fits_words
 
 Rows = list[tuple[str, ...]]
 
 
-def what_if_sentence(answer: LargestBatch | Changes) -> str:
+def _what_if_sentence(answer: LargestBatch | Changes) -> str:
     """The answer."""
     if isinstance(answer, LargestBatch):
         return _largest_sentence(answer)
@@ -38,7 +36,7 @@ def _largest_sentence(answer: LargestBatch) -> str:
     return say("{model}: a batch of {size} fits, {taken} of {capacity}, and a larger one does not", size=answer.size, **facts)
 
 
-def what_if_rows(answer: LargestBatch | Changes) -> Rows:
+def _what_if_rows(answer: LargestBatch | Changes) -> Rows:
     """The plans that were run, under a heading."""
     if isinstance(answer, Changes):
         head = (say("change"), say("on the card"), say("saved"), "", say("what it costs"), say("what to write"))
@@ -56,40 +54,25 @@ def _change_row(change: Change) -> tuple[str, ...]:
     return (said(change.what), *sizes, fits_words(change.fits), said(change.cost), change.code)
 
 
-@presents("text", LargestBatch)
-@presents("text", Changes)
-def what_if_text(answer: LargestBatch | Changes) -> str:
+@shows(LargestBatch, Changes)
+def what_if_parts(answer: LargestBatch | Changes) -> Iterator[Part]:
     """The sentence and the table."""
-    return text_of(_what_if_lines(answer))
-
-
-def _what_if_lines(answer: LargestBatch | Changes) -> Iterator[str]:
-    yield what_if_sentence(answer)
-    table = what_if_rows(answer)
-    yield from align_columns(table, right=(1, 2) if isinstance(answer, Changes) else (0, 1), indent="  ")
+    yield Sentence(_what_if_sentence(answer), "verdict")
+    table = _what_if_rows(answer)
+    yield Table(table, right=(1, 2) if isinstance(answer, Changes) else (0, 1))
     if isinstance(answer, LargestBatch):
-        yield say("{plans} run", plans=count_words(len(table) - 1, "plan"))
+        yield Sentence(say("{plans} run", plans=count_words(len(table) - 1, "plan")))
 
 
-@presents("text", Generation)
-def generation_text(generation: Generation) -> str:
+@shows(Generation)
+def generation_parts(generation: Generation) -> Iterator[Part]:
     """What writing on takes."""
-    return text_of(_generation_lines(generation))
-
-
-def _generation_lines(generation: Generation) -> Iterator[str]:
-    yield generation_sentence(generation)
-    yield from align_columns(generation_rows(generation), right=range(5), indent="  ")
-    yield _logits_words(generation.logits)
-    size = format_bytes(round(generation.bytes_per_token))
-    if generation.longest:
-        yield say(
-            "the cache grows by {size} for each token of the batch, and a GPU is full at {longest} tokens",
-            size=size,
-            longest=f"{generation.longest:,}",
-        )
-    else:
-        yield say("the cache grows by {size} for each token of the batch", size=size)
+    yield Sentence(_generation_sentence(generation), "verdict")
+    yield Table(_generation_rows(generation), right=range(5))
+    yield Sentence(_logits_words(generation.logits))
+    grows = {"size": format_bytes(round(generation.bytes_per_token)), "longest": f"{generation.longest:,}"}
+    full = say("the cache grows by {size} for each token of the batch, and a GPU is full at {longest} tokens", **grows)
+    yield Sentence(full if generation.longest else say("the cache grows by {size} for each token of the batch", **grows))
 
 
 def _logits_words(positions: int) -> str:
@@ -100,7 +83,7 @@ def _logits_words(positions: int) -> str:
     return say("every position of the prompt has logits")
 
 
-def generation_sentence(generation: Generation) -> str:
+def _generation_sentence(generation: Generation) -> str:
     """The answer."""
     return say(
         "{model}: {tokens} after {prompt} {answer} · {taken} of {capacity}",
@@ -113,7 +96,7 @@ def generation_sentence(generation: Generation) -> str:
     )
 
 
-def generation_rows(generation: Generation) -> list[tuple[str, ...]]:
+def _generation_rows(generation: Generation) -> Rows:
     """The lengths, under a heading."""
     on_card = (say("reserved"),) if generation.reserved else ()
     lengths = [
@@ -123,19 +106,15 @@ def generation_rows(generation: Generation) -> list[tuple[str, ...]]:
     return [(say("tokens"), say("cache"), say("reading them"), say("one more"), *on_card), *lengths]
 
 
-@presents("text", Layout)
-def layout_text(layout: Layout) -> str:
+@shows(Layout)
+def layout_parts(layout: Layout) -> Iterator[Part]:
     """Where the blocks of a model go."""
-    return text_of(_layout_lines(layout))
-
-
-def _layout_lines(layout: Layout) -> Iterator[str]:
-    yield layout_sentence(layout)
-    yield from align_columns(layout_rows(layout), right=(1, 2, 3, 4), indent="  ")
-    yield from (say("tied: {paths}", paths=", ".join(paths)) for paths in layout.ties)
+    yield Sentence(layout_sentence(layout), "verdict")
+    yield Table(_layout_rows(layout), right=(1, 2, 3, 4))
+    yield from (Sentence(say("tied: {paths}", paths=", ".join(paths))) for paths in layout.ties)
     if layout.rejected:
-        yield say("tried before")
-        yield from align_columns([(said(each.what), said(each.why)) for each in layout.rejected], indent="  ")
+        rows = [(said(each.what), said(each.why)) for each in layout.rejected]
+        yield Table(rows, title=say("tried before"), has_heading=False)
 
 
 def layout_sentence(layout: Layout) -> str:
@@ -149,7 +128,7 @@ def layout_sentence(layout: Layout) -> str:
     )
 
 
-def layout_rows(layout: Layout) -> Rows:
+def _layout_rows(layout: Layout) -> Rows:
     """The GPUs, under a heading."""
     rows: Rows = [("", say("taken"), say("capacity"), say("weights"), say("kept"), say("blocks"))]
     for gpu in layout.devices:
@@ -163,57 +142,3 @@ def _block_runs(layout: Layout, device: object) -> str:
     """Paths of blocks that run one after the other, the first and the last of each run."""
     runs = [[block.path for block in group] for at, group in groupby(layout.blocks, lambda block: block.device) if at == device]
     return ", ".join((run[0] or say("the whole model")) + (f" ... {run[-1]}" if len(run) > 1 else "") for run in runs)
-
-
-LETTERS = {"forward": "F", "backward": "B", "input gradient": "I", "weight gradient": "W", "forward and backward": "FB"}
-
-
-@presents("text", Pipeline)
-def pipeline_text(pipeline: Pipeline) -> str:
-    """Who computes what when."""
-    return text_of(_pipeline_lines(pipeline))
-
-
-def _pipeline_lines(pipeline: Pipeline) -> Iterator[str]:
-    yield pipeline_headline(pipeline)
-    yield from align_columns(
-        [(say("rank {number}", number=at), *_pipeline_cells(pipeline, actions)) for at, actions in enumerate(pipeline.ranks)],
-        indent="  ",
-    )
-    yield f"  {pipeline_key(pipeline)}"
-
-
-def pipeline_headline(pipeline: Pipeline) -> str:
-    """`Schedule1F1B: 4 ranks, 4 stages, 8 microbatches; ranks wait 27 % of the time`."""
-    return say(
-        "{schedule}: {ranks}, {stages} stages, {microbatches} microbatches; ranks wait {idle} % of the time",
-        schedule=pipeline.schedule,
-        ranks=count_words(len(pipeline.ranks), "rank"),
-        stages=pipeline.stages,
-        microbatches=pipeline.microbatches,
-        idle=f"{pipeline.idle:.0%}".rstrip("%"),
-    )
-
-
-def pipeline_key(pipeline: Pipeline) -> str:
-    """What the letters mean."""
-    used = dict.fromkeys(action.kind for actions in pipeline.ranks for action in actions)
-    letters = row_words(f"{LETTERS[kind]} {code_word(kind)}" for kind in used)
-    if pipeline.stages > len(pipeline.ranks):
-        return say("{letters}; the number is that of the microbatch, after it its stage", letters=letters)
-    return say("{letters}; the number is that of the microbatch", letters=letters)
-
-
-def action_words(pipeline: Pipeline, action: PipelineAction) -> str:
-    """`F3`, with its stage where a rank has several: `F3.4`."""
-    stage = f".{action.stage}" if pipeline.stages > len(pipeline.ranks) else ""
-    return f"{LETTERS[action.kind]}{action.microbatch}{stage}"
-
-
-def _pipeline_cells(pipeline: Pipeline, actions: tuple[PipelineAction, ...]) -> list[str]:
-    """A dot for each unit in which a rank waits, dashes while it goes on."""
-    cells = ["."] * pipeline.width
-    for action in actions:
-        cells[action.start : action.start + action.width] = [action_words(pipeline, action), *["-"] * (action.width - 1)]
-    widest = max((len(action_words(pipeline, action)) for row in pipeline.ranks for action in row), default=1)
-    return [cell.ljust(widest) for cell in cells]
