@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -301,7 +302,8 @@ class CellMagic:
             with recording:
                 return run()
         finally:
-            print(recording.trace)
+            trace = recording.trace
+            print(dataclasses.replace(trace, error=trace.error.partition(":")[0]))  # IPython shows the exception in full
 
 
 def _births_on(shell: Any) -> None:

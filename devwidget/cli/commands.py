@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import importlib.util
 import inspect
@@ -125,7 +126,8 @@ def run_program(options: Namespace) -> int | BaseException:
         program.show_exception(error)
     if os.getpid() == process:  # not in a child that the program has forked
         program.flush_output()
-        program.report_text("\n".join(("", *_rank_line(), str(recording.trace))))
+        told = dataclasses.replace(recording.trace, error=recording.trace.error.partition(":")[0])  # Python has said the rest
+        program.report_text("\n".join(("", *_rank_line(), str(told))))
         _write_files(recording.trace, options)
     if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
         return ended

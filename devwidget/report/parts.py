@@ -28,6 +28,8 @@ class Table:
         right: columns whose cells end at one place.
         title: what is said above; a page folds a table that has one.
         only: column -> the only screen that shows it.
+        most: rows that a text shows of a table without heading, whose title then says of how many; 0 for all.
+        widest: columns that a line of text may have; 0 for as many as it takes.
     """
 
     rows: Sequence[Sequence[str]]
@@ -37,6 +39,8 @@ class Table:
     look: Literal["", "compared"] = ""
     on: Screen = ""
     only: Mapping[int, Screen] = field(default_factory=dict)
+    most: int = 0
+    widest: int = 0
 
     def rows_for(self, screen: Screen) -> list[list[str]]:
         """The rows with the columns that a screen shows."""

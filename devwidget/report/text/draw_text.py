@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from devwidget.language.speaking import say
 from devwidget.report.parts import Part, Schedule, Sentence, Table
 from devwidget.report.style.words import align_columns
+
+MOST_COLUMNS = 120
+_MOST_ROWS = 20
+
+
+def line_table(title: str, rows: Sequence[Sequence[str]], right: Collection[int]) -> Table:
+    """A table of lines of a program, as wide as a terminal."""
+    return Table(rows, right, title, has_heading=False, most=_MOST_ROWS, widest=MOST_COLUMNS)
 
 
 def draw_lines(parts: Iterable[Part]) -> Iterator[str]:
@@ -21,9 +30,12 @@ def draw_lines(parts: Iterable[Part]) -> Iterator[str]:
 
 
 def _draw_table(table: Table) -> Iterator[str]:
+    rows = table.rows_for("text")
+    shown = rows[: table.most or len(rows)]
     if table.title:
-        yield table.title
-    yield from align_columns(table.rows_for("text"), right=table.right, indent="  ")
+        facts = {"title": table.title, "shown": len(shown), "count": len(rows)}
+        yield table.title if len(shown) == len(rows) else say("{title}: {shown} of {count}", **facts)
+    yield from align_columns(shown, right=table.right, indent="  ", widest=table.widest)
 
 
 def _fill_rows(schedule: Schedule) -> Iterator[tuple[str, list[str]]]:
