@@ -174,14 +174,14 @@ def check_step(options: Namespace) -> int:
 
     chosen = {} if options.verify is None else {"verify": VERIFY[options.verify]}
 
-    def checked(step: dict[str, Any]) -> Trace:
+    def check_made(step: dict[str, Any]) -> Trace:
         judged = {"fail_on": _severities_from(options.fail_on), "allow": options.allow, "baseline": options.baseline}
         return api.check(**{**step, **chosen}, **judged, progress=_tell_phase if sys.stderr.isatty() else None)
 
     status, trace = FINE, None
     try:
         with _virtual_gpus(options):
-            trace = _of_subject(options.subject, api.check, checked)
+            trace = _of_subject(options.subject, api.check, check_made)
     except PlacementError as error:
         status, trace = FOUND, error.trace
     if trace is None:

@@ -87,7 +87,7 @@ def test_a_parallel_call_adds_up_what_the_gather_point_holds():
     (call,) = parallel_calls(data_parallel(2))
     assert (call.samples, call.gathered_on, call.gathered_bytes, call.crossed_bytes) == (63, GPU0, 63 * 40000, 31 * 40000)
     assert (call.copied_bytes, call.reduced_bytes) == (3 * MIB, 2 * MIB)
-    assert [call.peak(device) for device in call.call.device_ids] == [9 * MIB, 6 * MIB]
+    assert [call.peak_on(device) for device in call.call.device_ids] == [9 * MIB, 6 * MIB]
 
 
 def test_a_loop_over_batches_shows_its_last_call():

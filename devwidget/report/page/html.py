@@ -20,7 +20,7 @@ from devwidget.report.text.snapshot_text import bar_words, shown_rows, snapshot_
 from devwidget.report.text.trace_text import trace_blocks, trace_text
 from devwidget.views.memory import memory_bars
 from devwidget.views.overlay import make_overlay
-from devwidget.views.placement import Placement, tabulate_snapshot
+from devwidget.views.placement import PlacementTable, tabulate_snapshot
 
 _MOST_ROWS = 50
 GONE = Message("devwidget: the model was deleted before anything was read")
@@ -74,7 +74,7 @@ def _code_block(text: str) -> str:
     return html_element("pre", html_element("code", text))
 
 
-def _tree_table(table: Placement) -> str:
+def _tree_table(table: PlacementTable) -> str:
     rows = shown_rows(table, _MOST_ROWS)
     head = _table_row("th", *tree_heads())
     body = html_element("tbody", *(_module_row(table, row) for row in rows))
@@ -86,7 +86,7 @@ def _tree_table(table: Placement) -> str:
     return join_html(html_element("table", html_element("thead", head), body), more)
 
 
-def _module_row(table: Placement, row: int) -> str:
+def _module_row(table: PlacementTable, row: int) -> str:
     note = " · ".join(filter(None, (say("plain attribute") if table.tensors[row] else "", said(table.notes[row]))))
     return _table_row(
         "td",

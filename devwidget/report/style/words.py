@@ -87,16 +87,20 @@ def translate_finding(finding: Finding) -> Finding:
     """The finding in the language of reports, with a notebook cell called by its number where a rule wrote Python's name."""
     names = {str(site): site_words(site) for site in (finding.fault, finding.birth) if site is not None}
 
-    def named(text: str) -> str:
+    def name_places(text: str) -> str:
         for old, new in names.items():
             text = text.replace(old, new)
         return text
 
-    def told(text: str) -> str:
-        return said(changed(text, named))
+    def translate_text(text: str) -> str:
+        return said(changed(text, name_places))
 
     fixes = tuple(dataclasses.replace(fix, summary=said(fix.summary)) for fix in finding.fixes)
-    headline, why, notes = told(finding.headline), told(finding.why), tuple(map(told, finding.notes))
+    headline, why, notes = (
+        translate_text(finding.headline),
+        translate_text(finding.why),
+        tuple(map(translate_text, finding.notes)),
+    )
     return dataclasses.replace(finding, headline=headline, why=why, notes=notes, fixes=fixes)
 
 

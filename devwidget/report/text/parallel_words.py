@@ -112,7 +112,7 @@ def _end_words(call: ParallelCall) -> Iterator[str]:
 
 
 def _peak_words(call: ParallelCall) -> Iterator[str]:
-    peaks = {device: call.peak(device) for device in call.call.device_ids}
+    peaks = {device: call.peak_on(device) for device in call.call.device_ids}
     first, *rest = sorted(peaks, key=lambda device: -peaks[device])
     if rest and peaks[rest[0]] and peaks[first] >= 1.1 * peaks[rest[0]]:
         yield say(

@@ -245,7 +245,7 @@ def _parallel_parts(call: ParallelCall) -> Iterator[Part]:
         (
             str(replica.device), str(replica.samples), format_bytes(replica.input_bytes), format_bytes(replica.parameter_bytes),
             format_bytes(replica.output_bytes), format_bytes(replica.gradient_bytes),
-            format_bytes(call.peak(replica.device)) if call.peak(replica.device) else "",
+            format_bytes(call.peak_on(replica.device)) if call.peak_on(replica.device) else "",
             *((format_seconds(replica.seconds),) if is_timed else ()),
         )
         for replica in call.replicas
