@@ -14,9 +14,16 @@ from devwidget.records.trace import Trace
 from devwidget.report.page.assets import PANEL, TREE, join_modules, page_words, plotly_path, static_text
 from devwidget.report.page.content import head_content, marks_content, memory_content, traced_content, tree_content
 from devwidget.report.style.safe_text import Markup, html_element, join_html, script_json
-from devwidget.report.style.units import count_words, format_bytes, format_count
-from devwidget.report.style.words import device_list, dtype_words
-from devwidget.report.text.snapshot_text import bar_words, shown_rows, snapshot_headline, snapshot_text, tree_heads, unicode_bar
+from devwidget.report.style.units import count_words
+from devwidget.report.text.snapshot_text import (
+    bar_words,
+    placement_cells,
+    shown_rows,
+    snapshot_headline,
+    snapshot_text,
+    tree_heads,
+    unicode_bar,
+)
 from devwidget.report.text.trace_text import trace_blocks, trace_text
 from devwidget.views.memory import memory_bars
 from devwidget.views.overlay import make_overlay
@@ -87,17 +94,8 @@ def _tree_table(table: PlacementTable) -> str:
 
 
 def _module_row(table: PlacementTable, row: int) -> str:
-    note = " · ".join(filter(None, (say("plain attribute") if table.tensors[row] else "", said(table.notes[row]))))
-    return _table_row(
-        "td",
-        join_html(Markup("&nbsp;" * 3 * table.depths[row]), table.names[row]),
-        table.classes[row],
-        device_list(table.devices_of(row)),
-        ", ".join(map(dtype_words, table.dtypes_of(row))),
-        format_count(table.parameters[row]) if table.parameters[row] else "",
-        format_bytes(table.bytes[row]) if table.bytes[row] else "",
-        note,
-    )
+    name = join_html(Markup("&nbsp;" * 3 * table.depths[row]), table.names[row])
+    return _table_row("td", name, table.classes[row], *placement_cells(table, row))
 
 
 def _table_row(cell: str, *texts: str) -> str:

@@ -124,16 +124,17 @@ def _tree_lines(table: PlacementTable, most: int) -> Iterator[str]:
 
 
 def _tree_cells(table: PlacementTable, row: int) -> tuple[str, ...]:
-    tensor = table.tensors[row]
-    note = said(table.notes[row])
-    if tensor is not None:
-        note = said(in_row((Message("plain attribute"), table.notes[row]), "; "))
+    name = "  " * table.depths[row] + (table.names[row] if row else table.classes[0])
+    return (name, table.classes[row] if row else "", *placement_cells(table, row))
+
+
+def placement_cells(table: PlacementTable, row: int) -> tuple[str, ...]:
+    """Devices, dtypes, parameters and bytes of a row, and what a reader should know of it."""
+    note = table.notes[row]
     return (
-        "  " * table.depths[row] + (table.names[row] if row else table.classes[0]),
-        table.classes[row] if row else "",
         device_list(table.devices_of(row)),
         ", ".join(map(dtype_words, table.dtypes_of(row))),
-        format_count(table.parameters[row]) if tensor is None and table.parameters[row] else "",
+        format_count(table.parameters[row]) if table.parameters[row] else "",
         format_bytes(table.bytes[row]) if table.bytes[row] else "",
-        note,
+        said(note if table.tensors[row] is None else in_row((Message("plain attribute"), note), "; ")),
     )
