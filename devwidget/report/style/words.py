@@ -163,7 +163,7 @@ def part_name(part: str) -> str:
 
 
 _WIDEST = 60
-_LEAST_LAST = 24
+_LEAST_LAST = 12
 """Columns that are left for the last cell where others are cut for it."""
 
 
