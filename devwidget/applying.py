@@ -119,11 +119,11 @@ def _edit_lines(file: str, lines: Sequence[str], edits: Sequence[Edit]) -> list[
     if is_open:
         ends[-1] = ends[0] or "\n"
 
-    def ended(edit: Edit) -> list[str]:
+    def end_lines(edit: Edit) -> list[str]:
         end = ends[min(edit.first, len(ends)) - 1] if ends else "\n"
         return [line + end for line in edit.new_lines]
 
-    result = splice_lines(map(str.__add__, bare, ends), edits, ended)
+    result = splice_lines(map(str.__add__, bare, ends), edits, end_lines)
     if is_open and result:
         result[-1] = result[-1].rstrip("\r\n")
     return result

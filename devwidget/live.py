@@ -73,11 +73,11 @@ class Rereader:
             or running_thread()
             or not known.still_fits(model, optimizer)
         ):
-            return self._read(model, optimizer, gpus)
+            return self._read_whole(model, optimizer, gpus)
         self._last = replace(last, memory=categorize_memory(read_memory(gpus), self._held))
         return self._last
 
-    def _read(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, gpus: int) -> Snapshot:
+    def _read_whole(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, gpus: int) -> Snapshot:
         if self._last is not None:  # many models are shown once and never looked at again
             self._fingerprint = None if running_thread() else _take_fingerprint(model, optimizer)
         read = take_snapshot(model, optimizer=optimizer, virtual_gpus=gpus)
@@ -116,7 +116,16 @@ def open_panel(
     refuse_model(model)
     refuse_optimizer(optimizer)
     live = Live(model, optimizer, given, expression, engine)
-    actions = (live.snapshot, live.trace, live.names, engine.memory, live.request, live.forget, live.training, engine.ranks)
+    actions = (
+        live.take_snapshot,
+        live.trace_step,
+        live.find_batches,
+        engine.memory,
+        live.request,
+        live.forget_batch,
+        live.sum_training,
+        engine.ranks,
+    )
     return DeviceWidget(PanelActions(*actions, live.try_fix))
 
 
@@ -151,46 +160,46 @@ class Live:
         kept = self._given = {key: value for key, value in named.items() if value is not None and not names[key]}
         self._model = weakref.ref(model, lambda _: kept.clear())  # of no use without the model
         self._named_optimizer = weakref.ref(optimizer) if optimizer is not None and names["optimizer"] else None
-        self._training = TrainingWatch(self._model, self._optimizer)
+        self._training = TrainingWatch(self._model, self._find_optimizer)
         names |= dict.fromkeys(kept, GIVEN)
         self._item: tuple[Callable[[], Any], Any] | None = None
         self._has_taken = False
         self.request = TraceRequest(expression or names["batch"], names["loss"], names["target"], heal=True)
 
-    def snapshot(self) -> Snapshot | None:
+    def take_snapshot(self) -> Snapshot | None:
         """The model's placement now, None when it is gone."""
         self._training.end_watch()
         model = self._model()
-        return None if model is None else self._engine.snapshot(model, optimizer=self._optimizer())
+        return None if model is None else self._engine.snapshot(model, optimizer=self._find_optimizer())
 
-    def training(self) -> Held:
+    def sum_training(self) -> Held:
         """Gradients and optimizer state of a step of the cell that runs, for its bars."""
         return self._training.take_figures()
 
-    def forget(self) -> None:
+    def forget_batch(self) -> None:
         """Let go of what `show` was given that has no name in the notebook, and of the item of an iterator."""
         self._training.end_watch()
         self._given.clear()
         self._item = None
 
-    def _optimizer(self) -> torch.optim.Optimizer | None:
+    def _find_optimizer(self) -> torch.optim.Optimizer | None:
         return self._given.get("optimizer") if self._named_optimizer is None else self._named_optimizer()
 
-    def trace(self, request: TraceRequest, progress: Callable[[str], None]) -> Trace:
+    def trace_step(self, request: TraceRequest, progress: Callable[[str], None]) -> Trace:
         """Trace one batch as the panel's fields say.
 
         Raises:
             DevwidgetError: if the model is gone or a field cannot be evaluated.
         """
         self._has_taken = False
-        trace = _call_as_cell(request, self._engine.trace, **self._step(request, progress), heal=request.heal)
+        trace = _call_as_cell(request, self._engine.trace, **self._make_step(request, progress), heal=request.heal)
         return dataclasses.replace(trace, not_restored=(*trace.not_restored, ITEM_TAKEN)) if self._has_taken else trace
 
     def try_fix(self, request: TraceRequest, fix: Fix, progress: Callable[[str], None]) -> Fix:
         """Try a fix on the step of the panel's fields; raises as `trace`."""
-        return _call_as_cell(request, self._engine.try_fix, fix, **self._step(request, progress))
+        return _call_as_cell(request, self._engine.try_fix, fix, **self._make_step(request, progress))
 
-    def _step(self, request: TraceRequest, progress: Callable[[str], None]) -> dict[str, Any]:
+    def _make_step(self, request: TraceRequest, progress: Callable[[str], None]) -> dict[str, Any]:
         model = self._model()
         if model is None:
             raise DevwidgetError(
@@ -198,24 +207,24 @@ class Live:
             )
         return {
             "model": model,
-            "batch": self._batch(request.batch),
-            "loss_fn": self._value("loss", request.loss),
-            "target": self._value("target", request.target),
-            "optimizer": self._optimizer(),
+            "batch": self._find_batch(request.batch),
+            "loss_fn": self._evaluate_field("loss", request.loss),
+            "target": self._evaluate_field("target", request.target),
+            "optimizer": self._find_optimizer(),
             "name": self._name,
             "progress": progress,
         }
 
-    def _batch(self, expression: str) -> Any:
+    def _find_batch(self, expression: str) -> Any:
         """What to trace; an iterator that moves on gives one item only, as long as the panel is shown."""
-        batch = self._value("batch", expression)
+        batch = self._evaluate_field("batch", expression)
         if not is_source(batch) or not moves_on(batch):
             return batch
         if self._item is None or self._item[0]() is not batch:
             self._item, self._has_taken = (_refer_weakly(batch), take_item(batch)), True
         return self._item[1]
 
-    def names(self) -> tuple[str, ...]:
+    def find_batches(self) -> tuple[str, ...]:
         """Variables of the notebook that could be a batch, those that fit `forward` first, likely ones foremost."""
         model = self._model()
         found = [(name, value) for name, value in user_variables() if _may_be_batch(value)]
@@ -224,7 +233,7 @@ class Live:
         )
         return (*fitting, *(name for name, _ in found if name not in fitting))
 
-    def _value(self, field: str, expression: str) -> Any:
+    def _evaluate_field(self, field: str, expression: str) -> Any:
         """The expression, evaluated in the notebook; `GIVEN` stands for what `show` got that has no name there."""
         if expression.strip() == GIVEN:
             if field not in self._given:
@@ -269,11 +278,11 @@ def _call_as_cell(request: TraceRequest, function: Callable[..., T], *args: Any,
     A click has no line of the user above it. Where there is one, that has names of its own.
     """
 
-    def call(*named: object) -> T:
+    def call_step(*named: object) -> T:
         return function(*args, **step)
 
     if user_frame(sys._getframe()) is not None:
-        return call()
+        return call_step()
     # The step is called from code compiled under a file name of its own: its frame is what the search for the user's line comes
     # to, and its locals are the names that stand in the panel's fields.
     namespace = _user_namespace()
@@ -282,7 +291,7 @@ def _call_as_cell(request: TraceRequest, function: Callable[..., T], *args: Any,
     for field, expression in fields.items():
         variables.setdefault(field if expression in ("", GIVEN) else expression, step[field])
     named = [name for name in (*fields.values(), step["name"]) if name.isidentifier() and name in variables]
-    result: T = eval(compile(f"{_CALL}({', '.join(named)})", CLICK, "eval"), namespace, variables | {_CALL: call})
+    result: T = eval(compile(f"{_CALL}({', '.join(named)})", CLICK, "eval"), namespace, variables | {_CALL: call_step})
     return result
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -196,32 +197,37 @@ class LineMagic:
     def __call__(self, line: str) -> Any:
         """Run one `%devwidget` line."""
         word, _, rest = line.strip().partition(" ")
-        commands = {"why": self._why, "fix": self._fix, "simulate": self._simulate, "births": self._births}
+        commands = {
+            "why": self._print_explanation,
+            "fix": self._print_fixes,
+            "simulate": self._switch_simulation,
+            "births": self._switch_births,
+        }
         if not word or word in ("help", "?"):
-            return self._help()
+            return self._print_help()
         if word in commands:
             return in_one_line(lambda: commands[word](rest.split()))
-        return in_one_line(lambda: self._show(line.strip()))
+        return in_one_line(lambda: self._show_panel(line.strip()))
 
-    def _help(self) -> None:
+    def _print_help(self) -> None:
         print(usage_lines())
         if shown := find_example():
             print("\n" + say("in this notebook: {line}", line=shown))
 
-    def _show(self, line: str) -> Any:
+    def _show_panel(self, line: str) -> Any:
         from devwidget import api
 
         expression, batch = split_line(line)
         model = evaluate_model(self.shell, expression)
         return api.show(model, batch_expression=batch) if batch else api.show(model)
 
-    def _why(self, words: list[str]) -> None:
+    def _print_explanation(self, words: list[str]) -> None:
         from devwidget import api
 
         refuse_other(words, [], "why")
         print(api.explain())
 
-    def _fix(self, words: list[str]) -> None:
+    def _print_fixes(self, words: list[str]) -> None:
         from devwidget import api
         from devwidget.records.site import cell_label
 
@@ -243,7 +249,7 @@ class LineMagic:
             else:
                 print(say("written; {backup} is as it was", backup=api.write_edits(file, changes)))
 
-    def _births(self, words: list[str]) -> None:
+    def _switch_births(self, words: list[str]) -> None:
         from devwidget.api import background_births
 
         refuse_other(words, ["on", "off", "status"], "births")
@@ -260,7 +266,7 @@ class LineMagic:
             _births_off(self.shell)
         print(say("births: off") if background_births.get_background_births() is None else say("births: on"))
 
-    def _simulate(self, words: list[str]) -> None:
+    def _switch_simulation(self, words: list[str]) -> None:
         from devwidget import api
         from devwidget.records.errors import SimulationError
 
@@ -301,7 +307,8 @@ class CellMagic:
             with recording:
                 return run()
         finally:
-            print(recording.trace)
+            trace = recording.trace
+            print(dataclasses.replace(trace, error=trace.error.partition(":")[0]))  # IPython shows the exception in full
 
 
 def _births_on(shell: Any) -> None:
@@ -346,9 +353,9 @@ def _compile_cell(shell: Any, cell: str) -> Callable[[], Any]:
     statements = compile(tree, file, "exec")
     value = compile(ast.Expression(last.value), file, "eval") if isinstance(last, ast.Expr) else None
 
-    def run() -> Any:
+    def run_cell() -> Any:
         exec(statements, shell.user_ns)
         result = eval(value, shell.user_ns) if value is not None else None
         return None if silent else result
 
-    return run
+    return run_cell

@@ -55,7 +55,7 @@ def test_a_panel_takes_one_item_of_an_iterator_however_often_it_traces(namespace
     namespace["rows"] = rows = (torch.full((3, 4), float(number)) for number in range(3))
     model = Net()
     panel = opened_on(model, "rows")
-    first, second = (panel.trace(panel.request, print) for _ in range(2))
+    first, second = (panel.trace_step(panel.request, print) for _ in range(2))
     assert next(rows)[0, 0] == 1
     assert (len(first.not_restored), second.not_restored) == (1, ())
 
@@ -65,9 +65,9 @@ def test_a_panel_holds_an_iterator_weakly_and_lets_go_of_its_item(namespace):
     namespace["rows"] = (each for each in [row])
     model = Net()
     panel = opened_on(model, "rows")
-    panel.trace(panel.request, print)
+    panel.trace_step(panel.request, print)
     gone = weakref.ref(row), weakref.ref(namespace.pop("rows"))
-    panel.forget()
+    panel.forget_batch()
     del row
     gc.collect()
     assert [each() for each in gone] == [None, None]
@@ -86,14 +86,14 @@ def test_expressions_are_evaluated_at_each_trace(namespace):
     namespace |= {"model": model, "batch": torch.randn(3, 4), "loss": lambda out: out.sum()}
     opened = opened_on(model, batch=namespace["batch"], loss=namespace["loss"])
     assert (opened.request.batch, opened.request.loss, opened.request.target) == ("batch", "loss", "")
-    first = opened.trace(opened.request, lambda phase: None)
+    first = opened.trace_step(opened.request, lambda phase: None)
     namespace["batch"] = torch.randn(7, 4)
-    assert first.error == opened.trace(opened.request, lambda phase: None).error == ""
+    assert first.error == opened.trace_step(opened.request, lambda phase: None).error == ""
 
 
 def test_variables_that_fit_forward_come_first(namespace):
     namespace |= {"words": ["a"], "wrong": {"picture": torch.ones(1)}, "x": torch.ones(2, 4), "n": 3}
-    assert opened_on(Net()).names() == ("x", "wrong")
+    assert opened_on(Net()).find_batches() == ("x", "wrong")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_bad_batch_is_refused_with_a_reason(namespace, expression, message):
     model = Net()
     opened = opened_on(model, expression)
     with pytest.raises(devwidget.BatchError, match=message):
-        opened.trace(opened.request, lambda phase: None)
+        opened.trace_step(opened.request, lambda phase: None)
 
 
 @pytest.mark.parametrize("wrong", [None, 3, Net, "model"])
@@ -163,7 +163,7 @@ def test_the_lines_below_a_batch_expression_are_told_and_its_exception_is_kept(n
     model = Net()
     opened = opened_on(model, "collate()")
     with pytest.raises(devwidget.BatchError, match=r"raised KeyError: 'images'") as caught:
-        opened.trace(opened.request, lambda phase: None)
+        opened.trace_step(opened.request, lambda phase: None)
     line = collate.__code__.co_firstlineno + 1
     assert caught.value.why == f'test_live.py:{line} in collate: raise KeyError("images")'
     assert isinstance(caught.value.__cause__, KeyError)
@@ -181,17 +181,17 @@ def test_an_expression_whose_exception_cannot_be_written_is_still_refused(namesp
     model = Net()
     opened = opened_on(model, "collate()")
     with pytest.raises(devwidget.BatchError, match="Silent"):
-        opened.trace(opened.request, lambda phase: None)
+        opened.trace_step(opened.request, lambda phase: None)
 
 
 def test_a_model_that_nobody_else_holds_lives_as_long_as_its_panel_is_shown(namespace):
     engine = live.Engine(devwidget.snapshot, devwidget.trace, tuple)
     opened = live.Live(Net(), None, {"batch": torch.randn(3, 4), "loss": None, "target": None}, "", engine)
     gc.collect()
-    assert opened.snapshot() is not None
-    opened.forget()
+    assert opened.take_snapshot() is not None
+    opened.forget_batch()
     gc.collect()
-    assert opened.snapshot() is None
+    assert opened.take_snapshot() is None
 
 
 def test_a_model_that_somebody_holds_is_held_weakly(namespace):
@@ -203,7 +203,7 @@ def test_a_model_that_somebody_holds_is_held_weakly(namespace):
     opened = opened_on(trainer.model)
     del trainer
     gc.collect()
-    assert opened.snapshot() is None
+    assert opened.take_snapshot() is None
 
 
 def test_progress_names_the_module_and_its_share(monkeypatch):
@@ -223,18 +223,18 @@ def test_gradients_are_read_in_the_thread_that_trains_and_never_where_they_are_a
     optimizer = torch.optim.SGD(model.parameters())
     opened = opened_on(model)
     training = threading.Thread(target=optimizer.step)
-    assert opened.training() == {}
+    assert opened.sum_training() == {}
     training.start()
     training.join()
-    assert (opened.training(), seen) == ({"gpu": {}}, [training])
-    opened.forget()
+    assert (opened.sum_training(), seen) == ({"gpu": {}}, [training])
+    opened.forget_batch()
 
 
 def test_a_step_of_another_model_is_not_looked_at(namespace):
     model, other = Net(), Net()
     opened = opened_on(model)
-    opened.training()
+    opened.sum_training()
     other.lin.weight.grad = torch.ones_like(other.lin.weight)
     torch.optim.SGD(other.parameters()).step()
-    assert opened.training() == {}
-    opened.forget()
+    assert opened.sum_training() == {}
+    opened.forget_batch()

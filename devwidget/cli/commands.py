@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import importlib
 import importlib.util
 import inspect
@@ -125,7 +126,8 @@ def run_program(options: Namespace) -> int | BaseException:
         program.show_exception(error)
     if os.getpid() == process:  # not in a child that the program has forked
         program.flush_output()
-        program.report_text("\n".join(("", *_rank_line(), str(recording.trace))))
+        told = dataclasses.replace(recording.trace, error=recording.trace.error.partition(":")[0])  # Python has said the rest
+        program.report_text("\n".join(("", *_rank_line(), str(told))))
         _write_files(recording.trace, options)
     if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
         return ended
@@ -172,14 +174,14 @@ def check_step(options: Namespace) -> int:
 
     chosen = {} if options.verify is None else {"verify": VERIFY[options.verify]}
 
-    def checked(step: dict[str, Any]) -> Trace:
+    def check_made(step: dict[str, Any]) -> Trace:
         judged = {"fail_on": _severities_from(options.fail_on), "allow": options.allow, "baseline": options.baseline}
         return api.check(**{**step, **chosen}, **judged, progress=_tell_phase if sys.stderr.isatty() else None)
 
     status, trace = FINE, None
     try:
         with _virtual_gpus(options):
-            trace = _of_subject(options.subject, api.check, checked)
+            trace = _of_subject(options.subject, api.check, check_made)
     except PlacementError as error:
         status, trace = FOUND, error.trace
     if trace is None:

@@ -142,12 +142,12 @@ def _load_spec(spec: ModuleSpec, loader: InspectLoader, argv: list[str]) -> Prog
     fields = {"__loader__": loader, "__spec__": spec, "__package__": spec.parent, "__cached__": spec.cached}
     main = _become_main(str(spec.origin), argv, **fields)
 
-    def run() -> None:
+    def run_module() -> None:
         code = loader.get_code(spec.name)
         if code is not None:
             exec(code, vars(main))
 
-    return run
+    return run_module
 
 
 def _find_spec(name: str) -> ModuleSpec | None:
@@ -206,10 +206,10 @@ def show_exceptions_of_threads() -> None:
     """The same for a thread, unless the program puts in a hook of its own."""
     show = threading.excepthook
 
-    def shown(args: threading.ExceptHookArgs) -> None:
+    def show_of_thread(args: threading.ExceptHookArgs) -> None:
         if args.exc_value is not None:
             remove_our_frames(args.exc_value)
             args = threading.ExceptHookArgs((args.exc_type, args.exc_value, args.exc_value.__traceback__, args.thread))
         show(args)
 
-    threading.excepthook = shown
+    threading.excepthook = show_of_thread

@@ -4,19 +4,19 @@ Importing this package teaches the records how to print, how to become data fram
 """
 
 from devwidget.report import frames
-from devwidget.report.page import answers as answers_html
+from devwidget.report.answers import comparison, pipeline, plan, questions
 from devwidget.report.page import html, ranks
-from devwidget.report.text import answers, cluster_text, comparison_text, finding_text, plan_text, snapshot_text, trace_text
+from devwidget.report.text import cluster_text, finding_text, snapshot_text, trace_text
 
 __all__ = [
-    "answers",
-    "answers_html",
     "cluster_text",
-    "comparison_text",
+    "comparison",
     "finding_text",
     "frames",
     "html",
-    "plan_text",
+    "pipeline",
+    "plan",
+    "questions",
     "ranks",
     "snapshot_text",
     "trace_text",

@@ -27,70 +27,17 @@ if TYPE_CHECKING:
 Columns = dict[str, list[Any]]
 
 
-@presents("frame", Snapshot)
-def snapshot_frame(snapshot: Snapshot, part: str = "") -> pd.DataFrame:
-    """One row for each tensor (`tensors`), for each row of the tree (`modules`), or for each device (`memory`)."""
-    return _make_frame(snapshot, part or "tensors", _SNAPSHOT_PARTS)
-
-
-@presents("frame", Trace)
-def trace_frame(trace: Trace, part: str = "") -> pd.DataFrame:
-    """`moves`, `ops`, `modules`, `memory`, `findings`, `replicas`, `collectives` or `waits`."""
-    return _make_frame(trace, part or "moves", _TRACE_PARTS)
-
-
-@presents("frame", Cluster)
-def cluster_frame(cluster: Cluster, part: str = "") -> pd.DataFrame:
-    """One row for each rank (`ranks`), or for each collective of a traced step (`collectives`)."""
-    return _make_frame(cluster, part or "ranks", _CLUSTER_PARTS)
-
-
-@presents("frame", Plan)
-def plan_frame(plan: Plan, part: str = "") -> pd.DataFrame:
-    """One row for each GPU (`devices`), or for each part of the device map (`device_map`)."""
-    return _make_frame(plan, part or "devices", _PLAN_PARTS)
-
-
-@presents("frame", LargestBatch)
-def largest_batch_frame(answer: LargestBatch, part: str = "") -> pd.DataFrame:
-    """One row for each plan that was run (`runs`)."""
-    return _make_frame(
-        answer, part or "runs", {"runs": lambda answer: _attribute_columns(answer.runs, "size", "on_card", "fits")}
-    )
-
-
-@presents("frame", Changes)
-def changes_frame(answer: Changes, part: str = "") -> pd.DataFrame:
-    """One row for each change (`changes`)."""
-    names = ("what", "on_card", "saved", "fits", "cost", "code", "problem")
-    return _make_frame(answer, part or "changes", {"changes": lambda answer: _attribute_columns(answer.changes, *names)})
-
-
-@presents("frame", Layout)
-def layout_frame(layout: Layout, part: str = "") -> pd.DataFrame:
-    """One row for each block (`blocks`), or for each GPU (`devices`)."""
-    parts: dict[str, Callable[[Any], Columns]] = {
-        "blocks": lambda layout: _attribute_columns(layout.blocks, "path", "device", "weights", "kept", "beyond", "passed"),
-        "devices": lambda layout: _attribute_columns(layout.devices, "device", "on_card", "capacity"),
-    }
-    return _make_frame(layout, part or "blocks", parts)
-
-
-@presents("frame", Generation)
-def generation_frame(generation: Generation, part: str = "") -> pd.DataFrame:
-    """One row for each length that was run (`runs`)."""
-    names = ("length", "cache", "prefill", "decode")
-    return _make_frame(generation, part or "runs", {"runs": lambda generation: _attribute_columns(generation.runs, *names)})
-
-
-def _make_frame(record: Any, part: object, parts: dict[str, Callable[[Any], Columns]]) -> pd.DataFrame:
-    if not isinstance(part, str) or part not in parts:
-        known = ", ".join(map(repr, parts))
-        facts = {"kind": type(record).__name__, "part": repr(part), "hint": nearest(str(part), parts), "known": known}
+def make_frame(record: Any, part: object = "") -> pd.DataFrame:
+    """One table of a record, its first one by default."""
+    tables = next(_TABLES[kind] for kind in type(record).__mro__ if kind in _TABLES)
+    part = part or next(iter(tables))
+    if not isinstance(part, str) or part not in tables:
+        known = ", ".join(map(repr, tables))
+        facts = {"kind": type(record).__name__, "part": repr(part), "hint": nearest(str(part), tables), "known": known}
         raise ValueError(say("{kind} has no table {part}{hint}; known: {known}", **facts))
     import pandas
 
-    return pandas.DataFrame(parts[part](record))
+    return pandas.DataFrame(tables[part](record))
 
 
 def _tensor_columns(snapshot: Snapshot) -> Columns:
@@ -153,12 +100,6 @@ def _op_columns(trace: Trace) -> Columns:
     return columns | _site_columns([op.site for op in trace.ops])
 
 
-def _trace_modules(trace: Trace) -> Columns:
-    return _attribute_columns(
-        trace.modules, "number", "path", "class_name", "inputs", "outputs", "calls", "seconds", "started", "failed", "replica"
-    )
-
-
 def _memory_columns(trace: Trace) -> Columns:
     pairs = [(curve, point) for curve in trace.memory for point in curve.points]
     points = [point for _, point in pairs]
@@ -194,12 +135,6 @@ def _collective_columns(trace: Trace) -> Columns:
     columns["group"] = [trace.groups[call.group].label for call in trace.collectives]
     columns["ranks"] = [trace.groups[call.group].ranks for call in trace.collectives]
     return columns | _site_columns([call.site for call in trace.collectives])
-
-
-def _rank_columns(cluster: Cluster) -> Columns:
-    return _attribute_columns(
-        cluster.ranks, "number", "state", "host", "pid", "coordinates", "placement", "device", "step", "age", "note"
-    )
 
 
 def _of_all_ranks(cluster: Cluster) -> Columns:
@@ -258,20 +193,42 @@ def _as_text(value: Any) -> Any:
     return value
 
 
-_SNAPSHOT_PARTS: dict[str, Callable[[Any], Columns]] = {
-    "tensors": _tensor_columns,
-    "modules": _module_columns,
-    "memory": lambda snapshot: _device_columns(snapshot.memory),
+def _columns_of(records: str, *names: str) -> Callable[[Any], Columns]:
+    """Attributes of the records that are themselves an attribute."""
+    return lambda record: _attribute_columns(getattr(record, records), *names)
+
+
+_MODULE = ("number", "path", "class_name", "inputs", "outputs", "calls", "seconds", "started", "failed", "replica")
+_RANK = ("number", "state", "host", "pid", "coordinates", "placement", "device", "step", "age", "note")
+_TABLES: dict[type, dict[str, Callable[[Any], Columns]]] = {
+    Snapshot: {
+        "tensors": _tensor_columns,
+        "modules": _module_columns,
+        "memory": lambda snapshot: _device_columns(snapshot.memory),
+    },
+    Trace: {
+        "moves": _move_columns,
+        "ops": _op_columns,
+        "modules": _columns_of("modules", *_MODULE),
+        "memory": _memory_columns,
+        "findings": _finding_columns,
+        "replicas": _replica_columns,
+        "collectives": _collective_columns,
+        "waits": _wait_columns,
+    },
+    Cluster: {
+        "ranks": _columns_of("ranks", *_RANK),
+        "collectives": _of_all_ranks,
+    },
+    Plan: {"devices": _plan_columns, "device_map": _device_map_columns},
+    LargestBatch: {"runs": _columns_of("runs", "size", "on_card", "fits")},
+    Changes: {"changes": _columns_of("changes", "what", "on_card", "saved", "fits", "cost", "code", "problem")},
+    Layout: {
+        "blocks": _columns_of("blocks", "path", "device", "weights", "kept", "beyond", "passed"),
+        "devices": _columns_of("devices", "device", "on_card", "capacity"),
+    },
+    Generation: {"runs": _columns_of("runs", "length", "cache", "prefill", "decode")},
 }
-_PLAN_PARTS: dict[str, Callable[[Any], Columns]] = {"devices": _plan_columns, "device_map": _device_map_columns}
-_CLUSTER_PARTS: dict[str, Callable[[Any], Columns]] = {"ranks": _rank_columns, "collectives": _of_all_ranks}
-_TRACE_PARTS: dict[str, Callable[[Any], Columns]] = {
-    "moves": _move_columns,
-    "ops": _op_columns,
-    "modules": _trace_modules,
-    "memory": _memory_columns,
-    "findings": _finding_columns,
-    "replicas": _replica_columns,
-    "collectives": _collective_columns,
-    "waits": _wait_columns,
-}
+"""Record -> its tables by name, the first of them the default."""
+for _kind in _TABLES:
+    presents("frame", _kind)(make_frame)

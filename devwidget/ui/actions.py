@@ -17,7 +17,7 @@ from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.views.memory import Held
-from devwidget.views.placement import Placement
+from devwidget.views.placement import PlacementTable
 
 
 class MainThreadJobs:
@@ -151,7 +151,7 @@ class Panel(Protocol):
 
     snapshot: Snapshot | None
     trace: Trace | None
-    table: Placement
+    table: PlacementTable
     jobs: MainThreadJobs
 
     @property

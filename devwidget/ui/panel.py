@@ -39,7 +39,7 @@ from devwidget.ui.questions import PanelQuestions
 from devwidget.ui.ranks_panel import RanksWidget
 from devwidget.views.memory import Held, categorize_memory, held_by
 from devwidget.views.overlay import Overlay, make_overlay
-from devwidget.views.placement import Placement, tabulate_snapshot
+from devwidget.views.placement import PlacementTable, tabulate_snapshot
 
 
 class DeviceWidget(Displayed, ipywidgets.VBox):
@@ -58,7 +58,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.trace: Trace | None = None
         self.kept: Trace | None = None
         self.selected: str | None = None
-        self.table, self.marks = Placement(), Overlay()
+        self.table, self.marks = PlacementTable(), Overlay()
         self._actions, self._request = actions, actions.request
         self._held: Held = {}
         self._ranks: RanksWidget | None = None

@@ -9,7 +9,7 @@ from devwidget.records.answers import BlockCost, Layout
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Move, Trace
 from devwidget.views.hops import with_forward_copies
-from devwidget.views.placement import Placement, device_order
+from devwidget.views.placement import PlacementTable, device_order
 
 MOST_BLOCKS = 60
 """More would not be told apart; neighbours on one device are joined then, whatever they are."""
@@ -44,7 +44,7 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Crossing:
+class BlockCrossing:
     """What goes from one block to another; -1 as source or target is outside of all blocks."""
 
     source: int
@@ -63,15 +63,15 @@ class DeviceMap:
 
     devices: tuple[DeviceId, ...]
     blocks: tuple[Block, ...]
-    crossings: tuple[Crossing, ...]
+    crossings: tuple[BlockCrossing, ...]
     """In the forward pass and the loss."""
-    back: tuple[Crossing, ...] = ()
+    back: tuple[BlockCrossing, ...] = ()
     """In backward: gradients, each on the way of the copy of the forward pass that it belongs to."""
     elsewhere: tuple[Move, ...] = ()
     """What crosses in backward besides, on no way of the forward pass."""
 
 
-def make_device_map(table: Placement, trace: Trace | None = None) -> DeviceMap | None:
+def make_device_map(table: PlacementTable, trace: Trace | None = None) -> DeviceMap | None:
     """The map of a model whose blocks are on more than one device; None for others."""
     blocks = _order_blocks(list(_find_blocks(table, 0)) if len(table) else [], trace)
     joined = join_blocks(blocks)
@@ -85,7 +85,7 @@ def make_device_map(table: Placement, trace: Trace | None = None) -> DeviceMap |
     return DeviceMap(tuple(sorted(shown, key=device_order)), tuple(joined), crossings, back, elsewhere)
 
 
-def _find_blocks(table: Placement, row: int) -> Iterator[Block]:
+def _find_blocks(table: PlacementTable, row: int) -> Iterator[Block]:
     """The largest subtrees on one device each; what is on no device has no place on a map."""
     devices = table.devices_of(row)
     parts = list(_child_rows(table, row)) if len(devices) > 1 else []
@@ -96,7 +96,7 @@ def _find_blocks(table: Placement, row: int) -> Iterator[Block]:
             yield from _find_blocks(table, part)
 
 
-def _child_rows(table: Placement, row: int) -> Iterator[int]:
+def _child_rows(table: PlacementTable, row: int) -> Iterator[int]:
     """Rows of the modules right below one."""
     below = row + 1
     while below < len(table) and table.depths[below] > table.depths[row]:
@@ -138,18 +138,18 @@ def _are_siblings(one: Block, other: Block) -> bool:
     return one.class_name == other.class_name and one.paths[-1].rpartition(".")[0] == other.path.rpartition(".")[0]
 
 
-def _find_crossings(blocks: tuple[Block, ...], moves: list[Move]) -> tuple[Crossing, ...]:
+def _find_crossings(blocks: tuple[Block, ...], moves: list[Move]) -> tuple[BlockCrossing, ...]:
     found: dict[tuple[int, int], list[Move]] = {}
     for move in moves:
         target = _find_arrival_block(blocks, move)
         if target >= 0:
             found.setdefault((_find_source_block(blocks, move, target), target), []).append(move)
-    return tuple(Crossing(source, target, tuple(group)) for (source, target), group in found.items())
+    return tuple(BlockCrossing(source, target, tuple(group)) for (source, target), group in found.items())
 
 
 def _find_backward_crossings(
-    moves: list[Move], crossings: tuple[Crossing, ...]
-) -> tuple[tuple[Crossing, ...], tuple[Move, ...]]:
+    moves: list[Move], crossings: tuple[BlockCrossing, ...]
+) -> tuple[tuple[BlockCrossing, ...], tuple[Move, ...]]:
     """What crosses in backward, with and without a way of the forward pass."""
     ways = {id(move): (each.target, each.source) for each in crossings for move in each.moves}
     found: dict[tuple[int, int], list[Move]] = {}
@@ -158,7 +158,7 @@ def _find_backward_crossings(
         if move.phase == "backward":
             way = ways.get(id(copy))
             (elsewhere if way is None else found.setdefault(way, [])).append(move)
-    return tuple(Crossing(*way, tuple(group)) for way, group in found.items()), tuple(elsewhere)
+    return tuple(BlockCrossing(*way, tuple(group)) for way, group in found.items()), tuple(elsewhere)
 
 
 def _find_arrival_block(blocks: tuple[Block, ...], move: Move) -> int:
@@ -174,7 +174,7 @@ def _find_source_block(blocks: tuple[Block, ...], move: Move, target: int) -> in
     return next((at for at in reversed(before) if blocks[at].device == move.source), -1)
 
 
-def proposed_map(layout: Layout, table: Placement) -> DeviceMap:
+def proposed_map(layout: Layout, table: PlacementTable) -> DeviceMap:
     """Blocks in the order in which they run, and what they pass on; the way back of the output is among it.
 
     Args:
@@ -191,7 +191,7 @@ def proposed_map(layout: Layout, table: Placement) -> DeviceMap:
     return DeviceMap(devices, tuple(blocks), tuple(_proposed_crossings(layout, blocks)))
 
 
-def _proposed_crossings(layout: Layout, blocks: list[Block]) -> list[Crossing]:
+def _proposed_crossings(layout: Layout, blocks: list[Block]) -> list[BlockCrossing]:
     """From block to block where the device changes, and from the last to the first."""
     ends = [max(at for at, cost in enumerate(layout.blocks) if cost.path in block.paths) for block in blocks]
     found = []
@@ -199,7 +199,7 @@ def _proposed_crossings(layout: Layout, blocks: list[Block]) -> list[Crossing]:
         target = (source + 1) % len(blocks)
         if blocks[target].device != block.device:
             found.append(
-                Crossing(source, target, (_proposed_move(layout.blocks[end], blocks[target].device, blocks[target].path),))
+                BlockCrossing(source, target, (_proposed_move(layout.blocks[end], blocks[target].device, blocks[target].path),))
             )
     return found
 

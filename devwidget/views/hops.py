@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Phase, Site
 from devwidget.records.trace import Cause, Move, Wait
+
+T = TypeVar("T")
 
 
 def with_forward_lines(moves: Iterable[Move]) -> list[Move]:
@@ -74,29 +76,13 @@ def group_hops(moves: Iterable[Move]) -> tuple[Hop, ...]:
     return tuple(sorted(hops, key=lambda hop: (-hop.bytes, hop.number)))
 
 
-def fold_phases(hops: Iterable[Hop]) -> tuple[Hop, ...]:
-    """One Hop for each line, cause and direction in all phases: for a table that does not tell them apart.
-
-    `phase` and `site` are those of the first crossing.
-    """
-    groups: dict[object, list[Hop]] = {}
-    for hop in hops:
-        line = hop.site.place if hop.site else None
-        groups.setdefault((line, hop.cause, hop.source, hop.target), []).append(hop)
-    folded = [_merge_phases(sorted(group, key=lambda hop: hop.number)) for group in groups.values()]
-    return tuple(sorted(folded, key=lambda hop: (-hop.bytes, hop.number)))
-
-
-def _merge_phases(group: list[Hop]) -> Hop:
-    return dataclasses.replace(
-        group[0],
-        count=sum(hop.count for hop in group),
-        bytes=sum(hop.bytes for hop in group),
-        seconds=sum(hop.seconds for hop in group),
-        modules=tuple(dict.fromkeys(module for hop in group for module in hop.modules)),
-        examples=tuple(dict.fromkeys(example for hop in group for example in hop.examples)),
-        numbers=tuple(sorted(number for hop in group for number in hop.numbers)),
-    )
+def join_by_line(found: Iterable[T], line_of: Callable[[T], Hashable]) -> tuple[tuple[T, ...], ...]:
+    """What belongs to one line together, for a table that has one row for it; in the order of the first of each."""
+    groups: dict[Hashable, list[T]] = {}
+    for each in found:
+        line = line_of(each)
+        groups.setdefault(line.place if isinstance(line, Site) else line, []).append(each)
+    return tuple(map(tuple, groups.values()))
 
 
 def _merge_group(group: list[Move]) -> Hop:

@@ -9,7 +9,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.finding import Severity
 from devwidget.records.trace import Fault, Trace
 from devwidget.views.hops import group_hops, with_forward_lines
-from devwidget.views.placement import Placement, nearest_row
+from devwidget.views.placement import PlacementTable, nearest_row
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 
@@ -57,7 +57,7 @@ class Overlay:
     hops: dict[int, dict[int, RowHop]] = field(default_factory=dict)
 
 
-def make_overlay(placement: Placement, trace: Trace | None) -> Overlay:
+def make_overlay(placement: PlacementTable, trace: Trace | None) -> Overlay:
     """The marks of a trace on the rows of a placement."""
     result = Overlay()
     if trace is None or not len(placement):
@@ -121,7 +121,7 @@ def _stray_paths(fault: Fault) -> Iterator[str]:
             yield f"{operand.held.module}.{operand.held.name}".lstrip(".")
 
 
-def _find_ancestors(placement: Placement, rows: list[int]) -> set[int]:
+def _find_ancestors(placement: PlacementTable, rows: list[int]) -> set[int]:
     found: set[int] = set()
     for row in rows:
         parent = placement.parents[row]
@@ -131,7 +131,7 @@ def _find_ancestors(placement: Placement, rows: list[int]) -> set[int]:
     return found
 
 
-def _spread_hops(result: Overlay, placement: Placement, row: int, count: int) -> None:
+def _spread_hops(result: Overlay, placement: PlacementTable, row: int, count: int) -> None:
     mark = result.marks[row]
     result.marks[row] = replace(mark, hops=mark.hops + count)
     while row >= 0:
@@ -140,7 +140,7 @@ def _spread_hops(result: Overlay, placement: Placement, row: int, count: int) ->
         row = placement.parents[row]
 
 
-def _spread_findings(result: Overlay, placement: Placement, row: int, numbers: tuple[int, ...], trace: Trace) -> None:
+def _spread_findings(result: Overlay, placement: PlacementTable, row: int, numbers: tuple[int, ...], trace: Trace) -> None:
     worst = ""
     for number in numbers:
         worst = worse_severity(worst, trace.findings[number].severity)
@@ -161,7 +161,7 @@ FEWEST = 3
 """Two of a kind are read as fast as one line that says so."""
 
 
-def repeated_blocks(table: Placement, marks: Overlay) -> dict[int, int]:
+def repeated_blocks(table: PlacementTable, marks: Overlay) -> dict[int, int]:
     """First row of each run of identical blocks -> how many they are.
 
     Identical are classes, devices, dtypes, sizes, notes and, after a trace, the devices of what went in and came out; a
@@ -183,14 +183,14 @@ def repeated_blocks(table: Placement, marks: Overlay) -> dict[int, int]:
     return found
 
 
-def _own_looks(table: Placement, marks: Overlay) -> list[Hashable]:
+def _own_looks(table: PlacementTable, marks: Overlay) -> list[Hashable]:
     """All that is seen of each row but its name."""
     flows = map(marks.flows.get, range(len(table)))
     sizes = (table.parameters, table.bytes, table.gradients)
     return list(zip(table.classes, table.devices, table.dtypes, *sizes, table.notes, flows, strict=True))
 
 
-def _find_runs(siblings: list[int], looks: list[int], table: Placement) -> Iterator[tuple[int, int]]:
+def _find_runs(siblings: list[int], looks: list[int], table: PlacementTable) -> Iterator[tuple[int, int]]:
     start = 0
     for stop in range(1, len(siblings) + 1):
         if stop < len(siblings) and looks[siblings[stop]] == looks[siblings[start]]:

@@ -92,11 +92,11 @@ class ParallelCall:
         """Devices that the batch did not reach."""
         return self.call.device_ids[len(self.replicas) :] if self.replicas else ()
 
-    def replica(self, number: int) -> Replica:
+    def find_replica(self, number: int) -> Replica:
         """The replica at a place in `device_ids`, which an own `scatter` may leave out."""
         return next(replica for replica in self.replicas if replica.number == number)
 
-    def peak(self, device: DeviceId) -> int:
+    def peak_on(self, device: DeviceId) -> int:
         """The highest allocation of a device: by the end of the step where that is known, else by the gather; 0 unknown."""
         known = self.memory[device].peak if device in self.memory else 0
         return max([known, *(replica.peak_bytes for replica in self.replicas if replica.device == device)])

@@ -18,7 +18,7 @@ _WRAPPERS = {str(each): each for each in _STATES}
 
 
 @dataclass(slots=True)
-class Placement:
+class PlacementTable:
     """One list for each column, one entry for each row, rows in pre-order.
 
     A row is a module, or a tensor in a plain attribute: those do not follow `Module.to`, so they are shown by themselves.
@@ -81,9 +81,9 @@ def device_order(device: DeviceId) -> tuple[int, str, int]:
     return rank, device.kind, -1 if device.index is None else device.index
 
 
-def tabulate_snapshot(snapshot: Snapshot) -> Placement:
+def tabulate_snapshot(snapshot: Snapshot) -> PlacementTable:
     """The rows of a snapshot."""
-    table = Placement()
+    table = PlacementTable()
     row_of_module: list[int] = []
     codes: dict[Hashable, int] = {}
     storages = _OnceBelow(table.parents, table.depths, table.bytes)
@@ -109,13 +109,13 @@ def join_path(path: str, name: str) -> str:
     return name if not path else f"{path}.{name}"
 
 
-def _add_module(table: Placement, module: ModuleFacts, index: int, parent: int) -> int:
+def _add_module(table: PlacementTable, module: ModuleFacts, index: int, parent: int) -> int:
     note = in_row((_WRAPPERS.get(module.wrapper, module.wrapper), module.note), " · ")
     name = module.path.rpartition(".")[2] or module.class_name
     return _add_row(table, module.path, name, module.class_name, parent, module.depth, note, index, None)
 
 
-def _rows_of_tensors(table: Placement, module: ModuleFacts, index: int, owner: int) -> Iterator[tuple[int, TensorFacts]]:
+def _rows_of_tensors(table: PlacementTable, module: ModuleFacts, index: int, owner: int) -> Iterator[tuple[int, TensorFacts]]:
     """Each tensor with the row that it belongs to; plain attributes get a row of their own."""
     for tensor in module.tensors:
         if tensor.role == "attribute":
@@ -126,7 +126,7 @@ def _rows_of_tensors(table: Placement, module: ModuleFacts, index: int, owner: i
 
 
 def _add_row(
-    table: Placement,
+    table: PlacementTable,
     path: str,
     name: str,
     kind: str,
@@ -167,10 +167,10 @@ class _OnceBelow:
         self.column[row] += size
         if before is not None:
             # rows come in pre-order: the last occurrence alone tells where this subtree joins those that have counted the key
-            self.column[self._meeting(before, row)] -= size
+            self.column[self._find_meeting(before, row)] -= size
         return True
 
-    def _meeting(self, one: int, other: int) -> int:
+    def _find_meeting(self, one: int, other: int) -> int:
         while one != other:
             if self.depths[one] >= self.depths[other]:
                 one = self.parents[one]
@@ -179,7 +179,7 @@ class _OnceBelow:
         return one
 
 
-def _sum_up(table: Placement) -> None:
+def _sum_up(table: PlacementTable) -> None:
     for row in range(len(table) - 1, 0, -1):
         parent = table.parents[row]
         table.devices[parent] |= table.devices[row]

@@ -5,16 +5,18 @@ from dataclasses import replace
 import pytest
 
 import devwidget.report  # noqa: F401  registers the words
+from devwidget.language.speaking import set_language
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.site import Site
 from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.trace import OpEvent, Trace
+from devwidget.records.trace import OpEvent, Trace, Wait
 from devwidget.report.page.cards import finding_card
+from devwidget.report.style.safe_text import columns_of
 from devwidget.report.style.words import file_words, tensor_words
 from devwidget.report.text.snapshot_text import snapshot_text
-from tests.views.builders import data_parallel, one_step, site, split_model, tensor, unregistered, wrong_device
+from tests.views.builders import GPU0, GPU1, data_parallel, one_step, site, split_model, tensor, unregistered, wrong_device
 
 
 def test_a_finding_prints_as_a_compiler_would():
@@ -92,6 +94,39 @@ def test_a_trace_in_which_a_virtual_gpu_was_used_counts_them(used):
 
 def test_a_clean_trace_says_what_was_checked():
     assert str(Trace(checked=("wrong-device",))) == "Trace: no findings · no hops\n\nchecked: wrong-device"
+
+
+def busy(**more):
+    """A trace of many lines, each of them as long as people write them."""
+    one, step = one_step().moves[1], one_step()
+    moves = [replace(one, site=site(at, f"tokens, labels = batch[{at}].to(" + "device, " * 20 + ")")) for at in range(30)]
+    waits = [Wait("item", GPU0, None, "other", site(at, "print(loss.item())"), False) for at in range(30)]
+    known = {"checked": tuple(f"kind-{at}" for at in range(30)), "not_checked": tuple(f"no-{at}: no call" for at in range(30))}
+    return replace(step, findings=(), moves=tuple(moves), waits=tuple(waits), **known, **more)
+
+
+def test_a_report_that_finds_nothing_is_short_and_as_wide_as_a_terminal():
+    lines = str(busy()).splitlines()
+    assert len(lines) == 15
+    assert max(map(columns_of, lines)) <= 120
+    assert "moves, by line: 2 of 30" in lines
+    assert "checked: 30 kinds of fault" in lines
+
+
+@pytest.fixture(params=["en", "zh"])
+def _language(request):
+    set_language(request.param)
+    yield
+    set_language("en")
+
+
+@pytest.mark.usefixtures("_language")
+def test_tables_of_any_report_are_as_wide_as_a_terminal_and_tell_each_line_once():
+    moves = [replace(move, phase=phase) for move in busy().moves for phase in ("loss", "other")]
+    moves += [replace(move, source=GPU1, target=GPU0) for move in moves]
+    lines = str(replace(busy(error="ValueError: no"), moves=tuple(moves))).splitlines()
+    assert max(map(columns_of, lines)) <= 120
+    assert sum("train.py:7 " in line for line in lines) == 2  # once in each table
 
 
 def test_a_trace_that_ended_in_an_exception_says_so():

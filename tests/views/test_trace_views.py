@@ -10,7 +10,7 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.trace import Held, ModuleEvent, Operand, OpEvent, Trace
 from devwidget.report.figures import timeline_figure
 from devwidget.views.clock import Clock
-from devwidget.views.hops import fold_phases, group_hops
+from devwidget.views.hops import group_hops, join_by_line
 from devwidget.views.memory import memory_bars, memory_series, peak_bytes, point_parts
 from devwidget.views.overlay import make_overlay
 from devwidget.views.parallel import draw_flow, parallel_calls
@@ -24,18 +24,16 @@ def test_hops_of_one_line_are_one_group_and_the_dearest_is_first():
     assert [(str(hop.source), hop.count, hop.bytes) for hop in hops] == [("cpu", 1, MIB), ("cuda:0", 4, 65536)]
 
 
-def test_a_line_of_several_phases_is_one_row_of_a_table_that_tells_none():
+def test_hops_of_one_line_are_joined_whatever_their_phase_and_direction():
     first = one_step().moves[0]
     others = (
-        replace(first, phase="other", number=40),
-        replace(first, phase="other", number=41),
-        replace(first, source=GPU1, number=42),
+        replace(first, phase="other"),
+        replace(first, source=GPU1),
+        replace(first, site=site(7)),
+        replace(first, site=None),
     )
-    hops = group_hops((first, *others))
-    (folded, other) = fold_phases(hops)
-    assert len(hops) == 3
-    assert (folded.count, folded.bytes, folded.numbers) == (3, 3 * first.bytes, (first.number, 40, 41))
-    assert other.source == GPU1
+    joined = join_by_line(group_hops((first, *others)), lambda hop: hop.site or hop)
+    assert [len(line) for line in joined] == [3, 1, 1]
 
 
 def test_a_hop_of_backward_has_the_line_of_the_copy_whose_gradient_it_carries():
@@ -89,7 +87,7 @@ def test_a_parallel_call_adds_up_what_the_gather_point_holds():
     (call,) = parallel_calls(data_parallel(2))
     assert (call.samples, call.gathered_on, call.gathered_bytes, call.crossed_bytes) == (63, GPU0, 63 * 40000, 31 * 40000)
     assert (call.copied_bytes, call.reduced_bytes) == (3 * MIB, 2 * MIB)
-    assert [call.peak(device) for device in call.call.device_ids] == [9 * MIB, 6 * MIB]
+    assert [call.peak_on(device) for device in call.call.device_ids] == [9 * MIB, 6 * MIB]
 
 
 def test_a_loop_over_batches_shows_its_last_call():

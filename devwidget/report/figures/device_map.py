@@ -11,7 +11,7 @@ from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
 from devwidget.report.style.words import code_word, module_words, row_words, site_words, tensor_words
-from devwidget.views.device_map import Block, Crossing, DeviceMap
+from devwidget.views.device_map import Block, BlockCrossing, DeviceMap
 
 _ROW_PX = 42
 _WIDE = 0.74
@@ -29,7 +29,7 @@ def device_map_figure(drawn: DeviceMap) -> Figure:
     """One box for each block in the column of its device; between them what crosses, hatched on its way back."""
     columns = {device: at for at, device in enumerate(drawn.devices)}
     data = [_draw_ribbon(each, drawn) for each in drawn.crossings]
-    data += [_draw_ribbon(Crossing(each.target, each.source, each.moves), drawn, back=True) for each in drawn.back]
+    data += [_draw_ribbon(BlockCrossing(each.target, each.source, each.moves), drawn, back=True) for each in drawn.back]
     data += [_draw_box(block, row, columns[block.device]) for row, block in enumerate(drawn.blocks)]
     above = 1.25 if any(crossing.source < 0 for crossing in drawn.crossings) else 0.6
     layout = base_layout(30 + round(_ROW_PX * (len(drawn.blocks) - 0.4 + above)), {"l": 4, "r": 4, "t": 26, "b": 4})
@@ -77,7 +77,7 @@ def _end_words(drawn: DeviceMap, block: int, other: int) -> str:
     return ", ".join(filter(None, _block_names(drawn.blocks[block]))) if block >= 0 else say("outside")
 
 
-def _way_words(crossing: Crossing) -> str:
+def _way_words(crossing: BlockCrossing) -> str:
     return row_words((format_bytes(crossing.bytes), count_words(sum(move.count for move in crossing.moves), "hop")))
 
 
@@ -133,7 +133,7 @@ def _draw_name(block: Block, kind: str, row: int, column: int, letters: int) -> 
     return place | {"text": f"{plotly_text(name)}<br>{plotly_text(kind)}"}
 
 
-def _draw_ribbon(crossing: Crossing, drawn: DeviceMap, *, back: bool = False) -> Figure:
+def _draw_ribbon(crossing: BlockCrossing, drawn: DeviceMap, *, back: bool = False) -> Figure:
     """From the side of one box to the side of the other; what comes from outside enters from above. `back`: against it."""
     first, target = crossing.moves[0], drawn.blocks[crossing.target]
     start_device, shift = (first.target if back else first.source), (_BESIDE if drawn.back else 0.0) * (1 if back else -1)
@@ -159,7 +159,7 @@ def _ribbon_thickness(size: int, drawn: DeviceMap) -> float:
     return (_THINNEST + (_THICKEST - _THINNEST) * size / most) / (2 if drawn.back else 1)
 
 
-def _crossing_words(crossing: Crossing) -> str:
+def _crossing_words(crossing: BlockCrossing) -> str:
     first = crossing.moves[0]
     hops, seconds = sum(move.count for move in crossing.moves), sum(move.seconds for move in crossing.moves)
     cost = ", " + say("{time} in the host", time=format_seconds(seconds)) if seconds else ""

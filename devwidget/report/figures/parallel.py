@@ -50,7 +50,7 @@ def parallel_figure(call: ParallelCall) -> Figure:
 
 def _box_words(call: ParallelCall, box: FlowBox) -> str:
     if box.what == "replica":
-        return _replica_words(call.replica(box.number), call)
+        return _replica_words(call.find_replica(box.number), call)
     heads = {
         "batch": (say("batch"), count_words(call.samples, "sample"), sum(each.input_bytes for each in call.replicas)),
         "model": (call.call.class_name, say("copied at each call"), max(each.parameter_bytes for each in call.replicas)),
@@ -70,7 +70,7 @@ def _gathered_words(call: ParallelCall) -> tuple[str, str]:
 
 
 def _replica_words(replica: Replica, call: ParallelCall) -> str:
-    peak = call.peak(replica.device)
+    peak = call.peak_on(replica.device)
     failed = "  " + say("failed") if replica.failed else ""
     took = f"  {format_seconds(replica.seconds)}" if replica.seconds else ""
     lines = [
@@ -97,7 +97,7 @@ def _draw_ribbon(call: ParallelCall, ribbon: Ribbon, thinnest: float) -> Figure:
     upper, lower = ([a + (b - a) * rise for _, rise in CURVE] for a, b in zip(start, end, strict=True))
     came = f"{ribbon.source} → {ribbon.target}" if ribbon.crosses else say("stays on {device}", device=ribbon.target)
     words = f"{said(_STEPS[ribbon.step])}: {format_bytes(ribbon.bytes)}<br>{plotly_text(came)}"
-    hue = device_hue(call.replica(ribbon.number).device)
+    hue = device_hue(call.find_replica(ribbon.number).device)
     shape = draw_area([*along, *reversed(along)], [*upper, *reversed(lower)], hue, 0.5 if ribbon.crosses else 0.18, words)
     return shape | {"meta": {"mark": mark_of(ribbon.step, ribbon.number), "step": ribbon.step, "bytes": ribbon.bytes}}
 

@@ -42,7 +42,7 @@ class _Rows:
     height: dict[DeviceId, int]
     levels: dict[tuple[str, DeviceId], int]
 
-    def of(self, module: str | None, lane: DeviceId) -> int:
+    def row_of(self, module: str | None, lane: DeviceId) -> int:
         """The row of a module's box, of its lane's first one where the module has none."""
         return self.top[lane] + self.levels.get((module or "", lane), 0)
 
@@ -177,7 +177,7 @@ def _draw_arrow(arrow: Arrow, rows: _Rows, largest: int) -> Figure:
         "type": "scatter",
         "mode": "lines+markers",
         "x": [arrow.at, arrow.at],
-        "y": [rows.top[arrow.source], rows.of(arrow.module, arrow.target)],
+        "y": [rows.top[arrow.source], rows.row_of(arrow.module, arrow.target)],
         "line": {"width": round(width, 2), "color": colour, "dash": "dot" if healed else "solid"},
         "marker": tip | {"size": [0, 8 + round(width)]},
         "customdata": [[_arrow_words(arrow), arrow.module, {"hop": arrow.hop}]] * 2,
@@ -209,7 +209,7 @@ def _draw_crosses(crosses: tuple[Cross, ...], rows: _Rows) -> Figure:
         "type": "scatter",
         "mode": "markers",
         "x": [cross.at for cross in crosses],
-        "y": [rows.of(cross.module, cross.lane) for cross in crosses],
+        "y": [rows.row_of(cross.module, cross.lane) for cross in crosses],
         "marker": {"symbol": "x", "size": 11, "color": _FAULT, "line": {"width": 1.5, "color": "#fff"}},
         "customdata": [[_cross_words(cross), cross.module, _finding_mark(cross)] for cross in crosses],
         "hovertemplate": "%{customdata[0]}<extra></extra>",

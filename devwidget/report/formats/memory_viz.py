@@ -27,7 +27,7 @@ def memory_viz(trace: Trace) -> bytes:
     curves = {curve.device.index or 0: curve for curve in trace.memory if curve.device.is_accelerator}
     written = {index: _Blocks(curve, clock) for index, curve in curves.items()}
     events = [written[index].events if index in written else [] for index in range(max(written, default=-1) + 1)]
-    segments = [segment for index, blocks in written.items() for segment in blocks.segments(index, curves[index])]
+    segments = [segment for index, blocks in written.items() for segment in blocks.make_segments(index, curves[index])]
     return pickle.dumps({"segments": segments, "device_traces": events, "allocator_settings": {}}, protocol=4)
 
 
@@ -43,27 +43,27 @@ class _Blocks:
             time = round(clock.at(point.number) * 1e6) if clock.runs else point.number
             for role in sorted(ROLES, key=lambda each: getattr(point, each) - before[each]):  # what goes, then what comes
                 change, before[role] = getattr(point, role) - before[role], getattr(point, role)
-                self._change(role, change, _frames_of_point(role, point), time)
+                self._change_level(role, change, _frames_of_point(role, point), time)
 
-    def _change(self, role: str, change: int, frames: list[Event], time: int) -> None:
+    def _change_level(self, role: str, change: int, frames: list[Event], time: int) -> None:
         if change > 0:
-            self._alloc(role, change, frames, time)
+            self._add_block(role, change, frames, time)
         while change < 0:
             block = self._living[role].pop()
             for action in ("free_requested", "free_completed"):
                 self.events.append({**block, "action": action, "frames": frames, "time_us": time})
             change += block["size"]
             if change > 0:  # a part of it stays
-                self._alloc(role, change, block["frames"], time)
+                self._add_block(role, change, block["frames"], time)
                 return
 
-    def _alloc(self, role: str, size: int, frames: list[Event], time: int) -> None:
+    def _add_block(self, role: str, size: int, frames: list[Event], time: int) -> None:
         block = {"action": "alloc", "addr": self._next, "size": size, "stream": 0, "frames": frames, "time_us": time}
         self._next += size
         self._living[role].append(block)
         self.events.append(block)
 
-    def segments(self, index: int, curve: MemoryCurve) -> Iterator[Event]:
+    def make_segments(self, index: int, curve: MemoryCurve) -> Iterator[Event]:
         """One that holds all blocks of the end."""
         living = sorted((block for blocks in self._living.values() for block in blocks), key=lambda block: block["addr"])
         allocated = sum(block["size"] for block in living)

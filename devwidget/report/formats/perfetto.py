@@ -28,15 +28,15 @@ def perfetto_json(trace: Trace) -> str:
     trace = with_real_times(trace)
     clock = Clock(trace)
 
-    def at(place: float) -> float:
+    def microseconds_at(place: float) -> float:
         return clock.at(place) * 1e6 if clock.runs else place
 
     events = [
         *_name_tracks(),
-        *_module_slices(trace, at),
-        *_move_slices(trace, at),
-        *_memory_counters(trace, at),
-        *_finding_marks(trace, at),
+        *_module_slices(trace, microseconds_at),
+        *_move_slices(trace, microseconds_at),
+        *_memory_counters(trace, microseconds_at),
+        *_finding_marks(trace, microseconds_at),
     ]
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms"})
 

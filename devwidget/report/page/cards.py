@@ -24,7 +24,7 @@ from devwidget.report.text.finding_text import changed_lines, confidence_words, 
 from devwidget.report.text.snapshot_text import bytes_by_device
 from devwidget.views.clock import Clock
 from devwidget.views.hops import Hop, group_hops, group_waits
-from devwidget.views.placement import Placement
+from devwidget.views.placement import PlacementTable
 
 Card = dict[str, Any]
 
@@ -124,7 +124,7 @@ def wait_cards(trace: Trace, most: int = 500) -> list[Card]:
     ]
 
 
-def row_detail(snapshot: Snapshot, table: Placement, row: int) -> Card:
+def row_detail(snapshot: Snapshot, table: PlacementTable, row: int) -> Card:
     """What opens below a row: where its class is defined, and each tensor."""
     module = snapshot.modules[table.modules[row]]
     tensor = table.tensors[row]
@@ -155,7 +155,7 @@ def _tensor_card(tensor: TensorFacts) -> Card:
     }
 
 
-def header_card(snapshot: Snapshot, table: Placement) -> Card:
+def header_card(snapshot: Snapshot, table: PlacementTable) -> Card:
     """The first line of a panel; each device with the bytes of the model on it."""
     if not len(table):
         return {"title": say("no model"), "parameters": "", "bytes": "", "devices": [], "dtypes": []}

@@ -10,14 +10,14 @@ from devwidget.records.answers import Layout
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.report.answers.comparison import hop_rows, measure_rows, verdict_words
+from devwidget.report.answers.questions import layout_sentence
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
 from devwidget.report.figures.device_map import device_map_figure, map_rows, map_words
 from devwidget.report.page.cards import finding_card, finding_place, header_card, hop_cards, row_detail, wait_cards
 from devwidget.report.page.parallel_cards import parallel_card, spread_cards
 from devwidget.report.page.tree_table import mark_columns, pack_table, tree_table
 from devwidget.report.style.safe_text import displays_safely
-from devwidget.report.text.answers import layout_sentence
-from devwidget.report.text.comparison_text import hop_rows, measure_rows, verdict_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
 from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words, trial_words, wait_words
@@ -27,7 +27,7 @@ from devwidget.views.device_map import make_device_map, proposed_map
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
 from devwidget.views.parallel import parallel_calls
-from devwidget.views.placement import Placement
+from devwidget.views.placement import PlacementTable
 from devwidget.views.timeline import in_seconds, make_timeline
 
 MOST_EAGER = 1500
@@ -37,36 +37,36 @@ Content = dict[str, Any]
 
 
 @displays_safely
-def head_content(snapshot: Snapshot, table: Placement) -> Content:
+def head_content(snapshot: Snapshot, table: PlacementTable) -> Content:
     """The header, and what spreads the model."""
     more = {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot), "map": _map_card(table, None)}
     return header_card(snapshot, table) | more
 
 
-def tree_content(snapshot: Snapshot, table: Placement, *, most: int = MOST_EAGER) -> Content:
+def tree_content(snapshot: Snapshot, table: PlacementTable, *, most: int = MOST_EAGER) -> Content:
     """The module tree, packed, with the details of all rows for a model of ordinary size."""
     return pack_table(_tree_columns(table) | {"details": _eager_details(snapshot, table, most)})
 
 
 @displays_safely
-def _tree_columns(table: Placement) -> Content:
+def _tree_columns(table: PlacementTable) -> Content:
     return tree_table(table)
 
 
 @displays_safely
-def marks_content(table: Placement, marks: Overlay) -> Content:
+def marks_content(table: PlacementTable, marks: Overlay) -> Content:
     """What a trace adds to the tree."""
     return mark_columns(table, marks)
 
 
-def _eager_details(snapshot: Snapshot, table: Placement, most: int) -> Content:
+def _eager_details(snapshot: Snapshot, table: PlacementTable, most: int) -> Content:
     if sum(len(module.tensors) for module in snapshot.modules) > most or len(table) > most:
         return {}
     return {str(row): detail_content(snapshot, table, row) for row in range(len(table))}
 
 
 @displays_safely
-def detail_content(snapshot: Snapshot, table: Placement, row: int) -> Content:
+def detail_content(snapshot: Snapshot, table: PlacementTable, row: int) -> Content:
     """What opens below a row."""
     return row_detail(snapshot, table, row)
 
@@ -86,7 +86,7 @@ def memory_content(
 
 
 @displays_safely
-def traced_content(trace: Trace | None, table: Placement, marks: Overlay) -> Content:
+def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay) -> Content:
     """Everything that a trace shows beside the tree; {} before the first one."""
     if trace is None:
         return {}
@@ -125,21 +125,21 @@ def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
     return {"verdict": verdict_words(compared), "rows": measure_rows(compared), "hops": hops, "fixed": fixed, "new": new}
 
 
-def _map_card(table: Placement, trace: Trace | None) -> Content | None:
+def _map_card(table: PlacementTable, trace: Trace | None) -> Content | None:
     """The model on its devices, where there are several."""
     drawn = make_device_map(table, trace)
     return None if drawn is None else {"figure": device_map_figure(drawn), "words": map_words(drawn), "rows": map_rows(drawn)}
 
 
 @displays_safely
-def proposed_content(layout: Layout, table: Placement) -> Content:
+def proposed_content(layout: Layout, table: PlacementTable) -> Content:
     """A layout as it would be."""
     drawn = proposed_map(layout, table)
     words = [layout_sentence(layout), *map_words(drawn)]
     return {"figure": device_map_figure(drawn), "words": words, "rows": map_rows(drawn), "title": say("Where it would go")}
 
 
-def _with_rows(trace: Trace, table: Placement, marks: Overlay) -> list[Content]:
+def _with_rows(trace: Trace, table: PlacementTable, marks: Overlay) -> list[Content]:
     """The findings, each with the row of the tree that it belongs to."""
     rows = marks.rows_of_findings or [-1] * len(trace.findings)
     classes = [table.classes[row] if 0 <= row < len(table) else "" for row in rows]

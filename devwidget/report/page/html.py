@@ -14,13 +14,20 @@ from devwidget.records.trace import Trace
 from devwidget.report.page.assets import PANEL, TREE, join_modules, page_words, plotly_path, static_text
 from devwidget.report.page.content import head_content, marks_content, memory_content, traced_content, tree_content
 from devwidget.report.style.safe_text import Markup, html_element, join_html, script_json
-from devwidget.report.style.units import count_words, format_bytes, format_count
-from devwidget.report.style.words import device_list, dtype_words
-from devwidget.report.text.snapshot_text import bar_words, shown_rows, snapshot_headline, snapshot_text, tree_heads, unicode_bar
+from devwidget.report.style.units import count_words
+from devwidget.report.text.snapshot_text import (
+    bar_words,
+    placement_cells,
+    shown_rows,
+    snapshot_headline,
+    snapshot_text,
+    tree_heads,
+    unicode_bar,
+)
 from devwidget.report.text.trace_text import trace_blocks, trace_text
 from devwidget.views.memory import memory_bars
 from devwidget.views.overlay import make_overlay
-from devwidget.views.placement import Placement, tabulate_snapshot
+from devwidget.views.placement import PlacementTable, tabulate_snapshot
 
 _MOST_ROWS = 50
 GONE = Message("devwidget: the model was deleted before anything was read")
@@ -74,7 +81,7 @@ def _code_block(text: str) -> str:
     return html_element("pre", html_element("code", text))
 
 
-def _tree_table(table: Placement) -> str:
+def _tree_table(table: PlacementTable) -> str:
     rows = shown_rows(table, _MOST_ROWS)
     head = _table_row("th", *tree_heads())
     body = html_element("tbody", *(_module_row(table, row) for row in rows))
@@ -86,18 +93,9 @@ def _tree_table(table: Placement) -> str:
     return join_html(html_element("table", html_element("thead", head), body), more)
 
 
-def _module_row(table: Placement, row: int) -> str:
-    note = " · ".join(filter(None, (say("plain attribute") if table.tensors[row] else "", said(table.notes[row]))))
-    return _table_row(
-        "td",
-        join_html(Markup("&nbsp;" * 3 * table.depths[row]), table.names[row]),
-        table.classes[row],
-        device_list(table.devices_of(row)),
-        ", ".join(map(dtype_words, table.dtypes_of(row))),
-        format_count(table.parameters[row]) if table.parameters[row] else "",
-        format_bytes(table.bytes[row]) if table.bytes[row] else "",
-        note,
-    )
+def _module_row(table: PlacementTable, row: int) -> str:
+    name = join_html(Markup("&nbsp;" * 3 * table.depths[row]), table.names[row])
+    return _table_row("td", name, table.classes[row], *placement_cells(table, row))
 
 
 def _table_row(cell: str, *texts: str) -> str:

@@ -43,7 +43,7 @@ def parallel_card(call: ParallelCall) -> Card:
 
 
 def _replica_card(call: ParallelCall, replica: Replica) -> Card:
-    peak, known, own = call.peak(replica.device), call.memory.get(replica.device), say("own")
+    peak, known, own = call.peak_on(replica.device), call.memory.get(replica.device), say("own")
     return {
         "device": str(replica.device),
         "mark": mark_of("replica", replica.number),

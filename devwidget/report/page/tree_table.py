@@ -16,7 +16,7 @@ from devwidget.records.schema.message import Message
 from devwidget.report.style.units import format_bytes, format_count
 from devwidget.report.style.words import dtype_words
 from devwidget.views.overlay import SEVERITIES, Overlay, repeated_blocks
-from devwidget.views.placement import Placement, device_order
+from devwidget.views.placement import PlacementTable, device_order
 
 GRADIENT, ATTRIBUTE = 1, 2
 """Bits of the column `flags`: has a gradient at or below; is a tensor in a plain attribute."""
@@ -43,12 +43,12 @@ class Column:
     title: str
     cell: Literal["name", "devices", "words", "amount", "flow", "notes"]
     widths: tuple[str, str, str]
-    values: Callable[[Placement], Sequence[int]] | None = None
+    values: Callable[[PlacementTable], Sequence[int]] | None = None
     shown: Callable[[int], str] = str
-    words: Callable[[Placement], Sequence[str]] | None = None
+    words: Callable[[PlacementTable], Sequence[str]] | None = None
 
 
-def _own_parameters(table: Placement) -> list[int]:
+def _own_parameters(table: PlacementTable) -> list[int]:
     """-1 for a tensor in a plain attribute."""
     return [-1 if tensor is not None else number for number, tensor in zip(table.parameters, table.tensors, strict=True)]
 
@@ -61,7 +61,7 @@ def _bytes_words(size: int) -> str:
     return format_bytes(size) if size else ""
 
 
-def _dtype_texts(table: Placement) -> list[str]:
+def _dtype_texts(table: PlacementTable) -> list[str]:
     texts = {mask: _dtypes_words(table.dtypes_of(row)) for row, mask in reversed(list(enumerate(table.dtypes)))}
     return [texts[mask] for mask in table.dtypes]
 
@@ -83,7 +83,7 @@ COLUMNS = (
 )
 
 
-def tree_table(table: Placement, columns: Sequence[Column] = COLUMNS) -> dict[str, Any]:
+def tree_table(table: PlacementTable, columns: Sequence[Column] = COLUMNS) -> dict[str, Any]:
     """The rows, packed; texts are coded as numbers into a list of distinct texts.
 
     Numbers are little-endian: `u32` for codes, `u16` for depths, `u8` for flags. The codes of a column are under
@@ -113,7 +113,7 @@ def tree_table(table: Placement, columns: Sequence[Column] = COLUMNS) -> dict[st
     }
 
 
-def mark_columns(table: Placement, marks: Overlay) -> dict[str, Any]:
+def mark_columns(table: PlacementTable, marks: Overlay) -> dict[str, Any]:
     """What a trace adds: `flow` codes into `flows` (devices in, devices out), rows with hops or findings, repeated blocks."""
     shown = {row: _flow_names(flow) for row, flow in marks.flows.items()}
     flows, flow = _code_values([shown.get(row, ((), ())) for row in range(len(table))] if shown else [])
@@ -151,7 +151,7 @@ def _column_head(column: Column, texts: list[str]) -> dict[str, Any]:
     return {"key": column.key, "title": said(column.title), "cell": column.cell, "widths": list(column.widths), "texts": texts}
 
 
-def _pack_column(column: Column, table: Placement) -> tuple[list[str], bytes]:
+def _pack_column(column: Column, table: PlacementTable) -> tuple[list[str], bytes]:
     if column.values is not None:
         return _code_ranked(column.values(table), column.shown)
     return _code_values(list(column.words(table))) if column.words is not None else ([], b"")
@@ -178,7 +178,7 @@ def _code_values(values: Sequence[K], shown: Callable[[int], Any] | None = None)
     return texts, pack_numbers("I", column)
 
 
-def _gradient_flags(table: Placement) -> Iterable[tuple[int, bool]]:
+def _gradient_flags(table: PlacementTable) -> Iterable[tuple[int, bool]]:
     return zip(table.gradients, (tensor is not None for tensor in table.tensors), strict=True)
 
 

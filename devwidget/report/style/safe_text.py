@@ -35,10 +35,10 @@ def displays_safely(make: Callable[P, T]) -> Callable[P, T]:
     """For cards and figures: every text of the result, however deep, as `safe_block`."""
 
     @functools.wraps(make)
-    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
+    def make_safely(*args: P.args, **kwargs: P.kwargs) -> T:
         return cast(T, _make_displayable(make(*args, **kwargs)))
 
-    return wrapper
+    return make_safely
 
 
 def _make_displayable(value: Any) -> Any:

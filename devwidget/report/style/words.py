@@ -87,16 +87,20 @@ def translate_finding(finding: Finding) -> Finding:
     """The finding in the language of reports, with a notebook cell called by its number where a rule wrote Python's name."""
     names = {str(site): site_words(site) for site in (finding.fault, finding.birth) if site is not None}
 
-    def named(text: str) -> str:
+    def name_places(text: str) -> str:
         for old, new in names.items():
             text = text.replace(old, new)
         return text
 
-    def told(text: str) -> str:
-        return said(changed(text, named))
+    def translate_text(text: str) -> str:
+        return said(changed(text, name_places))
 
     fixes = tuple(dataclasses.replace(fix, summary=said(fix.summary)) for fix in finding.fixes)
-    headline, why, notes = told(finding.headline), told(finding.why), tuple(map(told, finding.notes))
+    headline, why, notes = (
+        translate_text(finding.headline),
+        translate_text(finding.why),
+        tuple(map(translate_text, finding.notes)),
+    )
     return dataclasses.replace(finding, headline=headline, why=why, notes=notes, fixes=fixes)
 
 
@@ -159,22 +163,54 @@ def part_name(part: str) -> str:
 
 
 _WIDEST = 60
+_LEAST_LAST = 12
+"""Columns that are left for the last cell where others are cut for it."""
 
 
-def align_columns(rows: Sequence[Sequence[str]], *, right: Collection[int] = (), indent: str = "") -> Iterator[str]:
+def align_columns(
+    rows: Sequence[Sequence[str]], *, right: Collection[int] = (), indent: str = "", widest: int = 0
+) -> Iterator[str]:
     """Lines with two spaces between the columns; `right` names the columns that end at the same place.
 
-    The last column is not padded, and every other cell is cut at 60 characters.
+    The last column is not padded, and every other cell is cut at 60 characters. Where lines may have `widest` columns, the
+    longest cells are cut further, and then the last one.
     """
     safe = [[safe_text(cell) for cell in row] for row in rows]
-    cut = [[*(shorten_text(cell, _WIDEST) for cell in row[:-1]), row[-1]] for row in safe]
-    widths = [max(columns_of(cell) for cell in column) for column in zip(*cut, strict=True)]
+    for most in (_WIDEST, *range(_WIDEST - 4, 11, -4)):
+        cut = [[*(shorten_text(cell, most) for cell in row[:-1]), row[-1]] for row in safe]
+        widths = [max(columns_of(cell) for cell in column) for column in zip(*cut, strict=True)]
+        room = widest - len(indent) - sum(width + 2 for width in widths[:-1])
+        if not widest or min(widths[-1], _LEAST_LAST) <= room:
+            break
     for row in cut:
         cells = [
             " " * (width - columns_of(cell)) + cell if at in right else cell + " " * (width - columns_of(cell))
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
-        yield (indent + "  ".join(cells)).rstrip()
+        line = (indent + "  ".join(cells)).rstrip()
+        yield cut_line(line, widest) if widest else line
+
+
+def cut_line(text: str, most: int) -> str:
+    """The beginning of a text that takes more than `most` columns."""
+    if columns_of(text) <= most:
+        return text
+    kept = text[:most]
+    while columns_of(kept) >= most:
+        kept = kept[:-1]
+    return f"{kept}…"
+
+
+def wrap_list(text: str, most: int) -> Iterator[str]:
+    """A text with commas as lines of at most `most` columns, as far as its parts let it; all but the first indented."""
+    line, *parts = text.split(", ")
+    for part in parts:
+        if columns_of(f"{line}, {part},") > most:
+            yield f"{line},"
+            line = f"  {part}"
+        else:
+            line = f"{line}, {part}"
+    yield line
 
 
 def shorten_text(text: str, most: int) -> str:

@@ -118,9 +118,9 @@ def _other_gather_point(call: ParallelCall) -> Iterator[Advice]:
     point, gathered = call.gather_point, call.gathered_bytes
     if point != call.source or not call.trains or gathered < WORTH_A_WORD:
         return
-    others = [device for device in call.call.device_ids if device != point and call.peak(device)]
-    best = min(others, key=call.peak, default=None)
-    if best is None or call.peak(best) + gathered > call.peak(point) - gathered:
+    others = [device for device in call.call.device_ids if device != point and call.peak_on(device)]
+    best = min(others, key=call.peak_on, default=None)
+    if best is None or call.peak_on(best) + gathered > call.peak_on(point) - gathered:
         return
     text = say(
         "{point} holds the model, its gradients and the outputs. `output_device={index}` gathers the {gathered} on {best},"
@@ -129,8 +129,8 @@ def _other_gather_point(call: ParallelCall) -> Iterator[Advice]:
         index=best.index,
         gathered=format_bytes(gathered),
         best=best,
-        low=format_bytes(call.peak(best)),
-        high=format_bytes(call.peak(point)),
+        low=format_bytes(call.peak_on(best)),
+        high=format_bytes(call.peak_on(point)),
     )
     yield Advice("output_device", text)
 
@@ -138,7 +138,7 @@ def _other_gather_point(call: ParallelCall) -> Iterator[Advice]:
 def _larger_first(call: ParallelCall) -> Iterator[Advice]:
     room = {device: _room_on(call, device) for device in call.call.device_ids}
     best = max(room, key=lambda device: room[device])
-    if not room[call.source] or room[best] < LOPSIDED * room[call.source] or call.peak(call.source) < call.peak(best):
+    if not room[call.source] or room[best] < LOPSIDED * room[call.source] or call.peak_on(call.source) < call.peak_on(best):
         return
     order = [best, *(device for device in call.call.device_ids if device != best)]
     text = say(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from devwidget.language.speaking import said, say
 from devwidget.records.memory import Holding, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
+from devwidget.report.parts import Part, Sentence
 from devwidget.report.style.units import format_bytes
-from devwidget.report.style.words import align_columns, code_word, first_line, module_words, part_name, row_words, site_words
+from devwidget.report.style.words import and_more, code_word, first_line, module_words, part_name, row_words, site_words
+from devwidget.report.text.draw_text import line_table
+from devwidget.views.hops import join_by_line
 from devwidget.views.memory import MemorySeries, memory_series, point_parts
 
 Card = dict[str, Any]
@@ -113,20 +116,25 @@ def refusal_words(curve: MemoryCurve, refused: Refusal) -> str:
     return row_words([*parts, lack])
 
 
-def memory_lines(trace: Trace) -> Iterator[str]:
-    """The same as text; nothing without an allocator that was asked."""
-    cards = memory_cards(trace)
-    if not cards["peaks"] or _model_only(memory_series(trace)):
+def memory_parts(trace: Trace) -> Iterator[Part]:
+    """The same as tables and what did not fit; nothing without an allocator that was asked."""
+    cards, series = memory_cards(trace), memory_series(trace)
+    if not series or _model_only(series):
         return
-    yield say("memory at its peak")
-    yield from align_columns([_card_cells(card, "peak", "of") for card in cards["peaks"]], right=(1, 2), indent="  ")
-    yield from (f"  {text}" for text in cards["refused"])
-    fullest = max(memory_series(trace), key=lambda each: each.peak.allocated).curve
+    names = ("device", "peak", "of", "phase", "module", "place", "parts")
+    yield line_table(say("memory at its peak"), [[card[name] for name in names] for card in cards["peaks"]], (1, 2))
+    yield from (Sentence(f"  {text}") for text in cards["refused"])
+    fullest = max(series, key=lambda each: each.peak.allocated).curve
     if fullest.holdings:
-        yield say("live at the peak of {device}, by the line that allocated it", device=fullest.device)
-        rows = [_card_cells(holding_card(fullest, holding), "bytes", "role") for holding in fullest.holdings]
-        yield from align_columns(rows, right=(1,), indent="  ")
+        title = say("live at the peak of {device}, by the line that allocated it", device=fullest.device)
+        lines = join_by_line(fullest.holdings, lambda each: each.site or each)
+        largest = sorted((_join_holdings(line) for line in lines), key=lambda each: -each[0])
+        yield line_table(title, [(str(fullest.device), format_bytes(size), *cells) for size, cells in largest], (1,))
 
 
-def _card_cells(card: Card, *names: str) -> list[str]:
-    return [card[name] for name in ("device", *names, "phase", "module", "place", "parts" if "parts" in card else "code")]
+def _join_holdings(line: Sequence[Holding]) -> tuple[int, tuple[str, ...]]:
+    """Bytes, and what they are for, of what one line had allocated in several modules, parts of the step and roles."""
+    roles, phases, modules = (dict.fromkeys(each) for each in zip(*((h.role, h.phase, h.module) for h in line), strict=True))
+    module = and_more(module_words(line[0].module), len(modules) - 1)
+    words = row_words(map(part_name, roles)), row_words(map(code_word, phases)), module
+    return sum(each.bytes for each in line), (*words, site_words(line[0].site), first_line(line[0].site))

@@ -44,12 +44,7 @@ def parallel_summary(call: ParallelCall) -> str:
 
 def parallel_words(call: ParallelCall) -> list[str]:
     """What the flow costs, one sentence each."""
-    looks = (
-        (_order_words, _copy_words, _gather_words, _end_words, _peak_words, _gradient_words, _card_names)
-        if call.replicas
-        else ()
-    )
-    return [words for look in looks for words in look(call)]
+    return [words for look in _LOOKS for words in look(call)] if call.replicas else []
 
 
 def _order_words(call: ParallelCall) -> Iterator[str]:
@@ -117,7 +112,7 @@ def _end_words(call: ParallelCall) -> Iterator[str]:
 
 
 def _peak_words(call: ParallelCall) -> Iterator[str]:
-    peaks = {device: call.peak(device) for device in call.call.device_ids}
+    peaks = {device: call.peak_on(device) for device in call.call.device_ids}
     first, *rest = sorted(peaks, key=lambda device: -peaks[device])
     if rest and peaks[rest[0]] and peaks[first] >= 1.1 * peaks[rest[0]]:
         yield say(
@@ -149,6 +144,9 @@ def _card_names(call: ParallelCall) -> Iterator[str]:
             "The machine numbers its GPUs in another way than torch (`CUDA_VISIBLE_DEVICES` renumbers them): {pairs}.",
             pairs=pairs,
         )
+
+
+_LOOKS = (_order_words, _copy_words, _gather_words, _end_words, _peak_words, _gradient_words, _card_names)
 
 
 def card_words(call: ParallelCall, device: DeviceId) -> str:

@@ -14,7 +14,7 @@ from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import count_words, format_bytes, format_count
 from devwidget.report.style.words import align_columns, device_list, dtype_words
 from devwidget.views.memory import MemoryBar, memory_bars
-from devwidget.views.placement import Placement, device_order, tabulate_snapshot
+from devwidget.views.placement import PlacementTable, device_order, tabulate_snapshot
 
 _MOST_ROWS = 60
 _BAR_CELLS = 24
@@ -28,7 +28,7 @@ def snapshot_text(snapshot: Snapshot, *, most: int = _MOST_ROWS, trace: Trace | 
     return text_of(lines)
 
 
-def snapshot_headline(snapshot: Snapshot, table: Placement) -> str:
+def snapshot_headline(snapshot: Snapshot, table: PlacementTable) -> str:
     """Class, parameters, bytes and bytes by device."""
     if not len(table):
         return say("an empty model")
@@ -96,7 +96,7 @@ def reserved_words(bar: MemoryBar) -> str:
     return say("of {total}", total=total)
 
 
-def shown_rows(table: Placement, most: int) -> list[int]:
+def shown_rows(table: PlacementTable, most: int) -> list[int]:
     """Rows down to the deepest level that fits `most`; of a level that alone is too large, its first rows."""
     counts: dict[int, int] = {}
     for depth in table.depths:
@@ -116,24 +116,25 @@ def tree_heads() -> tuple[str, ...]:
     return (say("module"), say("class"), say("device"), "dtype", say("parameters"), say("bytes"), "")
 
 
-def _tree_lines(table: Placement, most: int) -> Iterator[str]:
+def _tree_lines(table: PlacementTable, most: int) -> Iterator[str]:
     rows = shown_rows(table, most)
     yield from align_columns([tree_heads(), *(_tree_cells(table, row) for row in rows)], right=(4, 5))
     if len(rows) < len(table):
         yield say("... and {rows} more", rows=count_words(len(table) - len(rows), "row"))
 
 
-def _tree_cells(table: Placement, row: int) -> tuple[str, ...]:
-    tensor = table.tensors[row]
-    note = said(table.notes[row])
-    if tensor is not None:
-        note = said(in_row((Message("plain attribute"), table.notes[row]), "; "))
+def _tree_cells(table: PlacementTable, row: int) -> tuple[str, ...]:
+    name = "  " * table.depths[row] + (table.names[row] if row else table.classes[0])
+    return (name, table.classes[row] if row else "", *placement_cells(table, row))
+
+
+def placement_cells(table: PlacementTable, row: int) -> tuple[str, ...]:
+    """Devices, dtypes, parameters and bytes of a row, and what a reader should know of it."""
+    note = table.notes[row]
     return (
-        "  " * table.depths[row] + (table.names[row] if row else table.classes[0]),
-        table.classes[row] if row else "",
         device_list(table.devices_of(row)),
         ", ".join(map(dtype_words, table.dtypes_of(row))),
-        format_count(table.parameters[row]) if tensor is None and table.parameters[row] else "",
+        format_count(table.parameters[row]) if table.parameters[row] else "",
         format_bytes(table.bytes[row]) if table.bytes[row] else "",
-        note,
+        said(note if table.tensors[row] is None else in_row((Message("plain attribute"), note), "; ")),
     )

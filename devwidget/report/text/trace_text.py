@@ -2,50 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from operator import attrgetter
 
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.trace import Trace
+from devwidget.report.parts import Part, Sentence, Table
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
 from devwidget.report.style.words import (
-    align_columns,
     and_more,
     code_word,
+    device_list,
     first_line,
     label_line,
     module_words,
     row_words,
     site_words,
     tensor_words,
+    wrap_list,
 )
 from devwidget.report.text.advice import parallel_advice
+from devwidget.report.text.draw_text import MOST_COLUMNS, draw_lines, line_table
 from devwidget.report.text.failure_card import failure_lines
-from devwidget.report.text.finding_text import finding_lines
-from devwidget.report.text.memory_words import memory_lines
+from devwidget.report.text.finding_text import finding_text
+from devwidget.report.text.memory_words import memory_parts
 from devwidget.report.text.parallel_words import parallel_summary, parallel_title, parallel_words
 from devwidget.views.clock import with_real_times
-from devwidget.views.hops import Hop, WaitingLine, fold_phases, group_hops, group_waits
+from devwidget.views.hops import Hop, WaitingLine, group_hops, group_waits, join_by_line
 from devwidget.views.parallel import ParallelCall, parallel_calls
 
-_MOST_HOPS = _MOST_WAITS = 20
+_MOST_CLEAN = 15
+"""Lines of a report that finds nothing."""
+_JOINED = attrgetter("examples"), attrgetter("modules")
 _PEER_ACCESS = {"yes": Message("direct"), "no": Message("through the host"), "unknown": Message("peer access unknown")}
 
 
 @presents("text", Trace)
 def trace_text(trace: Trace) -> str:
     """The report of one recording."""
-    return text_of([*_trace_lines(trace), "", *check_lines(trace)]).rstrip()
+    blocks = filter(None, ["\n\n".join(_report_blocks(trace)), text_of(check_lines(trace))])
+    return "\n\n".join(blocks).rstrip()
 
 
 def trace_blocks(trace: Trace) -> list[str]:
     """What a step did, block by block, and how many kinds of fault were looked for."""
-    blocks = text_of(_trace_lines(trace)).rstrip().split("\n\n")
-    return (
-        [*blocks, say("checked: {kinds} of fault", kinds=count_words(len(trace.checked), "kind"))] if trace.checked else blocks
-    )
+    return [*_report_blocks(trace), *([_checked_words(trace)] if trace.checked else [])]
+
+
+def _checked_words(trace: Trace) -> str:
+    return say("checked: {kinds} of fault", kinds=count_words(len(trace.checked), "kind"))
 
 
 def summary_words(trace: Trace) -> str:
@@ -89,37 +98,49 @@ def findings_words(trace: Trace) -> str:
     )
 
 
-def _trace_lines(trace: Trace) -> Iterator[str]:
+def _report_blocks(trace: Trace) -> list[str]:
+    """The report without what was checked; the tables of a clean one have as many rows as there is room for."""
     trace = with_real_times(trace)
-    yield say("Trace: {summary}", summary=summary_words(trace))
-    yield from failure_lines(trace)
     classes = {event.path: event.class_name for event in trace.modules}
-    for finding in trace.findings:
-        yield ""
-        yield from finding_lines(finding, classes.get(finding.module or "", ""))
-    if trace.moves:
-        yield ""
-        yield from _hop_lines(fold_phases(group_hops(trace.moves)))
-    if trace.waits:
-        yield ""
-        yield from _wait_lines(group_waits(trace.waits))
-    if copies := list(_copy_lines(trace)):
-        yield ""
-        yield from copies
-    for call in parallel_calls(trace):
-        yield ""
-        yield from _parallel_lines(call)
-    if lines := list(memory_lines(trace)):
-        yield ""
-        yield from lines
+    blocks = [text_of([say("Trace: {summary}", summary=summary_words(trace)), *failure_lines(trace)])]
+    blocks += [finding_text(finding, classes.get(finding.module or "", "")) for finding in trace.findings]
+    if _is_clean(trace):
+        return [*blocks, *_clean_block(trace)]
+    tables = ([part] for part in (*_line_tables(trace), *_copy_tables(trace)))
+    parallel = map(_parallel_parts, parallel_calls(trace))
+    return [*blocks, *filter(None, (text_of(draw_lines(each)) for each in (*tables, *parallel, memory_parts(trace))))]
+
+
+def _is_clean(trace: Trace) -> bool:
+    """Nothing is to be read but that all is well."""
+    return not (trace.error or trace.findings or trace.parallel or any(curve.refused for curve in trace.memory))
+
+
+def _clean_block(trace: Trace) -> list[str]:
+    """All tables without what lived at the peaks, the first rows of each."""
+    at_peak = [part for part in memory_parts(trace) if isinstance(part, Table)][:1]
+    tables = [*_line_tables(trace), *_copy_tables(trace), *at_peak]
+    taken = 3 + len(tables) + len(list(check_lines(trace)))  # the summary, two empty lines, and the titles
+    most = _share_rows([len(table.rows) for table in tables], _MOST_CLEAN - taken)
+    cut = [replace(table, most=rows) for table, rows in zip(tables, most, strict=True)]
+    return [text_of(draw_lines(cut))] if cut else []
+
+
+def _share_rows(counts: Sequence[int], room: int) -> list[int]:
+    """Rows of each table: one at least, then one more for each in turn while there is room."""
+    shown = [1 for _ in counts]
+    for at in (at for _ in range(max(counts, default=0)) for at in range(len(counts))):
+        shown[at] += sum(shown) < room and shown[at] < counts[at]
+    return shown
 
 
 def check_lines(trace: Trace) -> Iterator[str]:
     """What was checked, and what was not and why."""
-    if trace.checked:
-        yield say("checked: {rules}", rules=", ".join(trace.checked))
+    rules = [*wrap_list(say("checked: {rules}", rules=", ".join(trace.checked)), MOST_COLUMNS)] if trace.checked else []
+    yield from [_checked_words(trace)] if len(rules) > 1 and _is_clean(trace) else rules
     yield from wait_words(trace)
-    yield from (say("not checked: {rules}", rules=words) for words in not_checked_words(trace))
+    for words in not_checked_words(trace):
+        yield from wrap_list(say("not checked: {rules}", rules=words), MOST_COLUMNS)
     for lost in trace.not_restored:
         yield say("could not put back: {lost}", lost=lost)
     yield from trial_words(trace)
@@ -151,70 +172,69 @@ def not_checked_words(trace: Trace) -> list[str]:
     return [say("{kind}: {reason}", kind=", ".join(names), reason=reason) for reason, names in groups.items()]
 
 
-def _hop_lines(hops: tuple[Hop, ...]) -> Iterator[str]:
-    yield say("moves, by line")
-    yield from align_columns([_hop_cells(hop) for hop in hops[:_MOST_HOPS]], right=(1, 2), indent="  ")
-    if len(hops) > _MOST_HOPS:
-        yield "  " + say("... and {count} more lines", count=len(hops) - _MOST_HOPS)
+def _line_tables(trace: Trace) -> Iterator[Table]:
+    """What crossed and what was waited for, each line of the program once."""
+    hops = join_by_line(group_hops(trace.moves), lambda hop: hop.site or (hop.cause, hop.source, hop.target))
+    waits = join_by_line(group_waits(trace.waits), lambda line: line.site or line)
+    rows = [_hop_cells(line) for line in sorted(hops, key=lambda line: -sum(hop.bytes for hop in line))]
+    if rows:
+        yield line_table(say("moves, by line"), rows, (1, 2))
+    if waits:
+        yield line_table(say("waits of the host, by line"), [_wait_cells(line) for line in waits], (1,))
 
 
-def _wait_lines(lines: tuple[WaitingLine, ...]) -> Iterator[str]:
-    yield say("waits of the host, by line")
-    yield from align_columns([_wait_cells(line) for line in lines[:_MOST_WAITS]], right=(1,), indent="  ")
-    if len(lines) > _MOST_WAITS:
-        yield "  " + say("... and {count} more lines", count=len(lines) - _MOST_WAITS)
-
-
-def _wait_cells(line: WaitingLine) -> tuple[str, ...]:
+def _wait_cells(line: Sequence[WaitingLine]) -> tuple[str, ...]:
+    site, modules = line[0].site or line[0].called, dict.fromkeys(module for each in line for module in each.modules)
     return (
-        str(line.device),
-        f"{line.count}x",
-        ", ".join(line.calls),
-        ", ".join(map(code_word, line.phases)),
-        and_more(module_words(line.modules[0]), len(line.modules) - 1),
-        site_words(line.site or line.called),
-        first_line(line.site or line.called),
+        device_list(dict.fromkeys(each.device for each in line)),
+        f"{sum(each.count for each in line)}x",
+        ", ".join(dict.fromkeys(call for each in line for call in each.calls)),
+        ", ".join(map(code_word, dict.fromkeys(phase for each in line for phase in each.phases))),
+        and_more(module_words(line[0].modules[0]), len(modules) - 1),
+        site_words(site),
+        first_line(site),
     )
 
 
-def _hop_cells(hop: Hop) -> tuple[str, ...]:
-    what = ", ".join(tensor_words(*example) for example in hop.examples[:2]) + (", ..." if len(hop.examples) > 2 else "")
-    modules = and_more(module_words(hop.modules[0]), len(hop.modules) - 1)
-    direction = f"{hop.source} -> {hop.target}"
+def _hop_cells(line: Sequence[Hop]) -> tuple[str, ...]:
+    examples, modules = ([*dict.fromkeys(each for hop in line for each in of(hop))] for of in _JOINED)
     return (
-        direction,
-        f"{hop.count}x",
-        format_bytes(hop.bytes),
-        code_word(hop.cause),
-        what,
-        modules,
-        site_words(hop.site),
-        first_line(hop.site),
+        _way_words({(str(hop.source), str(hop.target)): None for hop in line}),
+        f"{sum(hop.count for hop in line)}x",
+        format_bytes(sum(hop.bytes for hop in line)),
+        ", ".join(dict.fromkeys(code_word(hop.cause) for hop in line)),
+        ", ".join(tensor_words(*example) for example in examples[:2]) + (", ..." if len(examples) > 2 else ""),
+        and_more(module_words(modules[0]), len(modules) - 1),
+        site_words(line[0].site),
+        first_line(line[0].site),
     )
 
 
-def _copy_lines(trace: Trace) -> Iterator[str]:
+def _way_words(ways: Collection[tuple[str, str]]) -> str:
+    """`cuda:0 -> cuda:1, cuda:2`; with `<->` where something comes back from all of them."""
+    for hub in next(iter(ways)):
+        there, back = [end for start, end in ways if start == hub], [start for start, end in ways if end == hub]
+        others = ", ".join(there or back)
+        if len(there) + len(back) == len(ways) and (not there or not back or set(there) == set(back)):
+            return f"{hub} {'<->' if there and back else '->'} {others}" if there else f"{others} -> {hub}"
+    return and_more(" -> ".join(next(iter(ways))), len(ways) - 1)
+
+
+def _copy_tables(trace: Trace) -> Iterator[Table]:
     """A row for each pair of GPUs; nothing where no copy was verified."""
     pairs = dict.fromkeys((each.source, each.target, each.peer_access) for each in trace.copy_checks)
     rows = []
     for source, target, peer in pairs:
         checks = [each for each in trace.copy_checks if (each.source, each.target) == (source, target)]
         count, wrong = sum(each.count for each in checks), sum(each.wrong for each in checks)
-        rows.append(
-            (
-                f"{source} -> {target}",
-                f"{count}x",
-                say("{count} arrived changed", count=wrong) if wrong else say("as sent"),
-                said(_PEER_ACCESS[peer]),
-            )
-        )
+        arrived = say("{count} arrived changed", count=wrong) if wrong else say("as sent")
+        rows.append((f"{source} -> {target}", f"{count}x", arrived, said(_PEER_ACCESS[peer])))
     if rows:
-        yield say("copies between GPUs, checksums at both ends")
-        yield from align_columns(rows, right=(1,), indent="  ")
+        yield line_table(say("copies between GPUs, checksums at both ends"), rows, (1,))
 
 
-def _parallel_lines(call: ParallelCall) -> Iterator[str]:
-    yield say("{what}: {place}", what=parallel_title(call), place=parallel_summary(call))
+def _parallel_parts(call: ParallelCall) -> Iterator[Part]:
+    yield Sentence(say("{what}: {place}", what=parallel_title(call), place=parallel_summary(call)))
     is_timed = any(replica.seconds for replica in call.replicas)
     header = (
         *(say("device"), say("samples"), say("batch in"), say("parameters in")),
@@ -225,14 +245,14 @@ def _parallel_lines(call: ParallelCall) -> Iterator[str]:
         (
             str(replica.device), str(replica.samples), format_bytes(replica.input_bytes), format_bytes(replica.parameter_bytes),
             format_bytes(replica.output_bytes), format_bytes(replica.gradient_bytes),
-            format_bytes(call.peak(replica.device)) if call.peak(replica.device) else "",
+            format_bytes(call.peak_on(replica.device)) if call.peak_on(replica.device) else "",
             *((format_seconds(replica.seconds),) if is_timed else ()),
         )
         for replica in call.replicas
     ]  # fmt: skip
     if rows:
-        yield from align_columns([header, *rows], right=range(1, len(header)), indent="  ")
-    yield from (f"  {words}" for words in parallel_words(call))
+        yield Table([header, *rows], right=range(1, len(header)))
+    yield from (Sentence(f"  {words}") for words in parallel_words(replace(call, error="")))  # which was said above
     for each in parallel_advice(call):
-        yield label_line(say("help"), each.text)
-        yield from (f"        {line}" for line in each.code.splitlines())
+        yield Sentence(label_line(say("help"), each.text))
+        yield from (Sentence(f"        {line}") for line in each.code.splitlines())

@@ -155,7 +155,7 @@ class ModuleRow:
 
 def module_rows(cluster: Cluster) -> list[ModuleRow]:
     """The rows, in pre-order."""
-    return _Tree(cluster).rows()
+    return _Tree(cluster).make_rows()
 
 
 class _Tree:
@@ -184,37 +184,37 @@ class _Tree:
         kinds = [0] * len(self.modules)
         for number in reversed(range(len(self.modules))):
             module = self.modules[number]
-            below = tuple((self.name(child, number), kinds[child]) for child in self.children.get(number, ()))
+            below = tuple((self.name_below(child, number), kinds[child]) for child in self.children.get(number, ()))
             kind = (module.class_name, module.wrapper, self.held[number] if self.held else (), below)
             kinds[number] = self.alike.setdefault(kind, len(self.alike))
         return kinds
 
-    def name(self, number: int, parent: int) -> str:
+    def name_below(self, number: int, parent: int) -> str:
         """Its path below a parent."""
         path, above = self.modules[number].path, self.modules[parent].path if parent >= 0 else ""
         return path[len(above) + 1 :] if above else path
 
-    def rows(self, parent: int = -1, depth: int = 0) -> list[ModuleRow]:
+    def make_rows(self, parent: int = -1, depth: int = 0) -> list[ModuleRow]:
         """Below a parent."""
         found: list[ModuleRow] = []
         numbers = self.children.get(parent, [])
         at = 0
         while at < len(numbers):
             end = at + 1
-            while end < len(numbers) and self._continues(numbers[at], numbers[end - 1], numbers[end], parent):
+            while end < len(numbers) and self._continues_run(numbers[at], numbers[end - 1], numbers[end], parent):
                 end += 1
-            name = self.name(numbers[at], parent)
+            name = self.name_below(numbers[at], parent)
             if end - at > 1:
-                name = f"{name}–{self.name(numbers[end - 1], parent).rpartition('.')[2]}"
+                name = f"{name}–{self.name_below(numbers[end - 1], parent).rpartition('.')[2]}"
             found.append(ModuleRow(numbers[at], name, depth, end - at))
-            found += self.rows(numbers[at], depth + 1)
+            found += self.make_rows(numbers[at], depth + 1)
             at = end
         return found
 
-    def _continues(self, first: int, last: int, number: int, parent: int) -> bool:
+    def _continues_run(self, first: int, last: int, number: int, parent: int) -> bool:
         """Whether a module is the next of a run: alike, and one number on in the same list."""
-        before, _, one = self.name(last, parent).rpartition(".")
-        after, _, other = self.name(number, parent).rpartition(".")
+        before, _, one = self.name_below(last, parent).rpartition(".")
+        after, _, other = self.name_below(number, parent).rpartition(".")
         numbered = one.isdecimal() and other.isdecimal() and int(other) == int(one) + 1
         return numbered and before == after and self.kinds[first] == self.kinds[number]
 

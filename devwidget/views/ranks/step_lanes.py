@@ -81,17 +81,17 @@ class Walk:
         events += [_LaneEvent(call.number, "call", at) for at, call in enumerate(step.collectives)]
         return sorted(events, key=lambda event: (event.number, _ORDER.index(event.what)))
 
-    def waits_for(self) -> int | None:
+    def go_to_call(self) -> int | None:
         """Go on to the next collective: its place; None at the end."""
         while self._next < len(self._events):
             _, what, which = self._events[self._next]
             if what == "call":
                 return which
-            self._pass(what, which)
+            self._pass_event(what, which)
             self._next += 1
         return None
 
-    def _pass(self, what: str, which: int) -> None:
+    def _pass_event(self, what: str, which: int) -> None:
         if what == "phase":
             self._turns.append(self.at)
         elif what == "begin":
@@ -100,12 +100,12 @@ class Walk:
             self.at += self._inside == which  # nothing was inside
             self._stops[which], self._inside = self.at, None
 
-    def take(self, at: float) -> None:
+    def pass_call(self, at: float) -> None:
         """Pass the collective, which is drawn here."""
         self.at, self._inside = at + 0.5, None
         self._next += 1
 
-    def drawn(self) -> tuple[tuple[LaneBox, ...], tuple[LaneBand, ...]]:
+    def draw_lane(self) -> tuple[tuple[LaneBox, ...], tuple[LaneBand, ...]]:
         """The boxes and bands of a lane that has come to its end."""
         running: list[float] = []
         boxes = []
@@ -128,7 +128,7 @@ def place_collectives(walks: Sequence[Walk], together: Iterable[Sequence[LaneCal
     """
     partners = _find_partners(together)
     places: dict[LaneCall, float] = {}
-    while waiting := [LaneCall(lane, place) for lane, walk in enumerate(walks) if (place := walk.waits_for()) is not None]:
+    while waiting := [LaneCall(lane, place) for lane, walk in enumerate(walks) if (place := walk.go_to_call()) is not None]:
         ready = {call: partners.get(call, {call}) for call in waiting}
         whole = [calls for calls in ready.values() if calls <= set(waiting) and not calls & places.keys()]
         if not whole:
@@ -140,7 +140,7 @@ def place_collectives(walks: Sequence[Walk], together: Iterable[Sequence[LaneCal
             at = max(walks[call.lane].at for call in calls) + 0.5
             for call in calls - places.keys():
                 places[call] = at
-                walks[call.lane].take(at)
+                walks[call.lane].pass_call(at)
     return places
 
 
@@ -209,7 +209,7 @@ def draw_step_lanes(job: TracedJob) -> StepLanes:
     ends = [tuple(dict.fromkeys(LaneCall(lane_of[rank], at) for rank, at in each.parts if rank in lane_of)) for each in met]
     walks = [Walk(step) for _, step in rows]
     places = place_collectives(walks, ends)
-    lanes = tuple(Lane(ranks, *walk.drawn()) for (ranks, _), walk in zip(rows, walks, strict=True))
+    lanes = tuple(Lane(ranks, *walk.draw_lane()) for (ranks, _), walk in zip(rows, walks, strict=True))
     links = tuple(
         Link(tuple((call.lane, places[call]) for call in calls), each) for calls, each in zip(ends, met, strict=True) if calls
     )

@@ -1,17 +1,19 @@
-"""A comparison as text: what was fixed and what is new, hops and bytes, peaks."""
+"""A comparison: what was fixed and what is new, hops and bytes, peaks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from devwidget.language.speaking import said, say
 from devwidget.records.comparison import Comparison, HopChange
-from devwidget.records.schema.record import presents
-from devwidget.report.style.safe_text import text_of
+from devwidget.records.finding import Finding
+from devwidget.report.page.draw_page import shows
+from devwidget.report.parts import Part, Sentence, Table
+from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import count_words, format_bytes
-from devwidget.report.style.words import align_columns, and_more, code_word, module_words, row_words
-from devwidget.report.text.finding_text import finding_lines
+from devwidget.report.style.words import and_more, code_word, module_words, row_words
+from devwidget.report.text.finding_text import finding_lines, finding_text
 
 Row = tuple[str, str, str]
 _MOST_HOPS = 20
@@ -28,10 +30,24 @@ class HopRow(NamedTuple):
     after: str
 
 
-@presents("text", Comparison)
-def comparison_text(compared: Comparison) -> str:
-    """Before and after."""
-    return text_of(_comparison_lines(compared))
+@shows(Comparison)
+def comparison_parts(compared: Comparison) -> Iterator[Part]:
+    """What was measured before and after; the messages below each other in a text, beside each other on a page."""
+    head = ("", say("before"), say("after"))
+    yield Sentence(say("Comparison: {verdict}", verdict=verdict_words(compared)), "verdict")
+    yield Table([head, *change_rows(compared)], right=(1,), look="compared")
+    both = _join_messages(compared.left)
+    messages = (say("fixed, and new"), _join_messages(compared.fixed), _join_messages(compared.new))
+    yield Table([head, messages, (say("in both"), both, both)], look="compared", on="page")
+    for finding in compared.fixed:
+        headline = f"{code_word(finding.severity)}[{finding.kind}] {said(finding.headline)}"
+        yield Sentence(say("fixed: {finding}", finding=headline), on="text")
+    for finding in compared.new:
+        yield from (Sentence(line, on="text") for line in ("", say("new:"), *finding_lines(finding)))
+
+
+def _join_messages(findings: Iterable[Finding]) -> Markup:
+    return join_html(*(html_element("pre", finding_text(finding)) for finding in findings))
 
 
 def verdict_words(compared: Comparison) -> str:
@@ -92,15 +108,3 @@ def _hop_row(hops: Sequence[HopChange]) -> HopRow:
 
 def _amount_words(count: int, size: int) -> str:
     return f"{count_words(count, 'hop')}, {format_bytes(size)}" if count else say("none")
-
-
-def _comparison_lines(compared: Comparison) -> Iterator[str]:
-    yield say("Comparison: {verdict}", verdict=verdict_words(compared))
-    rows = [(name, before, after) for name, before, after in change_rows(compared)]
-    yield from align_columns([("", say("before"), say("after")), *rows], right=(1,), indent="  ")
-    for finding in compared.fixed:
-        yield say("fixed: {finding}", finding=f"{code_word(finding.severity)}[{finding.kind}] {said(finding.headline)}")
-    for finding in compared.new:
-        yield ""
-        yield say("new:")
-        yield from finding_lines(finding)

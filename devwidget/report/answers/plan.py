@@ -1,17 +1,18 @@
-"""A plan as text: one row per GPU, or per kind of rank, then what does not fit and where it tips over."""
+"""A plan: one row per GPU, or per kind of rank, then what does not fit and where it tips over."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 from devwidget.language.speaking import said, say
 from devwidget.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.records.ranks.parallel_plan import ParallelPlan, RankPlan
 from devwidget.records.schema.message import Message
-from devwidget.records.schema.record import presents
-from devwidget.report.style.safe_text import text_of
+from devwidget.report.page.draw_page import shows
+from devwidget.report.parts import Bar, Legend, Part, Sentence, Table
+from devwidget.report.style.palette import CATEGORY_HUES
 from devwidget.report.style.units import count_words, format_bytes
-from devwidget.report.style.words import align_columns, code_word, ranks_words, row_words, site_words
+from devwidget.report.style.words import code_word, ranks_words, row_words, site_words
 
 TOTALS = {"peak": Message("peak"), "capacity": Message("capacity")}
 """Attribute of a GPU's plan -> its heading, where GPUs are nothing but a capacity."""
@@ -30,43 +31,58 @@ PARTS = {
 """Attribute of a GPU's plan -> its heading, for the parts of its peak."""
 
 
-@presents("text", Plan)
-def plan_text(plan: Plan) -> str:
+_ON_CARD = {"cached": Message("cached"), "context": Message("context")}
+"""The same for what stands beside the peak on a card."""
+_CATEGORIES = {"weights": "parameters", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations",
+               "cached": "cache", "context": "others"}  # fmt: skip
+"""Part of a plan -> the category whose colour it has on every screen."""
+
+
+@shows(Plan)
+def plan_parts(plan: Plan) -> Iterator[Part]:
     """The answer to `will it fit?`."""
-    return text_of(_plan_lines(plan))
-
-
-def _plan_lines(plan: Plan) -> Iterator[str]:
-    yield plan_verdict(plan)
-    totals = totals_of(plan)
-    header = ("", *map(said, totals.values()), *map(said, PARTS.values()), "")
-    rows = [(str(device.device), *size_cells(device, totals), _answer_words(device)) for device in plan.devices]
-    yield from align_columns([header, *rows], right=range(1, len(header) - 1), indent="  ")
-    for device in plan.devices:
-        if device.tips_over is not None:
-            yield tips_words(plan, device)
-    if plan.card:
-        yield band_words(plan)
-    if plan.guesses:
-        yield guess_words(plan)
-    if plan.device_map:
-        yield say("device map")
-        yield from align_columns([(path or say("the whole model"), device) for path, device in plan.device_map], indent="  ")
-
-
-def plan_verdict(plan: Plan) -> str:
-    """The first line."""
     placed = code_word(plan.placement)
     if plan.card:
         placed = say("{placement} on {card}", placement=placed, card=plan.card)
-    phases = row_words(map(code_word, plan.phases))
-    return (
-        say("Plan: {model}, {placed}: {answer}", model=plan.model, placed=placed, answer=_answer_words(plan)) + f" · {phases}"
-    )
+    told = say("Plan: {model}, {placed}: {answer}", model=plan.model, placed=placed, answer=fits_words(plan.fits))
+    yield Sentence(f"{told} · {row_words(map(code_word, plan.phases))}", "verdict")
+    yield from _plan_bars(plan)
+    yield _plan_table(plan)
+    yield from (Sentence(_tips_words(plan, device), "over") for device in plan.devices if device.tips_over is not None)
+    if plan.card:
+        yield Sentence(_band_words(plan))
+    if plan.guesses:
+        yield Sentence(_guess_words(plan))
+    if plan.device_map:
+        rows = [(path or say("the whole model"), device) for path, device in plan.device_map]
+        yield Table(rows, title=say("device map"), has_heading=False)
 
 
-def _answer_words(plan: Plan | DevicePlan) -> str:
-    return fits_words(plan.fits)
+def _plan_bars(plan: Plan) -> Iterator[Part]:
+    reach = max((max(device.capacity, device.on_card) for device in plan.devices), default=0) or 1
+    names = {**PARTS, **(_ON_CARD if plan.card else {})}
+    for device in plan.devices:
+        facts = {"size": format_bytes(device.on_card), "capacity": format_bytes(device.capacity)}
+        title = say("{device}: {size} of {capacity}", device=device.device, **facts)
+        sizes = {part: (getattr(device, part), said(name)) for part, name in names.items()}
+        slices = ((_part_hue(part), size / reach, f"{name} {format_bytes(size)}") for part, (size, name) in sizes.items())
+        yield Bar(title, tuple(slices), device.capacity / reach, device.fits)
+    yield Legend(tuple((_part_hue(part), said(name)) for part, name in names.items()))
+
+
+def _part_hue(part: str) -> str:
+    return CATEGORY_HUES[_CATEGORIES[part]]
+
+
+def _plan_table(plan: Plan) -> Table:
+    """What fits is coloured on a page, which says where the peak is in place of it."""
+    sizes = {**(TOTALS_OF_CARD if plan.card else TOTALS), **PARTS}
+    last = len(sizes) + 1
+    rows = [("", *map(said, sizes.values()), "", say("the peak is in"))]
+    for device in plan.devices:
+        cells = (format_bytes(getattr(device, name)) for name in sizes)
+        rows.append((str(device.device), *cells, fits_words(device.fits), _moment_words(plan, device.peak_at)))
+    return Table(rows, right=range(1, last), only={last: "text", last + 1: "page"})
 
 
 def fits_words(fits: bool) -> str:
@@ -74,28 +90,18 @@ def fits_words(fits: bool) -> str:
     return say("fits") if fits else say("does not fit")
 
 
-def totals_of(plan: Plan) -> Mapping[str, str]:
-    """The attributes of a GPU's plan that are sums, with their headings."""
-    return TOTALS_OF_CARD if plan.card else TOTALS
-
-
-def size_cells(device: DevicePlan, totals: Iterable[str]) -> list[str]:
-    """The sums and the parts of the peak."""
-    return [format_bytes(getattr(device, name)) for name in (*totals, *PARTS)]
-
-
-def tips_words(plan: Plan, device: DevicePlan) -> str:
+def _tips_words(plan: Plan, device: DevicePlan) -> str:
     """What does not fit, and what is the first to exceed it."""
     over = format_bytes(device.on_card - device.capacity)
     return say(
         "{device} needs {over} more: {moment} is the first to exceed it",
         device=device.device,
         over=over,
-        moment=moment_words(plan, device.tips_over),
+        moment=_moment_words(plan, device.tips_over),
     )
 
 
-def band_words(plan: Plan) -> str:
+def _band_words(plan: Plan) -> str:
     """How far the fullest GPU may be from what is predicted."""
     fullest = min(plan.devices, key=lambda device: device.capacity - device.on_card)
     least, most = map(format_bytes, fullest.on_card_band)
@@ -107,15 +113,15 @@ def band_words(plan: Plan) -> str:
     return say("{device} may take {least} to {most}, as far as plans were off on real cards", **facts)
 
 
-def guess_words(plan: Plan) -> str:
+def _guess_words(plan: Plan) -> str:
     """Where the plan is a guess."""
-    where = moment_words(plan, plan.guesses[0])
+    where = _moment_words(plan, plan.guesses[0])
     if len(plan.guesses) > 1:
         where = say("{place}, and {others}", place=where, others=count_words(len(plan.guesses) - 1, "other place"))
     return say("guessed in {where}: choices among unknown numbers are spread evenly", where=where)
 
 
-def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
+def _moment_words(plan: Plan, moment: PlanMoment | None) -> str:
     """Which part of the step, which module, and its line; "" for a GPU that is not used."""
     if moment is None:
         return ""
@@ -146,30 +152,24 @@ _OF_SOME = {"gathered": "most_gathered", "most_gathered": "most_gathered", "buck
 """Columns of one way to spread a model -> the attribute that is zero in all others."""
 
 
-@presents("text", ParallelPlan)
-def parallel_plan_text(plan: ParallelPlan) -> str:
+@shows(ParallelPlan)
+def parallel_plan_parts(plan: ParallelPlan) -> Iterator[Part]:
     """The answer to `will it fit on so many ranks?`."""
-    return text_of(_parallel_plan_lines(plan))
-
-
-def _parallel_plan_lines(plan: ParallelPlan) -> Iterator[str]:
     mesh = row_words([" x ".join(f"{name} {size}" for name, size in plan.mesh), *plan.ways])
-    yield say("Plan: {model} on {mesh}: {answer}", model=plan.model, mesh=mesh, answer=fits_words(plan.fits))
+    told = say("Plan: {model} on {mesh}: {answer}", model=plan.model, mesh=mesh, answer=fits_words(plan.fits))
+    yield Sentence(told, "verdict")
     names = [name for name in _RANK_SIZES if name not in _OF_SOME or any(getattr(each, _OF_SOME[name]) for each in plan.ranks)]
-    header = ("", *(said(_RANK_SIZES[name]) for name in names), "")
-    rows = [_rank_row(each, names) for each in plan.ranks]
-    yield from align_columns([header, *rows], right=range(1, len(header) - 1), indent="  ")
+    rows = [("", *(said(_RANK_SIZES[name]) for name in names), ""), *(_rank_row(each, names) for each in plan.ranks)]
+    yield Table(rows, right=range(1, len(names) + 1))
     for each in plan.ranks:
+        ranks = ranks_words(each.ranks)
         if each.without:
-            yield say(
-                "{ranks} hold no element of {without} of {parameters}",
-                ranks=ranks_words(each.ranks),
-                without=each.without,
-                parameters=count_words(plan.parameters, "parameter"),
-            )
+            parameters = count_words(plan.parameters, "parameter")
+            facts = {"ranks": ranks, "without": each.without, "parameters": parameters}
+            yield Sentence(say("{ranks} hold no element of {without} of {parameters}", **facts))
         if not each.fits:
             missing = format_bytes(each.peak - each.capacity)
-            yield say("{ranks} need {size} more", ranks=ranks_words(each.ranks), size=missing) + _moment_words(each)
+            yield Sentence(say("{ranks} need {size} more", ranks=ranks, size=missing) + _rank_moment(each), "over")
 
 
 def _rank_row(each: RankPlan, names: list[str]) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ def _rank_row(each: RankPlan, names: list[str]) -> tuple[str, ...]:
     return (ranks_words(each.ranks), *sizes, fits_words(each.fits))
 
 
-def _moment_words(each: RankPlan) -> str:
+def _rank_moment(each: RankPlan) -> str:
     if each.peak_at is None:
         return ""
     phase = code_word(each.peak_at.phase)

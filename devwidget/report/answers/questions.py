@@ -1,0 +1,142 @@
+"""Answers to questions about a plan: one sentence, then a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from devwidget.language.speaking import said, say
+from devwidget.records.answers import Changes, Generation, LargestBatch, Layout, PlannedChange
+from devwidget.report.answers.plan import fits_words
+from devwidget.report.page.draw_page import shows
+from devwidget.report.parts import Part, Sentence, Table
+from devwidget.report.style.units import count_words, format_bytes
+
+Rows = list[tuple[str, ...]]
+
+
+def _what_if_sentence(answer: LargestBatch | Changes) -> str:
+    """The answer."""
+    if isinstance(answer, LargestBatch):
+        return _largest_sentence(answer)
+    cheapest = answer.cheapest
+    told = say("no change alone makes it fit")
+    if cheapest is not None:
+        told = say("the cheapest change that fits: {change}", change=said(cheapest.what))
+    size = format_bytes(answer.on_card)
+    return say("{model}: {told} · {size} without a change", model=answer.model, told=told, size=size)
+
+
+def _largest_sentence(answer: LargestBatch) -> str:
+    facts = {"model": answer.model, "taken": format_bytes(answer.on_card), "capacity": format_bytes(answer.capacity)}
+    if not answer.size:
+        return say("{model}: not even one sample fits, it takes {taken} of {capacity}", **facts)
+    return say("{model}: a batch of {size} fits, {taken} of {capacity}, and a larger one does not", size=answer.size, **facts)
+
+
+def _what_if_rows(answer: LargestBatch | Changes) -> Rows:
+    """The plans that were run, under a heading."""
+    if isinstance(answer, Changes):
+        head = (say("change"), say("on the card"), say("saved"), "", say("what it costs"), say("what to write"))
+        return [head, *(_change_row(change) for change in answer.changes)]
+    ordered = sorted(answer.runs, key=lambda run: run.size)
+    planned = [(str(run.size), format_bytes(run.on_card), fits_words(run.fits)) for run in ordered]
+    return [(say("batch"), say("on the card"), ""), *planned]
+
+
+def _change_row(change: PlannedChange) -> tuple[str, ...]:
+    if change.problem:
+        return (said(change.what), "", "", said(change.problem), "", change.code)
+    sign = "-" if change.saved < 0 else ""
+    sizes = format_bytes(change.on_card), sign + format_bytes(abs(change.saved))
+    return (said(change.what), *sizes, fits_words(change.fits), said(change.cost), change.code)
+
+
+@shows(LargestBatch, Changes)
+def what_if_parts(answer: LargestBatch | Changes) -> Iterator[Part]:
+    """The sentence and the table."""
+    yield Sentence(_what_if_sentence(answer), "verdict")
+    table = _what_if_rows(answer)
+    yield Table(table, right=(1, 2) if isinstance(answer, Changes) else (0, 1))
+    if isinstance(answer, LargestBatch):
+        yield Sentence(say("{plans} run", plans=count_words(len(table) - 1, "plan")))
+
+
+@shows(Generation)
+def generation_parts(generation: Generation) -> Iterator[Part]:
+    """What writing on takes."""
+    yield Sentence(_generation_sentence(generation), "verdict")
+    yield Table(_generation_rows(generation), right=range(5))
+    yield Sentence(_logits_words(generation.logits))
+    grows = {"size": format_bytes(round(generation.bytes_per_token)), "longest": f"{generation.longest:,}"}
+    full = say("the cache grows by {size} for each token of the batch, and a GPU is full at {longest} tokens", **grows)
+    yield Sentence(full if generation.longest else say("the cache grows by {size} for each token of the batch", **grows))
+
+
+def _logits_words(positions: int) -> str:
+    if positions == 1:
+        return say("of the prompt the last position alone has logits, as `generate` asks for them")
+    if positions:
+        return say("of the prompt {count} positions have logits", count=positions)
+    return say("every position of the prompt has logits")
+
+
+def _generation_sentence(generation: Generation) -> str:
+    """The answer."""
+    return say(
+        "{model}: {tokens} after {prompt} {answer} · {taken} of {capacity}",
+        model=generation.model,
+        tokens=count_words(generation.new_tokens, "token"),
+        prompt=f"{generation.prompt:,}",
+        answer=fits_words(generation.fits),
+        taken=format_bytes(generation.taken),
+        capacity=format_bytes(generation.capacity),
+    )
+
+
+def _generation_rows(generation: Generation) -> Rows:
+    """The lengths, under a heading."""
+    on_card = (say("reserved"),) if generation.reserved else ()
+    lengths = [
+        (f"{at.length:,}", *map(format_bytes, (at.cache, at.prefill, at.decode, at.decode_reserved)[: 3 + len(on_card)]))
+        for at in generation.runs
+    ]
+    return [(say("tokens"), say("cache"), say("reading them"), say("one more"), *on_card), *lengths]
+
+
+@shows(Layout)
+def layout_parts(layout: Layout) -> Iterator[Part]:
+    """Where the blocks of a model go."""
+    yield Sentence(layout_sentence(layout), "verdict")
+    yield Table(_layout_rows(layout), right=(1, 2, 3, 4))
+    yield from (Sentence(say("tied: {paths}", paths=", ".join(paths))) for paths in layout.ties)
+    if layout.rejected:
+        rows = [(said(each.what), said(each.why)) for each in layout.rejected]
+        yield Table(rows, title=say("tried before"), has_heading=False)
+
+
+def layout_sentence(layout: Layout) -> str:
+    """The answer."""
+    return say(
+        "Layout: {model} over {gpus}: {answer} · {moved} in a forward",
+        model=layout.model,
+        gpus=count_words(len(layout.devices), "GPU"),
+        answer=say("fits") if layout.fits else say("fits on no split that was tried; this one needs least"),
+        moved=f"{count_words(layout.hops, 'hop')}, {format_bytes(layout.crossing)}" if layout.hops else say("no hops"),
+    )
+
+
+def _layout_rows(layout: Layout) -> Rows:
+    """The GPUs, under a heading."""
+    rows: Rows = [("", say("taken"), say("capacity"), say("weights"), say("kept"), say("blocks"))]
+    for gpu in layout.devices:
+        mine = [block for block in layout.blocks if block.device == gpu.device]
+        sizes = gpu.on_card, gpu.capacity, sum(block.weights for block in mine), sum(block.kept for block in mine)
+        rows.append((str(gpu.device), *map(format_bytes, sizes), _block_runs(layout, gpu.device)))
+    return rows
+
+
+def _block_runs(layout: Layout, device: object) -> str:
+    """Paths of blocks that run one after the other, the first and the last of each run."""
+    runs = [[block.path for block in group] for at, group in groupby(layout.blocks, lambda block: block.device) if at == device]
+    return ", ".join((run[0] or say("the whole model")) + (f" ... {run[-1]}" if len(run) > 1 else "") for run in runs)

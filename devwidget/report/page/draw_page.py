@@ -1,0 +1,117 @@
+"""The parts of a report as a page without script; `shows` makes all forms of a record of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from devwidget.language.speaking import language, say
+from devwidget.records.schema.record import presents
+from devwidget.report.parts import Bar, Legend, Part, Schedule, Sentence, Slot, Table
+from devwidget.report.style.safe_text import Markup, html_element, join_html, text_of
+from devwidget.report.text.draw_text import draw_lines
+
+Build = Callable[[Any], Iterable[Part]]
+_STYLE = """
+.devwidget-report { font: 13px/1.5 system-ui, sans-serif; max-width: 100em }
+.devwidget-report table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: .6em 0 }
+.devwidget-report th, .devwidget-report td { text-align: left; vertical-align: top; padding: .15em .7em }
+.devwidget-report th, .devwidget-report td { border: 0; background: none }
+.devwidget-report .number { text-align: right }
+.devwidget-report .over { color: #d1343b; font-weight: 600 }
+.devwidget-report pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .3em 0 }
+.devwidget-report .compared .number { text-align: left }
+.devwidget-report .compared { width: 100%; table-layout: fixed }
+.devwidget-report .compared tr { border-bottom: 1px solid rgba(128,128,128,.3) }
+.devwidget-report .bar { position: relative; display: flex; height: 1.1em; max-width: 60em; margin: .15em 0 .5em }
+.devwidget-report .bar { background: rgba(128,128,128,.15) }
+.devwidget-report .limit { position: absolute; top: -.2em; bottom: -.2em; border-left: 2px solid currentColor }
+.devwidget-report .key { display: inline-block; width: .8em; height: .8em; margin: 0 .3em 0 .9em }
+.devwidget-report .schedule { overflow-x: auto }
+.devwidget-report .schedule table { border-collapse: separate; border-spacing: 1px; table-layout: fixed }
+.devwidget-report .schedule td { min-width: 2.1em; padding: .1em .2em; border-radius: 2px; text-align: center; font-size: 11px }
+.devwidget-report .schedule th { text-align: right; font-size: 11px; font-weight: 400; white-space: nowrap }
+.devwidget-report .forward { background: light-dark(#bcd7f5, #1f4a7a) }
+.devwidget-report .backward { background: light-dark(#f6d3a3, #7a4a12) }
+.devwidget-report .input { background: light-dark(#b9e3df, #17524d) }
+.devwidget-report .weight { background: light-dark(#cfe6bd, #3a5a22) }
+.devwidget-report .both { background: light-dark(#ddc9f3, #54337c) }
+"""
+
+
+def shows(*records: type) -> Callable[[Build], Build]:
+    """Register a function that builds the parts of a record: for its text, what a notebook shows, and its page."""
+
+    def keep(build: Build) -> Build:
+        for record in records:
+            presents("text", record)(lambda each: text_of(draw_lines(build(each))))
+            presents("notebook", record)(lambda each: draw_body(build(each)))
+            presents("html", record)(lambda each: draw_page(build(each)))
+        return build
+
+    return keep
+
+
+def draw_page(parts: Iterable[Part]) -> str:
+    """One page that stands alone, light or dark as its reader is; its title is the verdict."""
+    parts = list(parts)
+    title = next((part.text for part in parts if isinstance(part, Sentence) and part.look == "verdict"), "devwidget")
+    scheme = html_element("style", Markup(":root { color-scheme: light dark }"))
+    head = html_element("head", Markup('<meta charset="utf-8">'), html_element("title", title), scheme)
+    return f"<!DOCTYPE html>\n{html_element('html', head, html_element('body', draw_body(parts)), lang=language())}\n"
+
+
+def draw_body(parts: Iterable[Part]) -> Markup:
+    """The parts with their style."""
+    shown = (_draw_part(part) for part in parts if isinstance(part, Bar | Legend | Schedule) or part.on != "text")
+    return join_html(html_element("style", Markup(_STYLE)), html_element("div", *shown, class_="devwidget-report"))
+
+
+def _draw_part(part: Part) -> Markup:
+    match part:
+        case Sentence(look="verdict"):
+            return html_element("p", html_element("b", part.text))
+        case Sentence():
+            return html_element("p", part.text, class_=part.look)
+        case Table():
+            return _draw_table(part)
+        case Bar():
+            return _draw_bar(part)
+        case Legend():
+            return html_element("p", *(join_html(_draw_slice("key", hue), name) for hue, name in part.keys))
+        case Schedule():
+            rows = ((html_element("th", name, scope="row"), *_draw_slots(slots)) for name, slots in part.rows)
+            return html_element("div", html_element("table", *(html_element("tr", *row) for row in rows)), class_="schedule")
+
+
+def _draw_table(table: Table) -> Markup:
+    rows = table.rows_for("page")
+    drawn = (_draw_row(row, "th" if table.has_heading and not at else "td", table.right) for at, row in enumerate(rows))
+    whole = html_element("table", *drawn, class_=table.look)
+    return html_element("details", html_element("summary", table.title), whole) if table.title else whole
+
+
+def _draw_row(row: Sequence[str], cell: str, right: Iterable[int]) -> Markup:
+    return html_element(
+        "tr", *(html_element(cell, text, class_="number" if at in right else "") for at, text in enumerate(row))
+    )
+
+
+def _draw_bar(bar: Bar) -> Markup:
+    slices = (_draw_slice("", hue, f"width: {share:.2%}; ", words) for hue, share, words in bar.slices)
+    limit = html_element("span", class_="limit", style=f"left: {bar.limit:.2%}", title=say("its memory"))
+    heading = html_element("span", bar.title, class_="" if bar.fits else "over")
+    return join_html(heading, html_element("div", *slices, limit, class_="bar"))
+
+
+def _draw_slice(look: str, hue: str, width: str = "", title: str = "") -> Markup:
+    return html_element("span", class_=look, style=f"{width}background: {hue}", title=title)
+
+
+def _draw_slots(slots: Iterable[Slot]) -> Iterator[Markup]:
+    at = 0
+    for slot in slots:
+        if slot.start > at:
+            yield html_element("td", colspan=str(slot.start - at))
+        at = slot.start + slot.width
+        yield html_element("td", slot.text, colspan=str(slot.width), title=slot.title, class_=slot.look)

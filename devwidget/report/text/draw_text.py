@@ -1,0 +1,48 @@
+"""The parts of a report as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+from devwidget.language.speaking import say
+from devwidget.report.parts import Part, Schedule, Sentence, Table
+from devwidget.report.style.words import align_columns
+
+MOST_COLUMNS = 120
+_MOST_ROWS = 20
+
+
+def line_table(title: str, rows: Sequence[Sequence[str]], right: Collection[int]) -> Table:
+    """A table of lines of a program, as wide as a terminal."""
+    return Table(rows, right, title, has_heading=False, most=_MOST_ROWS, widest=MOST_COLUMNS)
+
+
+def draw_lines(parts: Iterable[Part]) -> Iterator[str]:
+    """The lines; bars and their legend are for pages."""
+    for part in parts:
+        match part:
+            case Sentence(on="" | "text"):
+                yield part.text
+            case Table(on="" | "text"):
+                yield from _draw_table(part)
+            case Schedule():
+                yield from align_columns([(name, *cells) for name, cells in _fill_rows(part)], indent="  ")
+
+
+def _draw_table(table: Table) -> Iterator[str]:
+    rows = table.rows_for("text")
+    shown = rows[: table.most or len(rows)]
+    if table.title:
+        facts = {"title": table.title, "shown": len(shown), "count": len(rows)}
+        yield table.title if len(shown) == len(rows) else say("{title}: {shown} of {count}", **facts)
+    yield from align_columns(shown, right=table.right, indent="  ", widest=table.widest)
+
+
+def _fill_rows(schedule: Schedule) -> Iterator[tuple[str, list[str]]]:
+    """A dot for each unit in which nothing is done, dashes while something goes on."""
+    widest = max((len(slot.text) for _, slots in schedule.rows for slot in slots), default=1)
+    for name, slots in schedule.rows:
+        cells = ["."] * schedule.width
+        for slot in slots:
+            cells[slot.start : slot.start + slot.width] = [slot.text, *["-"] * (slot.width - 1)]
+        yield name, [cell.ljust(widest) for cell in cells]
