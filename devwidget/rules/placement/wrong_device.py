@@ -25,6 +25,7 @@ from devwidget.rules.repairs.copies import copy_moved, is_moved_away
 from devwidget.rules.repairs.devices import device_for
 from devwidget.rules.repairs.edits import Draft, fix, mended
 from devwidget.rules.repairs.modules import buffers_too, built_at, owner_built, owner_told, where_built
+from devwidget.rules.repairs.moves_left_out import left_in_forward
 from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry
 from devwidget.rules.repairs.moves_where_made import from_helper, is_right_elsewhere, moved_there, value_moved, where_made
 from devwidget.rules.repairs.moves_where_used import where_used
@@ -151,6 +152,7 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iter
         yield _unpinned(fault)
         yield Fix(Message("only memory of the host is pinned: leave it out where the tensors are on a GPU"))
         return
+    yield left_in_forward(fault, stray)
     if literal:
         yield owner_built(fault, stray)
         yield owner_told(fault, stray)

@@ -41,6 +41,12 @@ class Draft:
         start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
         self.changes.add(_Change(start, end, text))
 
+    def unwrap(self, node: ast.expr, inner: ast.expr) -> None:
+        """An expression in the place of one around it, in parentheses where its operators would bind less."""
+        text = self.code.text(inner)
+        alone = isinstance(inner, _ATOMS) or isinstance(self.code.parents.get(node), ast.stmt)
+        self.replace(node, text if alone else f"({text})")
+
     def append(self, node: ast.expr, text: str) -> None:
         """`node` becomes `node.to(device)`, in parentheses where its operators would bind less."""
         if isinstance(node, _ATOMS):
