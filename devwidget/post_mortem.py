@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 import sys
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from types import FrameType
 from devwidget.capture.explain.read_error import Reading, read_error
 from devwidget.capture.explain.replica_errors import CAUGHT
 from devwidget.capture.object_fields import is_a
+from devwidget.capture.source_code.call_sites import forget_edited_files
 from devwidget.records.device import KINDS
 from devwidget.records.errors import DevwidgetError, message, of_worker
 from devwidget.records.explanation import Explanation, Value
@@ -36,7 +36,7 @@ def explain(error: object | None) -> Explanation:
     if not is_a(found, BaseException):
         hint = "`except Exception as error: devwidget.explain(error)`"
         raise DevwidgetError(Message("this is a `{kind}`, not an exception", kind=type(found).__name__), instead=hint)
-    linecache.checkcache()  # a file may have been edited since it was last looked at, by a fix for one
+    forget_edited_files()
     reading = read_error(found)
     judged = rules.judge(Trace(faults=reading.faults, error=reading.error))
     return Explanation(

@@ -35,7 +35,7 @@ from devwidget.capture.recording.allowed_transfers import AllowedTransfer
 from devwidget.capture.recording.copy_checks import CopyChecks
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.threads import watch_threads
-from devwidget.capture.source_code.call_sites import forget_sites
+from devwidget.capture.source_code.call_sites import forget_edited_files, forget_sites
 from devwidget.capture.tensors import shape_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model
@@ -205,6 +205,7 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         undo = self._undo  # a failure half-way: `__exit__` takes out what is in
+        forget_edited_files()
         patches = (
             watch_constructions,
             watch_arrivals,
