@@ -26,7 +26,7 @@ from devwidget.rules.repairs.devices import device_for
 from devwidget.rules.repairs.edits import Draft, fix, mended
 from devwidget.rules.repairs.modules import buffers_too, built_at, owner_built, owner_told, where_built
 from devwidget.rules.repairs.moves_left_out import left_in_forward
-from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry
+from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry, to_the_module
 from devwidget.rules.repairs.moves_where_made import from_helper, is_right_elsewhere, moved_there, value_moved, where_made
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.repairs.refusals import refused
@@ -164,6 +164,7 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iter
     moved = moved_there(fault, stray) if str(fault.target) != "cpu" and not elsewhere else None
     yield moved if stray.device.is_accelerator else None  # what goes to the host may be meant to stay there
     yield _new_module(fault, stray) if literal else None
+    yield to_the_module(stray)
     yield use
     yield on_entry(fault, stray)
     yield moved
