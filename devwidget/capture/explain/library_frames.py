@@ -16,6 +16,7 @@ from devwidget.capture import data_parallel
 from devwidget.capture.data_parallel import faults
 from devwidget.capture.data_parallel.constructions import report_absent
 from devwidget.capture.explain.error_context import ErrorContext
+from devwidget.capture.explain.unwatched_calls import meet_absent_of_file, meet_state_on_gpu
 from devwidget.capture.faults import leaves, operand_names, uncalled
 from devwidget.capture.faults.made_by import moved_by
 from devwidget.capture.faults.owners import in_class
@@ -156,6 +157,17 @@ def absent_gpus(context: ErrorContext) -> None:
         report_absent(context.state, locals_of(frame).get("device_ids"), context.caller_of(frame))
 
 
+def absent_of_file(context: ErrorContext) -> None:
+    """A file was saved on a device that is not there."""
+    if context.user is not None:
+        meet_absent_of_file(context.state, context.error, context.user)
+
+
+def generator_state(context: ErrorContext) -> None:
+    """The state of a random generator was read to a GPU with the rest of a checkpoint."""
+    meet_state_on_gpu(context.state, context.error, context.below[::-1])
+
+
 def vector_of_losses(context: ErrorContext) -> None:
     """`backward` of several numbers: DataParallel gathered one scalar loss from each replica."""
     if "only for scalar outputs" not in message(context.error) or context.user is None:
@@ -255,6 +267,8 @@ ALL = (
     checkpoint_prefix,
     misplaced_wrapper,
     absent_gpus,
+    absent_of_file,
+    generator_state,
     vector_of_losses,
     wrong_gradient,
 )

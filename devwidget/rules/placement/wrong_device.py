@@ -23,7 +23,7 @@ from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
 from devwidget.rules.repairs.copies import copy_moved, is_moved_away
 from devwidget.rules.repairs.devices import device_for
-from devwidget.rules.repairs.edits import Draft, fix, mended
+from devwidget.rules.repairs.edits import Draft, fix, mended, read_to
 from devwidget.rules.repairs.modules import buffers_too, built_at, owner_built, owner_told, where_built
 from devwidget.rules.repairs.moves_left_out import left_in_forward
 from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry, to_the_module
@@ -221,13 +221,6 @@ def _new_module(fault: Fault, stray: Operand) -> Fix | None:
     return mended(fault.site, Message("move the module that is made there"), change) if unnamed else None
 
 
-def _read_to(draft: Draft, statement: ast.stmt, device: str) -> None:
-    """`torch.load(path)` takes each tensor to where it was saved, unless it is told where to."""
-    for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "load"):
-            draft.keyword(node, "map_location", device)
-
-
 def _generator(fault: Fault, stray: Operand) -> Fix | None:
     """`torch.Generator()` on the line that made it, with the device of the numbers."""
     at = code_at(stray.birth)
@@ -270,7 +263,7 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
     if stray.birth_op == "load" and literal:
         words = Message("read the checkpoint to where the parameters are")
         yield mended(
-            stray.birth, words, lambda draft, statement: _read_to(draft, statement, device_for(stray.birth, fault.target))
+            stray.birth, words, lambda draft, statement: read_to(draft, statement, device_for(stray.birth, fault.target))
         )
         held = None  # building it elsewhere mends nothing
     use = [o for o in fault.operands if o.stray]

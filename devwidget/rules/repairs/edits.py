@@ -167,6 +167,13 @@ def mended(
     return fix(summary, draft, confidence)
 
 
+def read_to(draft: Draft, statement: ast.stmt, device: str) -> None:
+    """`torch.load(path)` takes each tensor to where it was saved, unless it is told where to."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "load"):
+            draft.keyword(node, "map_location", device)
+
+
 def merged(many: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...] | None:
     """The edits of several fixes as one; None if two of them want different things at one place."""
     kept: list[Edit] = []

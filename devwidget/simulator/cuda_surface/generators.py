@@ -5,6 +5,8 @@ All devices draw from the CPU's default stream, so that a program gives the same
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -33,6 +35,26 @@ class VirtualGenerator(RealGenerator):
     def device(self) -> torch.device:  # type: ignore[override]
         """The virtual GPU."""
         return self._device
+
+    def set_state(self, state: torch.Tensor) -> Any:
+        """Set the state of its stream."""
+        _refuse_state(state)
+        return super().set_state(state)
+
+
+def _refuse_state(state: Any) -> None:
+    """A state is on the CPU, of whatever device it is. Source: `check_rng_state`, ATen/core/Generator.h."""
+    if isinstance(state, torch.Tensor) and labels.label_of(state) >= 0:
+        raise TypeError("RNG state must be a torch.ByteTensor")
+
+
+def _checked(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def set_rng_state(new_state: torch.Tensor) -> None:
+        _refuse_state(new_state)
+        original(new_state)
+
+    return set_rng_state
 
 
 _no_offset = wrap_with_refusal(
@@ -72,6 +94,7 @@ class DefaultGenerator(VirtualGenerator):
 
     def set_state(self, state: torch.Tensor) -> DefaultGenerator:
         """Set the state of the common stream."""
+        _refuse_state(state)
         torch.default_generator.set_state(state)
         return self
 
@@ -97,5 +120,7 @@ def default_generators(count: int) -> tuple[DefaultGenerator, ...]:
 
 
 def install(patches: Patches) -> None:
-    """Replace `torch.Generator`."""
+    """Replace `torch.Generator`, and check the states that the default one is given."""
     patches.set(torch, "Generator", Generator)
+    for owner in (torch, torch.random):
+        patches.wrap(owner, "set_rng_state", _checked)
