@@ -52,8 +52,8 @@ def meet(call: FailedCall) -> Any:
 
 def report_absent(state: RecordingState, call: str, site: RawSite | None, **facts: Unpack[FaultFacts]) -> None:
     """Log that a call asked for a device that is not there."""
-    there = visible.list_devices()
-    state.log.log_fault(fault_at(state.tracker, "device", call, site, available=there, **facts))
+    facts["available"] = visible.list_devices()
+    state.log.log_fault(fault_at(state.tracker, "device", call, site, **facts))
 
 
 def _requests(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
