@@ -9,6 +9,7 @@ from types import FrameType
 
 from devwidget.capture.explain.read_error import Reading, read_error
 from devwidget.capture.explain.replica_errors import CAUGHT
+from devwidget.capture.explain.timed_cells import sources_at_hand
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code.call_sites import forget_edited_files
 from devwidget.records.device import KINDS
@@ -37,8 +38,9 @@ def explain(error: object | None) -> Explanation:
         hint = "`except Exception as error: devwidget.explain(error)`"
         raise DevwidgetError(Message("this is a `{kind}`, not an exception", kind=type(found).__name__), instead=hint)
     forget_edited_files()
-    reading = read_error(found)
-    judged = rules.judge(Trace(faults=reading.faults, error=reading.error))
+    with sources_at_hand(found):
+        reading = read_error(found)
+        judged = rules.judge(Trace(faults=reading.faults, error=reading.error))
     return Explanation(
         error=reading.error,
         verdict=_verdict(reading, judged.findings),
