@@ -175,9 +175,7 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iter
         yield value_moved(stray, device_for(stray.birth, fault.target))
     device = right_device(fault)
     name = stray.expression or stray.source
-    told = Message(
-        "move `{name}` to the device of the others before `{call}`", name=name or Message("the tensor"), call=fault.call
-    )
+    told = Message("move `{name}` to the device of the others before `{call}`", name=name or stray.argument, call=fault.call)
     yield Fix(told, f"{name}.to({device})" if name else "")
 
 
