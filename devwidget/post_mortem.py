@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,9 @@ from types import FrameType
 
 from devwidget.capture.explain.read_error import Reading, read_error
 from devwidget.capture.explain.replica_errors import CAUGHT
+from devwidget.capture.explain.timed_cells import sources_at_hand
 from devwidget.capture.object_fields import is_a
+from devwidget.capture.source_code.call_sites import forget_edited_files
 from devwidget.records.device import KINDS
 from devwidget.records.errors import DevwidgetError, message, of_worker
 from devwidget.records.explanation import Explanation, Value
@@ -36,9 +37,10 @@ def explain(error: object | None) -> Explanation:
     if not is_a(found, BaseException):
         hint = "`except Exception as error: devwidget.explain(error)`"
         raise DevwidgetError(Message("this is a `{kind}`, not an exception", kind=type(found).__name__), instead=hint)
-    linecache.checkcache()  # a file may have been edited since it was last looked at, by a fix for one
-    reading = read_error(found)
-    judged = rules.judge(Trace(faults=reading.faults, error=reading.error))
+    forget_edited_files()
+    with sources_at_hand(found):
+        reading = read_error(found)
+        judged = rules.judge(Trace(faults=reading.faults, error=reading.error))
     return Explanation(
         error=reading.error,
         verdict=_verdict(reading, judged.findings),

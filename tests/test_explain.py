@@ -606,14 +606,17 @@ def test_what_a_worker_puts_on_a_device_of_its_file_is_followed_to_the_line():
 
 def test_an_error_of_a_worker_that_nobody_can_read_blames_nothing():
     class Broken(Reader):
+        def noise(self):
+            return torch.ones(2)
+
         def forward(self, x):
-            return self.read(x) + torch.ones(2)
+            return self.read(x) + self.noise()
 
     with devwidget.simulate(gpus=2):
         model = nn.DataParallel(Broken().to("cuda:0"))
         explanation = devwidget.explain(failing(lambda: model(torch.ones(4, 4, device="cuda:0"))))
     assert explanation.findings == ()
-    assert explanation.site.text == "return self.read(x) + torch.ones(2)"
+    assert explanation.site.text == "return self.read(x) + self.noise()"
 
 
 def test_what_is_no_exception_is_refused():

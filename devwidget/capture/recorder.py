@@ -34,7 +34,7 @@ from devwidget.capture.recording.allowed_transfers import AllowedTransfer
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.threads import watch_threads
 from devwidget.capture.recording.transfers import CopyChecks
-from devwidget.capture.source_code.call_sites import forget_sites
+from devwidget.capture.source_code.call_sites import forget_edited_files, forget_sites
 from devwidget.capture.tensors import shape_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model
@@ -231,6 +231,7 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         undo = self._undo  # a failure half-way: `__exit__` takes out what is in
+        forget_edited_files()
         patches = (
             watch_constructions,
             watch_arrivals,
@@ -267,16 +268,16 @@ class Recorder:
             if error is not None:
                 self._error = error_text(error)
                 self._failure = failure_of(error, message(error), self._state.tracker.failed)
-                self._meet_current(error)
+                self._meet_unwatched(error)
             self._facts = self._read_trace()
         self._state.let_go()
         self._state.watching = self._make_modes  # what stood beside them holds the whole model
 
-    def _meet_current(self, error: BaseException) -> None:
-        from devwidget.capture.explain.current_device import meet_current  # with the first exception, not with the import
+    def _meet_unwatched(self, error: BaseException) -> None:
+        from devwidget.capture.explain.unwatched_calls import meet_unwatched  # with the first exception, not with the import
 
         try:
-            meet_current(self._state, error)
+            meet_unwatched(self._state, error)
         except Exception as trouble:  # a bug of ours must not take the place of the user's exception
             self._state.log.log_trouble(trouble)
 

@@ -83,6 +83,14 @@ def viewed_base(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return (base,) if is_tensor(base) else ()
 
 
+def wrapped_tensor(tensor: torch.Tensor) -> torch.Tensor | None:
+    """The tensor that another stands for under `torch.func`; None for one that stands for itself."""
+    found = None
+    while torch_internals.is_functorch_wrapped(tensor):
+        found = tensor = torch_internals.get_unwrapped(tensor)
+    return found
+
+
 def tensors_in(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
     """Tensors in nested containers (a HuggingFace output is a dict, a batch of its tokenizers a `UserDict`)."""
     kind = type(value)

@@ -67,7 +67,8 @@ class Given:
         site: where that function stood; where its caller stood, if the caller computed the argument on the way.
         name: of the argument; of what the failing function reads from an object, `self.scale`; source of what was computed.
         beside: names of arguments, or of variables there, that are on the right device.
-        kind: `list` or `tuple` for an argument that has the tensor among others; "".
+        kind: `list` or `tuple` for an argument that has the tensor among others; `module` for what a caller hands to a
+            module that is on another GPU as a whole, which is then `beside`; "".
     """
 
     site: Site | None

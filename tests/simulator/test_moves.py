@@ -140,3 +140,19 @@ def test_sparse_tensors_move():
     assert sparse.cuda().device == FIRST
     assert sparse.cuda().to_dense().device == FIRST
     assert sparse.cuda().cpu().device == CPU
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, where it goes forward
+@pytest.mark.parametrize(
+    "transform",
+    [torch.func.jacrev, torch.func.jacfwd, torch.func.hessian, lambda f: torch.vmap(torch.func.grad(lambda x: f(x).sum()))],
+    ids=["jacrev", "jacfwd", "hessian", "vmap of grad"],
+)
+def test_a_move_inside_a_transformed_function_has_the_derivatives_of_one_device(transform):
+    def across(x):
+        return (x * x).to("cuda:1").sin().to(x.device).sum(-1)
+
+    x = torch.linspace(-1, 1, 6).reshape(3, 2)
+    there = transform(across)(x.to("cuda:0"))
+    assert there.device == torch.device("cuda:0")
+    torch.testing.assert_close(there.cpu(), transform(lambda x: (x * x).sin().sum(-1))(x))

@@ -16,7 +16,9 @@ from devwidget.capture import data_parallel
 from devwidget.capture.data_parallel import faults
 from devwidget.capture.data_parallel.constructions import report_absent
 from devwidget.capture.explain.error_context import ErrorContext
+from devwidget.capture.explain.unwatched_calls import meet_absent_of_file, meet_state_on_gpu
 from devwidget.capture.faults import leaves, operand_names, uncalled
+from devwidget.capture.faults.made_by import moved_by
 from devwidget.capture.faults.owners import in_class
 from devwidget.capture.modules import is_module, own
 from devwidget.capture.object_fields import class_name, is_a, items_of
@@ -27,6 +29,7 @@ from devwidget.capture.source_code import class_attributes, statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
 from devwidget.capture.source_code.definitions import ClassName, statements_of
 from devwidget.capture.source_code.expressions import Scope
+from devwidget.capture.source_code.gradient_functions import move_in_forward
 from devwidget.capture.source_code.past.past_calls import definition_of
 from devwidget.capture.source_code.source_index import targets
 from devwidget.capture.tensors import is_tensor
@@ -154,6 +157,17 @@ def absent_gpus(context: ErrorContext) -> None:
         report_absent(context.state, locals_of(frame).get("device_ids"), context.caller_of(frame))
 
 
+def absent_of_file(context: ErrorContext) -> None:
+    """A file was saved on a device that is not there."""
+    if context.user is not None:
+        meet_absent_of_file(context.state, context.error, context.user)
+
+
+def generator_state(context: ErrorContext) -> None:
+    """The state of a random generator was read to a GPU with the rest of a checkpoint."""
+    meet_state_on_gpu(context.state, context.error, context.below[::-1])
+
+
 def vector_of_losses(context: ErrorContext) -> None:
     """`backward` of several numbers: DataParallel gathered one scalar loss from each replica."""
     if "only for scalar outputs" not in message(context.error) or context.user is None:
@@ -183,6 +197,8 @@ def wrong_gradient(context: ErrorContext) -> None:
         call, op = statements.assigned_call(made.text)
         partner = statements.first_parameter(made.file, made.line)
         operand = dataclasses.replace(operand, birth_call=call, birth_op=op, birth_direct=True, birth_partner=partner)
+        moved = move_in_forward(code, torch.device(found[3])) if not call else None
+        operand = moved_by(operand, moved) if moved is not None else operand
     call, target = f"{class_name(kind)}.backward", device_id(torch.device(found[2]))
     site = site_of(context.user)
     context.state.log.log_fault(fault_at(context.state.tracker, "operands", call, site, module=None, phase="backward",
@@ -251,6 +267,8 @@ ALL = (
     checkpoint_prefix,
     misplaced_wrapper,
     absent_gpus,
+    absent_of_file,
+    generator_state,
     vector_of_losses,
     wrong_gradient,
 )

@@ -18,15 +18,16 @@ from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.explain.library_frames import built_at, described
 from devwidget.capture.explain.outer_tensors import outer_tensors, outer_values
 from devwidget.capture.faults.operand_names import Names
-from devwidget.capture.modules import own, walk_modules
+from devwidget.capture.modules import own, registered_entries, walk_modules
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.descriptions import fault_at, lost_operand
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
 from devwidget.capture.source_code.class_functions import functions_of
+from devwidget.capture.source_code.past.makers import names_of_factories
 from devwidget.capture.tensors import is_tensor, tensors_in
-from devwidget.records.device import DEVICE_NAME, PLACING_METHODS, DeviceId
+from devwidget.records.device import CPU, DEVICE_NAME, PLACING_METHODS, DeviceId
 from devwidget.records.errors import message
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed, parsed_statement
@@ -186,6 +187,37 @@ def _wrong_device(context: ErrorContext, target: DeviceId, module: str | None, s
                                  birth_direct=True, birth_partner=partner)  # fmt: skip
             _write(context, module, site, text, stray, target)
             return
+    if {str(CPU), str(target)} <= {*named} and (made := _made_on_host(site, model)) is not None:
+        call, op, birth, name = made
+        stray = lost_operand(CPU, name, name if name.isidentifier() else "", stray=True, source=name, birth=birth,
+                             birth_call=call, birth_op=op, birth_direct=True,
+                             birth_partner=statements.first_parameter(site.file, site.line))  # fmt: skip
+        _write(context, module, site, text, stray, target)
+
+
+def _made_on_host(site: Site, model: nn.Module) -> tuple[str, str, Site, str] | None:
+    """The one call that can have put an operand of a line on the CPU: its source, function and line, and the operand.
+
+    A factory of torch that was told no device, on the line itself or on the one that assigned a variable of it; None where
+    what a function of the user returns is on the line, too.
+    """
+    layers = {name for _, part in walk_modules(model) for name, _ in registered_entries(part, "_modules")}
+    lines = {read: next(_decisions(site, read), None) for read in _names_in(site.text)}
+    places = [(site, ""), *((birth, name) for name, birth in lines.items() if birth is not None)]
+    found: dict[str, tuple[str, Site, str]] = {}
+    for birth, name in places:
+        for node in (each for each in _nodes(birth.text) if isinstance(each, ast.Call)):
+            owner, _, op = ast.unparse(node.func).rpartition(".")
+            if (not owner or owner == "self") and op not in layers:
+                return None
+            number = "tensor" in op and isinstance(node.args[0] if node.args else None, ast.Constant | ast.UnaryOp)
+            makes = owner == "torch" and op in names_of_factories() and not _PLACES.search(birth.text)
+            if makes and not number:  # which may stay there
+                found[ast.unparse(node)] = op, birth, name
+    if len(found) != 1:
+        return None
+    ((call, (op, birth, name)),) = found.items()
+    return call, op, birth, name or call
 
 
 def _decisions(site: Site, name: str, depth: int = MOST_ASSIGNMENTS) -> Iterator[Site]:

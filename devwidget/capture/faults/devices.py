@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
@@ -13,8 +13,9 @@ from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.object_fields import format_value, is_a
-from devwidget.capture.recording.descriptions import fault_at
-from devwidget.capture.source_code.call_sites import raw_site
+from devwidget.capture.recording.descriptions import FaultFacts, fault_at
+from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.source_code.call_sites import RawSite, raw_site
 from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in
 from devwidget.records.device import CURRENT_SETTERS, KINDS, PLACING_METHODS
 
@@ -35,22 +36,24 @@ def meet(call: FailedCall) -> Any:
     out = _again(call.func, call.args, call.kwargs, wrong, known) if heals else NOT_OURS
     names = operand_names.Names(call.state, call.frame)
     expression, birth = names.device_argument(wrong.requested)
-    call.state.log.log_fault(
-        fault_at(
-            call.state.tracker,
-            "device",
-            call.name,
-            raw_site(call.frame),
-            error=call.error_text,
-            healed=out is not NOT_OURS,
-            requested=wrong.text,
-            available=known,
-            expression=expression,
-            birth=birth,
-            model_name=names.model_name(),
-        )
+    report_absent(
+        call.state,
+        call.name,
+        raw_site(call.frame),
+        requested=wrong.text,
+        error=call.error_text,
+        healed=out is not NOT_OURS,
+        expression=expression,
+        birth=birth,
+        model_name=names.model_name(),
     )
     return out
+
+
+def report_absent(state: RecordingState, call: str, site: RawSite | None, **facts: Unpack[FaultFacts]) -> None:
+    """Log that a call asked for a device that is not there."""
+    facts["available"] = devices.list_devices()
+    state.log.log_fault(fault_at(state.tracker, "device", call, site, **facts))
 
 
 def _requests(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:

@@ -37,6 +37,14 @@ def meet(call: FailedCall) -> Any:
     return out
 
 
+def meet_state(call: FailedCall) -> Any:
+    """The state of a generator, which is kept on the CPU whatever device its numbers are for."""
+    strays = [tensor for tensor in call.tensors() if tensor.device.type != "cpu"]
+    if strays and isinstance(call.error, TypeError) and message(call.error).startswith("RNG state must be"):
+        call.report("operands", strays, torch.device("cpu"), NOT_OURS)
+    return NOT_OURS
+
+
 def _target(call: FailedCall, generator: torch.Generator) -> torch.device | None:
     """Where the numbers are wanted."""
     asked = call.kwargs.get("device")

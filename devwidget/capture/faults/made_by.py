@@ -1,4 +1,4 @@
-"""An operand whose birth the source tells: the one torch call that made it."""
+"""An operand whose birth the source tells: the one torch call that made or moved it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 
 import torch
 
+from devwidget.capture.source_code.gradient_functions import MoveInForward
 from devwidget.capture.source_code.past.decisions import Maker
 from devwidget.capture.source_code.past.past_calls import PastCall
 from devwidget.records.trace import Operand
@@ -34,4 +35,11 @@ def made_by(operand: Operand, made: list[Maker], target: torch.device, at_hand: 
         birth_direct=alone,
         birth_partner=next(iter(partners), ""),
         birth_partners=partners,
+    )
+
+
+def moved_by(operand: Operand, move: MoveInForward) -> Operand:
+    """The operand, with the move in `forward` that took along to where it is all that backward computes with."""
+    return dataclasses.replace(
+        operand, birth=move.site, birth_call=move.call, birth_op=move.method, birth_direct=True, from_move=True
     )

@@ -36,7 +36,7 @@ from devwidget.capture.source_code.past.decisions import Aspect, Maker
 from devwidget.capture.source_code.past.given import where_given
 from devwidget.capture.source_code.past.histories import decisions, path_text
 from devwidget.capture.source_code.value_paths import path_of
-from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in, viewed_base
+from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in, viewed_base, wrapped_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Held, Operand, Promotion
@@ -83,6 +83,7 @@ class Names:
         """The operand with the line that decided its device, or its dtype, and who keeps it."""
         birth = self._state.births.find_birth(tensor)
         family = [t for b in birth.iterate_chain() if (t := b()) is not None] if birth else [tensor, *viewed_base(tensor)]
+        family += [] if (wrapped := wrapped_tensor(tensor)) is None or any(wrapped is t for t in family) else [wrapped]
         if is_parameter(tensor) and not any(member is tensor for member in family):
             family.insert(0, tensor)  # `nn.Parameter(data)` has the birth of its data, which somebody else may keep
         given = None if of_dtype else where_given(self._at_work, family or [tensor], target)

@@ -15,6 +15,7 @@ from torch.utils.weak import WeakIdRef
 
 from devwidget.capture import torch_internals
 from devwidget.capture.source_code.call_sites import RawSite
+from devwidget.capture.tensors import wrapped_tensor
 from devwidget.records.trace import Held, Operand, Phase
 
 
@@ -262,7 +263,9 @@ class Births:
             return other.birth
         if self._storages and (known := self._of_storage(tensor)) is not None:
             return known
-        return None if self._older is None else self._older.find_birth(tensor)
+        older = None if self._older is None else self._older.find_birth(tensor)
+        behind = wrapped_tensor(tensor) if older is None else None
+        return older if behind is None else self.find_birth(behind)
 
     def birth_of(self, tensor: torch.Tensor) -> Birth:
         """The same; a tensor never seen is older than the recording."""

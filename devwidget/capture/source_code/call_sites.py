@@ -6,6 +6,7 @@ import dis
 import gc
 import inspect
 import itertools
+import linecache
 import os
 import pathlib
 import sys
@@ -91,6 +92,13 @@ _HOOKS = os.path.join("accelerate", "hooks.py")
 def is_library(filename: str) -> bool:
     """True for torch, the standard library, installed packages, generated code and devwidget itself."""
     return owners[filename] != USERS
+
+
+def forget_edited_files() -> None:
+    """Have files of the user that have changed since they were read, by a fix for one, read again."""
+    for filename in list(linecache.cache):
+        if not is_library(filename):
+            linecache.checkcache(filename)
 
 
 def is_own(filename: str) -> bool:

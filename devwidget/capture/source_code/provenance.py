@@ -15,6 +15,7 @@ from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
 from devwidget.capture.source_code.frames import name_in
+from devwidget.capture.source_code.gradient_functions import MoveInForward, is_from_context, move_in_forward
 from devwidget.capture.source_code.past.changes import change_of
 from devwidget.capture.source_code.past.decisions import Aspect, Maker
 from devwidget.capture.source_code.past.lost_values import argument_sources
@@ -97,6 +98,8 @@ def _step(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Step, aspect
     value = _value(site.text, site.line)
     if value is None or _is_empty(value):
         return None
+    if _moved_in_forward(frame, site, tensor.device) is not None:
+        return _Step(frame, site)
     handed = Scope(frame).value(value)
     if handed is not UNKNOWN and not isinstance(value, ast.Tuple | ast.List) and selected(handed, keys) is tensor:
         name, path = path_of(ast.unparse(value))
@@ -137,8 +140,18 @@ def _told(last: _Step, tensors: tuple[torch.Tensor, ...], target: torch.device) 
         return Origin(made.site, tensors, made.call, made.op, True, partners, made.dropped)
     if last.site is None or last.frame is None:
         return Origin(None, tensors)
+    moved = _moved_in_forward(last.frame, last.site, tensors[-1].device)
+    if moved is not None:
+        return Origin(moved.site, tensors, moved.call, moved.method, True)
     call, op, direct = _call_of(last.frame, last.site) if not last.is_item else ("", "", False)
     return Origin(last.site, tensors, call, op, direct, _partner(last.frame, last.site, target))
+
+
+def _moved_in_forward(frame: FrameType, site: Site, device: torch.device) -> MoveInForward | None:
+    """For `(mask,) = ctx.saved_tensors` of a hand-written backward: the move that its forward made."""
+    value = _value(site.text, site.line)
+    left = value is not None and is_from_context(ast.unparse(value), frame.f_code)
+    return move_in_forward(frame.f_code, device) if left else None
 
 
 def _assignment(

@@ -17,7 +17,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, mended
+from devwidget.rules.repairs.edits import Draft, mended, read_to
 
 
 @rule("invalid-device", needs=("operations",))
@@ -35,6 +35,8 @@ def _finding(fault: Fault) -> Finding:
         if ordinal
         else Message("a device string begins with a type that torch knows")
     )
+    if fault.call == "load":
+        why = Message("a file remembers on which devices its tensors were, and `torch.load` reads them back to there")
     variable = _kind(fault).visible_variable
     visible = Message(
         "{variable} hides and renumbers cards: the first visible one is {type}:0", variable=variable, type=_kind(fault).type
@@ -55,6 +57,11 @@ def _finding(fault: Fault) -> Finding:
 def _fixes(fault: Fault) -> Iterator[Fix | None]:
     right = _right_name(fault)
     kind = _kind(fault).type
+    if fault.call == "load":
+        words = Message("read it to a device that is there")
+        yield mended(fault.site, words, lambda draft, statement: read_to(draft, statement, repr(right)), "likely")
+        yield Fix(words, f"torch.load(..., map_location={right!r})", "likely")
+        return
     if fault.call == "DataParallel":
         words = Message("use the GPUs that are there")
         yield mended(fault.site, words, lambda draft, statement: _those_there(draft, statement, kind), "likely")

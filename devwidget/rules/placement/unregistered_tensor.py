@@ -74,7 +74,7 @@ def _birth(stray: Operand, held: Held) -> Site | None:
         return stray.birth or held.assigned
     if stray.birth is not None and _binds(stray.birth, held.name):
         return stray.birth
-    return stray.birth if _made_for(stray.birth, held.assigned) else held.assigned
+    return _made_for(stray.birth, held.assigned) or held.assigned
 
 
 def _is_made_again(birth: Site | None, held: Held) -> bool:
@@ -95,14 +95,27 @@ def _binds(birth: Site, name: str) -> bool:
     )
 
 
-def _made_for(birth: Site | None, assigned: Site | None) -> bool:
-    """Whether a line above in the same function made the variable whose method gives the attribute."""
-    if birth is None or assigned is None or (birth.file, birth.function) != (assigned.file, assigned.function):
-        return False
-    made, given = parsed_statement(birth.text), parsed_statement(assigned.text)
-    parts = _items(given.value) if isinstance(given, ast.Assign) else []
-    names = {target.id for target in made.targets if isinstance(target, ast.Name)} if isinstance(made, ast.Assign) else set()
-    return birth.line < assigned.line and bool(parts) and all(_owner(part) in names for part in parts)
+def _made_for(birth: Site | None, assigned: Site | None) -> Site | None:
+    """The line above in the same function that made the variable whose method, or items of which, give the attribute.
+
+    It may be further down than the birth: `inv = torch.arange(4)`, `table = torch.outer(x, inv)`, `self.table = table.cos()`.
+    """
+    at = code_at(assigned)
+    if birth is None or assigned is None or at is None or (birth.file, birth.function) != (assigned.file, assigned.function):
+        return None
+    code, given = at
+    owners = {_owner(part) for part in _items(given.value)} if isinstance(given, ast.Assign) else set()
+    if owners and owners <= _names_given(parsed_statement(birth.text)) and birth.line < assigned.line:
+        return birth
+    above = [n for n in ast.walk(code.scope(given)) if isinstance(n, ast.Assign) and birth.line < n.lineno < assigned.line]
+    made = [each for each in above if owners and owners <= _names_given(each)]
+    last = max(made, key=lambda each: each.lineno, default=None)
+    return Site(birth.file, last.lineno, code.text(last), birth.function) if last is not None else None
+
+
+def _names_given(statement: ast.stmt | None) -> set[str]:
+    """The variables that a statement assigns alone."""
+    return {each.id for each in statement.targets if isinstance(each, ast.Name)} if isinstance(statement, ast.Assign) else set()
 
 
 def _items(value: ast.expr) -> list[ast.expr | None]:

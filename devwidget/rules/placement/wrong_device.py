@@ -23,9 +23,10 @@ from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import code_at
 from devwidget.rules.repairs.copies import copy_moved, is_moved_away
 from devwidget.rules.repairs.devices import device_for
-from devwidget.rules.repairs.edits import Draft, fix, mended
+from devwidget.rules.repairs.edits import Draft, fix, mended, read_to
 from devwidget.rules.repairs.modules import buffers_too, built_at, owner_built, owner_told, where_built
-from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry
+from devwidget.rules.repairs.moves_left_out import left_in_forward
+from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry, to_the_module
 from devwidget.rules.repairs.moves_where_made import from_helper, is_right_elsewhere, moved_there, value_moved, where_made
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.repairs.refusals import refused
@@ -151,6 +152,7 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iter
         yield _unpinned(fault)
         yield Fix(Message("only memory of the host is pinned: leave it out where the tensors are on a GPU"))
         return
+    yield left_in_forward(fault, stray)
     if literal:
         yield owner_built(fault, stray)
         yield owner_told(fault, stray)
@@ -162,6 +164,7 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iter
     moved = moved_there(fault, stray) if str(fault.target) != "cpu" and not elsewhere else None
     yield moved if stray.device.is_accelerator else None  # what goes to the host may be meant to stay there
     yield _new_module(fault, stray) if literal else None
+    yield to_the_module(stray)
     yield use
     yield on_entry(fault, stray)
     yield moved
@@ -172,9 +175,7 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iter
         yield value_moved(stray, device_for(stray.birth, fault.target))
     device = right_device(fault)
     name = stray.expression or stray.source
-    told = Message(
-        "move `{name}` to the device of the others before `{call}`", name=name or Message("the tensor"), call=fault.call
-    )
+    told = Message("move `{name}` to the device of the others before `{call}`", name=name or stray.argument, call=fault.call)
     yield Fix(told, f"{name}.to({device})" if name else "")
 
 
@@ -216,13 +217,6 @@ def _new_module(fault: Fault, stray: Operand) -> Fix | None:
 
     unnamed = not stray.expression and not stray.source
     return mended(fault.site, Message("move the module that is made there"), change) if unnamed else None
-
-
-def _read_to(draft: Draft, statement: ast.stmt, device: str) -> None:
-    """`torch.load(path)` takes each tensor to where it was saved, unless it is told where to."""
-    for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "load"):
-            draft.keyword(node, "map_location", device)
 
 
 def _generator(fault: Fault, stray: Operand) -> Fix | None:
@@ -267,7 +261,7 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
     if stray.birth_op == "load" and literal:
         words = Message("read the checkpoint to where the parameters are")
         yield mended(
-            stray.birth, words, lambda draft, statement: _read_to(draft, statement, device_for(stray.birth, fault.target))
+            stray.birth, words, lambda draft, statement: read_to(draft, statement, device_for(stray.birth, fault.target))
         )
         held = None  # building it elsewhere mends nothing
     use = [o for o in fault.operands if o.stray]

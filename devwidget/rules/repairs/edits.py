@@ -41,6 +41,12 @@ class Draft:
         start, end = (node.lineno, node.col_offset), (node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
         self.changes.add(_Change(start, end, text))
 
+    def unwrap(self, node: ast.expr, inner: ast.expr) -> None:
+        """An expression in the place of one around it, in parentheses where its operators would bind less."""
+        text = self.code.text(inner)
+        alone = isinstance(inner, _ATOMS) or isinstance(self.code.parents.get(node), ast.stmt)
+        self.replace(node, text if alone else f"({text})")
+
     def append(self, node: ast.expr, text: str) -> None:
         """`node` becomes `node.to(device)`, in parentheses where its operators would bind less."""
         if isinstance(node, _ATOMS):
@@ -159,6 +165,13 @@ def mended(
     draft = Draft(at[0])
     change(draft, at[1])
     return fix(summary, draft, confidence)
+
+
+def read_to(draft: Draft, statement: ast.stmt, device: str) -> None:
+    """`torch.load(path)` takes each tensor to where it was saved, unless it is told where to."""
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "load"):
+            draft.keyword(node, "map_location", device)
 
 
 def merged(many: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...] | None:

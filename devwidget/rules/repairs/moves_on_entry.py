@@ -11,7 +11,7 @@ from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Given, Operand
 from devwidget.rules.repairs.code import Code, Function, code_at, root_of
 from devwidget.rules.repairs.devices import written_device
-from devwidget.rules.repairs.edits import Draft, fix
+from devwidget.rules.repairs.edits import Draft, fix, mended
 from devwidget.rules.repairs.refusals import IN_WORKERS
 
 
@@ -23,7 +23,7 @@ def on_entry(fault: Fault, stray: Operand) -> Fix | None:
     """
     given = stray.given
     at = code_at(given.site) if given is not None else None
-    if given is None or at is None or (stray.expression == given.name and given.site == fault.site):
+    if given is None or at is None or given.kind == "module" or (stray.expression == given.name and given.site == fault.site):
         return None  # the failing line can move it as well
     code, statement = at
     function = code.scope(statement)
@@ -37,6 +37,23 @@ def on_entry(fault: Fault, stray: Operand) -> Fix | None:
     else:
         _where_given(draft, function, statement, given)
     return fix(Message("move it where it comes in"), draft)
+
+
+def to_the_module(stray: Operand) -> Fix | None:
+    """`reference(x.to(next(reference.parameters()).device))` for a model that is on another GPU as a whole.
+
+    Its class is innocent: other models of it are where their inputs are.
+    """
+    given = stray.given if stray.given is not None and stray.given.kind == "module" else None
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for call in draft.code.parts(statement) if given is not None else ():
+            if given is not None and isinstance(call, ast.Call) and ast.unparse(call.func) == given.beside[0]:
+                for each in (*call.args, *(keyword.value for keyword in call.keywords)):
+                    if ast.unparse(each) == given.name:
+                        draft.append(each, f".to(next({given.beside[0]}.parameters()).device)")
+
+    return mended(given.site, Message("move it where the module is called"), change) if given is not None else None
 
 
 def in_the_loop(fault: Fault, stray: Operand) -> Fix | None:

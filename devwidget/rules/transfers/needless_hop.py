@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Held, Trace, UserMove
@@ -22,6 +21,7 @@ from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.attributes import registered
 from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.moves_left_out import without_move
 
 
 @rule("needless-hop", needs=("operations",), loses_to=("ping-pong",))
@@ -58,7 +58,7 @@ def _around(before: UserMove, last: UserMove) -> Finding:
         why=Message("each copy costs time on the bus, and one to the host makes the GPU wait"),
         fault=last.site,
         birth=before.site,
-        fixes=chosen((writes.made_there(before), without_move(before, words), Fix(words))),
+        fixes=chosen((writes.made_there(before), without_move(before.site, before.target, words), Fix(words))),
         explains=(),
         claims=(claim,),
     )
@@ -98,47 +98,3 @@ def _moved_once(crossing: UserMove, held: Held) -> Fix | None:
             draft.append(statement.value, f".to({str(crossing.target)!r})")
 
     return mended(held.assigned, Message("move it once"), change)
-
-
-def without_move(crossing: UserMove, summary: str) -> Fix | None:
-    """The line of a crossing without the call that makes it; of a device that has a name, the only move there."""
-
-    def change(draft: Draft, statement: ast.stmt) -> None:
-        stay(draft, statement, crossing)
-        moves = [] if draft.changes else [each for each in _moves(draft, statement) if _may_go(*each, crossing)]
-        for node, method in moves if len(moves) == 1 else ():
-            draft.replace(node, draft.code.text(method.value))
-
-    return mended(crossing.site, summary, change)
-
-
-def stay(draft: Draft, statement: ast.stmt, crossing: UserMove) -> None:
-    """Take `.cpu()`, or `.to('cpu')`, off every tensor of a statement."""
-    for node, method in _moves(draft, statement):
-        if _goes(node, method, crossing):
-            draft.replace(node, draft.code.text(method.value))
-
-
-def _moves(draft: Draft, statement: ast.stmt) -> Iterator[tuple[ast.Call, ast.Attribute]]:
-    for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PLACING_METHODS:
-            yield node, node.func
-
-
-def _goes(node: ast.Call, method: ast.Attribute, crossing: UserMove) -> bool:
-    """Whether a call names the device that a crossing went to."""
-    target, kind = crossing.target, crossing.target.kind
-    if method.attr == "cpu":
-        return kind == "cpu"
-    given = [ast.unparse(each).replace(f"{kind}(", f"{kind}:") for each in _given(node)]
-    return method.attr in ("to", kind) and any(str(target) in each for each in given)
-
-
-def _may_go(node: ast.Call, method: ast.Attribute, crossing: UserMove) -> bool:
-    """Whether a call goes to a device that it does not write down: `.cuda()`, `.to(device)`."""
-    bare = method.attr == crossing.target.kind and method.attr != "cpu"
-    return bare or (method.attr == "to" and not any(isinstance(each, ast.Constant) for each in _given(node)))
-
-
-def _given(node: ast.Call) -> list[ast.expr]:
-    return [*node.args, *(keyword.value for keyword in node.keywords)]

@@ -18,7 +18,7 @@ from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import Code, code_at
 from devwidget.rules.repairs.edits import Draft, chosen, fix, without_edit
-from devwidget.rules.transfers.needless_hop import stay
+from devwidget.rules.repairs.moves_left_out import leave_out
 from devwidget.rules.writes import made_there
 
 _GROUP = Message("group the layers: consecutive ones on the same device, so that the data crosses once")
@@ -110,5 +110,5 @@ def _stay(chain: list[UserMove]) -> Fix | None:
     for crossing in chain:
         at = code_at(crossing.site) if str(crossing.target) == "cpu" else None
         if at is not None:
-            stay(drafts.setdefault(at[0].file, Draft(at[0])), at[1], crossing)
+            leave_out(drafts.setdefault(at[0].file, Draft(at[0])), at[1], crossing.target)
     return fix(Message("stay on the GPU"), next(iter(drafts.values())), "likely") if len(drafts) == 1 else None

@@ -43,6 +43,26 @@ class VirtualGenerator(RealGenerator):
         """The virtual GPU."""
         return self._device
 
+    def set_state(self, state: torch.Tensor) -> Any:
+        """Set the state of its stream."""
+        _refuse_state(state)
+        return super().set_state(state)
+
+
+def _refuse_state(state: Any) -> None:
+    """A state is on the CPU, of whatever device it is. Source: `check_rng_state`, ATen/core/Generator.h."""
+    if isinstance(state, torch.Tensor) and labels.label_of(state) >= 0:
+        raise TypeError("RNG state must be a torch.ByteTensor")
+
+
+def _check_state(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def set_rng_state(new_state: torch.Tensor) -> None:
+        _refuse_state(new_state)
+        original(new_state)
+
+    return set_rng_state
+
 
 _no_offset = wrap_with_refusal(
     Message("virtual GPUs have no offset of random numbers"),
@@ -81,6 +101,7 @@ class DefaultGenerator(VirtualGenerator):
 
     def set_state(self, state: torch.Tensor) -> DefaultGenerator:
         """Set the state of the common stream."""
+        _refuse_state(state)
         torch.default_generator.set_state(state)
         return self
 
@@ -108,6 +129,8 @@ def default_generators(count: int) -> tuple[DefaultGenerator, ...]:
 def install_generators(patches: Patches) -> None:
     """Replace `torch.Generator`."""
     patches.set(torch, "Generator", Generator)
+    for owner in (torch, torch.random):
+        patches.wrap(owner, "set_rng_state", _check_state)
 
 
 GPU_NAME = "devwidget virtual GPU"

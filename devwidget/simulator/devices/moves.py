@@ -23,16 +23,28 @@ class DifferentiableMove(torch.autograd.Function):
     autograd's own node would not do: it compares the real devices, which are equal.
     """
 
+    generate_vmap_rule = True  # `torch.func` takes no function without one, nor one whose `forward` is given the context
+
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
-        """Copy, and remember where from."""
-        ctx.source, ctx.dtype = labels.label_of(tensor), tensor.dtype
+    def forward(tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
+        """Copy."""
         return _copy_to(tensor, label, options)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, int, dict[str, Any]], output: torch.Tensor) -> None:
+        """Remember where from, and where to."""
+        ctx.source, ctx.dtype = labels.label_of(inputs[0]), inputs[0].dtype
+        ctx.target, ctx.moved_dtype = inputs[1], output.dtype
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         """Copy the gradient back."""
         return move_tensor(gradients[0], ctx.source, {"dtype": ctx.dtype}), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: torch.Tensor) -> torch.Tensor:
+        """Copy the tangent along."""
+        return move_tensor(tangents[0], ctx.target, {"dtype": ctx.moved_dtype})
 
 
 def move_tensor(tensor: torch.Tensor, label: int, options: dict[str, Any] | None = None) -> torch.Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from devwidget.capture.modules import is_module, own_parameters, walk_modules
 from devwidget.capture.object_fields import dict_of
 from devwidget.capture.source_code.call_sites import call_text, is_library, locals_of, site_of, to_site
 from devwidget.capture.source_code.expressions import Scope
@@ -30,10 +31,26 @@ def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target:
         code, values = frame.f_code, locals_of(frame)
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         given = {name: values[name] for name in names if name in values}
+        handed = _to_module(above, values.get(next(iter(names), "")), family, target)
+        if handed is not None:
+            return handed
         found = _among(frame, given, given, family, target) or _in_list(frame, given, family, target)
         if found is not None:
             return _as_passed(frame, above, found.name, target) or found
     return _read(frames[0], family, target) if frames else None
+
+
+def _to_module(above: FrameType | None, called: Any, family: list[torch.Tensor], target: torch.device) -> Given | None:
+    """An argument that a caller hands to a module whose parameters are all on another GPU: any other GPU would do for it."""
+    call = parsed_expression(call_text(site_of(above))) if above is not None and is_module(called) else None
+    if above is None or not isinstance(call, ast.Call) or Scope(above).value(call.func) is not called:
+        return None
+    devices = {t.device for _, part in walk_modules(called) for t in own_parameters(part).values()}
+    if devices != {target} or "cpu" in (target.type, family[0].device.type):
+        return None
+    passed = [*call.args, *(keyword.value for keyword in call.keywords)]
+    name = next((ast.unparse(each) for each in passed if _is_one(Scope(above).value(each), family)), "")
+    return Given(to_site(site_of(above)), name, (ast.unparse(call.func),), "module") if name else None
 
 
 def _read(frame: FrameType, family: list[torch.Tensor], target: torch.device) -> Given | None:

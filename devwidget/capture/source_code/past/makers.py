@@ -182,7 +182,7 @@ class _Search:
             yield from beside
         elif name in HOST_CONSTRUCTORS and ast.unparse(node.func).rpartition(".")[0].endswith("cuda"):
             return  # its namesake, which makes it there
-        elif name in _factories():
+        elif name in names_of_factories():
             made = made_by_factory(node, name, scope, site, self._aspect)
             if made is not None:
                 yield made
@@ -274,5 +274,6 @@ def is_module_class(kind: type) -> bool:
 
 
 @functools.cache
-def _factories() -> frozenset[str]:
+def names_of_factories() -> frozenset[str]:
+    """Functions of torch that decide a device themselves."""
     return frozenset(func.__name__ for func in torch_internals.device_constructors()) | ARRIVALS

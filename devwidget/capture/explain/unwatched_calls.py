@@ -1,0 +1,74 @@
+"""Calls about which torch asks no function mode, so that their exception is read.
+
+A number of no device that was made the current one, a file that is read to a device that is not there, and the state of a
+random generator that is on a GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from devwidget.capture.explain.traceback_frames import traceback_frames
+from devwidget.capture.faults import devices, generators
+from devwidget.capture.faults.failed_call import FailedCall
+from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.source_code.call_sites import is_library, locals_of, raw_site
+from devwidget.capture.source_code.expressions import failing_call
+from devwidget.records.device import CURRENT_SETTERS
+from devwidget.records.errors import error_text, message
+
+_READ = re.compile(r"Attempting to deserialize object on (?:a )?([A-Z]+) device(?: (\d+))?")
+
+
+def meet_unwatched(state: RecordingState, error: BaseException) -> None:
+    """Write down as a fault that an exception came of such a call.
+
+    Only errors that came out of it count: the innermost line of the user asked for it, in words or by a `with`.
+    """
+    if not isinstance(error, Exception):
+        return
+    frames = traceback_frames(error.__traceback__)
+    user = next((frame for frame in reversed(frames) if not is_library(frame.f_code.co_filename)), None)
+    if user is None:
+        return
+    meet_absent_of_file(state, error, user)
+    for func, args in _requests(user, frames[-1]):
+        devices.meet(FailedCall(state, func, args, {}, error, user))
+    meet_state_on_gpu(state, error, frames[frames.index(user) :])
+
+
+def meet_state_on_gpu(state: RecordingState, error: BaseException, frames: Sequence[FrameType]) -> None:
+    """The state of a random generator that was read to a GPU with the rest of a checkpoint.
+
+    Args:
+        frames: from the line of the user on: the outermost that has the tensor writes what the user calls it.
+    """
+    for frame in frames if isinstance(error, TypeError) else ():
+        call = failing_call(frame) if not state.log.faults else None
+        if call is not None and isinstance(error, TypeError):
+            generators.meet_state(FailedCall(state, call.func, call.args, call.kwargs, error, frame))
+
+
+def meet_absent_of_file(state: RecordingState, error: BaseException, user: FrameType) -> None:
+    """`torch.load` of what was saved on a device that is not there, without `map_location`."""
+    found = _READ.match(message(error)) if isinstance(error, RuntimeError) else None
+    if found is not None:
+        requested = found[1].lower() + (f":{found[2]}" if found[2] else "")
+        devices.report_absent(state, "load", raw_site(user), requested=requested, error=error_text(error))
+
+
+def _requests(user: FrameType, innermost: FrameType) -> list[tuple[Any, tuple[Any, ...]]]:
+    """Calls that make a device current, on the line of the user or in the `__enter__` in which it failed."""
+    if innermost.f_code.co_name == "__enter__":
+        entered = locals_of(innermost).get("self")
+        number = getattr(entered, "idx", None)
+        return [(torch.device, (number,))] if type(entered) is torch.cuda.device and type(number) is int else []
+    call = failing_call(user)
+    if call is None or getattr(call.func, "__name__", "") not in CURRENT_SETTERS:
+        return []
+    return [(call.func, (*call.args, *call.kwargs.values()))]
