@@ -157,7 +157,7 @@ class FaultDetails:
     Attributes:
         problem: which of the problems of its family: `state` or `missing` (optimizer),
             `scalar`, `axis`, `samples`, `whole` or `output` (io),
-            `write` or `parameters` (replica), `constant` (dtype).
+            `write` or `parameters` (replica), `constant` (dtype), `compared` (operands that the program itself compares).
         optimizer: its class.
         state: name of the state that is elsewhere.
         history: `moved` if the parameter moved after the state was allocated, `put` if the program put it there; "" if unknown.

@@ -13,7 +13,7 @@ import torch.utils.checkpoint
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
-from devwidget.capture.faults.call_arguments import arguments, computed, is_a_place, written
+from devwidget.capture.faults.call_arguments import arguments, cast_by, computed, is_a_place, written
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.modules import is_module
 from devwidget.capture.recording.descriptions import fault_at, operand_of
@@ -168,4 +168,5 @@ class FailedCall:
                     and not is_parameter(t) and not names.expression(t)]  # fmt: skip
         alike = {id(tensor): source for tensor in nameless if (source := names.alike(text, tensor))}
         one, rest = computed(text), {id(tensor) for tensor in nameless} - alike.keys()
-        return alike | {each: one for each in rest if one and len(rest) == 1}
+        dtype = cast_by(one)
+        return alike | {id(t): one for t in nameless if one and rest == {id(t)} and dtype in (None, t.dtype)}

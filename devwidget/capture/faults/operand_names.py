@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.faults.made_by import made_by
-from devwidget.capture.faults.owners import holder, in_class, in_optimizer, registered_at, written_later
+from devwidget.capture.faults.owners import holder, in_class, in_module_beside, in_optimizer, registered_at, written_later
 from devwidget.capture.modules import is_module, own_tensors, walk_modules
 from devwidget.capture.object_fields import copy_items, dict_of, format_value
 from devwidget.capture.recording.births import Birth
@@ -83,8 +83,9 @@ class Names:
         """The operand with the line that decided its device, or its dtype, and who keeps it."""
         birth = self._state.births.find_birth(tensor)
         family = [t for b in birth.iterate_chain() if (t := b()) is not None] if birth else [tensor, *viewed_base(tensor)]
-        if is_parameter(tensor) and not any(member is tensor for member in family):
-            family.insert(0, tensor)  # `nn.Parameter(data)` has the birth of its data, which somebody else may keep
+        for each in (*viewed_base(tensor), tensor):  # of `self.weight.T` too
+            if is_parameter(each) and not any(member is each for member in family):
+                family.insert(0, each)  # `nn.Parameter(data)` has the birth of its data, which somebody else may keep
         given = None if of_dtype else where_given(self._at_work, family or [tensor], target)
         given_as = self._state.given
         field = next((given_as[member] for member in family or [tensor] if member in given_as), "")
@@ -111,7 +112,9 @@ class Names:
         )
         return dataclasses.replace(
             operand,
-            held=holder(self._state.tracker, self._frames, family or [tensor]) or self._of_weights(root, tensor),
+            held=holder(self._state.tracker, self._frames, family or [tensor])
+            or self._of_weights(root, tensor)
+            or in_module_beside(self._frames, family),
             birth=to_site(root.site),
             birth_call=call_text(root.site),
             birth_op=root.call,

@@ -104,6 +104,8 @@ def _demands(fault: Fault) -> bool:
 
 
 def _why(fault: Fault) -> str:
+    if fault.details.problem == "compared":
+        return Message("the program asks for one device itself here, and ends where it finds two")
     if _demands(fault):
         return Message(
             "`{call}` works with it on {target} alone, and it is not copied for you", call=fault.call, target=fault.target
@@ -199,9 +201,10 @@ def _unpinned(fault: Fault) -> Fix | None:
 
 def _move_the_owner(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     """A metric keeps its state in attributes, which its own `_apply` moves: it was never moved itself."""
-    model = fault.model_name or "model"
+    model = (fault.model_name or "model") if held.module is not None else held.name.rpartition(".")[0]
     owner = f"{model}.get_submodule({held.module!r})" if held.module else model
-    yield from where_built(fault, stray, dataclasses.replace(held, left_behind=held.module, left_class=held.owner_class))
+    whole = held.left_class or held.owner_class
+    yield from where_built(fault, stray, dataclasses.replace(held, left_behind=held.module, left_class=whole))
     told = Message("move `{name}`, whose own `_apply` takes its tensors along", name=held.owner_class)
     yield Fix(told, f"{owner}.to({str(fault.target)!r})")
 
