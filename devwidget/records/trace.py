@@ -151,6 +151,24 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """The variables of the outermost function of the user that has a stray tensor in one, as a loop took them.
+
+    Attributes:
+        site: where that function stood.
+        holding: the variables that have the stray.
+        kinds: variables that are where the stray is, with what they are: `tensor`, `dict`, `dict of more`, `list`, `tuple`,
+            `list of dicts`.
+        device: how the function writes the right device; "".
+    """
+
+    site: Site | None
+    holding: tuple[str, ...] = ()
+    kinds: tuple[tuple[str, str], ...] = ()
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FaultDetails:
     """What is known of a fault of one family only; each field keeps its default in the others.
 
@@ -182,6 +200,7 @@ class FaultDetails:
         tuples: names of tuples whose items the call was given, with their lengths.
         at_hand: variables of the failing line that are on the right device.
         in_replica: it failed in a replica, whose device differs from call to call.
+        taken: what the function has in its variables that took the stray from a loader or the like.
     """
 
     problem: str = ""
@@ -209,6 +228,7 @@ class FaultDetails:
     tuples: tuple[tuple[str, Size], ...] = ()
     at_hand: tuple[str, ...] = ()
     in_replica: bool = False
+    taken: Taken | None = None
 
 
 NO_DETAILS = FaultDetails()

@@ -32,6 +32,14 @@ SAID = {
     ),
     "device_of_an_array": ("wrong-device", "adjacency = adjacency.to(features.device)"),
     "loader_moved_in_the_data_set": ("wrong-device", "y = y.to(x.device)"),
+    "loader_in_a_function": ("wrong-device", "x, y = x.to(device), y.to(device)"),
+    "loader_not_moved": ("wrong-device", "x, y = x.to('cuda:0'), y.to('cuda:0')"),
+    "loader_of_dicts": ("wrong-device", "batch = {key: value.to(device) for key, value in batch.items()}"),
+    "loader_of_pairs": ("wrong-device", "batch = [each.to(self.device) for each in batch]"),
+    "loader_of_targets": (
+        "wrong-device",
+        "targets = [{key: value.to(device) for key, value in each.items()} for each in targets]",
+    ),
     "mask_named_bias": (
         "unregistered-tensor",
         "self.register_buffer('bias', torch.tril(torch.ones(4, 4)).view(1, 4, 4), persistent=False)",

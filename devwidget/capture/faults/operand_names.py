@@ -35,11 +35,12 @@ from devwidget.capture.source_code.past.attributes import attribute_makers
 from devwidget.capture.source_code.past.decisions import Aspect, Maker
 from devwidget.capture.source_code.past.given import where_given
 from devwidget.capture.source_code.past.histories import decisions, path_text
+from devwidget.capture.source_code.past.loop_variables import variables_taken
 from devwidget.capture.source_code.value_paths import path_of
 from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in, viewed_base
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
-from devwidget.records.trace import Held, Operand, Promotion
+from devwidget.records.trace import Held, Operand, Promotion, Taken
 
 
 class Names:
@@ -273,6 +274,12 @@ class Names:
         """What a module keeps, with the call that made it, as the methods of its class tell."""
         owner = next((module for path, module in self._state.tracker.list_modules() if path == held.module), None)
         return made_by(operand, attribute_makers(owner, held.name, tensor.device), target) if owner is not None else operand
+
+    def variables_taken(self, tensor: torch.Tensor, target: torch.device) -> Taken | None:
+        """The variables of the outermost function that has a stray."""
+        birth = self._state.births.find_birth(tensor)
+        older = [t for b in birth.iterate_chain() if (t := b()) is not None] if birth is not None else []
+        return variables_taken(self._at_work, [tensor, *older], target)
 
     def line_details(self, text: str, operands: Sequence[Operand], target: torch.device) -> dict[str, Any]:
         """Tuples that operands are items of, and variables of the failing line that are on the right device."""
