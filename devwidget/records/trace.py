@@ -160,12 +160,14 @@ class Taken:
         kinds: variables that are where the stray is, with what they are: `tensor`, `dict`, `dict of more`, `list`, `tuple`,
             `list of dicts`.
         device: how the function writes the right device; "".
+        called: where its caller stood, which has not got a result yet.
     """
 
     site: Site | None
     holding: tuple[str, ...] = ()
     kinds: tuple[tuple[str, str], ...] = ()
     device: str = ""
+    called: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)

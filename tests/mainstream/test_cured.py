@@ -32,6 +32,7 @@ SAID = {
     ),
     "device_of_an_array": ("wrong-device", "adjacency = adjacency.to(features.device)"),
     "loader_moved_in_the_data_set": ("wrong-device", "y = y.to(x.device)"),
+    "edit_on_the_whole_call": ("wrong-device", "index = index.to(x.device)"),
     "loader_in_a_function": ("wrong-device", "x, y = x.to(device), y.to(device)"),
     "loader_not_moved": ("wrong-device", "x, y = x.to('cuda:0'), y.to('cuda:0')"),
     "loader_of_dicts": ("wrong-device", "batch = {key: value.to(device) for key, value in batch.items()}"),
@@ -65,6 +66,7 @@ SAID = {
         "wrong-device",
         "self.a = nn.Parameter(torch.randn(2, base.in_features, device=base.weight.device) * 0.02)",
     ),
+    "plain_attribute_of_a_method": ("wrong-device", "self.atoms = torch.linspace(0, 1, 3, device='cuda:0')"),
     "replay_buffer_device": ("wrong-device", "rb = ReplayBuffer(device)"),
     "scaler_state": ("optimizer-misplaced", "for parameter, kept in optimizer.state.items():"),
     "state_of_a_library": ("wrong-device", "metric = MetricCollection([Accuracy(5)]).to(device)"),
@@ -152,3 +154,9 @@ def test_what_forward_made_anew_did_not_stay_behind():
     (finding,) = ran(HERE / "attribute_made_in_forward.py").findings
     assert finding.birth.function == "forward"
     assert "stayed" not in str(finding.headline)
+
+
+@pytest.mark.fuzz
+def test_the_result_of_the_failing_call_is_no_place_to_move_its_argument():
+    (finding,) = ran(HERE / "edit_on_the_whole_call.py").findings
+    assert not any(").to(" in edit.text.replace("edges.to(", "") for fix in finding.fixes for edit in fix.edits)

@@ -168,9 +168,9 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iter
     yield on_entry(fault, stray)
     yield moved
     yield from_helper(fault, stray) if stray.birth is None else None
-    if (
-        literal and (stray.from_move or not elsewhere) and not _same_line(stray.birth, fault.site)
-    ):  # moved there it would come too late
+    called = fault.details.taken.called if fault.details.taken is not None else None
+    too_late = _same_line(stray.birth, fault.site) or _same_line(stray.birth, called)
+    if literal and (stray.from_move or not elsewhere) and not too_late:
         yield value_moved(stray, device_for(stray.birth, fault.target))
     device = right_device(fault)
     name = stray.expression or stray.source

@@ -17,6 +17,8 @@ from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, wrap_with_refusal
 from devwidget.simulator.torch_surface import conversions
 
+SHARDED_RANDOM = "torch.distributed.tensor._random"
+
 
 class VirtualGenerator(RealGenerator):
     """A generator that says it belongs to a GPU."""
@@ -97,5 +99,14 @@ def default_generators(count: int) -> tuple[DefaultGenerator, ...]:
 
 
 def install(patches: Patches) -> None:
-    """Replace `torch.Generator`."""
+    """Replace `torch.Generator`, and let random operators of a DTensor draw from the common stream."""
     patches.set(torch, "Generator", Generator)
+    patches.when_loaded(SHARDED_RANDOM, lambda module: _draw_plainly(module, patches))
+
+
+def _draw_plainly(module: Any, patches: Patches) -> None:
+    """Each shard draws as on the CPU: torch would move the offset in a state of CUDA's own, which the common stream has not."""
+    owner = getattr(module, "_RNGStateTracker", None)
+    enabled = vars(owner).get("distribute_region_enabled") if owner is not None else None
+    if isinstance(enabled, property):
+        patches.set(owner, "distribute_region_enabled", property(lambda tracker: False, enabled.fset))

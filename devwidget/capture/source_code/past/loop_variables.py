@@ -25,14 +25,14 @@ def variables_taken(frames: Sequence[FrameType], family: Sequence[torch.Tensor],
         family: the stray tensor and those it was computed from.
         target: where it should have been.
     """
-    for frame in reversed(frames):
+    for frame, above in reversed([*zip(frames, [*frames[1:], None], strict=True)]):
         values = {name: value for name, value in locals_of(frame).items() if name.isidentifier() and name != "self"}
         holding = [name for name, value in values.items() if any(t is m for t in _tensors(value) for m in family)]
         if holding:
             names = [*holding, *(name for name in values if name not in holding)]
             kinds = ((name, _kind(values[name], family[0].device)) for name in names)
             known = tuple((name, kind) for name, kind in kinds if kind)
-            return Taken(to_site(raw_site(frame)), tuple(holding), known, _name_of(frame, target))
+            return Taken(to_site(raw_site(frame)), tuple(holding), known, _name_of(frame, target), to_site(raw_site(above)))
     return None
 
 
