@@ -268,16 +268,18 @@ class Recorder:
             if error is not None:
                 self._error = error_text(error)
                 self._failure = failure_of(error, message(error), self._state.tracker.failed)
-                self._meet_unwatched(error)
+                self._meet_last(error)
             self._facts = self._read_trace()
         self._state.let_go()
         self._state.watching = self._make_modes  # what stood beside them holds the whole model
 
-    def _meet_unwatched(self, error: BaseException) -> None:
-        from devwidget.capture.explain.unwatched_calls import meet_unwatched  # with the first exception, not with the import
+    def _meet_last(self, error: BaseException) -> None:
+        from devwidget.capture.explain.own_checks import meet_own_check  # with the first exception, not with the import
+        from devwidget.capture.explain.unwatched_calls import meet_unwatched
 
         try:
             meet_unwatched(self._state, error)
+            meet_own_check(self._state, error)
         except Exception as trouble:  # a bug of ours must not take the place of the user's exception
             self._state.log.log_trouble(trouble)
 

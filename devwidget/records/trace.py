@@ -152,13 +152,33 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
+class Taken:
+    """The variables of the outermost function of the user that has a stray tensor in one, as a loop took them.
+
+    Attributes:
+        site: where that function stood.
+        holding: the variables that have the stray.
+        kinds: variables that are where the stray is, with what they are: `tensor`, `dict`, `dict of more`, `list`, `tuple`,
+            `list of dicts`.
+        device: how the function writes the right device; "".
+        called: where its caller stood, which has not got a result yet.
+    """
+
+    site: Site | None
+    holding: tuple[str, ...] = ()
+    kinds: tuple[tuple[str, str], ...] = ()
+    device: str = ""
+    called: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FaultDetails:
     """What is known of a fault of one family only; each field keeps its default in the others.
 
     Attributes:
         problem: which of the problems of its family: `state` or `missing` (optimizer),
             `scalar`, `axis`, `samples`, `whole` or `output` (io),
-            `write` or `parameters` (replica), `constant` (dtype).
+            `write` or `parameters` (replica), `constant` (dtype), `compared` (operands that the program itself compares).
         optimizer: its class.
         state: name of the state that is elsewhere.
         history: `moved` if the parameter moved after the state was allocated, `put` if the program put it there; "" if unknown.
@@ -183,6 +203,7 @@ class FaultDetails:
         tuples: names of tuples whose items the call was given, with their lengths.
         at_hand: variables of the failing line that are on the right device.
         in_replica: it failed in a replica, whose device differs from call to call.
+        taken: what the function has in its variables that took the stray from a loader or the like.
     """
 
     problem: str = ""
@@ -210,6 +231,7 @@ class FaultDetails:
     tuples: tuple[tuple[str, Size], ...] = ()
     at_hand: tuple[str, ...] = ()
     in_replica: bool = False
+    taken: Taken | None = None
 
 
 NO_DETAILS = FaultDetails()

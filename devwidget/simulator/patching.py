@@ -50,6 +50,7 @@ class Patches:
 
     def __init__(self, undo: Undo) -> None:
         self.undo = undo
+        self._later: dict[str, Callable[[Any], None]] = {}
         self._layers: list[registry.Layer] = []
         # All at once, under one lock.
         undo.add_step(registry.leave_layers, self._layers)
@@ -71,6 +72,19 @@ class Patches:
         """Replace a variable that torch itself writes; afterwards it is as before, whatever was written."""
         self._enter(registry.make_replacement(owner, name, value, always=True))
 
+    def when_loaded(self, module: str, install: Callable[[Any], None]) -> None:
+        """Have `install(module)` run now, or as soon as torch loads that module of its own."""
+        if module in sys.modules:
+            install(sys.modules[module])
+        else:
+            self._later[module] = install
+
+    def after_import(self, module: types.ModuleType) -> None:
+        """Install what was waiting for a module."""
+        install = self._later.pop(module.__name__, None)
+        if install is not None:
+            install(module)
+
     def _enter(self, layer: registry.Layer) -> None:
         self._layers.append(layer)
         layer.__enter__()
@@ -78,7 +92,7 @@ class Patches:
 
 def install_import_watch(patches: Patches) -> None:
     """Watch the imports of torch's modules."""
-    finder = _Finder()
+    finder = _Finder(patches)
     patches.undo.add_step(_remove_finder, finder)
     sys.meta_path.insert(0, finder)
 
@@ -88,6 +102,9 @@ def _remove_finder(finder: _Finder) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, patches: Patches) -> None:
+        self._patches = patches
+
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
@@ -97,12 +114,17 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
-            spec.loader = _QuietLoader(spec.loader.name, spec.loader.path)
+            spec.loader = _QuietLoader(spec.loader.name, spec.loader.path, self._patches)
         return spec
 
 
 class _QuietLoader(importlib.machinery.SourceFileLoader):
+    def __init__(self, fullname: str, path: str, patches: Patches) -> None:
+        super().__init__(fullname, path)
+        self._patches = patches
+
     def exec_module(self, module: Any) -> None:
         """Run the module with torch as it really is."""
         with registry.suspend_layers():
             super().exec_module(module)
+        self._patches.after_import(module)

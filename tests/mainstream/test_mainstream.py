@@ -80,7 +80,7 @@ def run(path):
         devwidget.simulate(gpus=2),
         silent[0],
         silent[1],
-        contextlib.suppress(RuntimeError, TypeError, AssertionError),
+        contextlib.suppress(RuntimeError, TypeError, ValueError, AssertionError),
         recording,
     ):
         runpy.run_path(str(path), run_name="__main__")

@@ -17,6 +17,9 @@ SAID = {
     "depends_on_workers": ([HINT], 2),
     "device_out_of_range": ([ERROR], 0),
     "device_out_of_range_by_cuda": ([ERROR], 0),
+    "dtensor_random": ([], 1),
+    "functional_data_parallel": ([], 0),
+    "gloo": ([], 1),
     "gpus_never_used": ([], 0),
     "index_given_as_a_number": ([ERROR], 0),
     "label_read_by_a_function": ([], 1),
@@ -62,3 +65,11 @@ def test_two_of_a_class_are_not_told_as_the_same():
 
 def test_gpus_that_did_nothing_are_the_first_thing_said():
     assert "nothing was done on the 2 virtual GPUs" in str(run(HERE / "gpus_never_used.py")).splitlines()[0]
+
+
+def test_random_operators_of_a_dtensor_run():
+    assert not run(HERE / "dtensor_random.py").error
+
+
+def test_gloo_carries_tensors_of_virtual_gpus():
+    assert not run(HERE / "gloo.py").error

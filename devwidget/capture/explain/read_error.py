@@ -14,6 +14,7 @@ import torch
 from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
 from devwidget.capture.explain.lost_operands import devices_named, left_over, made_there, trace_back
+from devwidget.capture.explain.own_checks import own_check
 from devwidget.capture.explain.replica_errors import CAUGHT, from_replica, here, output_not_joined
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
@@ -83,7 +84,11 @@ def _read(error: BaseException) -> Reading:
         from_worker = CAUGHT.search(message(error)) is not None
         for step in (
             *library_frames.ALL,
-            *((from_replica,) if from_worker else (output_not_joined, _failed_call, _by_its_words, made_there, left_over)),
+            *(
+                (from_replica,)
+                if from_worker
+                else (output_not_joined, own_check, _failed_call, _by_its_words, made_there, left_over)
+            ),
         ):
             if not context.state.log.faults:
                 _guarded(step, context)

@@ -13,6 +13,7 @@ from torch.overrides import get_testing_overrides
 
 from devwidget.capture.object_fields import format_value, is_exactly
 from devwidget.capture.patching.registry import PatchedFunction
+from devwidget.capture.source_code.past.decisions import CASTS
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.syntax import parsed_statement
 
@@ -93,6 +94,13 @@ def computed(text: str) -> str:
     given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
     found = [ast.unparse(part) for part in given if _is_computed(part)]
     return found[0] if len(found) == 1 else ""
+
+
+def cast_by(text: str) -> torch.dtype | None:
+    """`torch.float32` for `out.float()`: what the result of a cast is, which a library may have made something else of."""
+    node = _parsed(text)
+    method = node.func if isinstance(node, ast.Call) else None
+    return CASTS.get(method.attr) if isinstance(method, ast.Attribute) else None
 
 
 def _is_computed(part: ast.expr) -> bool:

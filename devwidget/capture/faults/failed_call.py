@@ -13,7 +13,7 @@ import torch.utils.checkpoint
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
-from devwidget.capture.faults.call_arguments import arguments, computed, is_a_place, written
+from devwidget.capture.faults.call_arguments import arguments, cast_by, computed, is_a_place, written
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.modules import is_module
 from devwidget.capture.recording.descriptions import fault_at, operand_of
@@ -121,13 +121,14 @@ class FailedCall:
         given = arguments(self.func, self.args, self.kwargs)
         sources = self._sources(names, given, direct=near is not None and site is not None and near.f_code is site.code)
         of_dtype = what == "dtype" or bool(details.dtype)
-        operands = []
+        operands, taken = [], None
         for argument, tensor in given:
             stray = any(tensor is other for other in strays)
             source = sources.get(id(tensor), "")
             expression = names.expression(tensor) or (source if is_a_place(source) else "")
             operand = operand_of(tensor, argument, expression, stray=stray, source=source)
             if stray:
+                taken = taken or names.variables_taken(tensor, target)
                 operand = names.beside_the_model(names.with_birth(operand, tensor, target, of_dtype=of_dtype), target)
             operands.append(operand)
         return fault_at(
@@ -142,7 +143,7 @@ class FailedCall:
             healed=healed,
             expression=call_text(site),
             model_name=names.model_name(),
-            details=dataclasses.replace(details, **names.line_details(call_text(site), operands, target)),
+            details=dataclasses.replace(details, taken=taken, **names.line_details(call_text(site), operands, target)),
         )
 
     def _module(self) -> str | None:
@@ -168,4 +169,5 @@ class FailedCall:
                     and not is_parameter(t) and not names.expression(t)]  # fmt: skip
         alike = {id(tensor): source for tensor in nameless if (source := names.alike(text, tensor))}
         one, rest = computed(text), {id(tensor) for tensor in nameless} - alike.keys()
-        return alike | {each: one for each in rest if one and len(rest) == 1}
+        dtype = cast_by(one)
+        return alike | {id(t): one for t in nameless if one and rest == {id(t)} and dtype in (None, t.dtype)}

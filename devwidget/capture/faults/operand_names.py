@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.faults.made_by import made_by
-from devwidget.capture.faults.owners import holder, in_class, in_optimizer, registered_at, written_later
+from devwidget.capture.faults.owners import holder, in_class, in_module_beside, in_optimizer, registered_at, written_later
 from devwidget.capture.modules import is_module, own_tensors, walk_modules
 from devwidget.capture.object_fields import copy_items, dict_of, format_value
 from devwidget.capture.recording.births import Birth
@@ -35,11 +35,12 @@ from devwidget.capture.source_code.past.attributes import attribute_makers
 from devwidget.capture.source_code.past.decisions import Aspect, Maker
 from devwidget.capture.source_code.past.given import where_given
 from devwidget.capture.source_code.past.histories import decisions, path_text
+from devwidget.capture.source_code.past.loop_variables import variables_taken
 from devwidget.capture.source_code.value_paths import path_of
 from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in, viewed_base, wrapped_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression
-from devwidget.records.trace import Held, Operand, Promotion
+from devwidget.records.trace import Held, Operand, Promotion, Taken
 
 
 class Names:
@@ -84,8 +85,9 @@ class Names:
         birth = self._state.births.find_birth(tensor)
         family = [t for b in birth.iterate_chain() if (t := b()) is not None] if birth else [tensor, *viewed_base(tensor)]
         family += [] if (wrapped := wrapped_tensor(tensor)) is None or any(wrapped is t for t in family) else [wrapped]
-        if is_parameter(tensor) and not any(member is tensor for member in family):
-            family.insert(0, tensor)  # `nn.Parameter(data)` has the birth of its data, which somebody else may keep
+        for each in (*viewed_base(tensor), tensor):  # of `self.weight.T` too
+            if is_parameter(each) and not any(member is each for member in family):
+                family.insert(0, each)  # `nn.Parameter(data)` has the birth of its data, which somebody else may keep
         given = None if of_dtype else where_given(self._at_work, family or [tensor], target)
         given_as = self._state.given
         field = next((given_as[member] for member in family or [tensor] if member in given_as), "")
@@ -112,7 +114,9 @@ class Names:
         )
         return dataclasses.replace(
             operand,
-            held=holder(self._state.tracker, self._frames, family or [tensor]) or self._of_weights(root, tensor),
+            held=holder(self._state.tracker, self._frames, family or [tensor])
+            or self._of_weights(root, tensor)
+            or in_module_beside(self._frames, family),
             birth=to_site(root.site),
             birth_call=call_text(root.site),
             birth_op=root.call,
@@ -271,6 +275,12 @@ class Names:
         """What a module keeps, with the call that made it, as the methods of its class tell."""
         owner = next((module for path, module in self._state.tracker.list_modules() if path == held.module), None)
         return made_by(operand, attribute_makers(owner, held.name, tensor.device), target) if owner is not None else operand
+
+    def variables_taken(self, tensor: torch.Tensor, target: torch.device) -> Taken | None:
+        """The variables of the outermost function that has a stray."""
+        birth = self._state.births.find_birth(tensor)
+        older = [t for b in birth.iterate_chain() if (t := b()) is not None] if birth is not None else []
+        return variables_taken(self._at_work, [tensor, *older], target)
 
     def line_details(self, text: str, operands: Sequence[Operand], target: torch.device) -> dict[str, Any]:
         """Tuples that operands are items of, and variables of the failing line that are on the right device."""

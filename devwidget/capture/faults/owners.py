@@ -10,8 +10,8 @@ from types import FrameType
 import torch
 from torch import nn
 
-from devwidget.capture.modules import own, own_parameters, own_tensors, registered_entries
-from devwidget.capture.object_fields import class_name, class_values, is_a, items_of, mro_of
+from devwidget.capture.modules import is_module, own, own_parameters, own_tensors, registered_entries, walk_modules
+from devwidget.capture.object_fields import class_name, class_values, copy_items, dict_of, is_a, items_of, mro_of
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
@@ -34,7 +34,7 @@ def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[tor
     found = [owned for owned in _owned(tracker) if any(owned[_TENSOR] is member for member in family)]
     for path, module, how, name, tensor, note in sorted(found, key=lambda owned: owned[_TENSOR] is not family[0]):
         kind = type(module)
-        along = how == "attribute" and not note and any(each == "_apply" for each, _ in class_values(kind, nn.Module))
+        along = how == "attribute" and not note and _moves_along(kind)
         held = Held(path, name, how, class_name(kind), _assigned_in_class(kind, name), note=note, moves_along=along)
         return _registered(tracker, frames, held, tensor) if how in ("parameter", "buffer") else held
     return in_optimizer(frames, family) or _held_by_name(frames, family)
@@ -49,6 +49,31 @@ def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Hel
             if any(tensor is member for member in family) and not key.isidentifier():  # what stands there itself is moved
                 return Held(None, key, "optimizer state", class_name(type(optimizer)))
     return None
+
+
+def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
+    """The module beside the model, such as a metric, that keeps one of these and moves it along where it is moved itself."""
+    for name, whole in _modules_named(frames):
+        for path, module in walk_modules(whole):
+            for key, tensor in own(module).items() if _moves_along(type(module)) else ():
+                if any(tensor is member for member in family):
+                    kept = ".".join(part for part in (name, path, key) if part)
+                    kinds = class_name(type(module)), class_name(type(whole))
+                    return Held(None, kept, "attribute", kinds[0], left_class=kinds[1], moves_along=True)
+    return None
+
+
+def _modules_named(frames: Sequence[FrameType]) -> Iterator[tuple[str, nn.Module]]:
+    """The modules that the variables of frames are, and those in the fields of an object that is none."""
+    for frame in frames:
+        for name, value in {**globals_used(frame), **locals_of(frame)}.items():
+            fields = [(name, value)] if is_module(value) else [(f"{name}.{key}", f) for key, f in copy_items(dict_of(value))]
+            yield from ((key, field) for key, field in fields if is_module(field) and key != "self")
+
+
+def _moves_along(kind: type) -> bool:
+    """Whether a class has an `_apply` of its own."""
+    return any(each == "_apply" for each, _ in class_values(kind, nn.Module))
 
 
 def kept_by_user(tracker: ModuleTracker, frame: FrameType, birth: Birth) -> Held | None:

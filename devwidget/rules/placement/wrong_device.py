@@ -105,6 +105,8 @@ def _demands(fault: Fault) -> bool:
 
 
 def _why(fault: Fault) -> str:
+    if fault.details.problem == "compared":
+        return Message("the program asks for one device itself here, and ends where it finds two")
     if _demands(fault):
         return Message(
             "`{call}` works with it on {target} alone, and it is not copied for you", call=fault.call, target=fault.target
@@ -169,9 +171,9 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iter
     yield on_entry(fault, stray)
     yield moved
     yield from_helper(fault, stray) if stray.birth is None else None
-    if (
-        literal and (stray.from_move or not elsewhere) and not _same_line(stray.birth, fault.site)
-    ):  # moved there it would come too late
+    called = fault.details.taken.called if fault.details.taken is not None else None
+    too_late = _same_line(stray.birth, fault.site) or _same_line(stray.birth, called)
+    if literal and (stray.from_move or not elsewhere) and not too_late:
         yield value_moved(stray, device_for(stray.birth, fault.target))
     device = right_device(fault)
     name = stray.expression or stray.source
@@ -200,9 +202,10 @@ def _unpinned(fault: Fault) -> Fix | None:
 
 def _move_the_owner(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     """A metric keeps its state in attributes, which its own `_apply` moves: it was never moved itself."""
-    model = fault.model_name or "model"
+    model = (fault.model_name or "model") if held.module is not None else held.name.rpartition(".")[0]
     owner = f"{model}.get_submodule({held.module!r})" if held.module else model
-    yield from where_built(fault, stray, dataclasses.replace(held, left_behind=held.module, left_class=held.owner_class))
+    whole = held.left_class or held.owner_class
+    yield from where_built(fault, stray, dataclasses.replace(held, left_behind=held.module, left_class=whole))
     told = Message("move `{name}`, whose own `_apply` takes its tensors along", name=held.owner_class)
     yield Fix(told, f"{owner}.to({str(fault.target)!r})")
 

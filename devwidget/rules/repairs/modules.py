@@ -130,8 +130,9 @@ def owner_built(fault: Fault, stray: Operand) -> Fix | None:
     owner = at[0].owner(at[1]) if at is not None else None
     if at is None or (stray.held is not None and stray.held.how not in ("parameter", "buffer")):
         return None
-    if owner is None or getattr(at[0].scope(at[1]), "name", "") != "__init__" or not _is_module_state(at[1]):
-        return None
+    is_initialiser = getattr(at[0].scope(at[1]), "name", "") == "__init__"
+    if owner is None or not owner.bases or not is_initialiser or not _is_module_state(at[1]):
+        return None  # a class of no other is no module, and has no `.to`
     files = _files(fault, at[0])
     line = _built_outside(files, owner.name)
     if line is None:

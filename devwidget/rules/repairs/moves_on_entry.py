@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
@@ -57,51 +57,100 @@ def to_the_module(stray: Operand) -> Fix | None:
 
 
 def in_the_loop(fault: Fault, stray: Operand) -> Fix | None:
-    """`words = words.to(device)` at the head of the loop that took it from a loader, for what fails in a function below.
+    """`words = words.to(device)` at the head of the loop that took it from a loader, with what meets it further down.
 
-    Moved in `forward`, it would still be on the CPU where the loss needs it.
+    Moved in `forward`, it would still be on the CPU where the loss needs it; made on a GPU by the data set, it would be
+    refused by the processes that load.
     """
-    at, birth = code_at(stray.birth), stray.birth
-    if at is None or birth is None or fault.site is None:
+    taken = fault.details.taken
+    at = code_at(taken.site) if taken is not None else None
+    loop = _loop_around(at[0], at[1], taken.holding) if at is not None and taken is not None else None
+    if at is None or taken is None or loop is None or not _is_loaded(at[0], loop, stray):
         return None
-    loops = [
-        each
-        for each in _loops_over(at[0], at[1], birth.function)
-        if _left_there(at[0], each, stray) and getattr(at[0].scope(each), "name", "<module>") != fault.site.function
-    ]
-    if len(loops) != 1 or loops[0].body[0].lineno == loops[0].lineno:
+    code, kinds = at[0], dict(taken.kinds)
+    name = next(each for each in taken.holding if each in _names_taken(loop))
+    if loop.body[0].lineno == loop.lineno or name not in kinds:
         return None
-    name, draft = _left_there(at[0], loops[0], stray), Draft(at[0])
-    draft.before(loops[0].body[0], f"{name} = {name}.to({written_device(at[0], loops[0].body[0], fault.target)})")
+    met = [each for each in _names_taken(loop) if each in kinds and each != name and _meets(loop, each, name)]
+    if not met and not taken.device and _fails_inside(fault, loop, code) and stray.expression == name:
+        return None  # the failing line knows a tensor that is there, the head of the loop no more than a literal
+    device, draft = taken.device or written_device(code, loop.body[0], fault.target), Draft(code)
+    moves = [(each, _moved(each, kinds[each], device)) for each in (name, *met)]
+    if any(_is_stored(loop, each) for each, _ in moves) or (taken.device and _is_stored(loop, taken.device)):
+        return None
+    draft.before(loop.body[0], f"{', '.join(each for each, _ in moves)} = {', '.join(move for _, move in moves)}")
     return fix(Message("move it where it comes in"), draft)
 
 
-def _loops_over(code: Code, birth: ast.stmt, function: str) -> Iterator[ast.For]:
-    """The loop that took a tensor from a loader; of what a data set made in this process any loop of its file may be it."""
-    if isinstance(birth, ast.For):
-        yield birth
-    elif function in IN_WORKERS:
-        loops = (each for each in ast.walk(code.tree) if isinstance(each, ast.For))
-        yield from (each for each in loops if code.scope(each) is not code.scope(birth))
+def _fails_inside(fault: Fault, loop: ast.For, code: Code) -> bool:
+    site = fault.site
+    return site is not None and site.file == code.file and loop.lineno <= site.line <= (loop.end_lineno or 0)
 
 
-def _left_there(code: Code, loop: ast.For, stray: Operand) -> str:
-    """The variable of a loop that its body hands on and never gives another value: the stray's namesake, or the only one."""
+def _moved(name: str, kind: str, device: str) -> str:
+    """The move of a tensor, or of those in a container."""
+    pairs = f"value.to({device})"
+    return {
+        "tensor": f"{name}.to({device})",
+        "dict": f"{{key: {pairs} for key, value in {name}.items()}}",
+        "dict of more": f"{{key: {pairs} if hasattr(value, 'to') else value for key, value in {name}.items()}}",
+        "list": f"[each.to({device}) for each in {name}]",
+        "tuple": f"tuple(each.to({device}) for each in {name})",
+        "list of dicts": f"[{{key: {pairs} for key, value in each.items()}} for each in {name}]",
+    }[kind]
+
+
+def _loop_around(code: Code, statement: ast.stmt, names: Sequence[str]) -> ast.For | None:
+    """The innermost loop around a statement, or that it is, that gives one of these names its value."""
+    loops = (each for each in (statement, *code.around(statement)) if isinstance(each, ast.For))
+    return next((each for each in loops if set(names) & set(_names_taken(each))), None)
+
+
+def _names_taken(loop: ast.For) -> list[str]:
+    """The variables of a loop, without the number that `enumerate` counts."""
     counted = isinstance(loop.iter, ast.Call) and ast.unparse(loop.iter.func) == "enumerate"
     target = loop.target.elts[-1] if counted and isinstance(loop.target, ast.Tuple) else loop.target
-    names = {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
-    inside = [node for each in loop.body for node in ast.walk(each) if isinstance(node, ast.Name) and node.id in names]
-    names -= {node.id for node in inside if isinstance(node.ctx, ast.Store) or not _is_argument(code, node)}
-    used = {node.id for node in inside} & names
-    if stray.expression in used:
-        return stray.expression
-    return next(iter(used)) if len(used) == 1 and stray.birth is not None and stray.birth.line == loop.lineno else ""
+    return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
 
 
-def _is_argument(code: Code, node: ast.Name) -> bool:
-    """Whether a name is handed to a call as it is, which a tensor may be and a dict or tuple of them is not moved by."""
-    around = code.parents.get(node)
-    return isinstance(around, ast.Call) and node in around.args
+def _is_loaded(code: Code, loop: ast.For, stray: Operand) -> bool:
+    """Whether a data set made the tensor, or a loader put it together on the line of the loop."""
+    at = code_at(stray.birth)
+    if at is None or stray.birth is None:
+        return False
+    owner = at[0].owner(at[1])
+    methods = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)} if owner is not None else set()
+    here = at[0].file == code.file and stray.birth.line == loop.lineno
+    return here or bool(methods & {"__getitem__", "__getitems__"}) or stray.birth.function in IN_WORKERS
+
+
+def _meets(loop: ast.For, name: str, moved: str) -> bool:
+    """Whether a call or an operator of the body is given a variable together with what has become of the moved one."""
+    become = {moved}
+    for node in (part for each in loop.body for part in ast.walk(each)):
+        if isinstance(node, ast.Assign) and become & _read(node.value):
+            become |= {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    for node in (part for each in loop.body for part in ast.walk(each)):
+        sides = [node.left, node.right] if isinstance(node, ast.BinOp) else []
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] not in _ON_HOST:
+            sides = [*node.args, *(keyword.value for keyword in node.keywords)]
+        mine = [side for side in sides if isinstance(side, ast.Name) and side.id == name]
+        if mine and any(become & _read(side) for side in sides if side not in mine):
+            return True
+    return False
+
+
+_ON_HOST = frozenset({"pack_padded_sequence", "print", "zip", "append"})
+"""Calls whose arguments may stay on the host beside others on a GPU."""
+
+
+def _read(node: ast.AST) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _is_stored(loop: ast.For, name: str) -> bool:
+    stored = (node for each in loop.body for node in ast.walk(each) if isinstance(node, ast.Name) and node.id == name)
+    return any(isinstance(node.ctx, ast.Store) for node in stored)
 
 
 def _where_passed(draft: Draft, statement: ast.stmt, given: Given) -> None:

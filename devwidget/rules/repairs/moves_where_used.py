@@ -15,7 +15,7 @@ from devwidget.rules.repairs.edits import Draft, fix
 def where_used(fault: Fault, strays: list[Operand], *, literal: bool) -> Fix | None:
     """A move just before the failing line, or in it."""
     at = code_at(fault.site)
-    if at is None or not strays:
+    if at is None or not strays or isinstance(at[1], ast.Raise):
         return None
     code, statement = at
     draft = Draft(code)
@@ -30,6 +30,8 @@ def where_used(fault: Fault, strays: list[Operand], *, literal: bool) -> Fix | N
         _moved(draft, statement, fault, stray, move) or _moved_in_place(draft, statement, fault, stray, move)
         for stray in strays
     ]
+    if isinstance(statement, ast.Assert) and not draft.inserted:
+        return None  # `assert x.to(y.device).device == y.device` asks nothing
     summary = Message("move it before it is used") if draft.inserted else Message("move it where it is used")
     return fix(summary, draft) if all(done) else None
 

@@ -18,6 +18,7 @@ from devwidget.records.trace import Trace, Wait
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended, without_edit
+from devwidget.rules.repairs.kept_sums import read_after_loop
 from devwidget.rules.repairs.loops import run_all_turns
 from devwidget.rules.repairs.value_uses import loop_over, uses_of
 
@@ -151,8 +152,9 @@ def _fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
 def _later(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
     """Cures for a value that can be read later."""
     if "keeps" in uses:
-        yield Fix(Message("keep sums and lists on the GPU, `.detach()` in the place of `.item()`, and read them once an epoch"),
-                  "", "likely")  # fmt: skip
+        words = Message("keep sums and lists on the GPU, `.detach()` in the place of `.item()`, and read them once an epoch")
+        kept = mended(wait.site, words, lambda draft, statement: read_after_loop(draft, statement, wait.expression))
+        yield kept or Fix(words, "", "likely")
     elif "prints" in uses:
         yield Fix(Message("show it every few steps"), "", "likely")
     elif "branches" in uses or wait.call == "__bool__":

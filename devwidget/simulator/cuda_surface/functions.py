@@ -26,6 +26,8 @@ from devwidget.simulator.patching import Patches, replacing, wrap_with_refusal
 from devwidget.simulator.torch_internals import C, locate_name
 from devwidget.simulator.torch_surface import conversions
 
+SHARDED_RANDOM = "torch.distributed.tensor._random"
+
 
 class VirtualGenerator(RealGenerator):
     """A generator that says it belongs to a GPU."""
@@ -127,10 +129,19 @@ def default_generators(count: int) -> tuple[DefaultGenerator, ...]:
 
 
 def install_generators(patches: Patches) -> None:
-    """Replace `torch.Generator`."""
+    """Replace `torch.Generator`, and check the states that the default one is given."""
     patches.set(torch, "Generator", Generator)
     for owner in (torch, torch.random):
         patches.wrap(owner, "set_rng_state", _check_state)
+    patches.when_loaded(SHARDED_RANDOM, lambda module: _draw_plainly(module, patches))
+
+
+def _draw_plainly(module: Any, patches: Patches) -> None:
+    """Each shard draws as on the CPU: torch would move the offset in a state of CUDA's own, which the common stream has not."""
+    owner = getattr(module, "_RNGStateTracker", None)
+    enabled = vars(owner).get("distribute_region_enabled") if owner is not None else None
+    if isinstance(enabled, property):
+        patches.set(owner, "distribute_region_enabled", property(lambda tracker: False, enabled.fset))
 
 
 GPU_NAME = "devwidget virtual GPU"

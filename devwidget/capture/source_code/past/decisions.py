@@ -17,8 +17,8 @@ from devwidget.records.site import Site
 Aspect = Literal["device", "dtype", "object"]
 """What is asked of a value: who decided where it is, who decided its dtype, or who made it."""
 ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load"}) | HOST_CONSTRUCTORS
-_CASTS = {"half": torch.float16, "float": torch.float32, "double": torch.float64, "bfloat16": torch.bfloat16}
-THEMSELVES = frozenset({*PLACING_METHODS, "eval", "train", "requires_grad_", "apply", "type", *_CASTS})
+CASTS = {"half": torch.float16, "float": torch.float32, "double": torch.float64, "bfloat16": torch.bfloat16}
+THEMSELVES = frozenset({*PLACING_METHODS, "eval", "train", "requires_grad_", "apply", "type", *CASTS})
 """Methods of a module that return the module."""
 
 
@@ -78,10 +78,10 @@ def decided_by_move(node: ast.Call, scope: Scope, site: Site, aspect: Aspect) ->
     """What `x.to(...)` or `x.half()` decided; None if it says nothing about the aspect."""
     name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     given = [*node.args, *(k.value for k in node.keywords if k.arg in ("device", "dtype", "other"))]
-    dtypes = [_CASTS[name]] if name in _CASTS else [d for each in given if (d := _dtype(each, scope)) is not None]
+    dtypes = [CASTS[name]] if name in CASTS else [d for each in given if (d := _dtype(each, scope)) is not None]
     if aspect == "dtype":
         return Maker(_at(node, site), ast.unparse(node), name, scope, dtype=dtypes[0], is_move=True) if dtypes else None
-    if aspect == "object" or name in _CASTS or name == "type":
+    if aspect == "object" or name in CASTS or name == "type":
         return None
     if name != "to":  # `.cpu()`, `.cuda()`, `.cuda(1)`
         number = scope.value(node.args[0]) if node.args else None

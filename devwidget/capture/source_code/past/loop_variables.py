@@ -1,0 +1,76 @@
+"""Where a stray tensor came into the program: the variables of the outermost function that has it, as a loop takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from devwidget.capture.object_fields import copy_items, dict_of
+from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
+from devwidget.capture.tensors import DEVICE, is_tensor
+from devwidget.records.trace import Taken
+
+DEEPEST = 2
+"""Containers inside a container: a list of dicts, as the targets of a detector are."""
+
+
+def variables_taken(frames: Sequence[FrameType], family: Sequence[torch.Tensor], target: torch.device) -> Taken | None:
+    """The variables of the outermost of these frames that has one of the tensors in a variable of its own.
+
+    Args:
+        frames: of the user, innermost first.
+        family: the stray tensor and those it was computed from.
+        target: where it should have been.
+    """
+    for frame, above in reversed([*zip(frames, [*frames[1:], None], strict=True)]):
+        values = {name: value for name, value in locals_of(frame).items() if name.isidentifier() and name != "self"}
+        holding = [name for name, value in values.items() if any(t is m for t in _tensors(value) for m in family)]
+        if holding:
+            names = [*holding, *(name for name in values if name not in holding)]
+            kinds = ((name, _kind(values[name], family[0].device)) for name in names)
+            known = tuple((name, kind) for name, kind in kinds if kind)
+            return Taken(to_site(raw_site(frame)), tuple(holding), known, _name_of(frame, target), to_site(raw_site(above)))
+    return None
+
+
+def _tensors(value: Any, depth: int = DEEPEST) -> list[torch.Tensor]:
+    """Tensors of plain containers; of classes of the user's nothing is asked."""
+    if is_tensor(value):
+        return [value]
+    parts = copy_items(value) if type(value) is dict else enumerate(value) if type(value) in (list, tuple) else ()
+    return [tensor for _, part in parts for tensor in _tensors(part, depth - 1)] if depth else []
+
+
+def _kind(value: Any, device: torch.device) -> str:
+    """What is to be moved, and how; "" for what is no tensor, and for what is elsewhere already in a part."""
+    if any(tensor.device != device for tensor in _tensors(value)) or not _tensors(value):
+        return ""
+    if is_tensor(value):
+        return "tensor"
+    parts = [part for _, part in copy_items(value)] if type(value) is dict else list(value)
+    whole = all(map(is_tensor, parts))
+    if type(value) is dict:
+        return "dict" if whole else "dict of more"
+    if whole:
+        return "list" if type(value) is list else "tuple"
+    dicts = type(value) is list and all(type(part) is dict and _kind(part, device) == "dict" for part in parts)
+    return "list of dicts" if dicts else ""
+
+
+def _name_of(frame: FrameType, target: torch.device) -> str:
+    """How the function writes the right device: a variable of it, `self.device`, a global; "" without one."""
+    own = locals_of(frame)
+    kept = ((f"self.{name}", value) for name, value in copy_items(dict_of(own.get("self"))) if type(name) is str)
+    for name, value in (*own.items(), *kept, *copy_items(frame.f_globals)):
+        if not name.startswith("_") and _means(value, target):
+            return str(name)
+    return ""
+
+
+def _means(value: Any, target: torch.device) -> bool:
+    if type(value) is not DEVICE and not (type(value) is str and value.startswith(target.type)):
+        return False
+    return str(value) == str(target) or (str(value) == target.type and not target.index)

@@ -1,0 +1,97 @@
+"""Sums and lists of values that are read at each step: kept on the GPU, and read once when the loop is over."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.rules.repairs.code import Code, targets
+from devwidget.rules.repairs.edits import Draft
+
+
+def read_after_loop(draft: Draft, statement: ast.stmt, expression: str) -> None:
+    """`total += loss.item()` becomes `total += loss.detach()`, and below the loop the total is read.
+
+    Nothing is edited where the loop itself reads what it keeps, or where another line gives it a value too.
+    """
+    code, name = draft.code, _kept_in(statement)
+    loop = _loop_that_keeps(code, statement, name) if name else None
+    inside = [(node, value) for node in code.alike(statement, expression) if (value := _read_by(node)) is not None]
+    if loop is None or len(inside) != 1 or not _is_plain(code, statement, inside[0][0]) or not _imports_torch(code):
+        return
+    node, value = inside[0]
+    draft.replace(node, f"{code.text(value).removesuffix('.detach()')}.detach()")
+    listed = f"torch.stack({name}).flatten().tolist() if {name} else {name}"
+    draft.after(loop, f"{name} = {listed if isinstance(statement, ast.Expr) else f'torch.as_tensor({name}).item()'}")
+
+
+def _kept_in(statement: ast.stmt) -> str:
+    """The variable of `total += ...` or `losses.append(...)`; "" for other statements."""
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.op, ast.Add) and isinstance(statement.target, ast.Name):
+        return statement.target.id
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    method = call.func if isinstance(call, ast.Call) else None
+    appends = isinstance(method, ast.Attribute) and method.attr == "append" and isinstance(method.value, ast.Name)
+    return method.value.id if appends and isinstance(method, ast.Attribute) and isinstance(method.value, ast.Name) else ""
+
+
+def _read_by(node: ast.expr) -> ast.expr | None:
+    """`loss` of `loss.item()` and `float(loss)`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item" and not node.args:
+        return node.func.value
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "float" and len(node.args) == 1:
+        return node.args[0] if isinstance(node.args[0], ast.Name | ast.Attribute | ast.Call) else None
+    return None
+
+
+def _is_plain(code: Code, statement: ast.stmt, node: ast.expr) -> bool:
+    """Whether no more than arithmetic stands between the value and what keeps it: a tensor does that as well as a number."""
+    kept = (
+        statement.value
+        if isinstance(statement, ast.AugAssign)
+        else getattr(getattr(statement, "value", None), "args", [None])[0]
+    )
+    while node is not kept:
+        outer = code.parents.get(node)
+        if not isinstance(outer, ast.BinOp):
+            return False
+        node = outer
+    return True
+
+
+def _loop_that_keeps(code: Code, statement: ast.stmt, name: str) -> ast.For | ast.While | None:
+    """The outermost loop since the one line that began the sum or the list, if nothing in it reads what is kept."""
+    scope = code.scope(statement)
+    begun = [each for each in _assigning(code, scope, name) if each is not statement]
+    if len(begun) != 1 or not _begins(begun[0]):
+        return None
+    loop = None
+    for each in code.around(statement):
+        if each is scope or begun[0] in ast.walk(each):
+            break
+        loop = each if isinstance(each, ast.For | ast.While) else loop
+    uses = [node for node in ast.walk(code.tree) if isinstance(node, ast.Name) and node.id == name]
+    own = set(ast.walk(statement))
+    free = all(node in own or node not in set(ast.walk(loop)) for node in uses) if loop is not None else False
+    here = all(code.scope(node) is scope for node in uses)  # another function may look at any time
+    return loop if isinstance(loop, ast.For | ast.While) and free and here and loop.lineno > begun[0].lineno else None
+
+
+def _assigning(code: Code, scope: ast.AST, name: str) -> Iterator[ast.stmt]:
+    for each in ast.walk(scope):
+        if isinstance(each, ast.stmt) and any(isinstance(target, ast.Name) and target.id == name for target in targets(each)):
+            yield each
+
+
+def _begins(statement: ast.stmt) -> bool:
+    """`total = 0.0`, `losses = []`, `total, count = 0.0, 0`."""
+    value = getattr(statement, "value", None)
+    parts = value.elts if isinstance(value, ast.Tuple) else [value]
+    empty = [isinstance(part, ast.List) and not part.elts for part in parts]
+    numbers = [isinstance(part, ast.Constant) and type(part.value) in (int, float) for part in parts]
+    return isinstance(statement, ast.Assign) and all(map(any, zip(empty, numbers, strict=True)))
+
+
+def _imports_torch(code: Code) -> bool:
+    names = (alias for node in ast.walk(code.tree) if isinstance(node, ast.Import) for alias in node.names)
+    return any(alias.name.partition(".")[0] == "torch" and alias.asname is None for alias in names)
