@@ -321,6 +321,8 @@ class Crossing:
         trains: what was written into `into` carries a gradient.
         again: the line had written the same tensor, unchanged, just before.
         is_index: nobody asked for it: a tensor on `target` was read or written at this index.
+        made: what was moved to an accelerator, where a factory that the user's code calls had made it, or what it was computed
+            from, on the host and for this call; None for all else.
     """
 
     number: int
@@ -343,6 +345,7 @@ class Crossing:
     trains: bool = False
     again: bool = False
     is_index: bool = False
+    made: Operand | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,14 @@ def _repeated(claim: Claim) -> str:
     return Message("`{name}`, {bytes} bytes, is copied from {source} to {target} at every call", name=claim.name, **facts)
 
 
+def _produced(claim: Claim) -> str:
+    facts = {"call": claim.name, "bytes": claim.bytes, "source": claim.source, "target": claim.target}
+    if claim.count:
+        return Message("`{call}`, {bytes} bytes, is made on {source} and copied to {target} {count} times",
+                       **facts, count=claim.count)  # fmt: skip
+    return Message("`{call}`, {bytes} bytes, is made on {source} and copied to {target} at every call", **facts)
+
+
 def _filled(claim: Claim) -> str:
     return Message(
         "{name} on {target} is filled from {source}, {bytes} bytes at a time, and trained through",
@@ -358,6 +366,7 @@ WORDS: dict[ClaimKind, Callable[[Claim], str]] = {
     "promoted": _promoted,
     "crossed": _crossed,
     "repeated": _repeated,
+    "produced": _produced,
     "filled": _filled,
     "waits": _waits,
     "called": _called,

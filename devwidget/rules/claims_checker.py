@@ -351,6 +351,16 @@ def _copied_there(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iter
         yield "no such copy was seen"
 
 
+def _produced(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The line made so many copies between these devices, the first of so many bytes, of what this call had made."""
+    there = evidence.crossings.get(_line(claim.site), []) if claim.site is not None else []
+    made = [each for each in there if each.made is not None and each.made.birth_call == claim.name]
+    if not any((each.source, each.target, each.bytes) == (claim.source, claim.target, claim.bytes) for each in made):
+        yield "no copy of what that call makes was seen"
+    if len(made) < claim.count:
+        yield "it was not copied as often"
+
+
 def _waits(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
     """The host waited at this line for this device, so often in all, in as many steps as the trace has."""
     there = [each for each in evidence.trace.waits if each.site == claim.site and each.device == claim.device]
@@ -542,6 +552,7 @@ REQUIRED: dict[ClaimKind, Required] = {
     "promoted": _promoted,
     "crossed": _crossed,
     "repeated": _copied_there,
+    "produced": _produced,
     "filled": _copied_there,
     "waits": _waits,
     "called": _called,

@@ -9,7 +9,8 @@ import pytest
 from tests.mainstream.test_mainstream import run
 
 HERE = pathlib.Path(__file__).parent / "reviewed"
-HINT, WARNING, ERROR = ("host-sync", "info"), ("host-sync", "warning"), ("invalid-device", "error")
+MOVED, HINT = ("needless-hop", "info"), ("host-sync", "info")
+WARNING, ERROR = ("host-sync", "warning"), ("invalid-device", "error")
 SAID = {
     "a_line_twice": ([], 0),
     "accuracy_printed_at_the_end": ([], 1),
@@ -20,6 +21,8 @@ SAID = {
     "gpus_never_used": ([], 0),
     "index_given_as_a_number": ([ERROR], 0),
     "label_read_by_a_function": ([], 1),
+    "made_on_the_host_each_step": ([MOVED] * 5, 0),
+    "meant_for_the_host": ([], 0),
     "model_forward_called": ([WARNING], 5),
     "nonzero_waits": ([HINT, HINT, HINT], 12),
     "optimizer_before_frozen_part": ([], 0),
@@ -33,7 +36,8 @@ SAID = {
     "waits_of_the_loop": ([HINT, HINT], 40),
 }
 """Program -> kinds with their severities, worst first, and how many waits the trace counts."""
-QUICK = {"a_line_twice", "device_out_of_range", "gpus_never_used", "two_of_a_class"}
+QUICK = {"a_line_twice", "made_on_the_host_each_step", "meant_for_the_host", "device_out_of_range", "gpus_never_used",
+         "two_of_a_class"}  # fmt: skip
 
 
 def marked(names):
@@ -62,3 +66,12 @@ def test_two_of_a_class_are_not_told_as_the_same():
 
 def test_gpus_that_did_nothing_are_the_first_thing_said():
     assert "nothing was done on the 2 virtual GPUs" in str(run(HERE / "gpus_never_used.py")).splitlines()[0]
+
+
+def test_what_is_made_on_the_host_each_step_can_be_made_on_the_gpu():
+    edits = [finding.fixes[0].code for finding in run(HERE / "made_on_the_host_each_step.py").findings]
+    assert edits[0] == "state = torch.zeros(1, len(x), 64, device=x.device)"
+    assert edits[1] == "places = torch.arange(length, device=x.device)"
+    assert edits[2] == ""
+    assert "torch.rand(x.shape, device=x.device)" in edits[3]
+    assert edits[4] == "real = torch.ones(len(x), 600, 1, device='cuda')"

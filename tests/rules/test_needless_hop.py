@@ -95,3 +95,21 @@ def test_a_line_that_writes_once_in_each_step_stays_silent(second):
 
 def test_after_the_fix_the_direct_copy_is_silent():
     assert is_silent(KIND, crossings=(crossing(1, GPU0, GPU1, computed=True),))
+
+
+ZEROS = site("state = torch.zeros(1, 64).to(x.device)", 7)
+MADE = operand("self", CPU, birth=ZEROS, birth_call="torch.zeros(1, 64)", birth_op="zeros", birth_direct=True)
+
+
+def remade(**more):
+    return crossing(1, CPU, GPU0, **{"site": ZEROS, "made": MADE, "bytes": 8192, **more})
+
+
+def test_what_is_made_on_the_host_at_every_call_is_made_on_the_gpu(golden):
+    (found,) = findings(crossings=(remade(),))
+    golden(f"{KIND}-produced.txt", found)
+
+
+@pytest.mark.parametrize("more", [{"bytes": 4095}, {"meant": "the same everywhere"}, {"module": None}, {"made": None}])
+def test_what_is_small_or_meant_or_made_once_outside_the_model_stays_silent(more):
+    assert is_silent(KIND, crossings=(remade(**more),))

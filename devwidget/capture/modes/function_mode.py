@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -94,7 +95,26 @@ class CallMode(BirthMode):
         source, before = args[0], birth.origin
         held = self._find_keeper(source, before, frame, birth.site)
         later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
-        self._state.transfers.add_transfer(birth, before, source, result, held, later=later)
+        self._state.transfers.add_transfer(
+            birth, before, source, result, held, later=later, made=self._find_maker(before, source, result, frame)
+        )
+
+    def _find_maker(
+        self, before: Birth | None, source: torch.Tensor, result: torch.Tensor, frame: FrameType
+    ) -> Callable[[], Operand] | None:
+        """Describes what is moved to an accelerator, if code of the user made it on the host for this call of the model."""
+        root, inside = before.find_root() if before is not None else None, bool(self._state.tracker.here.stack)
+        if root is None or not root.direct or root.is_move or root.number < (self._state.tracker.step if inside else 0):
+            return None
+        if source.device.type != "cpu" or not is_accelerator(result.device) or not source.dim() or is_parameter(source):
+            return None
+        names = operand_names.Names(self._state, frame)
+
+        def describe() -> Operand:
+            operand = operand_of(source, "self", names.expression(source), stray=True)
+            return names.with_birth(operand, source, result.device, of_dtype=False)
+
+        return describe
 
     def _looked_up(self, index: torch.Tensor, device: torch.device, frame: FrameType, site: RawSite | None) -> None:
         """`x[index]` copies an index on the CPU to the GPU of `x`, without a word; a number is taken along with the call."""

@@ -49,6 +49,7 @@ class Transfer:
     again: bool = False
     is_index: bool = False
     wrote: tuple[TensorRef, int] | None = None
+    made: Operand | None = None
 
 
 class Birth(TensorRef):

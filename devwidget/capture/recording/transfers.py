@@ -45,8 +45,9 @@ class Transfers:
     allowed: tuple[AllowedTransfer, ...] = ()
 
     def add_transfer(
-        self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool
-    ) -> None:
+        self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool,
+        made: Callable[[], Operand] | None = None,
+    ) -> None:  # fmt: skip
         """User code moved a tensor.
 
         Args:
@@ -54,12 +55,16 @@ class Transfers:
             before: of the tensor that was moved.
             held: who keeps that tensor, if it outlives the step.
             later: an asynchronous copy.
+            made: describes what was made on the host just to be moved; asked once for each line.
         """
         unsafe = later and result.device.type == "cpu"
-        moved = TensorRef(result) if held is not None else None
+        moved = TensorRef(result) if held is not None or (made is not None and self.tracker.here.stack) else None
         transfer = self._make_transfer(
             birth.number, birth.site, before, source, result.device, held, unsafe=unsafe, moved=moved
         )
+        if made is not None:
+            line = self.lines.get(_transfer_line(transfer), [])
+            transfer.made = next((each.made for each in line if each.made is not None), None) or made()
         self._note_arrival(birth, transfer, before)
 
     def add_fill(
@@ -135,7 +140,9 @@ class Transfers:
         """The forward pass is over: what a module kept of its copies will not be copied again."""
         for transfer in self.kept:
             result = transfer.moved() if transfer.moved is not None else None
-            transfer.held, transfer.moved = None if result is not None and is_kept(result) else transfer.held, None
+            if result is not None and is_kept(result):
+                transfer.held = transfer.made = None
+            transfer.moved = None
 
     def note_synchronized(self) -> None:
         """The host has waited: every copy that was under way has arrived."""
@@ -185,6 +192,7 @@ def _make_crossing(transfer: Transfer) -> Crossing:
         trains=transfer.trains,
         again=transfer.again,
         is_index=transfer.is_index,
+        made=transfer.made,
     )
 
 
