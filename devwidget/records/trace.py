@@ -315,7 +315,8 @@ class Crossing:
         direct_from: number of the crossing that brought the data to `source`, if nothing was done with it there; -1.
         held: who keeps the tensor that is copied anew at every call, None for activations and inputs.
         unsafe_read: the line that read an asynchronous copy on the host before any synchronisation.
-        unsafe_module: path of the module that this line ran in.
+        unsafe_module: path of the module that this line, or the one that overwrote it, ran in.
+        overwritten: the line that wrote into pinned memory before any synchronisation, while an asynchronous copy read it.
         meant: why the author allows it (`devwidget.allow`), "" if nobody said so; what is meant is not reported.
         into: the tensor on `target` that the line wrote it into, `buffer[i] = value`; None for a move.
         trains: what was written into `into` carries a gradient.
@@ -346,6 +347,7 @@ class Crossing:
     again: bool = False
     is_index: bool = False
     made: Operand | None = None
+    overwritten: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,6 +206,14 @@ def _early(claim: Claim) -> str:
     )
 
 
+def _overwritten(claim: Claim) -> str:
+    return Message(
+        "{bytes} bytes of pinned memory are overwritten while their copy to {target} may still be under way",
+        bytes=claim.bytes,
+        target=claim.target,
+    )
+
+
 def _changed(claim: Claim) -> str:
     return Message(
         "{wrong} of {count} copies from {source} to {target} arrived changed",
@@ -372,6 +380,7 @@ WORDS: dict[ClaimKind, Callable[[Claim], str]] = {
     "called": _called,
     "chained": _chained,
     "early": _early,
+    "overwritten": _overwritten,
     "changed": _changed,
     "linked": _linked,
     "nowhere": _nowhere,

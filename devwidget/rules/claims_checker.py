@@ -399,6 +399,13 @@ def _early(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[st
         yield "no such read was seen"
 
 
+def _overwritten(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """A line wrote where an asynchronous copy of so many bytes to that device reads, and nothing had waited for it."""
+    there = evidence.crossings.get(_line(claim.site), []) if claim.site is not None else []
+    if not any((each.target, each.bytes) == (claim.target, claim.bytes) and each.overwritten is not None for each in there):
+        yield "no such write was seen"
+
+
 def _changed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
     """Checksums at both ends were compared for so many copies between the two GPUs, and so many differed."""
     there = [each for each in evidence.trace.copy_checks if (each.source, each.target) == (claim.source, claim.target)]
@@ -558,6 +565,7 @@ REQUIRED: dict[ClaimKind, Required] = {
     "called": _called,
     "chained": _chained,
     "early": _early,
+    "overwritten": _overwritten,
     "changed": _changed,
     "linked": _linked,
     "nowhere": _nowhere,

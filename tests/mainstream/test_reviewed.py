@@ -10,7 +10,7 @@ from tests.mainstream.test_mainstream import run
 
 HERE = pathlib.Path(__file__).parent / "reviewed"
 MOVED, HINT = ("needless-hop", "info"), ("host-sync", "info")
-WARNING, ERROR = ("host-sync", "warning"), ("invalid-device", "error")
+WARNING, ERROR, UNSAFE = ("host-sync", "warning"), ("invalid-device", "error"), ("unsafe-async-copy", "error")
 SAID = {
     "a_line_twice": ([], 0),
     "accuracy_printed_at_the_end": ([], 1),
@@ -19,6 +19,8 @@ SAID = {
     "device_out_of_range": ([ERROR], 0),
     "device_out_of_range_by_cuda": ([ERROR], 0),
     "gpus_never_used": ([], 0),
+    "host_filled_again_in_time": ([], 3),
+    "host_overwritten": ([UNSAFE] * 3, 0),
     "index_given_as_a_number": ([ERROR], 0),
     "label_read_by_a_function": ([], 1),
     "made_on_the_host_each_step": ([MOVED] * 5, 0),
@@ -37,7 +39,7 @@ SAID = {
 }
 """Program -> kinds with their severities, worst first, and how many waits the trace counts."""
 QUICK = {"a_line_twice", "made_on_the_host_each_step", "meant_for_the_host", "device_out_of_range", "gpus_never_used",
-         "two_of_a_class"}  # fmt: skip
+         "host_filled_again_in_time", "host_overwritten",         "two_of_a_class"}  # fmt: skip
 
 
 def marked(names):

@@ -137,12 +137,14 @@ class CallMode(BirthMode):
     def _note_more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
         super()._note_more(name, args, kwargs, frame, site)
         if name == "__setitem__":
+            if self._state.transfers.sending and is_tensor(args[0]):
+                self._state.transfers.note_write(args[0], site, args[1])
             self._note_filled(args[0], args[2], frame, site)
             for index in tensors_in(args[1], depth=1):
                 if index.device != args[0].device:
                     self._looked_up(index, args[0].device, frame, site)
         elif name == "copy_":
-            self._note_copied(args, kwargs, site)
+            self._note_copied(args, kwargs, frame, site)
         elif name == "requires_grad_":
             self._note_switched(args[0], on=bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True)))
         elif name != "__set__":
@@ -166,11 +168,15 @@ class CallMode(BirthMode):
                 state.log.number(), site, births.birth_of(target), births.find_birth(value), value, target, into
             )
 
-    def _note_copied(self, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> None:
+    def _note_copied(self, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
         """`host.copy_(tensor, non_blocking=True)`: the buffer that was there before is not ready yet."""
         later = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
         source = args[1] if len(args) > 1 else kwargs.get("src")
         arrives = is_tensor(source) and is_accelerator(source.device) and args[0].device.type == "cpu"
+        if self._state.transfers.sending:
+            self._state.transfers.note_write(args[0], site)
+        if later and is_tensor(source) and calls_itself(frame, site):
+            self._state.transfers.send_copy(self._state.log.number(), site, source, args[0])
         if not later or not arrives:
             return
         births = self._state.births

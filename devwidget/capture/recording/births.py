@@ -50,6 +50,8 @@ class Transfer:
     is_index: bool = False
     wrote: tuple[TensorRef, int] | None = None
     made: Operand | None = None
+    sent: TensorRef | None = None
+    overwritten: tuple[RawSite | None, str | None] | None = None
 
 
 class Birth(TensorRef):
