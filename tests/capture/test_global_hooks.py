@@ -94,7 +94,7 @@ def test_hooks_of_users_are_numbered_as_without_us():
         model.register_forward_hook(lambda module, args, out: None)
         model(torch.ones(1, 2)).sum().backward()
         model.register_forward_hook(lambda module, args, out: None)
-    assert list(model._forward_hooks)[0] == first
+    assert next(iter(model._forward_hooks)) == first
     plain = nn.Linear(2, 2)
     plain.register_forward_hook(lambda module, args, out: None)
     between = list(model._forward_hooks)[1] - first

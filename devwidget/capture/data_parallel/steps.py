@@ -8,6 +8,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -42,36 +43,45 @@ def watch_call(wrapper: nn.DataParallel[Any], state: RecordingState, undo: Undo)
         if state.heal:  # run the wrapped module alone, where it is
             undo.enter_context(registry.make_replacement(wrapper, "device_ids", []))
         return
-    watched = _Watch(wrapper, state)
+    path = state.tracker.path_of(wrapper) or ""
+    watched = WrapperWatch(wrapper, state, f"{path}.module".strip("."), sys._getframe(), path)
     for name in ("scatter", "replicate", "parallel_apply", "gather"):
         undo.enter_context(registry.make_patch(wrapper, name, functools.partial(watched.wrap_step, getattr(watched, name))))
     undo.add_step(watched.end_call)
 
 
-class _Watch:
-    """The four steps of one DataParallel call, measured."""
+class WrapperWatch:
+    """The four steps of one DataParallel call, measured.
 
-    def __init__(self, wrapper: nn.DataParallel[Any], state: RecordingState) -> None:
+    Args:
+        prefix: path of what is wrapped.
+        frame: of the call.
+        path: of the wrapper, that of what is wrapped where there is none.
+    """
+
+    def __init__(
+        self, wrapper: nn.DataParallel[Any], state: RecordingState, prefix: str, frame: FrameType, path: str | None = None
+    ) -> None:
         self._wrapper = wrapper
         self._state = state
-        self._prefix = f"{state.tracker.path_of(wrapper) or ''}.module".strip(".")
+        self._prefix = prefix
         self._whole: Named = {}
         self._started = time.perf_counter()
-        self.call = self._open_call()
+        self.call = self._open_call(frame, prefix if path is None else path)
         state.parallel.add_call(self.call)
 
-    def _open_call(self) -> WrapperCall:
+    def _open_call(self, frame: FrameType, path: str) -> WrapperCall:
         wrapper, kind = self._wrapper, self._wrapper.src_device_obj.type
         return WrapperCall(
             number=self._state.log.number(),
-            path=self._state.tracker.path_of(wrapper) or "",
+            path=path,
             class_name=class_name(type(wrapper.module)),
             devices=tuple(torch.device(kind, index) for index in wrapper.device_ids),
             output_device=torch.device(kind, wrapper.output_device),
             dim=wrapper.dim,
-            site=raw_site(sys._getframe(2)),
+            site=raw_site(frame),
             started=self._started - self._state.started,
-            caller=sys._getframe(2),
+            caller=frame,
         )
 
     def wrap_step(self, step: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
@@ -98,12 +108,12 @@ class _Watch:
         finally:
             self.call.steps[name] = time.perf_counter() - started
 
-    def scatter(self, original: Callable[..., Any], inputs: Any, kwargs: Any, device_ids: Any) -> Any:
+    def scatter(self, original: Callable[..., Any], inputs: Any, kwargs: Any, *where: Any) -> Any:
         """Cut the batch; count what each device got."""
         with self._measure_step("scatter", "scatter"):
-            parts = original(inputs, kwargs, device_ids)
+            parts = original(inputs, kwargs, *where)
         module = self._wrapper.module
-        whole = self._whole = arguments_by_name(module, inputs, kwargs)
+        whole = self._whole = arguments_by_name(module, inputs, kwargs or {})
         cut, crossings = ScatterOffsets(self._wrapper.dim), list[Crossing]()
         for number, (part, part_kwargs) in enumerate(itertools.zip_longest(*parts, fillvalue=())):
             chunks = arguments_by_name(module, part, part_kwargs or {})
@@ -136,21 +146,21 @@ class _Watch:
         self._log_step("replicate", "replicate", crossings)
         return replicas
 
-    def parallel_apply(self, original: Callable[..., Any], replicas: Any, inputs: Any, kwargs: Any) -> Any:
+    def parallel_apply(self, original: Callable[..., Any], replicas: Any, *given: Any) -> Any:
         """Run the replicas, each watched in its own thread."""
         whole = list(self._whole.values())
         workers = [
             Worker(self._state, self._wrapper, self.call, whole, number, replica) for number, replica in enumerate(replicas)
         ]
         with self._measure_step("forward"), watched_by_task():
-            return original(workers, inputs, kwargs)
+            return original(workers, *given)
 
-    def gather(self, original: Callable[..., Any], outputs: Any, output_device: Any) -> Any:
+    def gather(self, original: Callable[..., Any], outputs: Any, *where: Any) -> Any:
         """Collect the outputs; count what crosses to the gather point."""
         parts = self._given_back(outputs)
         with self._measure_step("gather", "gather"):
             try:
-                joined = original(outputs, output_device)
+                joined = original(outputs, *where)
             except TypeError as error:
                 faults.not_joined(self._state, self._prefix, self._wrapper.module, outputs[0], error)
                 raise
