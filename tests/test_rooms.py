@@ -58,7 +58,7 @@ FLOORS = {
         "findings",
         "running",
         "registry",
-        "made_on_host",
+        *("generation_hops", "made_on_host"),
         "writes",
         *("placement", "transfers", "training", "replicas", "ranks"),
     ),

@@ -168,6 +168,11 @@ def _produced(claim: Claim) -> str:
     return Message("`{call}`, {bytes} bytes, is made on {source} and copied to {target} at every call", **facts)
 
 
+def _shuttled(claim: Claim) -> str:
+    facts = {"call": claim.call, "target": claim.target, "count": claim.count, "back": claim.total}
+    return Message("inside `{call}` data goes from the host to {target} {count} times, and {back} times back", **facts)
+
+
 def _filled(claim: Claim) -> str:
     return Message(
         "{name} on {target} is filled from {source}, {bytes} bytes at a time, and trained through",
@@ -375,6 +380,7 @@ WORDS: dict[ClaimKind, Callable[[Claim], str]] = {
     "crossed": _crossed,
     "repeated": _repeated,
     "produced": _produced,
+    "shuttled": _shuttled,
     "filled": _filled,
     "waits": _waits,
     "called": _called,

@@ -361,6 +361,16 @@ def _produced(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator
         yield "it was not copied as often"
 
 
+def _shuttled(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """Below the line a library copied so often from the host to that device, and so often back."""
+    line = _line(claim.site) if claim.site is not None else None
+    there = [each for each in evidence.trace.moves if each.site is not None and _line(each.site) == line and each.site.library]
+    went = sum(each.count for each in there if each.source.kind == "cpu" and each.target == claim.target)
+    came = sum(each.count for each in there if each.source == claim.target and each.target.kind == "cpu")
+    if (went, came) != (claim.count, claim.total):
+        yield "it was not copied so often"
+
+
 def _waits(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
     """The host waited at this line for this device, so often in all, in as many steps as the trace has."""
     there = [each for each in evidence.trace.waits if each.site == claim.site and each.device == claim.device]
@@ -560,6 +570,7 @@ REQUIRED: dict[ClaimKind, Required] = {
     "crossed": _crossed,
     "repeated": _copied_there,
     "produced": _produced,
+    "shuttled": _shuttled,
     "filled": _copied_there,
     "waits": _waits,
     "called": _called,

@@ -67,6 +67,9 @@ def test_scalars_that_are_gathered_are_told():
         def forward(self, x):
             return self.layer(x).mean()
 
-    with devwidget.simulate(gpus=2), devwidget.record() as recording, pytest.warns(UserWarning), pytest.raises(RuntimeError):
-        nn.parallel.data_parallel(Loss().to("cuda:0"), torch.rand(8, 4, device="cuda:0"), [0, 1]).backward()
+    with devwidget.simulate(gpus=2), devwidget.record() as recording:
+        with pytest.warns(UserWarning, match="gather along dimension 0"):
+            losses = nn.parallel.data_parallel(Loss().to("cuda:0"), torch.rand(8, 4, device="cuda:0"), [0, 1])
+        with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
+            losses.backward()
     assert [finding.kind for finding in recording.trace.findings] == ["parallel-io"]

@@ -28,6 +28,7 @@ SAID = {
     "model_forward_called": ([WARNING], 5),
     "nonzero_waits": ([HINT, HINT, HINT], 12),
     "optimizer_before_frozen_part": ([], 0),
+    "prompt_on_the_host": ([MOVED], 15),
     "result_read_after_inference": ([], 1),
     "slice_by_gpu_scalar": ([WARNING, HINT], 16),
     "style_transfer": ([], 0),
@@ -77,3 +78,10 @@ def test_what_is_made_on_the_host_each_step_can_be_made_on_the_gpu():
     assert edits[2] == ""
     assert "torch.rand(x.shape, device=x.device)" in edits[3]
     assert edits[4] == "real = torch.ones(len(x), 600, 1, device='cuda')"
+
+
+def test_a_prompt_on_the_host_is_moved_where_it_is_given():
+    (finding,) = run(HERE / "prompt_on_the_host.py").findings
+    assert finding.headline == "inside `generate` data goes from the host to cuda:0 30 times, and 15 times back"
+    assert (finding.fault.line, finding.fault.library) == (10, None)
+    assert "model.generate(prompt.to(model.device), attention_mask=mask.to(model.device)," in finding.fixes[0].code
