@@ -40,7 +40,7 @@ SAID = {
 }
 """Program -> kinds with their severities, worst first, and how many waits the trace counts."""
 QUICK = {"a_line_twice", "made_on_the_host_each_step", "meant_for_the_host", "device_out_of_range", "gpus_never_used",
-         "host_filled_again_in_time", "host_overwritten",         "two_of_a_class"}  # fmt: skip
+         "host_filled_again_in_time", "host_overwritten", "two_of_a_class"}  # fmt: skip
 
 
 def marked(names):
