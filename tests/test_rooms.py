@@ -55,6 +55,7 @@ FLOORS = {
         "findings",
         "running",
         "registry",
+        *("generation_hops", "made_on_host"),
         "writes",
         *("placement", "transfers", "training", "replicas", "ranks"),
     ),

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from devwidget import simulator
 from devwidget.capture.modules import all_tensors, named_tensors, own, own_tensors, walk_modules
-from devwidget.capture.object_fields import parts_of
+from devwidget.capture.object_fields import fields_of, find_class_attribute, is_a, parts_of
 from devwidget.capture.restore import keep_state
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import DEEPEST, is_tensor, replace_tensors, tensors_in
@@ -261,8 +261,29 @@ def place_batch(copied: PlacedCopy, inputs: Arguments, lengths_stay: bool) -> Ar
 
         return copy_tensor
 
-    args, kwargs = replace_tensors((inputs.args, inputs.kwargs), copy_to(copied.home))
-    return Arguments(args, kwargs, replace_tensors(inputs.target, copy_to(copied.last)))
+    def place_value(value: Any, device: torch.device) -> Any:
+        placed = replace_tensors(value, copy_to(device))
+        return _copy_object(value, copy_to(device)) if placed is value else placed
+
+    args = tuple(place_value(value, copied.home) for value in inputs.args)
+    kwargs = {name: place_value(value, copied.home) for name, value in inputs.kwargs.items()}
+    return Arguments(args, kwargs, place_value(inputs.target, copied.last))
+
+
+def _copy_object(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """A batch of a class of its own that a loop would move by its `to`: a copy with other tensors, for some move themselves."""
+    if is_a(value, (nn.Module, torch.Tensor)) or find_class_attribute(type(value), "to") is None:
+        return value
+    return copy.deepcopy(value, {id(tensor): change(tensor) for tensor in _find_tensors(value)})
+
+
+def _find_tensors(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
+    """The tensors of an object, of its fields too."""
+    if is_tensor(value):
+        yield value
+    elif depth and not is_a(value, nn.Module):
+        for part in (*parts_of(value), *(field for _, field in fields_of(value))):
+            yield from _find_tensors(part, depth - 1)
 
 
 def find_step_sizes(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:

@@ -20,9 +20,9 @@ Confidence = Literal["sure", "likely", "choice"]
 ClaimKind = Literal[
     "given", "needed", "mixed", "made", "moved", "lies", "came", "registered", "stayed", "apart", "assigned", "discarded",
     "remained", "empty", "untrained", "shared", "copied", "typed", "cast", "promotes", "promoted", "crossed", "repeated",
-    "filled", "waits", "called", "chained", "early", "changed", "linked", "nowhere", "lacking", "computed", "prefixed", "kept",
-    "omitted", "wrapped", "outside", "gathered", "cut", "starved", "whole", "unjoined", "lost", "bare",
-    "answered", "waiting", "absent",
+    "produced", "filled", "waits", "called", "chained", "early", "changed", "linked", "nowhere", "lacking", "computed",
+    "prefixed", "kept", "omitted", "wrapped", "outside", "gathered", "cut", "starved", "whole", "unjoined", "lost", "bare",
+    "overwritten", "shuttled", "answered", "waiting", "absent",
 ]  # fmt: skip
 """Of the claims. `devwidget/rules/claims_checker.py` says of each what must have been seen for it, of the last three, which are
 about ranks, `devwidget/rules/ranks/rank_claims.py`."""

@@ -338,12 +338,15 @@ class UserMove:
         direct_from: number of the crossing that brought the data to `source`, if nothing was done with it there; -1.
         held: who keeps the tensor that is copied anew at every call, None for activations and inputs.
         unsafe_read: the line that read an asynchronous copy on the host before any synchronisation.
-        unsafe_module: path of the module that this line ran in.
+        unsafe_module: path of the module that this line, or the one that overwrote it, ran in.
+        overwritten: the line that wrote into pinned memory before any synchronisation, while an asynchronous copy read it.
         meant: why the author allows it (`devwidget.allow`), "" if nobody said so; what is meant is not reported.
         into: the tensor on `target` that the line wrote it into, `buffer[i] = value`; None for a move.
         trains: what was written into `into` carries a gradient.
         again: the line had written the same tensor, unchanged, just before.
         is_index: nobody asked for it: a tensor on `target` was read or written at this index.
+        made: what was moved to an accelerator, where a factory that the user's code calls had made it, or what it was computed
+            from, on the host and for this call; None for all else.
     """
 
     number: int
@@ -366,6 +369,8 @@ class UserMove:
     trains: bool = False
     again: bool = False
     is_index: bool = False
+    made: Operand | None = None
+    overwritten: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,19 @@ def _repeated(claim: Claim) -> str:
     return Message("`{name}`, {bytes} bytes, is copied from {source} to {target} at every call", name=claim.name, **facts)
 
 
+def _produced(claim: Claim) -> str:
+    facts = {"call": claim.name, "bytes": claim.bytes, "source": claim.source, "target": claim.target}
+    if claim.count:
+        return Message("`{call}`, {bytes} bytes, is made on {source} and copied to {target} {count} times",
+                       **facts, count=claim.count)  # fmt: skip
+    return Message("`{call}`, {bytes} bytes, is made on {source} and copied to {target} at every call", **facts)
+
+
+def _shuttled(claim: Claim) -> str:
+    facts = {"call": claim.call, "target": claim.target, "count": claim.count, "back": claim.total}
+    return Message("inside `{call}` data goes from the host to {target} {count} times, and {back} times back", **facts)
+
+
 def _filled(claim: Claim) -> str:
     return Message(
         "{name} on {target} is filled from {source}, {bytes} bytes at a time, and trained through",
@@ -195,6 +208,14 @@ def _early(claim: Claim) -> str:
         "{bytes} bytes from {source} are read on the host while they may still be under way",
         bytes=claim.bytes,
         source=claim.source,
+    )
+
+
+def _overwritten(claim: Claim) -> str:
+    return Message(
+        "{bytes} bytes of pinned memory are overwritten while their copy to {target} may still be under way",
+        bytes=claim.bytes,
+        target=claim.target,
     )
 
 
@@ -358,11 +379,14 @@ WORDS: dict[ClaimKind, Callable[[Claim], str]] = {
     "promoted": _promoted,
     "crossed": _crossed,
     "repeated": _repeated,
+    "produced": _produced,
+    "shuttled": _shuttled,
     "filled": _filled,
     "waits": _waits,
     "called": _called,
     "chained": _chained,
     "early": _early,
+    "overwritten": _overwritten,
     "changed": _changed,
     "linked": _linked,
     "nowhere": _nowhere,

@@ -350,6 +350,26 @@ def _copied_there(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iter
         yield "no such copy was seen"
 
 
+def _produced(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The line made so many copies between these devices, the first of so many bytes, of what this call had made."""
+    there = evidence.crossings.get(_line(claim.site), []) if claim.site is not None else []
+    made = [each for each in there if each.made is not None and each.made.birth_call == claim.name]
+    if not any((each.source, each.target, each.bytes) == (claim.source, claim.target, claim.bytes) for each in made):
+        yield "no copy of what that call makes was seen"
+    if len(made) < claim.count:
+        yield "it was not copied as often"
+
+
+def _shuttled(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """Below the line a library copied so often from the host to that device, and so often back."""
+    line = _line(claim.site) if claim.site is not None else None
+    there = [each for each in evidence.trace.moves if each.site is not None and _line(each.site) == line and each.site.library]
+    went = sum(each.count for each in there if each.source.kind == "cpu" and each.target == claim.target)
+    came = sum(each.count for each in there if each.source == claim.target and each.target.kind == "cpu")
+    if (went, came) != (claim.count, claim.total):
+        yield "it was not copied so often"
+
+
 def _waits(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
     """The host waited at this line for this device, so often in all, in as many steps as the trace has."""
     there = [each for each in evidence.trace.waits if each.site == claim.site and each.device == claim.device]
@@ -386,6 +406,13 @@ def _early(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[st
     there = evidence.crossings.get(_line(claim.site), []) if claim.site is not None else []
     if not any((each.source, each.bytes) == (claim.source, claim.bytes) and each.unsafe_read is not None for each in there):
         yield "no such read was seen"
+
+
+def _overwritten(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """A line wrote where an asynchronous copy of so many bytes to that device reads, and nothing had waited for it."""
+    there = evidence.crossings.get(_line(claim.site), []) if claim.site is not None else []
+    if not any((each.target, each.bytes) == (claim.target, claim.bytes) and each.overwritten is not None for each in there):
+        yield "no such write was seen"
 
 
 def _changed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
@@ -541,11 +568,14 @@ REQUIRED: dict[ClaimKind, Required] = {
     "promoted": _promoted,
     "crossed": _crossed,
     "repeated": _copied_there,
+    "produced": _produced,
+    "shuttled": _shuttled,
     "filled": _copied_there,
     "waits": _waits,
     "called": _called,
     "chained": _chained,
     "early": _early,
+    "overwritten": _overwritten,
     "changed": _changed,
     "linked": _linked,
     "nowhere": _nowhere,

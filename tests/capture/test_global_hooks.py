@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
+from torch.utils.hooks import RemovableHandle
 
 import devwidget
 
@@ -84,3 +85,20 @@ def test_torchs_own_tables_are_back():
     with devwidget.record():
         assert all(len(table) == len(own) + 1 for table, own in zip(tables(), before, strict=True))
     assert all(table is own for table, own in zip(tables(), before, strict=True))
+
+
+def test_hooks_of_users_are_numbered_as_without_us():
+    first = RemovableHandle.next_id
+    with devwidget.simulate(gpus=1), devwidget.record():
+        model = nn.Linear(2, 2)
+        model.register_forward_hook(lambda module, args, out: None)
+        model(torch.ones(1, 2)).sum().backward()
+        model.register_forward_hook(lambda module, args, out: None)
+    assert next(iter(model._forward_hooks)) == first
+    plain = nn.Linear(2, 2)
+    plain.register_forward_hook(lambda module, args, out: None)
+    between = list(model._forward_hooks)[1] - first
+    first = RemovableHandle.next_id
+    plain(torch.ones(1, 2)).sum().backward()
+    plain.register_forward_hook(lambda module, args, out: None)
+    assert list(plain._forward_hooks)[1] - first == between - 1

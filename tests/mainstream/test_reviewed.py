@@ -9,7 +9,8 @@ import pytest
 from tests.mainstream.test_mainstream import run
 
 HERE = pathlib.Path(__file__).parent / "reviewed"
-HINT, WARNING, ERROR = ("host-sync", "info"), ("host-sync", "warning"), ("invalid-device", "error")
+MOVED, HINT = ("needless-hop", "info"), ("host-sync", "info")
+WARNING, ERROR, UNSAFE = ("host-sync", "warning"), ("invalid-device", "error"), ("unsafe-async-copy", "error")
 SAID = {
     "a_line_twice": ([], 0),
     "accuracy_printed_at_the_end": ([], 1),
@@ -21,11 +22,16 @@ SAID = {
     "functional_data_parallel": ([], 0),
     "gloo": ([], 1),
     "gpus_never_used": ([], 0),
+    "host_filled_again_in_time": ([], 3),
+    "host_overwritten": ([UNSAFE] * 3, 0),
     "index_given_as_a_number": ([ERROR], 0),
     "label_read_by_a_function": ([], 1),
+    "made_on_the_host_each_step": ([MOVED] * 5, 0),
+    "meant_for_the_host": ([], 0),
     "model_forward_called": ([WARNING], 5),
     "nonzero_waits": ([HINT, HINT, HINT], 12),
     "optimizer_before_frozen_part": ([], 0),
+    "prompt_on_the_host": ([MOVED], 15),
     "result_read_after_inference": ([], 1),
     "slice_by_gpu_scalar": ([WARNING, HINT], 16),
     "style_transfer": ([], 0),
@@ -36,7 +42,8 @@ SAID = {
     "waits_of_the_loop": ([HINT, HINT], 40),
 }
 """Program -> kinds with their severities, worst first, and how many waits the trace counts."""
-QUICK = {"a_line_twice", "device_out_of_range", "gpus_never_used", "two_of_a_class"}
+QUICK = {"a_line_twice", "made_on_the_host_each_step", "meant_for_the_host", "device_out_of_range", "gpus_never_used",
+         "host_filled_again_in_time", "host_overwritten", "two_of_a_class"}  # fmt: skip
 
 
 def marked(names):
@@ -73,3 +80,19 @@ def test_random_operators_of_a_dtensor_run():
 
 def test_gloo_carries_tensors_of_virtual_gpus():
     assert not run(HERE / "gloo.py").error
+
+
+def test_what_is_made_on_the_host_each_step_can_be_made_on_the_gpu():
+    edits = [finding.fixes[0].code for finding in run(HERE / "made_on_the_host_each_step.py").findings]
+    assert edits[0] == "state = torch.zeros(1, len(x), 64, device=x.device)"
+    assert edits[1] == "places = torch.arange(length, device=x.device)"
+    assert edits[2] == ""
+    assert "torch.rand(x.shape, device=x.device)" in edits[3]
+    assert edits[4] == "real = torch.ones(len(x), 600, 1, device='cuda')"
+
+
+def test_a_prompt_on_the_host_is_moved_where_it_is_given():
+    (finding,) = run(HERE / "prompt_on_the_host.py").findings
+    assert finding.headline == "inside `generate` data goes from the host to cuda:0 30 times, and 15 times back"
+    assert (finding.fault.line, finding.fault.library) == (10, None)
+    assert "model.generate(prompt.to(model.device), attention_mask=mask.to(model.device)," in finding.fixes[0].code

@@ -30,3 +30,17 @@ def test_lawful_copies_stay_silent(lawful):
 
 def test_after_the_fix_a_copy_that_blocks_is_silent():
     assert is_silent(KIND, crossings=(dataclasses.replace(COPY, site=site("host = out.to('cpu', non_blocking=False)", 14)),))
+
+
+SENT = crossing(1, CPU, GPU0, site=site("x = staging.to('cuda', non_blocking=True)", 14))
+WRITTEN = dataclasses.replace(SENT, overwritten=site("staging.copy_(batch)", 16))
+
+
+def test_pinned_memory_that_is_overwritten_too_early_is_one_finding(golden):
+    (found,) = findings(crossings=(WRITTEN,))
+    golden(f"{KIND}-overwritten.txt", found)
+
+
+@pytest.mark.parametrize("lawful", [SENT, dataclasses.replace(WRITTEN, meant="a mixture will do")])
+def test_pinned_memory_that_is_overwritten_later_or_on_purpose_stays_silent(lawful):
+    assert is_silent(KIND, crossings=(lawful,))

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -114,7 +115,7 @@ class Worker:
                                tuple(fault.number for fault in mine))  # fmt: skip
 
 
-Crossing = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
+UserMove = tuple[torch.device, torch.device, Sequence[torch.Tensor]]
 
 
 def watch_call(wrapper: nn.DataParallel[Any], state: RecordingState, undo: Undo) -> None:
@@ -127,36 +128,45 @@ def watch_call(wrapper: nn.DataParallel[Any], state: RecordingState, undo: Undo)
         if state.heal:  # run the wrapped module alone, where it is
             undo.enter_context(registry.make_replacement(wrapper, "device_ids", []))
         return
-    watched = _Watch(wrapper, state)
+    path = state.tracker.path_of(wrapper) or ""
+    watched = WrapperWatch(wrapper, state, f"{path}.module".strip("."), sys._getframe(), path)
     for name in ("scatter", "replicate", "parallel_apply", "gather"):
         undo.enter_context(registry.make_patch(wrapper, name, functools.partial(watched.wrap_step, getattr(watched, name))))
     undo.add_step(watched.end_call)
 
 
-class _Watch:
-    """The four steps of one DataParallel call, measured."""
+class WrapperWatch:
+    """The four steps of one DataParallel call, measured.
 
-    def __init__(self, wrapper: nn.DataParallel[Any], state: RecordingState) -> None:
+    Args:
+        prefix: path of what is wrapped.
+        frame: of the call.
+        path: of the wrapper, that of what is wrapped where there is none.
+    """
+
+    def __init__(
+        self, wrapper: nn.DataParallel[Any], state: RecordingState, prefix: str, frame: FrameType, path: str | None = None
+    ) -> None:
         self._wrapper = wrapper
         self._state = state
-        self._prefix = f"{state.tracker.path_of(wrapper) or ''}.module".strip(".")
+        self._prefix = prefix
         self._whole: Named = {}
         self._started = time.perf_counter()
-        self.call = self._open_call()
+        self.call = self._open_call(frame, prefix if path is None else path)
         state.parallel.add_call(self.call)
 
-    def _open_call(self) -> WrapperCall:
+    def _open_call(self, frame: FrameType, path: str) -> WrapperCall:
         wrapper, kind = self._wrapper, self._wrapper.src_device_obj.type
         return WrapperCall(
             number=self._state.log.number(),
-            path=self._state.tracker.path_of(wrapper) or "",
+            path=path,
             class_name=class_name(type(wrapper.module)),
             devices=tuple(torch.device(kind, index) for index in wrapper.device_ids),
             output_device=torch.device(kind, wrapper.output_device),
             dim=wrapper.dim,
-            site=raw_site(sys._getframe(2)),
+            site=raw_site(frame),
             started=self._started - self._state.started,
-            caller=sys._getframe(2),
+            caller=frame,
         )
 
     def wrap_step(self, step: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
@@ -183,13 +193,13 @@ class _Watch:
         finally:
             self.call.steps[name] = time.perf_counter() - started
 
-    def scatter(self, original: Callable[..., Any], inputs: Any, kwargs: Any, device_ids: Any) -> Any:
+    def scatter(self, original: Callable[..., Any], inputs: Any, kwargs: Any, *where: Any) -> Any:
         """Cut the batch; count what each device got."""
         with self._measure_step("scatter", "scatter"):
-            parts = original(inputs, kwargs, device_ids)
+            parts = original(inputs, kwargs, *where)
         module = self._wrapper.module
-        whole = self._whole = arguments_by_name(module, inputs, kwargs)
-        cut, crossings = ScatterOffsets(self._wrapper.dim), list[Crossing]()
+        whole = self._whole = arguments_by_name(module, inputs, kwargs or {})
+        cut, crossings = ScatterOffsets(self._wrapper.dim), list[UserMove]()
         for number, (part, part_kwargs) in enumerate(itertools.zip_longest(*parts, fillvalue=())):
             chunks = arguments_by_name(module, part, part_kwargs or {})
             run = self.call.replica_run(number)
@@ -208,7 +218,7 @@ class _Watch:
         parameters, buffers = (
             list({id(t): t for part in parts for _, t in registered_entries(part, group)}.values()) for group in TENSOR_GROUPS
         )
-        crossings = list[Crossing]()
+        crossings = list[UserMove]()
         for number, replica in enumerate(replicas):
             for path, part in walk_modules(replica):
                 self._state.tracker.name_module(part, f"{self._prefix}.{path}".strip("."))
@@ -221,21 +231,21 @@ class _Watch:
         self._log_step("replicate", "replicate", crossings)
         return replicas
 
-    def parallel_apply(self, original: Callable[..., Any], replicas: Any, inputs: Any, kwargs: Any) -> Any:
+    def parallel_apply(self, original: Callable[..., Any], replicas: Any, *given: Any) -> Any:
         """Run the replicas, each watched in its own thread."""
         whole = list(self._whole.values())
         workers = [
             Worker(self._state, self._wrapper, self.call, whole, number, replica) for number, replica in enumerate(replicas)
         ]
         with self._measure_step("forward"), watched_by_task():
-            return original(workers, inputs, kwargs)
+            return original(workers, *given)
 
-    def gather(self, original: Callable[..., Any], outputs: Any, output_device: Any) -> Any:
+    def gather(self, original: Callable[..., Any], outputs: Any, *where: Any) -> Any:
         """Collect the outputs; count what crosses to the gather point."""
         parts = self._given_back(outputs)
         with self._measure_step("gather", "gather"):
             try:
-                joined = original(outputs, output_device)
+                joined = original(outputs, *where)
             except TypeError as error:
                 faults.not_joined(self._state, self._prefix, self._wrapper.module, outputs[0], error)
                 raise
@@ -265,7 +275,7 @@ class _Watch:
             if tensor.grad_fn is not None:
                 tensor.grad_fn.metadata[CALL] = self.call
 
-    def _log_step(self, step: str, cause: Cause, crossings: list[Crossing]) -> None:
+    def _log_step(self, step: str, cause: Cause, crossings: list[UserMove]) -> None:
         """Write the moves of a step down; its time is shared out by bytes, because torch copies them in one call."""
         moved = [(s, t, tensors, sum(map(bytes_of, tensors))) for s, t, tensors in crossings if s != t and tensors]
         share = self.call.steps[step] / max(1, sum(size for *_, size in moved))

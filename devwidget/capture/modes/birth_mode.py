@@ -132,6 +132,8 @@ class BirthMode(FunctionMode):
                 if not issubclass(kind, _Tensor):
                     continue
             if tensor is result:
+                if state.transfers.sending:
+                    state.transfers.note_write(tensor, site)
                 return
             birth = known.get(id(tensor))
             if birth is None or birth() is not tensor:

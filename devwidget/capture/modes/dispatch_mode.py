@@ -174,8 +174,10 @@ class OperatorMode(DispatchMode):
             if cause == "explicit" and is_hooked(sys._getframe(1)):
                 cause = "hook"
             self._state.log.log_transfer(before.device, out.device, (out,), tracker.module, tracker.phase, site, cause, seconds)
-            if out.device.type == "cpu" and not _is_later(name, args, kwargs) and is_accelerator(before.device):
-                self._note_wait(name, before.device, sys._getframe(2))
+            if not _is_later(name, args, kwargs):
+                if out.device.type == "cpu" and is_accelerator(before.device):
+                    self._note_wait(name, before.device, sys._getframe(2))
+                self._state.transfers.sending.clear()  # the host waits for it, and for what was sent before
         checks = self._state.copy_checks
         if checks is not None and isinstance(before, torch.Tensor) and before.device != out.device:
             checks.compare_copy(before, out, self._threads.place.site or tracker.find_site(sys._getframe(1)))

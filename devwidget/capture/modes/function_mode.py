@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -147,7 +148,26 @@ class CallMode(BirthMode):
         source, before = args[0], birth.origin
         held = self._find_keeper(source, before, frame, birth.site)
         later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
-        self._state.transfers.add_transfer(birth, before, source, result, held, later=later)
+        self._state.transfers.add_transfer(
+            birth, before, source, result, held, later=later, made=self._find_maker(before, source, result, frame)
+        )
+
+    def _find_maker(
+        self, before: Birth | None, source: torch.Tensor, result: torch.Tensor, frame: FrameType
+    ) -> Callable[[], Operand] | None:
+        """Describes what is moved to an accelerator, if code of the user made it on the host for this call of the model."""
+        root, inside = before.find_root() if before is not None else None, bool(self._state.tracker.here.stack)
+        if root is None or not root.direct or root.is_move or root.number < (self._state.tracker.step if inside else 0):
+            return None
+        if source.device.type != "cpu" or not is_accelerator(result.device) or not source.dim() or is_parameter(source):
+            return None
+        names = operand_names.Names(self._state, frame)
+
+        def describe() -> Operand:
+            operand = operand_of(source, "self", names.expression(source), stray=True)
+            return names.with_birth(operand, source, result.device, of_dtype=False)
+
+        return describe
 
     def _looked_up(self, index: torch.Tensor, device: torch.device, frame: FrameType, site: RawSite | None) -> None:
         """`x[index]` copies an index on the CPU to the GPU of `x`, without a word; a number is taken along with the call."""
@@ -170,12 +190,14 @@ class CallMode(BirthMode):
     def _note_more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
         super()._note_more(name, args, kwargs, frame, site)
         if name == "__setitem__":
+            if self._state.transfers.sending and is_tensor(args[0]):
+                self._state.transfers.note_write(args[0], site, args[1])
             self._note_filled(args[0], args[2], frame, site)
             for index in tensors_in(args[1], depth=1):
                 if index.device != args[0].device:
                     self._looked_up(index, args[0].device, frame, site)
         elif name == "copy_":
-            self._note_copied(args, kwargs, site)
+            self._note_copied(args, kwargs, frame, site)
         elif name == "requires_grad_":
             self._note_switched(args[0], on=bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True)))
         elif name != "__set__":
@@ -199,11 +221,15 @@ class CallMode(BirthMode):
                 state.log.number(), site, births.birth_of(target), births.find_birth(value), value, target, into
             )
 
-    def _note_copied(self, args: tuple[Any, ...], kwargs: Any, site: RawSite | None) -> None:
+    def _note_copied(self, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
         """`host.copy_(tensor, non_blocking=True)`: the buffer that was there before is not ready yet."""
         later = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
         source = args[1] if len(args) > 1 else kwargs.get("src")
         arrives = is_tensor(source) and is_accelerator(source.device) and args[0].device.type == "cpu"
+        if self._state.transfers.sending:
+            self._state.transfers.note_write(args[0], site)
+        if later and is_tensor(source) and calls_itself(frame, site):
+            self._state.transfers.send_copy(self._state.log.number(), site, source, args[0])
         if not later or not arrives:
             return
         births = self._state.births

@@ -66,6 +66,9 @@ class Transfer:
     again: bool = False
     is_index: bool = False
     wrote: tuple[TensorRef, int] | None = None
+    made: Operand | None = None
+    sent: TensorRef | None = None
+    overwritten: tuple[RawSite | None, str | None] | None = None
 
 
 class Birth(TensorRef):

@@ -104,8 +104,9 @@ VIEWS = frozenset({"view", "view_as", "reshape", "flatten", "unflatten", "squeez
 def _find_synchronizers() -> Iterator[tuple[Any, str]]:
     """Asked anew for each recording: virtual GPUs put classes of their own in these places."""
     for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event, torch.accelerator):
-        if hasattr(owner, "synchronize"):
-            yield owner, "synchronize"
+        for name in ("synchronize", "query"):
+            if hasattr(owner, name):
+                yield owner, name
 
 
 @dataclass(slots=True)
@@ -115,11 +116,13 @@ class Transfers:
     tracker: ModuleTracker
     lines: dict[tuple[Any, ...], list[Transfer]] = field(default_factory=dict)
     pending: list[Transfer] = field(default_factory=list)
+    sending: list[Transfer] = field(default_factory=list)
     allowed: tuple[AllowedTransfer, ...] = ()
 
     def add_transfer(
-        self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool
-    ) -> None:
+        self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool,
+        made: Callable[[], Operand] | None = None,
+    ) -> None:  # fmt: skip
         """User code moved a tensor.
 
         Args:
@@ -127,13 +130,46 @@ class Transfers:
             before: of the tensor that was moved.
             held: who keeps that tensor, if it outlives the step.
             later: an asynchronous copy.
+            made: describes what was made on the host just to be moved; asked once for each line.
         """
         unsafe = later and result.device.type == "cpu"
-        moved = TensorRef(result) if held is not None else None
+        moved = TensorRef(result) if held is not None or (made is not None and self.tracker.here.stack) else None
         transfer = self._make_transfer(
             birth.number, birth.site, before, source, result.device, held, unsafe=unsafe, moved=moved
         )
+        if made is not None:
+            line = self.lines.get(_transfer_line(transfer), [])
+            transfer.made = next((each.made for each in line if each.made is not None), None) or made()
         self._note_arrival(birth, transfer, before)
+        if later:
+            self._note_sent(transfer, source, result)
+
+    def send_copy(self, number: int, site: RawSite | None, source: torch.Tensor, target: torch.Tensor) -> None:
+        """User code has an asynchronous copy written into a tensor on another device."""
+        transfer = self._make_transfer(number, site, None, source, target.device, None)
+        if self._note_sent(transfer, source, target):
+            self._keep_transfer(transfer)
+
+    def _note_sent(self, transfer: Transfer, source: torch.Tensor, target: torch.Tensor) -> bool:
+        """Whether the copy reads memory of the host after the call has returned: pinned memory, all else is staged at once."""
+        if source.device.type != "cpu" or target.device.type in ("cpu", "meta") or not source.is_pinned():
+            return False
+        transfer.sent = TensorRef(source)
+        self.sending = [*(each for each in self.sending if each.sent is not None and each.sent() is not None), transfer]
+        del self.sending[:-KEPT]
+        return True
+
+    def note_write(self, tensor: torch.Tensor, site: RawSite | None, index: object = ...) -> None:
+        """An operation wrote into a tensor, or into a part of it: a copy of it may still read there."""
+        if tensor.device.type != "cpu":
+            return
+        first, last = _find_addresses(tensor, index)
+        for transfer in self.sending:
+            source = transfer.sent() if transfer.sent is not None else None
+            if source is not None and transfer.overwritten is None:
+                begin, end = _find_addresses(source)
+                if first < end and begin < last:
+                    transfer.overwritten = (site, self.tracker.module)
 
     def add_fill(
         self, number: int, site: RawSite | None, birth: Birth, before: Birth | None, value: torch.Tensor,
@@ -208,11 +244,14 @@ class Transfers:
         """The forward pass is over: what a module kept of its copies will not be copied again."""
         for transfer in self.kept:
             result = transfer.moved() if transfer.moved is not None else None
-            transfer.held, transfer.moved = None if result is not None and is_kept(result) else transfer.held, None
+            if result is not None and is_kept(result):
+                transfer.held = transfer.made = None
+            transfer.moved = None
 
     def note_synchronized(self) -> None:
         """The host has waited: every copy that was under way has arrived."""
         self.pending.clear()
+        self.sending.clear()
 
     def watch_synchronizers(self, is_here: Callable[[], bool], undo: Undo) -> None:
         """Notice explicit synchronisation, where the program of the recording runs."""
@@ -222,7 +261,7 @@ class Transfers:
     def _wrap_synchronizer(self, is_here: Callable[[], bool], original: Any) -> Any:
         def synchronize(*args: Any, **kwargs: Any) -> Any:
             out = original(*args, **kwargs)
-            if is_here():
+            if out is not False and is_here():  # `query` says that nothing is under way any more
                 self.note_synchronized()
             return out
 
@@ -236,7 +275,8 @@ class Transfers:
 
 
 def _make_crossing(transfer: Transfer) -> UserMove:
-    read, direct = transfer.read, transfer.direct_from
+    read, wrote, direct = transfer.read, transfer.overwritten, transfer.direct_from
+    unsafe = read or wrote
     return UserMove(
         number=transfer.number,
         source=device_id(transfer.source),
@@ -252,13 +292,29 @@ def _make_crossing(transfer: Transfer) -> UserMove:
         direct_from=direct.number if direct is not None and not direct.computed else -1,
         held=transfer.held,
         unsafe_read=to_site(read[0]) if read is not None else None,
-        unsafe_module=read[1] if read is not None else None,
+        unsafe_module=unsafe[1] if unsafe is not None else None,
+        overwritten=to_site(wrote[0]) if wrote is not None else None,
         meant=transfer.meant,
         into=transfer.into,
         trains=transfer.trains,
         again=transfer.again,
         is_index=transfer.is_index,
+        made=transfer.made,
     )
+
+
+def _find_addresses(tensor: torch.Tensor, index: object = ...) -> tuple[int, int]:
+    """The bytes of memory from the first element of a tensor, or of its part at an index, to behind the last."""
+    if tensor.layout is not torch.strided or not tensor.numel() or tensor.is_meta:
+        return 0, 0
+    size, begin, extents = tensor.element_size(), tensor.data_ptr(), list(tensor.shape)
+    row = index[0] if isinstance(index, tuple) and index else index
+    if extents and type(row) in (int, slice):
+        rows = range(extents[0])[row] if isinstance(row, slice) else (range(extents[0])[row],)  # type: ignore[index]
+        begin += min(rows, default=0) * tensor.stride(0) * size
+        extents[0] = max(rows) - min(rows) + 1 if rows else 0
+    last = sum((extent - 1) * stride for extent, stride in zip(extents, tensor.stride(), strict=True))
+    return begin, begin + (last + 1) * size if 0 not in extents else begin
 
 
 def _written_version(value: torch.Tensor) -> tuple[TensorRef, int] | None:

@@ -54,6 +54,12 @@ class Draft:
         else:
             self.replace(node, f"({self.code.text(node)}){text}")
 
+    def drop_method(self, call: ast.Call) -> None:
+        """`x.to(device)` becomes `x`, in which something else may change, too."""
+        if isinstance(call.func, ast.Attribute):
+            line, column = _end(call.func)
+            self.changes.add(_Change((line, column - len(call.func.attr.encode()) - 1), _end(call), ""))
+
     def keyword(self, call: ast.Call, name: str, value: str) -> None:
         """A keyword argument, in the place of one of that name."""
         old = next((k.value for k in call.keywords if k.arg == name), None)

@@ -3,7 +3,8 @@
 Why: a copy between devices costs time on the bus, and a copy to the host makes the GPU wait.
 Bad: `h.cpu().to('cuda:1')`; `self.scale.to(x.device)` or `x[self.index]` at every call, with plain attributes on the CPU;
 losses written one by one into `torch.empty(n)`, which is on the CPU; one tensor on the CPU written again and again into one
-on a GPU.
+on a GPU; `torch.zeros(1, len(x), 64).to(x.device)` in `forward`; a prompt on the CPU given to
+`model.generate`.
 Good: `h.to('cuda:1')`; `self.register_buffer('scale', scale)`; `torch.empty(n, device=x.device)`; a move above the loop.
 Source: https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (avoid unnecessary CPU-GPU synchronisation).
 """
@@ -16,7 +17,7 @@ from collections.abc import Iterator
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Held, Trace, UserMove
-from devwidget.rules import writes
+from devwidget.rules import generation_hops, made_on_host, writes
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.attributes import registered
@@ -26,9 +27,11 @@ from devwidget.rules.repairs.moves_left_out import without_move
 
 @rule("needless-hop", needs=("operations",), loses_to=("ping-pong",))
 def check(trace: Trace) -> Iterator[Finding]:
-    """Round trips, detours, what is copied anew at every call or at every turn, and tensors on the host filled from a GPU."""
+    """Round trips, detours, what is copied or made anew at every call or turn, and tensors on the host filled from a GPU."""
     yield from writes.fillings(trace.crossings)
     yield from writes.repeated(trace.crossings)
+    yield from made_on_host.find_remade(trace)
+    yield from generation_hops.find_generations(trace)
     known = {crossing.number: crossing for crossing in trace.crossings}
     for crossing in trace.crossings:
         before = known.get(crossing.direct_from)

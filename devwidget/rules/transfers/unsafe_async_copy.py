@@ -1,7 +1,8 @@
-"""unsafe-async-copy: a copy to the host is read before it has arrived.
+"""unsafe-async-copy: a copy to the host is read before it has arrived, or what is copied is overwritten before it has left.
 
 Why: with `non_blocking=True` the call returns while the bytes are still under way; nothing on the host waits for them.
-Bad: `host = out.to('cpu', non_blocking=True)`, then `host.mean()`.
+Bad: `host = out.to('cpu', non_blocking=True)`, then `host.mean()`; `x = pinned.to('cuda', non_blocking=True)`, then
+`pinned.copy_(batch)`.
 Good: `host = out.to('cpu')`; or `torch.cuda.synchronize()` before the first read.
 Source: https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
 """
@@ -11,8 +12,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
+from devwidget.records.device import DeviceId
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.site import Site
 from devwidget.records.trace import Trace, UserMove
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
@@ -21,15 +24,25 @@ from devwidget.rules.repairs.edits import Draft, chosen, mended
 
 @rule("unsafe-async-copy", needs=("operations",))
 def check(trace: Trace) -> Iterator[Finding]:
-    """One finding for each asynchronous copy that was read too early."""
+    """One finding for each asynchronous copy that was read too early, or whose source was overwritten too early."""
     for crossing in trace.crossings:
-        if crossing.unsafe_read is not None and not crossing.meant:
-            yield _finding(crossing)
+        if crossing.meant:
+            continue
+        if crossing.unsafe_read is not None:
+            early = Claim("early", bytes=crossing.bytes, source=crossing.source, site=crossing.site)
+            yield _finding(crossing, early, crossing.source, crossing.unsafe_read)
+        elif crossing.overwritten is not None:
+            lost = Claim("overwritten", bytes=crossing.bytes, target=crossing.target, site=crossing.site)
+            yield _finding(crossing, lost, crossing.target, crossing.overwritten)
 
 
-def _finding(crossing: UserMove) -> Finding:
-    wait = f"torch.{crossing.source.kind}.synchronize()"
-    claim = Claim("early", bytes=crossing.bytes, source=crossing.source, site=crossing.site)
+def _finding(crossing: UserMove, claim: Claim, device: DeviceId, used: Site) -> Finding:
+    wait = f"torch.{device.kind}.synchronize()"
+    before = (
+        Message("wait once, before the first read")
+        if claim.kind == "early"
+        else Message("wait before the memory is written again, or write into another tensor in turn")
+    )
     return Finding(
         kind="unsafe-async-copy",
         severity="error",
@@ -37,13 +50,12 @@ def _finding(crossing: UserMove) -> Finding:
         headline=words_of(claim),
         claims=(claim,),
         why=Message("with `non_blocking=True` the copy returns at once, and nothing on the host waits for it"),
-        fault=crossing.unsafe_read,
+        fault=used,
         birth=crossing.site,
         fixes=chosen(
             (
                 mended(crossing.site, Message("let the copy block"), _blocking),
-                mended(crossing.unsafe_read, Message("wait once, before the first read"), _waiting(wait), "choice"),
-                Fix(Message("wait once, before the first read"), wait, "choice"),
+                mended(used, before, _waiting(wait), "choice") or Fix(before, wait, "choice"),
             )
         ),
     )

@@ -1,0 +1,55 @@
+"""A plan of a batch of a class of its own, which a loop moves by its `to`."""
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+
+
+class Graph:
+    """As the batches of graph libraries: it moves itself."""
+
+    def __init__(self, nodes, edges):
+        self.nodes, self.kept = nodes, {"edges": edges}
+
+    def to(self, device):
+        self.nodes = self.nodes.to(device)
+        self.kept["edges"] = self.kept["edges"].to(device)
+        return self
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, graph):
+        return self.layer(graph.nodes[graph.kept["edges"]])
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, nodes, edges):
+        return self.layer(nodes[edges])
+
+
+def test_an_object_that_a_loop_would_move_is_planned_as_its_tensors_are():
+    nodes, edges = torch.ones(300, 4), torch.tensor([0, 2, 1])
+    graph = Graph(nodes, edges)
+    planned = devwidget.plan(Net(), graph, gpus=1, memory="16GiB")
+    bare = devwidget.plan(Pair(), devwidget.Inputs(nodes, edges), gpus=1, memory="16GiB")
+    assert planned.fits
+    assert [gpu.peak for gpu in planned.devices] == [gpu.peak for gpu in bare.devices]
+    assert graph.nodes is nodes
+    assert graph.kept["edges"] is edges
+
+
+def test_an_object_that_cannot_be_moved_stays_where_it_is():
+    graph = type("Fixed", (), {})()
+    graph.nodes, graph.kept = torch.ones(3, 4), {"edges": torch.tensor([0, 2])}
+    with pytest.raises(devwidget.DevwidgetError, match="the forward fails in this placement"):
+        devwidget.plan(Net(), graph, gpus=1, memory="16GiB")
