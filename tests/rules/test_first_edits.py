@@ -184,6 +184,61 @@ def test_a_program_runs_clean_with_the_first_edit_of_each_finding(tmp_path, name
     assert ran(path, heal=False) == (None, []), path.read_text()
 
 
+@pytest.mark.parametrize("moved", [".to(device)", ".flatten().to(device=device)", ".cuda()", ".to(torch.float32).cuda()"])
+def test_a_line_that_moves_what_it_makes_is_left_alone(tmp_path, moved):
+    path = tmp_path / "program.py"
+    lines = f"""import torch
+device = torch.device('cuda:0')
+rewards = torch.zeros(8)
+values = torch.zeros(8){moved}
+print((rewards - values).sum())
+""".split("\n")
+    path.write_text("\n".join(lines))
+    _, (found,) = ran(path, heal=False)
+    assert [edit.first for edit in found.fixes[0].edits] == [3]
+
+
+GUARDED = """import torch
+from torch import nn
+if __name__ == '__main__':
+    device = torch.device('cuda' if torch.cuda.is_available() else 'cpu')
+    net = nn.Linear(4, 4).to(device)
+    if True:
+        target = nn.Linear(4, 4)
+    target(net(torch.randn(2, 4).to(device)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        (GUARDED, "device"),
+        (GUARDED.replace("    device = ", "    if len('ab') == 2:\n        device = "), "'cuda:0'"),  # may not have run
+    ],
+)
+def test_the_name_of_the_device_is_taken_from_a_block_around(tmp_path, source, written):
+    path = tmp_path / "program.py"
+    path.write_text(source)
+    with devwidget.simulate(gpus=2), devwidget.record() as recording, pytest.raises(RuntimeError):
+        runpy.run_path(str(path), run_name="__main__")
+    (found,) = (each for each in recording.trace.findings if each.severity == "error")
+    assert found.fixes[0].edits[0].text.strip() == f"target = nn.Linear(4, 4).to({written})"
+
+
+def test_a_line_that_only_casts_what_it_makes_is_given_the_device_too(tmp_path):
+    path = tmp_path / "program.py"
+    path.write_text("""import torch
+x = torch.ones(8, device='cuda')
+def add(x):
+    rewards = torch.zeros(8)
+    values = torch.zeros(8).to(torch.float32)
+    return x + (rewards - values)
+print(add(x).sum())
+""")
+    _, (found,) = ran(path, heal=False)
+    assert [edit.first for edit in found.fixes[0].edits] == [4, 5]
+
+
 CELL, STOP = "            h = self.cell(x, h)\n", "            if h.mean().item() > 9:\n                break\n"
 
 

@@ -4,6 +4,8 @@ import numpy
 import pytest
 import torch
 
+from devwidget.capture.patching import registry
+
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
 pytestmark = pytest.mark.usefixtures("gpus")
 
@@ -114,6 +116,17 @@ def test_only_cpu_tensors_can_be_pinned():
     assert not torch.ones(2).is_pinned()
     with pytest.raises(RuntimeError, match=r"cannot pin 'torch\.cuda\.FloatTensor' only dense CPU tensors can be pinned"):
         torch.ones(2, device="cuda").pin_memory()
+
+
+def test_a_thread_pins_while_another_imports_a_part_of_torch():
+    """As the thread of a `DataLoader` does: an import puts the patches of all threads aside."""
+    on_gpu = torch.ones(2, device="cuda")
+    with registry.suspend_layers():
+        pinned = torch.ones(2).pin_memory()
+        with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
+            on_gpu.pin_memory()
+    assert pinned.is_pinned()
+    assert pinned.tolist() == [1, 1]
 
 
 @pytest.mark.filterwarnings("ignore:The torch.cuda")

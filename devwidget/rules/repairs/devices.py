@@ -24,13 +24,24 @@ def written_device(code: Code, statement: ast.stmt, target: DeviceId | None) -> 
 def _named_devices(code: Code, scope: Scope, statement: ast.stmt) -> dict[str, ast.expr]:
     """Names that a scope gives a value once, in a line that has run for sure, and that are asked for as devices."""
     found: dict[str, list[ast.expr]] = {}
-    before = [each for each in scope.body if (each.end_lineno or 0) < statement.lineno]
+    before = _statements_before(code, statement)
     for each in (node for node in ast.walk(scope) if isinstance(node, ast.stmt)):
         for target in targets(each):
             if isinstance(target, ast.Name) and code.scope(each) is scope:
                 value = getattr(each, "value", None)
                 found.setdefault(target.id, []).append(value if value is not None and each in before else ast.Constant(None))
     return {name: values[0] for name, values in found.items() if len(values) == 1 and _is_asked_for(code, name)}
+
+
+def _statements_before(code: Code, statement: ast.stmt) -> list[ast.stmt]:
+    """The statements above it in the blocks that it stands in, such as that of `if __name__ == "__main__"`."""
+    found: list[ast.stmt] = []
+    node: ast.AST = statement
+    for around in code.around(statement):
+        blocks = (block for _, block in ast.iter_fields(around) if isinstance(block, list) and node in block)
+        found += (each for block in blocks for each in block[: block.index(node)] if isinstance(each, ast.stmt))
+        node = around
+    return found
 
 
 def _is_asked_for(code: Code, name: str) -> bool:

@@ -92,7 +92,8 @@ def _others_there(draft: Draft, statement: ast.stmt, calls: list[ast.Call], devi
     for node in ast.walk(scope) if mine else ():
         if isinstance(node, ast.BinOp) and code.scope(node) is scope and (names := _met(node, mine)):
             for each in (n for n in ast.walk(scope) if isinstance(n, ast.Assign) and n is not statement):
-                made = [n for n in ast.walk(each.value) if isinstance(n, ast.Call) and _is_factory(n)]
+                inside = (n for n in ast.walk(each.value) if isinstance(n, ast.Call))
+                made = [call for call in inside if _is_factory(call) and not _is_moved(code, call)]
                 if not made or not {ast.unparse(target) for target in targets(each)} & names:
                     continue
                 if any(keyword.arg in ("device", None) for call in made for keyword in call.keywords):
@@ -187,7 +188,24 @@ def _siblings(code: Code, statement: ast.stmt, stray: Operand, calls: list[ast.C
         )
         and stray.birth_op in FACTORIES
         and not any(keyword.arg in ("device", None) for keyword in node.keywords)
+        and not _is_moved(code, node)
     ]
+
+
+def _is_moved(code: Code, call: ast.expr) -> bool:
+    """Whether a method behind a call moves what it made: `torch.zeros(3).flatten().to(device)`."""
+    method = code.parents.get(call)
+    after = code.parents.get(method) if isinstance(method, ast.Attribute) else None
+    if not isinstance(method, ast.Attribute) or not isinstance(after, ast.Call) or after.func is not method:
+        return False
+    told = [*after.args[:1], *(keyword.value for keyword in after.keywords if keyword.arg == "device")]
+    only_cast = method.attr == "to" and all(_is_dtype(each) for each in told)
+    return (method.attr in PLACING_METHODS and not only_cast) or _is_moved(code, after)
+
+
+def _is_dtype(node: ast.expr) -> bool:
+    """`torch.float64` or `x.dtype`."""
+    return isinstance(node, ast.Attribute) and (node.attr == "dtype" or root_of(ast.unparse(node)) == "torch")
 
 
 def _are_joined(code: Code, node: ast.AST, calls: list[ast.Call], around: list[ast.AST | None]) -> bool:

@@ -96,6 +96,11 @@ def type_text(dtype: torch.dtype, on_gpu: bool) -> str:
     return f"torch.{SimulationState.accelerator.type + '.' if on_gpu else ''}{legacy}Tensor"
 
 
+def cannot_pin(dtype: torch.dtype) -> RuntimeError:
+    """A tensor on a GPU was to be page-locked."""
+    return RuntimeError(f"cannot pin '{type_text(dtype, True)}' only dense CPU tensors can be pinned")
+
+
 def in_device_words(error: Exception) -> Exception:
     """The error of a CPU kernel as that of the GPU would word it: types and kernels are named after the device."""
     kind, title = SimulationState.accelerator.type, SimulationState.accelerator.title

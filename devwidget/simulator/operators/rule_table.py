@@ -90,6 +90,8 @@ def schema_of(func: OpOverload) -> OpSchema:
 def _choose_special(schema: OpSchema) -> Any:
     if schema.name in ("_to_copy", "to.device"):
         return special_operators.run_move
+    if schema.name == "_pin_memory":
+        return special_operators.run_pin
     if schema.name in ("resize_", "set_.source_Storage", "set_.source_Storage_storage_offset"):
         return special_operators.run_resize
     if schema.name == "add.Tensor":

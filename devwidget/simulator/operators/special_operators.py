@@ -143,6 +143,16 @@ def run_move(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: 
     return _label_result(result, label, {})
 
 
+def run_pin(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`_pin_memory`, under a `Tensor.pin_memory` that is torch's own.
+
+    The thread of a `DataLoader` pins batches while another may import a part of torch, which puts all patches aside.
+    """
+    if labels.label_of(args[0]) >= 0:
+        raise cuda_errors.cannot_pin(args[0].dtype)
+    return labels.mark_pinned(args[0].clone())
+
+
 def run_resize(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator that may change the size of a storage, or take another one."""
     if len(args) > 1 and isinstance(args[1], torch.UntypedStorage):

@@ -222,8 +222,7 @@ def pin_memory(original: Callable[..., torch.Tensor], self: torch.Tensor, device
     if has_torch_function_unary(self):
         return handle_torch_function(torch.Tensor.pin_memory, (self,), self)
     if labels.label_of(self) >= 0:
-        text = cuda_errors.type_text(self.dtype, True)
-        raise RuntimeError(f"cannot pin '{text}' only dense CPU tensors can be pinned")
+        raise cuda_errors.cannot_pin(self.dtype)
     return self if labels.is_pinned(self) else labels.mark_pinned(self.clone())
 
 
