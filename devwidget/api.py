@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from devwidget.records.ranks.cluster import Cluster
     from devwidget.records.ranks.parallel_plan import ParallelPlan
     from devwidget.records.ranks.pipeline import Pipeline
+    from devwidget.trying.offers import SeenCalls
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
 
@@ -113,7 +114,8 @@ def record(
         checksums: with `path`, tell of each parameter what is in it, so that copies that drifted apart are found.
 
     Returns:
-        A context manager; its `trace` is complete when the block has ended.
+        A context manager; its `trace` is complete when the block has ended. Nothing is run again for it: `fix.try_it()` tries
+            an edit on the last call of the module, for as long as that module and what it was called with are there.
 
     Raises:
         DevwidgetError: if one of `allow` is no hop, or `path` is given to a process that is no rank.
@@ -123,7 +125,13 @@ def record(
         from devwidget.distributed.report import RankWriter
 
         written = RankWriter(path, checksums, lambda: read_memory(virtual_gpus()))
-    return Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written)
+    return Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written, offer=_offer_trials)
+
+
+def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -> Trace:
+    from devwidget.seen_call import offer_trials  # the trials are loaded with the first edit
+
+    return offer_trials(found, calls, error)
 
 
 def trace(
@@ -196,11 +204,11 @@ def trace(
     found, _ = record_step(step, inputs, recording, name, progress, restore=restore, source=kept_source, watch=watch)
     found = dataclasses.replace(found, step_runs=1)
     if any(fix.edits for finding in found.findings for fix in finding.fixes):
-        from devwidget.trying.offers import LiveStep, offered
+        from devwidget.trying.offers import LiveParts, LiveStep, offered
 
         if watch is not None:
             found = verify_fixes(found, dataclasses.replace(step, inputs=inputs()), watch, verify, allow, name)
-        parts = {"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer}
+        parts = LiveParts({"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer})
         found = offered(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
     if goes_on:
         found = dataclasses.replace(found, not_restored=(*found.not_restored, ITEM_TAKEN))
@@ -259,21 +267,31 @@ def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trac
     return compare_traces(trace_of(before), trace_of(after))
 
 
-def explain(error: BaseException | None = None) -> Explanation:
-    """Why the last device or dtype exception was raised, read from its traceback; nothing is run again.
+def explain(error: BaseException | None = None, *, verify: Verify = "auto") -> Explanation:
+    """Why the last device or dtype exception was raised, read from its traceback.
 
     Args:
         error: an exception; by default the one being handled, else the last one that nobody caught.
+        verify: try the edits as `trace` does, on the call of the model that failed, where the frames still hold it. `"auto"`
+            does so where that cannot be noticed: its code names nothing that it could change and that is not put back, it is
+            stopped before it writes or sends anything, and when it takes more than a quarter of a second. Elsewhere each edit
+            says why it was `not_tried`, and has `try_it()`. False runs nothing again.
 
     Returns:
         A frozen record to print; `findings` is empty for an exception that is about something else.
 
     Raises:
-        DevwidgetError: if there is no exception.
+        DevwidgetError: if there is no exception, or `verify` is none of the three.
     """
     from devwidget import post_mortem
 
-    told = post_mortem.explain(error)
+    refuse_verify(verify)
+    found = error if error is not None else post_mortem.last_error()
+    told = post_mortem.explain(found)
+    if found is not None and any(fix.edits for finding in told.findings for fix in finding.fixes):
+        from devwidget.seen_call import try_explained  # the trials are loaded with the first edit
+
+        told = try_explained(told, found, verify)
     remember_findings(told.findings)
     return told
 

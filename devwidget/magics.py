@@ -158,7 +158,7 @@ def _offer_explanation(result: Any) -> None:
 
     error = getattr(result, "error_in_exec", None)
     if error is not None and not isinstance(error, DevwidgetError) and api.is_about_placement(error):
-        offer = _what_is_known(api.explain(error))
+        offer = _what_is_known(api.explain(error, verify=False))
         if offer:
             print(said(offer))
 

@@ -27,7 +27,7 @@ _ALL = Message("an exception shows the first fault only; devwidget.trace(model, 
 
 
 def explain(error: object | None) -> Explanation:
-    """See `devwidget.explain`."""
+    """See `devwidget.explain`; no fix is tried."""
     found = error if error is not None else last_error()
     if found is None:
         raise DevwidgetError(

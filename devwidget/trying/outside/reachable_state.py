@@ -28,6 +28,7 @@ from devwidget.capture.restore import SavedState
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.capture.tensors import is_tensor
 from devwidget.capture.torch_internals import DisableTorchFunction
+from devwidget.trying.outside.changeable import is_changeable
 
 Parts = list[Any]
 _MOST_NOTES, _DEPTH = 3000, 3
@@ -48,7 +49,7 @@ class ReachableState:
 
     def __init__(self, kept: SavedState) -> None:
         self._notes: list[tuple[str, Callable[[], Parts], Parts]] = []
-        self._met: dict[int, Any] = {}
+        self._met: dict[int, tuple[str, Any]] = {}
         self._is_kept = kept.puts_back
         self._waiting: deque[tuple[str, Any, int]] = deque(("", root, _DEPTH) for root in kept.reached_code())
         self._waiting.extend((class_name(type(each)), each, 1) for each in kept.left_alone())
@@ -61,6 +62,15 @@ class ReachableState:
             if not _are_same(before, read()):
                 yield name
 
+    def changeable(self) -> Iterator[str]:
+        """Names of what the code of the step could change, and nobody puts back; `...` if there is more than was looked at."""
+        for name, value in self._met.values():
+            is_pythons = name.rpartition(".")[2].startswith("__")  # such as the annotations of a class
+            if not is_pythons and is_changeable(value, _file_in, self._is_kept):
+                yield name or class_name(type(value))
+        if self._waiting:
+            yield "..."
+
     def _note(self, name: str, read: Callable[[], Parts]) -> Parts:
         parts = read()
         self._notes.append((name, read, parts))
@@ -69,7 +79,7 @@ class ReachableState:
     def _look(self, name: str, value: Any, depth: int) -> None:
         if is_scalar(value) or id(value) in self._met or depth < 0:
             return
-        self._met[id(value)] = value
+        self._met[id(value)] = name, value
         kind = type(value)
         if kind is types.FunctionType:
             self._look_at_function(value)
