@@ -70,14 +70,17 @@ def sure_edits(tmp_path, *options):
     return found["sure"], found["problems"]
 
 
-def test_of_the_edits_called_sure_in_a_few_programs_none_fails(tmp_path):
-    count, problems = sure_edits(tmp_path, "--only", "rnn_hidden", "l1_target", "causal_mask")
+@pytest.mark.parametrize("asked", [[], ["--explained"]])
+def test_of_the_edits_called_sure_in_a_few_programs_none_fails(tmp_path, asked):
+    count, problems = sure_edits(tmp_path, *asked, "--only", "rnn_hidden", "l1_target", "causal_mask")
     assert problems == []
     assert count
 
 
 @pytest.mark.fuzz
-def test_of_all_edits_called_sure_none_fails(tmp_path):
-    count, problems = sure_edits(tmp_path)
+@pytest.mark.parametrize("asked", [[], ["--explained"]])
+def test_of_all_edits_called_sure_none_fails(tmp_path, asked):
+    count, problems = sure_edits(tmp_path, *asked)
+    print(f"{count} edits called sure, of which fail {len(problems)}")
     assert problems == []
     assert count > 10

@@ -1,13 +1,15 @@
 """Of all edits called sure none fails: each is written into a copy of its program, which is run again.
 
-    python tests/corpus/sure.py [folders] [--only SLUG ...] [--json FILE]
+    python tests/corpus/sure.py [folders] [--only SLUG ...] [--json FILE] [--explained]
 
 For each case of the folders, and for mutants of it (a `.to` or `.cuda` of its own lines taken away), `build()` gives what
 `devwidget.trace` runs. A program with one fault has to run to its end and clean after a sure edit; beside other findings it has
-to lose the one that the edit is for. The status is 1 if one fails.
+to lose the one that the edit is for. With `--explained` the plain step is run, and the edits are those of its exception, after
+which it has to end, or to fail of something else. The status is 1 if one fails.
 """
 import argparse
 import ast
+import functools
 import json
 import logging
 import multiprocessing
@@ -16,7 +18,7 @@ import sys
 import tempfile
 import warnings
 
-from score import gpus_of, load
+from score import gpus_of, load, run_program
 
 MOST_MUTANTS = 2
 
@@ -52,34 +54,60 @@ def traced(path, *, verify, heal=True):
     return [found for found in trace.findings if found.severity != "info"], trace.error
 
 
-def failures(path):
+def explained(path):
+    """(what is said of the exception of a case, its text); nothing and "" where it ends well."""
+    import torch
+
+    import devwidget
+
+    torch.manual_seed(0)
+    with devwidget.simulate(gpus=gpus_of(path)):
+        _, error = run_program(path)
+        return (devwidget.explain(error).findings, str(error)) if error is not None else ((), "")
+
+
+def after_exception(path, finding, fix):
+    """What is wrong with the plain program once the edits are written; "" for nothing."""
+    left, error = explained(edited(path, fix))
+    if error and not left:
+        return f"the program fails: {error}"[:300]
+    return "; ".join(f"left: {each.headline}" for each in left if (each.kind, each.headline) == (finding.kind, finding.headline))
+
+
+def failures(path, *, of_exception):
     """(how many edits of a program are called sure, a problem for each that does not cure)."""
-    found, _ = traced(path, verify=True)
+    found = explained(path)[0] if of_exception else traced(path, verify=True)[0]
     sure, problems = 0, []
     for finding in found or ():
         for fix in finding.fixes:
             if fix.edits and fix.confidence == "sure":
                 sure += 1
-                if problem := after(path, finding, fix, alone=len(found) == 1):
+                problem = after_exception(path, finding, fix) if of_exception else after(path, finding, fix, len(found) == 1)
+                if problem:
                     problems.append(f"{finding.kind}: {fix.summary}: {problem}")
     return sure, problems
 
 
-def after(path, finding, fix, *, alone):
-    """What is wrong with the program once the edits are written; "" for nothing."""
+def edited(path, fix):
+    """A copy of a program with the edits of a fix."""
     rows = path.read_text().split("\n")
     for edit in sorted(fix.edits, key=lambda edit: (edit.first, edit.last), reverse=True):
         rows[edit.first - 1 : edit.last] = edit.text.split("\n") if edit.text else []
     copy = path.with_name(f"{path.stem}_edited.py")
     copy.write_text("\n".join(rows))
-    left, error = traced(copy, verify=False, heal=not alone)
+    return copy
+
+
+def after(path, finding, fix, alone):
+    """What is wrong with the program once the edits are written; "" for nothing."""
+    left, error = traced(edited(path, fix), verify=False, heal=not alone)
     if left is None or error:
         return f"the program fails: {error}"[:300]
     still = left if alone else [each for each in left if (each.kind, each.headline) == (finding.kind, finding.headline)]
     return "; ".join(f"left: {each.kind}: {each.headline}" for each in still)
 
 
-def scored(path):
+def scored(path, *, of_exception=False):
     """(how many sure edits, problems) of a case and of its mutants."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -88,7 +116,7 @@ def scored(path):
         for name, source in mutants(path.read_text()):
             program = pathlib.Path(folder) / f"{path.stem}{name.replace('-', '_without_')}.py"
             program.write_text(source)
-            count, found = failures(program)
+            count, found = failures(program, of_exception=of_exception)
             sure += count
             problems += [f"{path.stem}{name}: {problem}" for problem in found]
     return sure, problems
@@ -100,13 +128,14 @@ def main():
     parser.add_argument("folders", nargs="*", default=[here, here / "more"], type=pathlib.Path)
     parser.add_argument("--only", nargs="*", default=[""])
     parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--explained", action="store_true")
     options = parser.parse_args()
     cases = [path for folder in options.folders for path in sorted(folder.glob("case_*.py"))]
     paths = [path for path in cases if any(word in path.stem for word in options.only)]
     import devwidget  # noqa: F401  once for all processes
 
     with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
-        scores = dict(zip((path.stem for path in paths), pool.imap(scored, paths), strict=True))
+        scores = dict(zip((path.stem for path in paths), pool.imap(functools.partial(scored, of_exception=options.explained), paths), strict=True))
     problems = [problem for _, found in scores.values() for problem in found]
     sure = sum(count for count, _ in scores.values())
     print("\n".join([*problems, f"{sure} edits called sure, of which fail {len(problems)}"]))
