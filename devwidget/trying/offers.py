@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from devwidget.capture.object_fields import is_exactly, is_scalar
+from devwidget.capture.object_fields import is_a, is_exactly, is_scalar
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Attempt, Finding, Fix
 from devwidget.records.schema.message import Message
@@ -147,7 +147,7 @@ def _changed(finding: Finding, change: Callable[[Fix], Fix], is_chosen: bool) ->
 def _weakly(value: Any) -> Part:
     """Finds a value again without keeping it; its containers are made anew, which hold nothing else."""
     kind = type(value)
-    if is_scalar(value) or isinstance(value, _IMMORTAL) or _holds_nothing(value):
+    if is_scalar(value) or is_a(value, _IMMORTAL) or _holds_nothing(value):
         return lambda: value
     if is_exactly(value, (tuple, list)):
         parts = [_weakly(part) for part in value]

@@ -136,13 +136,11 @@ def test_a_program_without_a_bug_is_clean(program, tmp_path):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a bug: found, at its line, gone after the first edit; and after how many of those that are called sure."""
+    """What became of a bug: found, at its line, gone after the first edit."""
 
     found: bool = False
     placed: bool = False
     cured: bool = False
-    sure: int = 0
-    misled: int = 0
 
 
 def cures(edits, folder, program, bug):
@@ -167,12 +165,10 @@ def outcome(bug, folder):
     placed = any((pathlib.Path(site.file).name, site.line) in there for site in sites)
     edits = applying.edits_by_file(found[:1])
     cured = bool(edits) and cures(edits, folder / f"{name}-mended", bug.program, bug)
-    sure = [fix for each in explain_failure(path) for fix in each.fixes if fix.edits and fix.confidence == "sure"]
-    bad = [at for at, fix in enumerate(sure) if not cures(by_file(fix), folder / f"{name}-sure-{at}", bug.program, bug)]
-    return Outcome(True, placed, cured, len(sure), len(bad))
+    return Outcome(True, placed, cured)
 
 
-def by_file(fix):
+def group_by_file(fix):
     """Edits of one fix, as `applying` takes them."""
     return {file: [edit for edit in fix.edits if edit.file == file] for file in {edit.file for edit in fix.edits}}
 
@@ -183,7 +179,6 @@ def test_its_bugs_are_found_at_their_lines(name, tmp_path):
         told = outcome(bug, tmp_path)
         assert told.found, bug
         assert told.placed, bug
-        assert not told.misled, bug
 
 
 @pytest.mark.fuzz
@@ -194,8 +189,15 @@ def test_bugs_are_found_placed_and_cured(tmp_path):
         print(f"{len(bugs)} bugs; not {what}: {[name for name, each in outcomes.items() if not getattr(each, what)]}")
     assert all(len(bugs_of(program)) == 2 for program in PROGRAMS)
     assert all(each.found for each in outcomes.values())
-    print(f"{sum(each.sure for each in outcomes.values())} edits called sure")
-    assert [name for name, each in outcomes.items() if each.misled] == []
-    assert any(each.sure for each in outcomes.values())
     assert sum(each.placed for each in outcomes.values()) >= len(bugs) * 0.95
     assert sum(each.cured for each in outcomes.values()) >= len(bugs) * 0.9
+
+
+@pytest.mark.parametrize("program", marked(PROGRAMS, lambda program: program.stem))
+def test_an_edit_of_an_exception_that_is_called_sure_cures(program, tmp_path):
+    for number, bug in enumerate(bugs_of(program)):
+        path = written(tmp_path / f"bug-{number}", program, bug)
+        sure = [fix for each in explain_failure(path) for fix in each.fixes if fix.edits and fix.confidence == "sure"]
+        print(f"{bug}: {len(sure)} edits called sure")
+        for at, fix in enumerate(sure):
+            assert cures(group_by_file(fix), tmp_path / f"cured-{number}-{at}", program, bug), fix.diff()
