@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from devwidget.records.plan import Plan
     from devwidget.records.ranks.cluster import Cluster
     from devwidget.records.ranks.parallel_plan import ParallelPlan, Pipeline
+    from devwidget.trying.offers import SeenCalls
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
 
@@ -111,7 +112,8 @@ def record(
         checksums: with `path`, tell of each parameter what is in it, so that copies that drifted apart are found.
 
     Returns:
-        A context manager; its `trace` is complete when the block has ended.
+        A context manager; its `trace` is complete when the block has ended. Nothing is run again for it: `fix.try_it()` tries
+            an edit on the last call of the module, for as long as that module and what it was called with are there.
 
     Raises:
         DevwidgetError: if one of `allow` is no hop, or `path` is given to a process that is no rank.
@@ -121,7 +123,13 @@ def record(
         from devwidget.distributed.report import RankWriter
 
         written = RankWriter(path, checksums, lambda: read_memory(virtual_gpus()))
-    return Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written)
+    return Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written, offer=_offer_trials)
+
+
+def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -> Trace:
+    from devwidget.seen_call import offer_trials  # the trials are loaded with the first edit
+
+    return offer_trials(found, calls, error)
 
 
 def trace(
@@ -194,11 +202,11 @@ def trace(
     found, _ = record_step(step, inputs, recording, name, progress, restore=restore, source=kept_source, watch=watch)
     found = dataclasses.replace(found, step_runs=1)
     if any(fix.edits for finding in found.findings for fix in finding.fixes):
-        from devwidget.trying.offers import LiveStep, offered
+        from devwidget.trying.offers import LiveParts, LiveStep, offered
 
         if watch is not None:
             found = verify_fixes(found, dataclasses.replace(step, inputs=inputs()), watch, verify, allow, name)
-        parts = {"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer}
+        parts = LiveParts({"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer})
         found = offered(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
     if goes_on:
         found = dataclasses.replace(found, not_restored=(*found.not_restored, ITEM_TAKEN))
@@ -264,14 +272,20 @@ def explain(error: BaseException | None = None) -> Explanation:
         error: an exception; by default the one being handled, else the last one that nobody caught.
 
     Returns:
-        A frozen record to print; `findings` is empty for an exception that is about something else.
+        A frozen record to print; `findings` is empty for an exception that is about something else. `fix.try_it()` tries an
+            edit on the call of the model that failed, for as long as that model and what it was called with are there.
 
     Raises:
         DevwidgetError: if there is no exception.
     """
     from devwidget import post_mortem
 
-    told = post_mortem.explain(error)
+    found = error if error is not None else post_mortem.last_error()
+    told = post_mortem.explain(found)
+    if found is not None and any(fix.edits for finding in told.findings for fix in finding.fixes):
+        from devwidget.seen_call import offer_explained  # the trials are loaded with the first edit
+
+        told = offer_explained(told, found)
     remember_findings(told.findings)
     return told
 

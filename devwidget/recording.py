@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from devwidget.capture.restore import SavedState
     from devwidget.distributed.report import RankWriter
     from devwidget.trying.comparison import Results
+    from devwidget.trying.offers import SeenCalls
     from devwidget.trying.outside.own_threads import Inside
     from devwidget.trying.outside.watch import Watch
     from devwidget.trying.subjects import Subjects
@@ -61,6 +62,7 @@ class Recording:
         allow: hops and waits that are meant, such as `"cuda:0 -> cpu"`.
         verify_hops: compare both ends of every copy between GPUs.
         written: where this rank of a job leaves what it held and did.
+        offer: lets the edits of the trace be tried on the calls of modules that were seen.
     """
 
     inside = False
@@ -73,12 +75,14 @@ class Recording:
         allow: str | Iterable[str] = (),
         verify_hops: bool = False,
         written: RankWriter | None = None,
+        offer: Callable[[Trace, SeenCalls, BaseException | None], Trace] | None = None,
     ) -> None:
-        self._written = written
+        self._written, self._offer = written, offer
         self._model: nn.Module | None = None
         self._recorder = Recorder(heal=heal, allow=allowed_transfers.all_parsed(allow), verify_hops=verify_hops)
         self._trace: Trace | None = None
         self._gpus = 0
+        self._calls: SeenCalls | None = None
 
     def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
         """Name the modules; without it the outermost module called is the root.
@@ -114,6 +118,11 @@ class Recording:
     def _begin(self) -> None:
         self._gpus = virtual_gpus()
         self._recorder.__enter__()
+        if self._offer is not None:
+            from devwidget.trying.offers import SeenCalls
+
+            self._calls = SeenCalls()
+            self._recorder.report_calls(self._calls.note_call)
         if self._gpus:
             self._recorder.watch_memory(simulator.memory())
         elif torch.cuda.device_count():  # asks NVML, makes no context
@@ -129,11 +138,20 @@ class Recording:
             self._recorder.__exit__(kind, error, trace)
             self._gpus = max(self._gpus, virtual_gpus())  # started inside
             self._trace = self._judged()  # a rule that is struck by a signal would be taken for one that crashes
+            self._offer_trials(error)
             remember_findings(self._trace.findings)
             if self._written is not None:
                 self._written.write_files(self._trace, self._model)
         swallowed = self._swallows and isinstance(error, Exception) and not is_from_handler(error)
         return True if swallowed else None
+
+    def _offer_trials(self, error: BaseException | None) -> None:
+        """Let edits be tried on the calls that were seen, as long as somebody else keeps what these were given."""
+        calls, self._calls = self._calls, None
+        if self._offer is None or calls is None or self._trace is None:
+            return
+        if any(fix.edits for finding in self._trace.findings for fix in finding.fixes):
+            self._trace = self._offer(self._trace, calls, error)
 
 
 class StepRecording(Recording):
@@ -257,7 +275,7 @@ def verify_fixes(found: Trace, step: Step, watch: Watch, verify: Verify, allow: 
     why = tuple(reasons(found, watch.effects))
     if why and verify != True:  # noqa: E712  "auto" is true too
         return left_untried(found, why[0])
-    found = tried(found, _step_subjects(step), _repeat_step(step, allow, name), is_asked=verify is True)
+    found = tried(found, step_subjects(step), repeat_step(step, allow, name), is_asked=verify is True)
     return dataclasses.replace(found, noticed=why)
 
 
@@ -284,16 +302,18 @@ def try_fix(
     with quiet() as own:
         found, _ = record_step(step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside)
     found = dataclasses.replace(found, step_runs=1)
-    return tried_alone(found, _step_subjects(step), _repeat_step(step, allow, name), fix)
+    return tried_alone(found, step_subjects(step), repeat_step(step, allow, name), fix)
 
 
-def _step_subjects(step: Step) -> Subjects:
+def step_subjects(step: Step) -> Subjects:
+    """What trials of a step may have to change."""
     from devwidget.trying.subjects import Subjects
 
     return Subjects(step.model, step.inputs, step.loss_fn, step.optimizer)
 
 
-def _repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:
+def repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:
+    """Runs a step twice for a trial."""
     from devwidget.trying.comparison import Run, results_of
 
     def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> list[Run]:

@@ -30,7 +30,7 @@ from devwidget.capture.patches.optimizers import watch_optimizers
 from devwidget.capture.patches.saved_hooks import saved_hooks
 from devwidget.capture.patches.state_dicts import watch_checkpoints
 from devwidget.capture.patches.unseen_tensors import watch_arrivals, watch_swaps
-from devwidget.capture.patching.global_hooks import MODULE_BEGINS
+from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.threads import watch_threads
@@ -178,6 +178,16 @@ class Recorder:
         from devwidget.capture.recorder import Progress  # only for a screen
 
         MODULE_BEGINS.call_hook(Progress(self._state, model, told).report_module, self._undo)
+
+    def report_calls(self, told: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]) -> None:
+        """Tell of each module that the program calls itself and that returns, with its arguments, until the recording ends."""
+
+        def ended(module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+            here = self._state.tracker.threads.place
+            if len(rest) == 2 and not here.stack and here.replica < 0 and not self._state.is_elsewhere():
+                told(module, args, rest[0])
+
+        MODULE_ENDS.call_hook(ended, self._undo)
 
     def enter_beside(self, modes: Callable[[], contextlib.AbstractContextManager[object]]) -> None:
         """Enter these modes too in every further thread that is watched, outside the recorder's own."""

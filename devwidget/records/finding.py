@@ -227,7 +227,7 @@ class Fix:
         if self._attempt.value is None:
             raise DevwidgetError(
                 Message("this fix cannot be tried"),
-                why=Message("it was loaded, made in another process or by hand, or found without a step that `trace` ran"),
+                why=Message("it was loaded, made in another process or by hand, or found without a step that was run"),
                 instead="devwidget.trace(model, batch, verify=True)",
             )
         return self._attempt.value(self)

@@ -30,12 +30,12 @@ class Results:
     Attributes:
         output: tensors of the output of the model, then the loss.
         buffers: by name.
-        trained: names of the parameters that have a gradient.
+        gradients: the length of that of each parameter that has one, by name; in the dtype of the gradient.
     """
 
     output: tuple[torch.Tensor, ...]
     buffers: dict[str, torch.Tensor]
-    trained: frozenset[str]
+    gradients: dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,16 @@ def results_of(seen: Mapping[str, Any], model: nn.Module) -> Results:
     """What a step has left, without what it was computed from, which would stay in memory."""
     output = {id(t): t.detach() for t in (*tensors_in(seen.get("out")), *tensors_in(seen.get("loss")))}
     buffers = {path: tensor.detach().clone() for path, tensor in named_tensors(model, "_buffers")}
-    trained = {path for path, tensor in named_tensors(model, "_parameters") if gradient_of(tensor) is not None}
-    return Results(tuple(output.values()), buffers, frozenset(trained))
+    found = ((path, gradient_of(tensor)) for path, tensor in named_tensors(model, "_parameters"))
+    return Results(tuple(output.values()), buffers, {path: _length(each) for path, each in found if each is not None})
+
+
+def _length(gradient: torch.Tensor) -> torch.Tensor:
+    """One number for each gradient: a copy of all would take the memory of the model once more."""
+    plain = gradient.detach()
+    if plain.layout != torch.strided:
+        plain = plain.coalesce().values() if plain.layout == torch.sparse_coo else plain.new_zeros(())
+    return torch.linalg.vector_norm(plain) if plain.is_floating_point() or plain.is_complex() else plain.new_zeros(())
 
 
 @contextlib.contextmanager
@@ -85,7 +93,7 @@ class Reference:
     def differs(self, tried: Sequence[Run], *, is_random: bool) -> str:
         """How the results of a trial differ from these; "" where they do not."""
         # What an edit registers is trained from then on, so that later steps give other values than without it.
-        trains_more = self.runs[0].results.trained < tried[0].results.trained
+        trains_more = self.runs[0].results.gradients.keys() < tried[0].results.gradients.keys()
         for number, (mine, other) in enumerate(zip(self.runs, tried, strict=False)):
             values = self.is_exact and not is_random and not (number and trains_more)
             if words := self._differs(mine.results, other.results, values):
@@ -110,8 +118,11 @@ class Reference:
             a, b = mine.buffers[name], other.buffers[name]
             if not are_equal([a], [b.to(a.device)], ()):
                 return Message("`{name}` holds other values than on one device", name=name)
-        if lost := sorted(mine.trained - other.trained):
+        if lost := sorted(mine.gradients.keys() - other.gradients.keys()):
             return Message("`{name}` gets no gradient", name=lost[0])
+        for name in sorted(mine.gradients) if values else ():
+            if not are_equal([mine.gradients[name]], [other.gradients[name].to(mine.gradients[name].device)], ()):
+                return Message("the gradient of `{name}` is another than on one device", name=name)
         return ""
 
 

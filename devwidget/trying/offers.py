@@ -6,10 +6,12 @@ import dataclasses
 import os
 import types
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from devwidget.capture.object_fields import is_exactly, is_scalar
+from torch import nn
+
+from devwidget.capture.object_fields import is_a, is_exactly, is_scalar
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Attempt, Finding, Fix
 from devwidget.records.schema.fields import ProcessLocal
@@ -17,6 +19,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
 
 AGAIN = "devwidget.trace(model, batch, verify=True)"
+_MOST_CALLS = 8
 _IMMORTAL = (type, types.BuiltinFunctionType, types.ModuleType)
 Part = Callable[[], Any]
 
@@ -25,22 +28,23 @@ class _Gone(Exception):
     """Nobody else has kept it."""
 
 
-class LiveStep:
+class LiveParts:
     """What a step ran on, by name, held weakly.
 
     Args:
         parts: model, batch, loss and so on.
-        run: tries a fix on them.
     """
 
-    def __init__(self, parts: Mapping[str, Any], run: Callable[..., Fix]) -> None:
-        self._parts, self._run, self._process = {name: _weakly(part) for name, part in parts.items()}, run, os.getpid()
+    def __init__(self, parts: Mapping[str, Any]) -> None:
+        self._parts = {name: _weakly(part) for name, part in parts.items()}
 
-    def __call__(self, fix: Fix) -> Fix:
-        """See `Fix.try_it`."""
-        if os.getpid() != self._process:
-            raise _not_here(Message("this process was forked from the one that ran the step"))
-        return self._run(fix, **{name: self._alive(name) for name in self._parts})
+    def find_all(self) -> dict[str, Any]:
+        """All of them.
+
+        Raises:
+            DevwidgetError: if one is gone.
+        """
+        return {name: self._alive(name) for name in self._parts}
 
     def _alive(self, name: str) -> Any:
         try:
@@ -49,12 +53,76 @@ class LiveStep:
             raise _not_here(Message("its {part} is gone: a trace keeps nothing alive", part=name)) from None
 
 
+class LiveStep:
+    """How a fix is tried on a step.
+
+    Args:
+        parts: what the step ran on.
+        run: tries a fix on them.
+    """
+
+    def __init__(self, parts: LiveParts, run: Callable[..., Fix]) -> None:
+        self._parts, self._run, self._process = parts, run, os.getpid()
+
+    def __call__(self, fix: Fix) -> Fix:
+        """See `Fix.try_it`."""
+        if os.getpid() != self._process:
+            raise _not_here(Message("this process was forked from the one that ran the step"))
+        return self._run(fix, **self._parts.find_all())
+
+
+class SeenCalls:
+    """The last call of each module that a program has called itself, held weakly."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, LiveParts] = {}
+
+    def note_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A module has returned what it was called for."""
+        self._calls.pop(id(module), None)
+        while len(self._calls) >= _MOST_CALLS:
+            self._calls.pop(next(iter(self._calls)))
+        self._calls[id(module)] = LiveParts({"model": module, "args": args, "kwargs": kwargs})
+
+    def offered(self, trace: Trace, run: Callable[..., Fix], failed: LiveParts | None) -> Trace:
+        """The trace with edits that can be tried on one of the calls.
+
+        Args:
+            trace: what was recorded.
+            run: tries a fix on a model and its arguments.
+            failed: those of the call that has ended the recording.
+        """
+        steps = [LiveStep(failed, run)] if failed is not None else []
+        return _with_attempt(trace, _AnyStep([*steps, *(LiveStep(each, run) for each in self._calls.values())]))
+
+
+class _AnyStep:
+    """Tries a fix on the first of some steps that has its fault."""
+
+    def __init__(self, steps: Sequence[LiveStep]) -> None:
+        self._steps = steps
+
+    def __call__(self, fix: Fix) -> Fix:
+        """See `Fix.try_it`."""
+        troubles = []
+        for step in self._steps:
+            try:
+                return step(fix)
+            except DevwidgetError as error:
+                troubles.append(error)
+        raise troubles[0] if troubles else _not_here(Message("no call of a module was seen"))
+
+
 def _not_here(why: str) -> DevwidgetError:
     return DevwidgetError(Message("this fix cannot be tried any more"), why=why, instead=AGAIN)
 
 
 def offered(trace: Trace, step: LiveStep) -> Trace:
     """The trace with edits that can be tried."""
+    return _with_attempt(trace, step)
+
+
+def _with_attempt(trace: Trace, step: Attempt) -> Trace:
     attempt: ProcessLocal[Attempt] = ProcessLocal(step)
     return _with_edits(trace, trace.findings, lambda fix: dataclasses.replace(fix, _attempt=attempt))
 
@@ -79,7 +147,7 @@ def _changed(finding: Finding, change: Callable[[Fix], Fix], is_chosen: bool) ->
 def _weakly(value: Any) -> Part:
     """Finds a value again without keeping it; its containers are made anew, which hold nothing else."""
     kind = type(value)
-    if is_scalar(value) or isinstance(value, _IMMORTAL) or _holds_nothing(value):
+    if is_scalar(value) or is_a(value, _IMMORTAL) or _holds_nothing(value):
         return lambda: value
     if is_exactly(value, (tuple, list)):
         parts = [_weakly(part) for part in value]

@@ -117,3 +117,11 @@ def test_values_that_one_device_cannot_tell_make_no_edit_sure():
     (found,) = devwidget.trace(model, torch.randn(6, 4, device="cuda:0")).findings
     assert (found.fixes[0].verified, found.fixes[0].confidence) == (True, "likely")
     assert "its result was not checked: on one device its values are others" in str(found)
+
+
+def test_an_edit_that_doubles_the_gradient_alone_falls_behind(monkeypatch):
+    with_edit(monkeypatch, lambda text: text + "; x = x + self.layer.weight.sum() - self.layer.weight.sum().detach()")
+    options = {"loss_fn": nn.MSELoss(), "target": torch.ones(2, 3, device="cuda:0")}
+    (found,) = devwidget.trace(Drifting().to("cuda:0"), torch.ones(2, 3, device="cuda:0"), **options).findings
+    assert found.fixes[0].verified
+    assert "detach" not in found.fixes[0].edits[0].text

@@ -10,18 +10,21 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
 from devwidget.capture.explain.lost_operands import devices_named, left_over, made_there, trace_back
 from devwidget.capture.explain.own_checks import own_check
 from devwidget.capture.explain.replica_errors import CAUGHT, from_replica, here, output_not_joined
+from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
-from devwidget.capture.object_fields import is_a
+from devwidget.capture.object_fields import is_a, is_exactly
 from devwidget.capture.source_code.call_sites import forget_sites, locals_of, names_read, site_of
 from devwidget.capture.source_code.expressions import Call, failing_call
 from devwidget.capture.tensors import is_tensor
@@ -76,6 +79,23 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         yield error
         cause = error.__cause__  # whose own `__bool__` is nobody's business
         error = cause if cause is not None else None if error.__suppress_context__ else error.__context__
+
+
+def outermost_call(error: BaseException) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]] | None:
+    """The module that the program called when it failed, with what it was called with; None if it was outside of all."""
+    for each in _chain(error):
+        for frame in traceback_frames(each.__traceback__):
+            if frame.f_code is not torch_internals.module_call:
+                continue
+            above = frame.f_back  # its arguments are those before the hooks, whose results this frame has
+            held = locals_of(above if above is not None and above.f_code.co_name == "_wrapped_call_impl" else frame)
+            if (
+                is_module(held.get("self"))
+                and is_exactly(held.get("args"), (tuple,))
+                and is_exactly(held.get("kwargs"), (dict,))
+            ):
+                return held["self"], held["args"], held["kwargs"]
+    return None
 
 
 def _read(error: BaseException) -> Reading:

@@ -1,0 +1,78 @@
+"""A call of a model that a program has made: run again, if somebody asks, to try the edits of what was found of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+from devwidget.capture.explain.read_error import outermost_call
+from devwidget.capture.step.batch import Arguments
+from devwidget.capture.step.step import Step
+from devwidget.recording import StepRecording, record_step, repeat_step, step_subjects
+from devwidget.records.explanation import Explanation
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.trace import Trace
+from devwidget.trying.offers import LiveParts, LiveStep, SeenCalls, offered
+from devwidget.trying.outside.quiet import quiet
+from devwidget.trying.trials import tried_alone
+
+Call = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
+"""A module, and what it was called with."""
+
+
+def offer_explained(told: Explanation, error: BaseException) -> Explanation:
+    """An explanation whose edits can be tried on the call of a module that has failed, which its frames still hold."""
+    call = outermost_call(error)
+    if call is None:
+        return told
+    live = LiveStep(_live_parts(call), functools.partial(_try_alone, told.findings))
+    return dataclasses.replace(told, findings=offered(Trace(findings=told.findings), live).findings)
+
+
+def offer_trials(trace: Trace, calls: SeenCalls, error: BaseException | None) -> Trace:
+    """A recorded trace whose edits can be tried on the calls that were seen, that of the exception first."""
+    failed = outermost_call(error) if error is not None else None
+    run = functools.partial(_try_alone, trace.findings)
+    return calls.offered(trace, run, _live_parts(failed) if failed is not None else None)
+
+
+def _live_parts(call: Call) -> LiveParts:
+    return LiveParts(dict(zip(("model", "args", "kwargs"), call, strict=True)))
+
+
+def _heal_call(step: Step) -> Trace:
+    """One run of the call with each fault healed."""
+    recording = StepRecording(heal=True)
+    with quiet() as own:
+        found, _ = record_step(step, lambda: step.inputs, recording, "", None, restore=True, inside=own.inside)
+    return dataclasses.replace(found, step_runs=1)
+
+
+def _put_in_place(healed: Trace, findings: Iterable[Finding]) -> Trace:
+    """A healed trace in which what was found of the call stands for what the run has found at the same line."""
+    there = [dataclasses.replace(each, fixes=()) for each in healed.findings]  # only what was asked for is tried
+    taken: set[int] = set()
+    for finding in findings:
+        place = next((at for at, each in enumerate(there) if at not in taken and _is_same(each, finding)), None)
+        if place is not None:
+            there[place] = finding
+            taken.add(place)
+    return dataclasses.replace(healed, findings=tuple(there))
+
+
+def _is_same(a: Finding, b: Finding) -> bool:
+    places = [(each.fault.file, each.fault.line) if each.fault is not None else None for each in (a, b)]
+    return a.severity == b.severity and places[0] == places[1]
+
+
+def _try_alone(findings: tuple[Finding, ...], fix: Fix, model: nn.Module, args: Any, kwargs: Any) -> Fix:
+    """What `Fix.try_it` does: the forward pass alone, which is not all of a step that trains."""
+    step = Step(model, Arguments(args, kwargs))
+    trace = _put_in_place(_heal_call(step), findings)
+    tried = tried_alone(trace, step_subjects(step), repeat_step(step, (), ""), fix)
+    trains = any(parameter.requires_grad for parameter in model.parameters())
+    return dataclasses.replace(tried, confidence="likely") if trains and tried.confidence == "sure" else tried
