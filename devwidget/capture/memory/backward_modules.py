@@ -33,7 +33,10 @@ class BackwardModules:
         number = node._sequence_nr() if node is not None else _LEAF
         if number >= _LEAF:
             return None
-        found = {_module_at(number, *spans) for spans in list(self._spans.values())}
+        threads = list(self._spans.values())
+        if len(threads) == 1:  # as nearly always
+            return _module_at(number, *threads[0])
+        found = {_module_at(number, *spans) for spans in threads}
         return found.pop() if len(found) == 1 else None
 
 

@@ -16,6 +16,7 @@ from devwidget.capture.memory.saved_tensors import kept_for_backward, tensors_of
 from devwidget.capture.modules import own_tensors, registered_entries
 from devwidget.capture.object_fields import dict_of
 from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.recording.tensor_ref import TensorRef
 from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.tensors import gradient_of, tensors_in
 
@@ -51,6 +52,7 @@ class Roles:
     def __init__(self, state: RecordingState, blocks_of: Callable[[torch.Tensor], tuple[MemoryBlock, ...]]) -> None:
         self._state, self._blocks_of = state, blocks_of
         self._optimizers: MutableMapping[torch.optim.Optimizer, bool] = WeakIdKeyDictionary()
+        self._walked: list[tuple[TensorRef, int]] = []
 
     def claim_role(self, role: str, tensors: Iterable[torch.Tensor]) -> None:
         """These tensors have this role."""
@@ -87,7 +89,17 @@ class Roles:
 
     def claim_saved(self, results: Any) -> None:
         """What autograd keeps for the backward pass of some results."""
-        self.claim_role("activations", kept_for_backward(tensors_in(results)))
+        self.claim_role("activations", kept_for_backward(tensors_in(results), self._list_walked()))
+
+    def note_walked(self, results: Any) -> None:
+        """What lies behind these results has its role; the next backward pass need not look there once more."""
+        nodes = ((tensor, tensor.grad_fn) for tensor in tensors_in(results))
+        self._walked = [(TensorRef(tensor), node._sequence_nr()) for tensor, node in nodes if node is not None]
+
+    def _list_walked(self) -> list[Any]:
+        """Nodes of results that still live. One that was written to since has another, of another number."""
+        nodes = ((tensor.grad_fn, number) for ref, number in self._walked if (tensor := ref()) is not None)
+        return [node for node, number in nodes if node is not None and node._sequence_nr() == number]
 
     def claim_outputs(self, results: Any) -> None:
         """What a model gave back."""
@@ -100,6 +112,7 @@ class Roles:
     def let_go(self) -> None:
         """Hold no reference to an optimizer any more: see `State.let_go`."""
         self._optimizers.clear()
+        self._walked.clear()
 
     def claim_everything(self) -> None:
         """All that can be found at any time: the model, its plain attributes, the optimizers."""

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, MutableMapping
 from types import FrameType, TracebackType
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code.call_sites import is_own, locals_of
 from devwidget.capture.tensors import tensors_in
 
 _PREFIX = "_raw_saved_"
-_names: MutableMapping[type, tuple[str, ...]] = WeakIdKeyDictionary()
+_names: MutableMapping[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
 
 
-def kept_for_backward(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Tensors saved in the graph behind some results.
+def kept_for_backward(tensors: Iterable[torch.Tensor], known: Iterable[Any] = ()) -> Iterator[torch.Tensor]:
+    """Tensors saved in the graph behind some results, but for what lies at and behind nodes that are known.
 
     `SavedTensor.data` is what lies there: reading it runs no hook (a checkpoint would compute its forward again), and
     does not ask whether the tensor was changed meanwhile.
     """
     todo = [node for tensor in tensors if (node := tensor.grad_fn) is not None]
-    seen: set[Any] = set()  # holds the nodes, whose ids would be used again
+    seen: set[Any] = set(known)  # holds the nodes, whose ids would be used again
     while todo:
         node = todo.pop()
         if node in seen:
@@ -39,9 +39,10 @@ def kept_for_backward(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]
 
 def _saved_names(node: Any) -> tuple[str, ...]:
     kind = type(node)
-    if kind not in _names:
-        _names[kind] = tuple(name for name in dir(kind) if name.startswith(_PREFIX))
-    return _names[kind]
+    names = _names.get(kind)
+    if names is None:
+        names = _names[kind] = tuple(name for name in dir(kind) if name.startswith(_PREFIX))
+    return names
 
 
 def _saved_data(saved: Any) -> Any:

@@ -36,5 +36,8 @@ class ForwardLines:
         if node is None:
             return None
         number = node._sequence_nr()
-        found = {lines[number] for lines in list(self._lines.values()) if number in lines}
+        tables = list(self._lines.values())
+        if len(tables) == 1:  # as nearly always
+            return tables[0].get(number)
+        found = {lines[number] for lines in tables if number in lines}
         return found.pop() if len(found) == 1 else None

@@ -73,14 +73,16 @@ class ThreadPlace:
 
     Attributes:
         waits: the device for which the host waited in that call, how often, and whether for copies alone; None if it did not.
+        operator_site: the user's line of an operator under way that runs none of their code; None if there is none.
     """
 
-    __slots__ = ("cause", "failed", "path", "replica", "site", "stack", "waits")
+    __slots__ = ("cause", "failed", "operator_site", "path", "replica", "site", "stack", "waits")
 
     def __init__(self) -> None:
         self.stack: list[ModuleCall] = []
         self.path: str | None = None
         self.site: RawSite | None = None
+        self.operator_site: RawSite | None = None
         self.cause: Cause = "explicit"
         self.replica = -1
         self.failed: str | None = None

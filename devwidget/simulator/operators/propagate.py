@@ -13,7 +13,7 @@ from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, lab
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import gpu_kernels, guards, placement_rules
 from devwidget.simulator.operators.op_schema import NOTHING, ONE, OpSchema
-from devwidget.simulator.torch_internals import OpOverload
+from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload
 from devwidget.simulator.without_values import call
 
 UNSEEN = -9
@@ -30,7 +30,8 @@ def run_operator(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwar
     if kwargs and schema.has_generator and kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], target)
     if schema.guard is not None:
-        schema.guard(schema, args, kwargs, target)
+        with DisableTorchFunction():  # the modes of a recording are active in backward
+            schema.guard(schema, args, kwargs, target)
     try:
         result = redispatch(func, args, kwargs) if SimulationState.compute else call.call_operator(func, args, kwargs)
     except RuntimeError as error:
