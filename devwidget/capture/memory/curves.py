@@ -140,7 +140,7 @@ class Curves:
             for event in events:
                 self._count_event(event)
                 _, device, held, _ = event
-                if event in refused:
+                if refused and event in refused:  # its hash is that of all that it holds
                     self._live_then[event] = self._points[device][-1], self._held_by(device)
                 if event is highest.get(device):
                     self._peaks[device], self._holdings[device] = held, self._held_by(device)
@@ -232,8 +232,8 @@ def thin_points(points: list[_Point]) -> list[_Point]:
         kept: list[_Point] = []
         for start in range(0, len(points), 4):
             four = points[start : start + 4]
-            ends = (max(four, key=_allocated_bytes), min(four, key=_allocated_bytes))
-            kept += [point for point in four if point in ends]
+            highest, lowest = max(four, key=_allocated_bytes), min(four, key=_allocated_bytes)
+            kept += [point for point in four if point is highest or point is lowest]
         points = kept
     return points
 

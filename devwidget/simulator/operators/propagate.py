@@ -16,6 +16,7 @@ from devwidget.simulator.operators.op_schema import NOTHING, ONE, OpSchema
 from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload
 from devwidget.simulator.without_values import call
 
+_Tensor = torch.Tensor
 UNSEEN = -9
 NUMBERS = (bool, int, float, complex)
 """A tensor that C++ has made of one comes down to a mode as the number, which not every operator takes."""
@@ -83,7 +84,7 @@ def find_target(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any])
             if flag == NOTHING:
                 continue
             for tensor in (value,) if flag == ONE else value or ():
-                if not isinstance(tensor, torch.Tensor):
+                if type(tensor) is not _Tensor and not isinstance(tensor, _Tensor):
                     # None, or a Python number in the place of a tensor.
                     continue
                 label = get(storage_id(tensor), CPU)
