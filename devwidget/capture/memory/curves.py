@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from devwidget.capture.memory.backward_modules import BackwardModules
 from devwidget.capture.memory.block import MemoryBlock
+from devwidget.capture.recording.module_tracker import ThreadPlace
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.records.memory_curve import MOST_HOLDINGS, ROLES, Holding, MemoryPoint, Refusal
@@ -84,7 +85,8 @@ class Curves:
 
     def taken(self, block: MemoryBlock, held: int) -> None:
         """A block is in use from now on."""
-        here, allocation = self._tracker.threads.place, self._current_allocation()
+        here = self._tracker.threads.place
+        allocation = self._current_allocation(here)
         block.inside = bool(here.stack)
         if allocation.phase != "backward":  # where gradients are scattered
             block.role = _COPIES.get(here.cause, block.role)
@@ -96,13 +98,14 @@ class Curves:
 
     def refused(self, index: int, size: int, held: int) -> None:
         """An allocation did not fit."""
-        event = None, index, held, self._current_allocation()
+        event = None, index, held, self._current_allocation(self._tracker.here)
         self._refused.setdefault(index, []).append((event, size))
         self._note_event(event)
 
     def mark(self, index: int, held: int) -> None:
         """A look at a device, where nothing needs to be allocated: the end of a phase."""
-        self._note_event((None, index, held, self._current_allocation()._replace(site=None)))  # the look is ours
+        allocation = self._current_allocation(self._tracker.here)
+        self._note_event((None, index, held, allocation._replace(site=None)))  # the look is ours
 
     def _note_event(self, event: _MemoryEvent) -> None:
         with self._lock:
@@ -110,9 +113,8 @@ class Curves:
             if len(self._events) > MOST_EVENTS:
                 self.fold_events()
 
-    def _current_allocation(self) -> Allocation:
+    def _current_allocation(self, here: ThreadPlace) -> Allocation:
         tracker = self._tracker
-        here = tracker.threads.place
         phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
         module, site = here.path, here.operator_site or tracker.find_site(sys._getframe(2))
         if phase == "backward" and module is None:
