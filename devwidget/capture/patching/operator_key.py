@@ -45,7 +45,6 @@ _get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping = 
     ),
 )  # fmt: skip
 """None where this torch lacks one: `torch_internals.check_names` refuses to record before any of them is called."""
-_OpOverload = torch_internals.find_optional("OpOverload")
 KEY: Any = None
 _PYTHON: Any = None
 _ABOVE: Any = None
@@ -168,10 +167,7 @@ def _run_operator(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
     They are asked above autograd, and `func(*args)` would ask them again. Before torch 2.13 it does.
     """
-    if _skipping is None:
-        return func(*args, **kwargs)
-    # An ordinary operator does no more than call this, from Python once more; those on objects of TorchScript do.
-    return _skipping(func._op if type(func) is _OpOverload else func, (), args, kwargs)
+    return func(*args, **kwargs) if _skipping is None else _skipping(func, (), args, kwargs)
 
 
 def active_modes() -> list[Any]:
