@@ -1,9 +1,12 @@
-"""What virtual GPUs cost: user CPU time of a training step against the plain CPU, and a 70-billion-parameter model.
+"""What virtual GPUs cost, alone and recorded: user CPU time of a training step against the plain CPU; and a model of 70
+billion parameters.
 
     python benchmarks/simulator_cost.py [--rounds 7] [--json FILE]
 
 One thread. Each round times the plain step, a step under a dispatch mode that does nothing (the floor for anything that
 follows operators from Python) and the step on a virtual GPU, in turns; the table shows the median ratio of the rounds.
+The loop of small steps, with its optimizer and the data of each step, is timed inside a recording too, on the CPU and on
+the virtual GPU; its floor there is a simulation with a function mode and a dispatch mode beside it that do nothing.
 
 Measured with torch 2.13 on a shared machine with two cores, seven rounds:
 
@@ -11,6 +14,11 @@ Measured with torch 2.13 on a shared machine with two cores, seven rounds:
     gpt2 small, 1 x 128        plain   1690.00 ms   bare mode  0.93 x   virtual GPU  1.04 x   goal 1.10 x
     thin gpt2, launch-bound    plain     12.75 ms   bare mode  1.98 x   virtual GPU  2.98 x   goal 4.00 x
     mlp, four layers           plain      0.23 ms   bare mode  2.80 x   virtual GPU  3.80 x   goal 8.00 x
+
+and of the last row, with five rounds, at another time:
+
+    small steps, GRU and Adam  plain      1.60 ms   recorded   4.44 x   virtual GPU  3.88 x   both  9.25 x
+                               floor of both  4.31 x   goal 5.00 x
 """
 
 from __future__ import annotations
@@ -33,9 +41,13 @@ from accelerate import dispatch_model
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import devwidget
+from devwidget.capture.patching.mode_stack import DispatchMode, EndedDispatchMode, EndedFunctionMode, FunctionMode
 from devwidget.simulator import simulate
 
 GOALS = {"gpt2 small, 1 x 128": 1.10, "thin gpt2, launch-bound": 4.0, "mlp, four layers": 8.0}
+SMALL_STEPS, BOTH_GOAL = "small steps, GRU and Adam", 5.0
+"""Steps of a millisecond or two, where the price of each operator is all that counts."""
 
 
 class Nothing(TorchDispatchMode):
@@ -47,6 +59,18 @@ class Nothing(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         return func(*args, **(kwargs or {}))
+
+
+class NothingBelow(DispatchMode):
+    """One of ours that does nothing; it stays when others begin, as one that has ended does not."""
+
+    __torch_dispatch__ = EndedDispatchMode.__torch_dispatch__
+
+
+class NothingAbove(FunctionMode):
+    """The same above autograd."""
+
+    __torch_function__ = EndedFunctionMode.__torch_function__
 
 
 def mlp():
@@ -96,6 +120,44 @@ def measure(build, rounds):
     return dict(zip(("bare_mode_ratio", "simulated_ratio", "plain_seconds"), map(statistics.median, columns), strict=True))
 
 
+def small_steps(device, times=200):
+    """User time of one step of a loop that trains a small GRU, seconds."""
+    torch.manual_seed(0)
+    model = nn.GRU(16, 16).to(device)
+    optimizer = torch.optim.Adam(model.parameters())
+    for number in range(times + 3):
+        if number == 3:
+            started = os.times().user
+        x = torch.zeros(6, 1, 16).to(device)
+        for i in range(6):
+            x[i][0][i] = 1
+        loss = model(x)[0].square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return (os.times().user - started) / times
+
+
+def round_of_small_steps():
+    """Seconds of the same plain, and ratios of it recorded, simulated, both, and of the floor of both."""
+    plain = small_steps("cpu")
+    with devwidget.record():
+        recorded = small_steps("cpu")
+    with simulate(1):
+        simulated = small_steps("cuda")
+    with simulate(1), devwidget.record():
+        both = small_steps("cuda")
+    with simulate(1), NothingAbove(), NothingBelow():
+        floor = small_steps("cuda")
+    return plain, recorded / plain, simulated / plain, both / plain, floor / plain
+
+
+def measure_small_steps(rounds):
+    columns = zip(*(round_of_small_steps() for _ in range(rounds)), strict=True)
+    names = ("plain_seconds", "recorded_ratio", "simulated_ratio", "both_ratio", "floor_ratio")
+    return dict(zip(names, map(statistics.median, columns), strict=True))
+
+
 def llama_70b():
     """Place llama-70b on eight GPUs of 80 GiB without values, and run a training step of 1 x 128 tokens."""
     config = transformers.LlamaConfig(
@@ -138,6 +200,10 @@ def main():
         results[name] = row = measure(build, options.rounds)
         print(f"{name:26} plain {row['plain_seconds'] * 1e3:9.2f} ms   bare mode {row['bare_mode_ratio']:5.2f} x   "
               f"virtual GPU {row['simulated_ratio']:5.2f} x   goal {goal:.2f} x", flush=True)  # fmt: skip
+    results[SMALL_STEPS] = row = measure_small_steps(options.rounds)
+    print(f"{SMALL_STEPS:26} plain {row['plain_seconds'] * 1e3:9.2f} ms   recorded  {row['recorded_ratio']:5.2f} x   "
+          f"virtual GPU {row['simulated_ratio']:5.2f} x   both {row['both_ratio']:5.2f} x   "
+          f"floor of both {row['floor_ratio']:5.2f} x   goal {BOTH_GOAL:.2f} x")  # fmt: skip
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))
 

@@ -243,6 +243,19 @@ def test_a_recording_sees_what_was_there_before_and_what_goes():
     assert new is not None
 
 
+def test_what_writing_to_a_result_of_the_model_keeps_is_an_activation_too():
+    with devwidget.simulate(1):
+        model, batch = nn.Linear(512, 512).to("cuda:0"), torch.randn(512, 512, device="cuda:0")
+        with devwidget.record() as recording:
+            recording.attach(model)
+            out = model(batch)
+            factors = torch.rand(512, 512, device="cuda:0").exp()
+            out.mul_(factors)
+            out.sum().backward()
+        points = recording.trace.memory[0].points
+    assert max(point.activations for point in points) == MIB
+
+
 def test_saved_tensor_hooks_are_not_run_and_versions_still_checked():
     packed, unpacked = [], []
     with devwidget.simulate(1), devwidget.record():

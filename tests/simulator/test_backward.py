@@ -4,6 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+import devwidget
+from devwidget.capture.modes.birth_mode import BirthMode
+
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
 pytestmark = pytest.mark.usefixtures("gpus")
 
@@ -134,3 +137,18 @@ def test_backward_must_start_on_the_device_of_the_output():
         (x * 2).backward(torch.ones(3))
     (x * 2).sum().backward(torch.tensor(3.0))
     assert x.grad.tolist() == [6, 6, 6]
+
+
+def test_what_is_read_of_tensors_in_backward_is_no_call_for_a_recording(monkeypatch):
+    names, original = [], BirthMode.__torch_function__
+    with devwidget.record():
+        x, weight = (torch.ones(3, 3, device=FIRST, requires_grad=True) for _ in range(2))
+        loss = (x @ weight.t() + x.reshape(9)[:9].view(3, 3) * x).sum()
+        monkeypatch.setattr(
+            BirthMode,
+            "__torch_function__",
+            lambda mode, func, *rest: names.append(func.__name__) or original(mode, func, *rest),
+        )
+        loss.backward()
+    assert names == ["backward"]
+    assert x.grad.device == FIRST

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from devwidget.capture import torch_internals
 from devwidget.capture.memory.roles import MemoryBlock
+from devwidget.capture.recording.module_tracker import ThreadPlace
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.records.memory import MOST_HOLDINGS, ROLES, Holding, MemoryPoint, Refusal
@@ -40,7 +41,10 @@ class BackwardModules:
         number = node._sequence_nr() if node is not None else _LEAF
         if number >= _LEAF:
             return None
-        found = {_module_at(number, *spans) for spans in list(self._spans.values())}
+        threads = list(self._spans.values())
+        if len(threads) == 1:  # as nearly always
+            return _module_at(number, *threads[0])
+        found = {_module_at(number, *spans) for spans in threads}
         return found.pop() if len(found) == 1 else None
 
 
@@ -73,13 +77,10 @@ class _Point(NamedTuple):
     parts: tuple[int, ...]
 
 
-class _MemoryEvent(NamedTuple):
-    """A block taken (`held` with it), a block freed (`held` is -1), or, without a block, a look at a device."""
-
-    block: MemoryBlock | None
-    device: int
-    held: int
-    allocation: Allocation | None
+_MemoryEvent = tuple[MemoryBlock | None, int, int, Allocation | None]
+"""A block, its device, bytes held, and where: a block taken (the bytes are those with it), a block freed (-1 of them), or,
+without a block, a look at a device. A plain tuple: there are several for each operator, and one with names costs several
+times as much."""
 
 
 class Curves:
@@ -117,29 +118,31 @@ class Curves:
         with self._lock:
             for block in blocks:
                 block.role = "foreign"  # until it is found to be the model's; an earlier recording may have said so of another
-            self._events[:0] = [_MemoryEvent(block, block.index, 0, None) for block in blocks]
+            self._events[:0] = [(block, block.index, 0, None) for block in blocks]
 
     def taken(self, block: MemoryBlock, held: int) -> None:
         """A block is in use from now on."""
-        here, allocation = self._tracker.here, self._current_allocation()
+        here = self._tracker.threads.place
+        allocation = self._current_allocation(here)
         block.inside = bool(here.stack)
         if allocation.phase != "backward":  # where gradients are scattered
             block.role = _COPIES.get(here.cause, block.role)
-        self._note_event(_MemoryEvent(block, block.index, held, allocation))
+        self._note_event((block, block.index, held, allocation))
 
     def freed(self, block: MemoryBlock) -> None:
         """A block is not in use any more."""
-        self._note_event(_MemoryEvent(block, block.index, -1, None))
+        self._note_event((block, block.index, -1, None))
 
     def refused(self, index: int, size: int, held: int) -> None:
         """An allocation did not fit."""
-        event = _MemoryEvent(None, index, held, self._current_allocation())
+        event = None, index, held, self._current_allocation(self._tracker.here)
         self._refused.setdefault(index, []).append((event, size))
         self._note_event(event)
 
     def mark(self, index: int, held: int) -> None:
         """A look at a device, where nothing needs to be allocated: the end of a phase."""
-        self._note_event(_MemoryEvent(None, index, held, self._current_allocation()._replace(site=None)))  # the look is ours
+        allocation = self._current_allocation(self._tracker.here)
+        self._note_event((None, index, held, allocation._replace(site=None)))  # the look is ours
 
     def _note_event(self, event: _MemoryEvent) -> None:
         with self._lock:
@@ -147,9 +150,10 @@ class Curves:
             if len(self._events) > MOST_EVENTS:
                 self.fold_events()
 
-    def _current_allocation(self) -> Allocation:
-        tracker, frame = self._tracker, sys._getframe(2)
-        phase, module, site = tracker.phase, tracker.module, tracker.find_site(frame)
+    def _current_allocation(self, here: ThreadPlace) -> Allocation:
+        tracker = self._tracker
+        phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
+        module, site = here.path, here.operator_site or tracker.find_site(sys._getframe(2))
         if phase == "backward" and module is None:
             module, site = self._backward.current_module(), site or self.calling
         return Allocation(self._log.number(), phase, module, site)
@@ -168,31 +172,32 @@ class Curves:
                     self._counted[block] = now, allocation
             highest: dict[int, _MemoryEvent] = {}
             for event in events:
-                if event.allocation and event.held > max(
-                    self._peaks.get(event.device, -1), _held_bytes(highest.get(event.device))
-                ):
-                    highest[event.device] = event
+                _, device, held, allocation = event
+                if allocation and held > max(self._peaks.get(device, -1), _held_bytes(highest.get(device))):
+                    highest[device] = event
             refused = {event for refusals in self._refused.values() for event, _ in refusals}
             for event in events:
                 self._count_event(event)
-                if event in refused:
-                    self._live_then[event] = self._points[event.device][-1], self._held_by(event.device)
-                if event is highest.get(event.device):
-                    self._peaks[event.device], self._holdings[event.device] = event.held, self._held_by(event.device)
+                _, device, held, _ = event
+                if refused and event in refused:  # its hash is that of all that it holds
+                    self._live_then[event] = self._points[device][-1], self._held_by(device)
+                if event is highest.get(device):
+                    self._peaks[device], self._holdings[device] = held, self._held_by(device)
             self._points = {index: thin_points(points) for index, points in self._points.items()}
 
     def _count_event(self, event: _MemoryEvent) -> None:
-        block, parts = event.block, self._sums.setdefault(event.device, [0] * len(ROLES))
-        if block is not None and event.held >= 0:
+        block, device, held, allocation = event
+        parts = self._sums.setdefault(device, [0] * len(ROLES))
+        if block is not None and held >= 0:
             place = _PLACE[block.role]
-            self._counted[block] = place, event.allocation
+            self._counted[block] = place, allocation
             parts[place] += block.size
         elif block is not None and block in self._counted:
             parts[self._counted.pop(block)[0]] -= block.size
-        if event.allocation is not None:
-            before = self._before.setdefault(event.device, 0 if self._exact else max(0, event.held - sum(parts)))
-            whole = tuple(parts) if self._exact else _made_up(parts, event.held, before)
-            self._points.setdefault(event.device, []).append(_Point(event.allocation, event.held, whole))
+        if allocation is not None:
+            before = self._before.setdefault(device, 0 if self._exact else max(0, held - sum(parts)))
+            whole = tuple(parts) if self._exact else _made_up(parts, held, before)
+            self._points.setdefault(device, []).append(_Point(allocation, held, whole))
 
     def _held_by(self, index: int) -> dict[tuple[Any, ...], int]:
         """Bytes in use by role, phase, module and line."""
@@ -225,7 +230,7 @@ class Curves:
         point, held = self._live_then[event]
         here = point.allocation
         where = here.phase, here.module, self._readable_site(here.site)
-        return Refusal(here.number, size, event.held, *where, self._record_point(point), self._largest_holdings(held))
+        return Refusal(here.number, size, event[2], *where, self._record_point(point), self._largest_holdings(held))
 
     def _record_point(self, point: _Point) -> MemoryPoint:
         allocation, parts = point.allocation, dict(zip(ROLES, point.parts, strict=True))
@@ -266,14 +271,14 @@ def thin_points(points: list[_Point]) -> list[_Point]:
         kept: list[_Point] = []
         for start in range(0, len(points), 4):
             four = points[start : start + 4]
-            ends = (max(four, key=_allocated_bytes), min(four, key=_allocated_bytes))
-            kept += [point for point in four if point in ends]
+            highest, lowest = max(four, key=_allocated_bytes), min(four, key=_allocated_bytes)
+            kept += [point for point in four if point is highest or point is lowest]
         points = kept
     return points
 
 
 def _held_bytes(event: _MemoryEvent | None) -> int:
-    return -1 if event is None else event.held
+    return -1 if event is None else event[2]
 
 
 def _allocated_bytes(point: _Point) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from types import FrameType, TracebackType
 from typing import Any
@@ -13,6 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from devwidget.capture.faults.owners import plain_tensors
 from devwidget.capture.modules import own_tensors, registered_entries
 from devwidget.capture.object_fields import dict_of, is_a
+from devwidget.capture.recording.births import TensorRef
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.source_code.call_sites import is_own, locals_of
@@ -39,17 +41,17 @@ class MemoryBlock:
 
 
 _PREFIX = "_raw_saved_"
-_names: MutableMapping[type, tuple[str, ...]] = WeakIdKeyDictionary()
+_names: MutableMapping[type, tuple[str, ...]] = weakref.WeakKeyDictionary()
 
 
-def kept_for_backward(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Tensors saved in the graph behind some results.
+def kept_for_backward(tensors: Iterable[torch.Tensor], known: Iterable[Any] = ()) -> Iterator[torch.Tensor]:
+    """Tensors saved in the graph behind some results, but for what lies at and behind nodes that are known.
 
     `SavedTensor.data` is what lies there: reading it runs no hook (a checkpoint would compute its forward again), and
     does not ask whether the tensor was changed meanwhile.
     """
     todo = [node for tensor in tensors if (node := tensor.grad_fn) is not None]
-    seen: set[Any] = set()  # holds the nodes, whose ids would be used again
+    seen: set[Any] = set(known)  # holds the nodes, whose ids would be used again
     while todo:
         node = todo.pop()
         if node in seen:
@@ -64,9 +66,10 @@ def kept_for_backward(tensors: Iterable[torch.Tensor]) -> Iterator[torch.Tensor]
 
 def _saved_names(node: Any) -> tuple[str, ...]:
     kind = type(node)
-    if kind not in _names:
-        _names[kind] = tuple(name for name in dir(kind) if name.startswith(_PREFIX))
-    return _names[kind]
+    names = _names.get(kind)
+    if names is None:
+        names = _names[kind] = tuple(name for name in dir(kind) if name.startswith(_PREFIX))
+    return names
 
 
 def _saved_data(saved: Any) -> Any:
@@ -117,6 +120,7 @@ class Roles:
     def __init__(self, state: RecordingState, blocks_of: Callable[[torch.Tensor], tuple[MemoryBlock, ...]]) -> None:
         self._state, self._blocks_of = state, blocks_of
         self._optimizers: MutableMapping[torch.optim.Optimizer, bool] = WeakIdKeyDictionary()
+        self._walked: list[tuple[TensorRef, int]] = []
 
     def claim_role(self, role: str, tensors: Iterable[torch.Tensor]) -> None:
         """These tensors have this role."""
@@ -153,7 +157,17 @@ class Roles:
 
     def claim_saved(self, results: Any) -> None:
         """What autograd keeps for the backward pass of some results."""
-        self.claim_role("activations", kept_for_backward(tensors_in(results)))
+        self.claim_role("activations", kept_for_backward(tensors_in(results), self._list_walked()))
+
+    def note_walked(self, results: Any) -> None:
+        """What lies behind these results has its role; the next backward pass need not look there once more."""
+        nodes = ((tensor, tensor.grad_fn) for tensor in tensors_in(results))
+        self._walked = [(TensorRef(tensor), node._sequence_nr()) for tensor, node in nodes if node is not None]
+
+    def _list_walked(self) -> list[Any]:
+        """Nodes of results that still live. One that was written to since has another, of another number."""
+        nodes = ((tensor.grad_fn, number) for ref, number in self._walked if (tensor := ref()) is not None)
+        return [node for node, number in nodes if node is not None and node._sequence_nr() == number]
 
     def claim_outputs(self, results: Any) -> None:
         """What a model gave back."""
@@ -166,6 +180,7 @@ class Roles:
     def let_go(self) -> None:
         """Hold no reference to an optimizer any more: see `State.let_go`."""
         self._optimizers.clear()
+        self._walked.clear()
 
     def claim_everything(self) -> None:
         """All that can be found at any time: the model, its plain attributes, the optimizers."""

@@ -159,6 +159,7 @@ class MemoryWatch:
                 return
             self._roles.claim_inputs((args, rest[0]))
             self._roles.claim_saved(rest[1])
+            self._roles.note_walked(rest[1])
             self._roles.claim_outputs(rest[1])
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:

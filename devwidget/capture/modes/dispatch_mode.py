@@ -28,7 +28,8 @@ _WAITING = frozenset({
     "unique_dim_consecutive", "equal", "bincount", "multinomial", "_linalg_check_errors",
 })  # fmt: skip
 """Operators that hand a value to the host, or whose results have sizes that depend on values."""
-_APART = frozenset({*_MOVES, *KINDS, *_MASKED, *_WAITING, "repeat_interleave"})
+_WAITING_SOMETIMES = _MASKED | _WAITING | {"repeat_interleave"}
+_APART = frozenset({*_MOVES, *KINDS}) | _WAITING_SOMETIMES
 _CALLS = {
     "_local_scalar_dense": "item",
     "_unique": "unique",
@@ -43,7 +44,7 @@ would be a call of Python code."""
 
 def _operator_name(func: Any) -> tuple[str, bool, Any]:
     name = func._schema.name.removeprefix("aten::")
-    return _names.setdefault(id(func), (name, name in _APART, func))
+    return _names.setdefault(id(func), (name, name in _APART or "::" in name, func))  # other libraries may run code of the user
 
 
 _Tensor, _Parameter, _DisableTorchFunction = torch.Tensor, nn.Parameter, torch_internals.DisableTorchFunction
@@ -113,39 +114,42 @@ class OperatorMode(DispatchMode):
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the operator, then write down where it ran."""
         name, is_apart, _ = _names.get(id(func)) or _operator_name(func)
-        if is_apart:
-            return self._run_apart(func, name, args, kwargs)
-        out = redispatch(func, args, kwargs)
-        self._log_operator(name, args, out)
-        return out
+        return self._run_apart(func, name, args, kwargs) if is_apart else self._run_logged(func, name, args, kwargs)
 
-    def _log_operator(self, name: str, args: tuple[Any, ...], out: Any) -> None:
+    def _run_logged(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_foreign: bool = False) -> Any:
         here, tracker = self._threads.place, self._tracker
-        if type(out) is not _Tensor and not isinstance(out, _Tensor):
-            out = out[0] if (type(out) is tuple or type(out) is list) and out else None
-        phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
         site = here.site or tracker.find_site(sys._getframe(2))
+        here.operator_site = None if is_foreign else site  # what it allocates needs no walk of its own
+        try:
+            out = redispatch(func, args, kwargs)
+        finally:
+            here.operator_site = None
+        first = out
+        if type(out) is not _Tensor and not isinstance(out, _Tensor):
+            first = out[0] if (type(out) is tuple or type(out) is list) and out else None
+        phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
         if phase != "backward":
             self._note_line(site)
         with _DisableTorchFunction():  # function modes are active here while autograd runs: our looking is no call for them
-            key = name, here.path, phase, id(site), _find_devices(args), out.device if isinstance(out, _Tensor) else None
+            device = first.device if isinstance(first, _Tensor) else None
+            key = name, here.path, phase, id(site), _find_devices(args), device
         place = self._ops.get(key)
         self._counts[self._first(key, site) if place is None else place] += 1
+        return out
 
     def _run_apart(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name in _MOVES:
             return self._run_copy(func, name, args, kwargs)
-        if name not in KINDS:
+        if name in KINDS:
+            self._state.collectives.begin_collective(func, name, args, sys._getframe(1))
+            return self._run_logged(func, name, args, kwargs)
+        if name in _WAITING_SOMETIMES:
             return self._run_waiting(func, name, args, kwargs)
-        self._state.collectives.begin_collective(func, name, args, sys._getframe(1))
-        out = redispatch(func, args, kwargs)
-        self._log_operator(name, args, out)
-        return out
+        return self._run_logged(func, name, args, kwargs, is_foreign=True)
 
     def _run_waiting(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An operator for which the host waits, at least with some arguments."""
-        out = redispatch(func, args, kwargs)
-        self._log_operator(name, args, out)
+        out = self._run_logged(func, name, args, kwargs)
         with _DisableTorchFunction():
             device = _find_awaited_device(name, args, kwargs)
         if device is not None:
@@ -165,8 +169,7 @@ class OperatorMode(DispatchMode):
 
     def _run_copy(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         started = time.perf_counter()
-        out = redispatch(func, args, kwargs)
-        self._log_operator(name, args, out)
+        out = self._run_logged(func, name, args, kwargs)
         tracker, cause = self._tracker, self._threads.place.cause
         before = args[1] if name == "copy_" else args[0]
         if isinstance(before, torch.Tensor) and before.device != out.device and cause not in _PARALLEL_CAUSES:

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
+from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import is_module, named_tensors, registered_entries
 from devwidget.capture.object_fields import class_name, dict_of, is_a, items_of, parts_of
@@ -173,27 +174,35 @@ def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[
 
 def check_state(state: RecordingState, optimizer: torch.optim.Optimizer, made: Made, begun: Begun, frame: FrameType) -> None:
     """State that was allocated before its parameter moved. The `step` entry may stay on the CPU."""
-    for parameter, entries in items_of(dict_of(optimizer).get("state")) or ():
-        for key, value in (items_of(entries) or ()) if is_tensor(parameter) else ():
-            if not is_tensor(value) or type(key) is not str or key == "step" or value.device == parameter.device:
-                continue
-            names = operand_names.Names(state, frame)
-            born = state.births.find_birth(value)
-            beside = born is not None and _is_from(state, born, parameter)
-            history = "" if born is None else "moved" if beside else "put"
-            details = FaultDetails("state", class_name(type(optimizer)), state=key, history=history)
-            birth = born.find_root().site if born is not None and not beside else None
-            if beside and born is not None and born.number > begun.get(optimizer, born.number):  # at an earlier step
-                moved = state.births.find_birth(parameter)
-                birth = moved.site if moved is not None else None
-            birth = birth or (made[optimizer].site if optimizer in made else None)
-            known = to_site(birth) or _find_construction(frame, optimizer)
-            operand = _describe_operand(f"state[{key!r}]", value)
-            error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
-            _write_fault(state, names, frame, "optimizer", error, (operand,), details, known, device_id(parameter.device))
-            if state.heal:
-                with state.tracker.set_cause("healed"):
-                    entries[key] = value.to(parameter.device)
+    for parameter, entries, key, value in _list_stray_state(optimizer):
+        names = operand_names.Names(state, frame)
+        born = state.births.find_birth(value)
+        beside = born is not None and _is_from(state, born, parameter)
+        history = "" if born is None else "moved" if beside else "put"
+        details = FaultDetails("state", class_name(type(optimizer)), state=key, history=history)
+        birth = born.find_root().site if born is not None and not beside else None
+        if beside and born is not None and born.number > begun.get(optimizer, born.number):  # at an earlier step
+            moved = state.births.find_birth(parameter)
+            birth = moved.site if moved is not None else None
+        birth = birth or (made[optimizer].site if optimizer in made else None)
+        known = to_site(birth) or _find_construction(frame, optimizer)
+        operand = _describe_operand(f"state[{key!r}]", value)
+        error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
+        _write_fault(state, names, frame, "optimizer", error, (operand,), details, known, device_id(parameter.device))
+        if state.heal:
+            with state.tracker.set_cause("healed"):
+                entries[key] = value.to(parameter.device)
+
+
+def _list_stray_state(optimizer: torch.optim.Optimizer) -> list[tuple[torch.Tensor, Any, str, torch.Tensor]]:
+    """Parameter, its entries, name and tensor of each one that is not on the device of the parameter."""
+    with torch_internals.DisableTorchFunction():  # our looking is no call for function modes
+        return [
+            (parameter, entries, key, value)
+            for parameter, entries in items_of(dict_of(optimizer).get("state")) or ()
+            for key, value in (items_of(entries) or () if is_tensor(parameter) else ())
+            if is_tensor(value) and type(key) is str and key != "step" and value.device != parameter.device
+        ]
 
 
 def _is_from(state: RecordingState, born: Birth, parameter: torch.Tensor) -> bool:

@@ -61,7 +61,10 @@ class ForwardLines:
         if node is None:
             return None
         number = node._sequence_nr()
-        found = {lines[number] for lines in list(self._lines.values()) if number in lines}
+        tables = list(self._lines.values())
+        if len(tables) == 1:  # as nearly always
+            return tables[0].get(number)
+        found = {lines[number] for lines in tables if number in lines}
         return found.pop() if len(found) == 1 else None
 
 
@@ -104,14 +107,16 @@ class ThreadPlace:
 
     Attributes:
         waits: the device for which the host waited in that call, how often, and whether for copies alone; None if it did not.
+        operator_site: the user's line of an operator under way that runs none of their code; None if there is none.
     """
 
-    __slots__ = ("cause", "failed", "path", "replica", "site", "stack", "waits")
+    __slots__ = ("cause", "failed", "operator_site", "path", "replica", "site", "stack", "waits")
 
     def __init__(self) -> None:
         self.stack: list[ModuleCall] = []
         self.path: str | None = None
         self.site: RawSite | None = None
+        self.operator_site: RawSite | None = None
         self.cause: Cause = "explicit"
         self.replica = -1
         self.failed: str | None = None

@@ -176,6 +176,14 @@ def _storage_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def blocks_of(tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
     """The allocations that a tensor lives in; none if it is on no GPU."""
+    if is_plain(tensor):  # without the guards, which cost more than the answer
+        try:
+            allocation = getattr(_storage_of(tensor), "_devwidget", None) if storage_id(tensor) in LABELS else None
+        except NotImplementedError:
+            # Sparse, or one of functorch's.
+            pass
+        else:
+            return _block_of(allocation)
     with hide_from_modes(), DisableTorchFunction():
         if tensor.layout != torch.strided:
             return tuple(block for part in _storage_parts(tensor) for block in blocks_of(part))
@@ -184,8 +192,11 @@ def blocks_of(tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
         except NotImplementedError:
             # Functorch's wrappers, and others without storage.
             return ()
-    block = allocation.block if allocation is not None else None
-    return () if block is None else (block,)
+    return _block_of(allocation)
+
+
+def _block_of(allocation: LabelledStorage | None) -> tuple[MemoryBlock, ...]:
+    return () if allocation is None or allocation.block is None else (allocation.block,)
 
 
 def label_storage(storage: torch.UntypedStorage, label: int) -> None:

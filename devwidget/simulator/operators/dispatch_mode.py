@@ -26,7 +26,26 @@ from devwidget.simulator.without_values import call
 STRIDED = torch.strided
 layout_of: Callable[[torch.Tensor], torch.layout] = TensorBase.layout.__get__
 """Read without `__torch_function__`."""
-SCHEMAS: dict[OpOverload, OpSchema] = {}
+SCHEMAS: dict[int, tuple[OpSchema, OpOverload]] = {}
+"""By the ids of the operators, which are kept beside: their hash would be a call of Python code."""
+
+
+def _read_schema(func: OpOverload) -> tuple[OpSchema, OpOverload]:
+    return SCHEMAS.setdefault(id(func), (rule_table.schema_of(func), func))
+
+
+def _is_strided(value: Any) -> bool:
+    """Whether it is a tensor with a storage for results to share. A plain one that has any is; to ask for the layout of one
+    would be a call for the function modes of a recording, which are active in backward.
+    """
+    if labels.is_plain(value):
+        try:
+            labels.storage_id(value)
+        except NotImplementedError:
+            pass
+        else:
+            return True
+    return isinstance(value, torch.Tensor) and layout_of(value) is STRIDED
 
 
 def _after_fork() -> None:
@@ -59,9 +78,9 @@ class VirtualMode(DispatchMode):
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run one operator on real tensors and say where its results are."""
-        schema = SCHEMAS.get(func) or SCHEMAS.setdefault(func, rule_table.schema_of(func))
+        schema, _ = SCHEMAS.get(id(func)) or _read_schema(func)
         if schema.passive:
-            if schema.views_first and args and not (isinstance(args[0], torch.Tensor) and layout_of(args[0]) is STRIDED):
+            if schema.views_first and args and not _is_strided(args[0]):
                 return propagate.run_without_storage(func, args, kwargs)
             return redispatch(func, args, kwargs)
         if schema.special is not None:
@@ -124,7 +143,7 @@ class ModeWithoutValues(VirtualMode):
         # Many meta kernels are Python that asks tensors for their device: they must see the real one.
         inside.depth += 1
         try:
-            schema = SCHEMAS.get(func) or SCHEMAS.setdefault(func, rule_table.schema_of(func))
+            schema, _ = SCHEMAS.get(id(func)) or _read_schema(func)
             if schema.passive:
                 return call.call_operator(func, args, kwargs)
             return VirtualMode.__torch_dispatch__(self, func, args, kwargs)  # as above

@@ -13,9 +13,10 @@ from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, lab
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import gpu_kernels, guards, placement_rules
 from devwidget.simulator.operators.op_schema import NOTHING, ONE, OpSchema
-from devwidget.simulator.torch_internals import OpOverload
+from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload
 from devwidget.simulator.without_values import call
 
+_Tensor = torch.Tensor
 UNSEEN = -9
 NUMBERS = (bool, int, float, complex)
 """A tensor that C++ has made of one comes down to a mode as the number, which not every operator takes."""
@@ -30,7 +31,8 @@ def run_operator(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwar
     if kwargs and schema.has_generator and kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], target)
     if schema.guard is not None:
-        schema.guard(schema, args, kwargs, target)
+        with DisableTorchFunction():  # the modes of a recording are active in backward
+            schema.guard(schema, args, kwargs, target)
     try:
         result = redispatch(func, args, kwargs) if SimulationState.compute else call.call_operator(func, args, kwargs)
     except RuntimeError as error:
@@ -82,7 +84,7 @@ def find_target(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any])
             if flag == NOTHING:
                 continue
             for tensor in (value,) if flag == ONE else value or ():
-                if not isinstance(tensor, torch.Tensor):
+                if type(tensor) is not _Tensor and not isinstance(tensor, _Tensor):
                     # None, or a Python number in the place of a tensor.
                     continue
                 label = get(storage_id(tensor), CPU)

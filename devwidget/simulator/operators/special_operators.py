@@ -32,9 +32,11 @@ def add_gradients(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwa
     """
     # Before the operator runs: its own calls hold the tensor too.
     is_alone = graph_task() >= 0 and not torch.is_grad_enabled() and _is_alone(args)
-    target, _ = propagate.find_target(schema, args, kwargs)
     result = propagate.run_operator(schema, func, args, kwargs)
-    if target < 0 or not is_alone or not _is_laid_out_otherwise(args[0], result):
+    if not is_alone or not _is_laid_out_otherwise(args[0], result):
+        return result
+    target, _ = propagate.find_target(schema, args, kwargs)
+    if target < 0:
         return result
     with hide_from_modes():
         strided = torch.ops.aten.new_empty_strided.default(result, result.shape, args[0].stride()).copy_(result)
@@ -44,9 +46,12 @@ def add_gradients(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwa
 
 def _is_alone(args: tuple[Any, ...]) -> bool:
     """Whether the engine would add in place but for the label: it alone holds the first tensor, and its storage."""
-    if type(args[0]) is not torch.Tensor or args[0].layout is not torch.strided or _count_holders(args) != _holders_of_lone():
+    if type(args[0]) is not torch.Tensor or _count_holders(args) != _holders_of_lone():
         return False
-    return bool(storage_holders(args[0].untyped_storage()._cdata) == 2)  # the tensor, and Python
+    with DisableTorchFunction():  # the modes of a recording are active in backward
+        if args[0].layout is not torch.strided:
+            return False
+        return bool(storage_holders(args[0].untyped_storage()._cdata) == 2)  # the tensor, and Python
 
 
 def _count_holders(args: tuple[Any, ...]) -> Holders:
@@ -75,8 +80,10 @@ class _Probe(DispatchMode):
 
 
 def _is_laid_out_otherwise(first: torch.Tensor, result: torch.Tensor) -> bool:
-    same_kind = result.layout is torch.strided and first.shape == result.shape and first.dtype == result.dtype
-    return same_kind and first.stride() != result.stride() and _is_dense(first)
+    with DisableTorchFunction():
+        if result.layout is not torch.strided or first.stride() == result.stride():
+            return False
+        return first.shape == result.shape and first.dtype == result.dtype and _is_dense(first)
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

@@ -10,7 +10,7 @@ from torch.overrides import handle_torch_function, has_torch_function, has_torch
 
 from devwidget.capture.object_fields import is_exactly
 from devwidget.simulator.devices import cuda_errors, labels, machine, moves
-from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META_DEVICE, TEMPORARY, storage_id
+from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META_DEVICE, TEMPORARY, inside, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import TensorBase, locate_name
@@ -152,9 +152,10 @@ def get_device_property(self: torch.Tensor) -> torch.device:
         label = LABELS.get(storage_id(self), CPU)
     except NotImplementedError:
         label = labels.label_of(self)
-    if labels.inside.depth:
-        return labels.real_device(self)
-    return DEVICES[label] if label >= 0 else moves.visible_device(labels.real_device(self), label)
+    if label >= 0 and not inside.depth:  # as nearly always while a recording asks for the devices of all operands
+        return DEVICES[label]
+    real = labels.real_device(self)
+    return real if inside.depth else moves.visible_device(real, label)
 
 
 def is_on_gpu(self: torch.Tensor) -> bool:

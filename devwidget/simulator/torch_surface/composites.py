@@ -192,10 +192,9 @@ def group_by_device_and_dtype(lists: Sequence[Sequence[Any]], with_indices: bool
 
 def _check_member(tensor: Any, first: torch.Tensor, key: tuple[torch.device, torch.dtype]) -> Any:
     """A tensor that belongs to the same parameter as `first`; step counts may stay on the CPU."""
-    if tensor is None:
+    if tensor is None or (device := device_of(tensor)) == key[0]:
         return tensor
-    is_step = tensor.dim() == 0 and device_of(tensor).type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
-    if device_of(tensor) != key[0] and not is_step:
+    if not (tensor.dim() == 0 and device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)):  # no `step`
         raise RuntimeError("Tensors of the same index must be on the same device and the same dtype except `step` tensors "
                            "that can be CPU and float32/64 notwithstanding")  # fmt: skip
     return tensor
