@@ -16,7 +16,7 @@ PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type
 
 FOLDERS = {"records", "language", "opening", "capture", "distributed", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {
-    *("api", "recording", "checking", "live", "planning", "post_mortem", "trying", "applying"),
+    *("api", "passive", "recording", "checking", "live", "planning", "post_mortem", "trying", "applying"),
     *("magics", "cli", "pytest_plugin", "pytest_explainer"),
 }
 MAY_IMPORT = {
@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "report": {"records", "views", "language"},
     "ui": {"records", "views", "report", "language"},
     "api": EVERYTHING,
+    "passive": EVERYTHING,  # the half of `record` that torch's profiler serves
     "recording": EVERYTHING,  # what `record` and `trace` run
     "checking": EVERYTHING,  # what `check` refuses
     "live": EVERYTHING,  # the live half of `show`, split from api
