@@ -8,7 +8,7 @@ import inspect
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import torch
 from torch import nn
@@ -98,6 +98,7 @@ def record(
     verify_hops: bool = False,
     path: str | os.PathLike[str] | None = None,
     checksums: bool = False,
+    engine: Literal["mode", "profiler", "auto"] = "mode",
 ) -> Recording:
     """Watch any code: `with devwidget.record() as recording: ...`.
 
@@ -110,14 +111,26 @@ def record(
         path: in a job of several ranks, a folder where each leaves what it held at the end and its trace; it is the same for
             all, and `devwidget.ranks(path)` puts them together.
         checksums: with `path`, tell of each parameter what is in it, so that copies that drifted apart are found.
+        engine: `"mode"` sees every call with its names, births and faults. `"profiler"` is torch's own, which disturbs
+            nothing and costs a fraction while it records: operators, modules, copies, waits and memory, without names, births
+            and faults, and without the lines of `a + b`; nothing is healed, and `allow` and the rest have no meaning.
+            `"auto"` takes it where nothing else is asked for, no GPU is virtual, and no other profiler runs.
 
     Returns:
         A context manager; its `trace` is complete when the block has ended. Nothing is run again for it: `fix.try_it()` tries
             an edit on the last call of the module, for as long as that module and what it was called with are there.
 
     Raises:
-        DevwidgetError: if one of `allow` is no hop, or `path` is given to a process that is no rank.
+        DevwidgetError: if one of `allow` is no hop, `path` is given to a process that is no rank, or the profiler is asked for
+            what it cannot do.
     """
+    asked = {"heal": heal, "allow": allow, "verify_hops": verify_hops, "path": path, "checksums": checksums}
+    if engine != "mode":
+        from devwidget.passive.recording import choose_passive
+
+        passive = choose_passive(engine, [name for name, value in asked.items() if value])
+        if passive is not None:
+            return passive
     written = None
     if path is not None:
         from devwidget.distributed.report import RankWriter

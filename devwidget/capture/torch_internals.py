@@ -96,6 +96,20 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "negative_view": "torch._neg_view",
         "tree_leaves": "torch.utils._pytree.tree_leaves",
     },
+    "recording by torch's profiler": {
+        "ActiveProfilerType": "torch._C._profiler.ActiveProfilerType",
+        "EventType": "torch._C._profiler._EventType",
+        "ProfilerActivity": "torch._C._profiler.ProfilerActivity",
+        "ProfilerConfig": "torch._C._autograd.ProfilerConfig torch._C._profiler.ProfilerConfig torch.autograd.ProfilerConfig",
+        "ProfilerOptions": "torch._C._profiler._ExperimentalConfig",
+        "ProfilerState": "torch._C._profiler.ProfilerState torch.autograd.ProfilerState",
+        "RecordScope": "torch._C._profiler.RecordScope",
+        "disable_profiler": "torch._C._autograd._disable_profiler",
+        "enable_profiler": "torch._C._autograd._enable_profiler",
+        "has_kernel": "torch._C._dispatch_has_kernel_for_dispatch_key",
+        "prepare_profiler": "torch._C._autograd._prepare_profiler",
+        "profiler_type": "torch._C._autograd._profiler_type",
+    },
     "reading what FSDP has gathered": {
         "fsdp_state_of": "torch.distributed.fsdp._fully_shard._fsdp_state._get_module_fsdp_state",
     },
@@ -107,7 +121,7 @@ _PURPOSES = {
     for each in (
         *(Message("reading tensors"), Message("recording"), Message("restoring"), Message("explaining an error")),
         *(Message("answering for a rank"), Message("drawing a pipeline"), Message("reading what FSDP has gathered")),
-        Message("planning a step"),
+        *(Message("planning a step"), Message("recording by torch's profiler")),
     )
 }
 """The same in words."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
@@ -12,6 +13,7 @@ from devwidget.records.trace import Trace
 from devwidget.rules.needs import Need, missing, unmet
 from devwidget.rules.running import asked, import_rules, worst_first
 
+Reads = Literal["calls", "operators"]
 Check = Callable[[Trace], Iterator[Finding]]
 
 FOLDERS = ("placement", "transfers", "training", "replicas")
@@ -27,6 +29,7 @@ class Rule:
         needs: what must have run before its silence is an answer.
         loses_to: kinds that explain the same fault better.
         on_request: nobody misses its answer where what it needs was not asked for.
+        reads: `calls` of torch functions, with names, births and faults, or no more than `operators` and waits.
     """
 
     kind: str
@@ -34,18 +37,24 @@ class Rule:
     needs: tuple[Need, ...]
     loses_to: tuple[str, ...]
     on_request: bool = False
+    reads: Reads = "calls"
 
 
 _rules: dict[str, Rule] = {}
 
 
 def rule(
-    kind: str, *, needs: tuple[Need, ...], loses_to: tuple[str, ...] = (), on_request: bool = False
+    kind: str,
+    *,
+    needs: tuple[Need, ...],
+    loses_to: tuple[str, ...] = (),
+    on_request: bool = False,
+    reads: Reads = "calls",
 ) -> Callable[[Check], Check]:
     """Register a check under the name of its kind; every rule needs something, if only that anything ran."""
 
     def keep(check: Check) -> Check:
-        _rules[kind] = Rule(kind, check, needs, loses_to, on_request)
+        _rules[kind] = Rule(kind, check, needs, loses_to, on_request, reads)
         return check
 
     return keep
@@ -66,6 +75,8 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
     found: list[Finding] = []
     checked, not_checked = [], []
     chosen, unmet_needs = all_rules() if rules is None else tuple(rules), unmet(trace)
+    if trace.engine == "profiler":
+        chosen = tuple(each for each in chosen if each.reads == "operators")
     for each in chosen:
         told, crash = asked(each.kind, each.check, trace)
         if crash is not None:

@@ -21,16 +21,16 @@ from devwidget.capture.tensors import tensors_in
 from devwidget.records.trace import Phase
 
 _PARALLEL_CAUSES = ("scatter", "replicate", "gather", "reduce")
-_MOVES = ("_to_copy", "copy_")
-_MASKED = frozenset({"index", "index_put_", "index_put", "_index_put_impl_"})
-_WAITING = frozenset({
+COPIES = ("_to_copy", "copy_")
+MASKED = frozenset({"index", "index_put_", "index_put", "_index_put_impl_"})
+WAITING = frozenset({
     "_local_scalar_dense", "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive",
     "unique_dim_consecutive", "equal", "bincount", "multinomial", "_linalg_check_errors",
 })  # fmt: skip
 """Operators that hand a value to the host, or whose results have sizes that depend on values."""
-_WAITING_SOMETIMES = _MASKED | _WAITING | {"repeat_interleave"}
-_APART = frozenset({*_MOVES, *KINDS}) | _WAITING_SOMETIMES
-_CALLS = {
+_WAITING_SOMETIMES = MASKED | WAITING | {"repeat_interleave"}
+_APART = frozenset({*COPIES, *KINDS}) | _WAITING_SOMETIMES
+WORDS = {
     "_local_scalar_dense": "item",
     "_unique": "unique",
     "_unique2": "unique",
@@ -80,7 +80,7 @@ def _find_awaited_device(name: str, args: tuple[Any, ...], kwargs: dict[str, Any
         return None
     if name == "repeat_interleave":
         return None if kwargs.get("output_size") is not None else tensor.device
-    return tensor.device if name not in _MASKED or _has_mask(args) else None
+    return tensor.device if name not in MASKED or _has_mask(args) else None
 
 
 def _has_mask(args: tuple[Any, ...]) -> bool:
@@ -138,7 +138,7 @@ class OperatorMode(DispatchMode):
         return out
 
     def _run_apart(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if name in _MOVES:
+        if name in COPIES:
             return self._run_copy(func, name, args, kwargs)
         if name in KINDS:
             self._state.collectives.begin_collective(func, name, args, sys._getframe(1))
@@ -163,9 +163,9 @@ class OperatorMode(DispatchMode):
             return
         state.transfers.note_synchronized()
         if here.site is not None or (self._tracker.forced != "backward" and not _is_active(state)):
-            state.waits.note_wait(device, copies=name in _MOVES)
+            state.waits.note_wait(device, copies=name in COPIES)
         else:
-            state.waits.add_wait(_CALLS.get(name, name), device, frame)
+            state.waits.add_wait(WORDS.get(name, name), device, frame)
 
     def _run_copy(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         started = time.perf_counter()

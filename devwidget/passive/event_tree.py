@@ -1,0 +1,229 @@
+"""What the profiler recorded, walked in the order of time: operators below autograd, calls of modules, allocations."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from devwidget.capture import torch_internals
+from devwidget.passive.places import OUTSIDE, ModulePaths, Place, SiteReader
+from devwidget.records.site import Phase, Site
+
+_NODE = "autograd::engine::evaluate_function"
+_BACKWARD_CALLS = (": backward", ": grad", ": _engine_run_backward")
+_BACKWARD_FILES = ("torch/autograd/__init__.py", "torch/autograd/graph.py")
+_STEP, _OPTIMIZER_FILE = ": wrapper", "torch/optim/optimizer.py"
+"""torch wraps the `step` of each optimizer to name it for profilers; the name itself is no span."""
+_MODULE = "nn.Module: "
+_COMPOSITE = "CompositeImplicitAutograd"
+
+_KINDS, _SCOPES = torch_internals.EventType, torch_internals.RecordScope
+_OPERATOR, _FUNCTION, _BUILT_IN, _ALLOCATION = _KINDS.TorchOp, _KINDS.PyCall, _KINDS.PyCCall, _KINDS.Allocation
+_CALL, _NODE_RUNS = _SCOPES.FUNCTION, _SCOPES.BACKWARD_FUNCTION
+
+
+class Operator(NamedTuple):
+    """An operator as a dispatch mode would see it: below autograd, and not inside another one.
+
+    Attributes:
+        place: with its phase.
+        number: its place in the order of time.
+    """
+
+    event: Any
+    name: str
+    place: Place
+    number: int
+
+
+class ModuleCall(NamedTuple):
+    """One call of a module; `stopped` is the number of the last event in it."""
+
+    event: Any
+    place: Place
+    number: int
+    stopped: int
+    is_registered: bool
+
+
+class Allocation(NamedTuple):
+    """Bytes that came or went."""
+
+    event: Any
+    place: Place
+    number: int
+
+
+class EventWalk:
+    """One walk through all threads.
+
+    Args:
+        roots: the outermost events.
+        model: the root of the paths; None if nobody said.
+        has_memory: allocations were recorded, which lie deep in the tree.
+
+    Attributes:
+        operators: in the order of time, as the other lists.
+        steps: how often the program went back, or else called the outermost module.
+    """
+
+    def __init__(self, roots: Iterable[Any], model: nn.Module | None, *, has_memory: bool = False) -> None:
+        self._has_memory = has_memory
+        self.operators: list[Operator] = []
+        self.modules: list[ModuleCall] = []
+        self.allocations: list[Allocation] = []
+        self._paths, self._sites = ModulePaths(model), SiteReader()
+        self._lines: dict[int, dict[int, Site | None]] = {}
+        self._number = 0
+        self._forwarded, self._has_run, self._seen_grad = False, False, False
+        self._backwards, self._forwards = 0, 0
+        for root in sorted(roots, key=lambda each: each.start_time_ns):
+            self._walk_tree(root)
+
+    @property
+    def steps(self) -> int:
+        """How often the program went back, or else called its model."""
+        return self._backwards or self._forwards
+
+    def _walk_tree(self, root: Any) -> None:
+        # A stack of our own: the tree is as deep as the program's calls, and Python's would overflow.
+        waiting: list[tuple[Any, Place] | None] = [(root, OUTSIDE)]
+        ends: list[tuple[Any, Place, Place, int]] = []
+        while waiting:
+            entry = waiting.pop()
+            if entry is None:
+                self._end_span(*ends.pop())
+                continue
+            event, place = entry
+            self._number += 1
+            below = self._enter_event(event, place)
+            if below is None:
+                continue
+            if below.calls != place.calls or (below.phase == "backward" and place.phase is None):
+                ends.append((event, place, below, self._number))
+                waiting.append(None)
+            waiting.extend([(child, below) for child in reversed(event.children)])
+
+    def _enter_event(self, event: Any, place: Place) -> Place | None:
+        """Note an event, and return the place of what is in it; None where nothing in it counts."""
+        kind = event.tag
+        if kind == _OPERATOR:
+            return self._enter_operator(event, event.extra_fields, place)
+        if kind == _FUNCTION:
+            return self._enter_function(event, event.extra_fields, place)
+        if kind == _BUILT_IN:
+            if not event.children:
+                return None
+            site, library = self._sites.move_to_call(place.site, place.library, event.extra_fields.caller)
+            return Place(place.module, place.phase, site, library, place.calls)
+        if kind == _ALLOCATION:
+            self.allocations.append(Allocation(event, self._with_phase(place), self._number))
+        return None
+
+    def _enter_function(self, event: Any, fields: Any, place: Place) -> Place | None:
+        name: str = event.name
+        is_module = name.startswith(_MODULE)
+        if not is_module and not event.children:
+            return None
+        site, library = self._sites.move_to_call(place.site, place.library, fields.caller)
+        if is_module:
+            path = self._paths.find_path(fields.module.self_ptr, is_outermost=not place.calls)
+            return Place(place.module if path is None else path, place.phase, site, library, place.calls + 1)
+        callsite = fields.callsite
+        is_users = self._sites.is_users(callsite.file_name)
+        phase = place.phase
+        if not is_users and name.endswith(_BACKWARD_CALLS) and callsite.file_name.endswith(_BACKWARD_FILES):
+            phase = "backward"
+        elif not is_users and name.endswith(_STEP) and callsite.file_name.endswith(_OPTIMIZER_FILE):
+            phase = "optimizer"
+        # What an operator of Python runs in the user's function has a line of that function, and it is not known which.
+        return Place(place.module, phase, None if is_users else site, library, place.calls)
+
+    def _enter_operator(self, event: Any, fields: Any, place: Place) -> Place | None:
+        name: str = event.name
+        namespace, is_operator, short = name.partition("::")
+        scope = fields.scope
+        if scope == _NODE_RUNS or name.startswith(_NODE):
+            site = self._find_forward_line(fields.sequence_number, place.site)
+            return Place(None, "backward", site, place.library, place.calls)
+        if not is_operator or scope != _CALL or namespace == "profiler":
+            return place
+        self._note_line(event.start_tid, fields.sequence_number, place)
+        if is_composite(name, event.overload_name):
+            return place
+        here = self._with_phase(place)
+        self.operators.append(Operator(event, short if namespace == "aten" else name, here, self._number))
+        for each in iterate_below(event) if self._has_memory else ():
+            if each.tag == _ALLOCATION:
+                self._number += 1
+                self.allocations.append(Allocation(each, here, self._number))
+        return None
+
+    def _note_line(self, thread: int, number: int, place: Place) -> None:
+        if number < 0:  # autograd is off
+            return
+        if place.calls:
+            self._seen_grad = True
+        if place.phase != "backward":
+            # The node takes the number that comes next, and the last operator that saw it has made the node.
+            self._lines.setdefault(thread, {})[number] = place.site
+
+    def _find_forward_line(self, number: int, asked: Site | None) -> Site | None:
+        """The line that made a node; that which asked for backward where no node has the number, as for the leaves."""
+        found = {lines[number] for lines in self._lines.values() if number in lines}
+        return asked if not found else found.pop() if len(found) == 1 else None  # threads that count alike leave a doubt
+
+    def _with_phase(self, place: Place) -> Place:
+        if place.phase is not None:
+            return place
+        return Place(place.module, self._phase_now(place), place.site, place.library, place.calls)
+
+    def _phase_now(self, place: Place) -> Phase:
+        if place.calls:
+            return "forward"
+        if self._forwarded:
+            return "loss"
+        return "other" if self._has_run else "build"
+
+    def _end_span(self, event: Any, around: Place, within: Place, number: int) -> None:
+        if within.calls != around.calls:
+            registered = self._paths.has_path(event.extra_fields.module.self_ptr)
+            self.modules.append(ModuleCall(event, within, number, self._number, registered))
+            if not around.calls and around.phase is None:
+                self._has_run, self._forwarded = True, self._forwarded or self._seen_grad
+                self._forwards += not self._forwarded or self._seen_grad
+                self._seen_grad = False
+        else:
+            self._backwards += 1
+            self._forwarded = False
+
+
+@functools.cache
+def is_composite(name: str, overload: str) -> bool:
+    """Whether an operator is made of others, which a dispatch mode sees in its place."""
+    full = f"{name}.{overload}" if overload else name
+    try:
+        return bool(torch_internals.has_kernel(full, _COMPOSITE))
+    except RuntimeError:  # the profiler names more than operators of the dispatcher
+        return False
+
+
+def find_tensors(inputs: Iterable[Any]) -> Iterator[Any]:
+    """The tensors among the inputs of an operator, lists opened."""
+    for value in inputs:
+        if isinstance(value, list):
+            yield from (each for each in value if hasattr(each, "device"))
+        elif hasattr(value, "device"):
+            yield value
+
+
+def iterate_below(event: Any) -> Iterator[Any]:
+    """An event and all in it, the outer first."""
+    waiting = [event]
+    while waiting:
+        each = waiting.pop()
+        yield each
+        waiting.extend(reversed(each.children))

@@ -1,0 +1,139 @@
+"""Where an event of the profiler was: the user's line, the running module, the part of the step."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import re
+import sys
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from devwidget.capture.modules import is_module, named_tensors, walk_modules
+from devwidget.capture.object_fields import class_name
+from devwidget.capture.source_code.call_sites import INSTALLED, USERS, owners
+from devwidget.capture.source_code.statements import statement_text
+from devwidget.records.site import LibraryLine, Phase, Site
+
+
+class Place(NamedTuple):
+    """What stands around an event.
+
+    Attributes:
+        module: path of the innermost registered module; None outside of the model.
+        phase: the part of the step, where the calls around tell it; None where what was before decides.
+        site: the user's line; None for what an operator of Python runs (`a + b`), of which only the function is known.
+        library: where the innermost library stands that this line has called.
+        calls: how many modules are running.
+    """
+
+    module: str | None = None
+    phase: Phase | None = None
+    site: Site | None = None
+    library: LibraryLine | None = None
+    calls: int = 0
+
+
+OUTSIDE = Place()
+Lines = tuple[Site | None, LibraryLine | None]
+
+
+class Files:
+    """Files by the names that the profiler gives them: without the folders of `sys.path`."""
+
+    def __init__(self) -> None:
+        folders = [re.escape(folder.rstrip("/") + "/") for folder in sys.path if folder]
+        prefix = re.compile("|".join(sorted(folders, key=len, reverse=True)) or "(?!)")
+        self._known: dict[str, str] = {}
+        for module in list(sys.modules.values()):
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str):
+                self._known.setdefault(prefix.sub("", file, count=1), file)
+
+    def find_path(self, name: str) -> str:
+        """The path of a file; the name itself for what was no file, such as the cell of a notebook."""
+        return self._known.get(name, name)
+
+
+class SiteReader:
+    """Frames of the profiler as sites, each built once."""
+
+    def __init__(self) -> None:
+        self._files = Files()
+        self._owners: dict[str, tuple[str, int]] = {}
+
+    def owner_of(self, name: str) -> tuple[str, int]:
+        """Path and owner of a file."""
+        found = self._owners.get(name)
+        if found is None:
+            path = self._files.find_path(name)
+            found = self._owners[name] = path, owners[path]
+        return found
+
+    def move_to_call(
+        self, site: Site | None, library: LibraryLine | None, frame: Any
+    ) -> tuple[Site | None, LibraryLine | None]:
+        """The user's line, and that of the library below it, seen from what `frame` has called."""
+        path, owner = self.owner_of(frame.file_name)
+        if owner == USERS:
+            return _user_site(path, frame.line_number, frame.function_name), None
+        if owner == INSTALLED:
+            return site, _library_line(path, frame.line_number)
+        return site, library
+
+    def is_users(self, name: str) -> bool:
+        """Whether a file is the user's."""
+        return self.owner_of(name)[1] == USERS
+
+
+@functools.lru_cache(10_000)
+def _user_site(path: str, line: int, function: str) -> Site:
+    return Site(path, line, statement_text(path, line), function)
+
+
+@functools.lru_cache(10_000)
+def _library_line(path: str, line: int) -> LibraryLine:
+    return LibraryLine(path, line, statement_text(path, line))
+
+
+class ModulePaths:
+    """Paths of modules by address: the profiler names no others.
+
+    A recording to which nobody said what the model is takes the outermost module that ran; its address is looked up among the
+    living when all is over, and one that has died keeps no path.
+    """
+
+    def __init__(self, root: nn.Module | None) -> None:
+        self._paths: dict[int, str] = {}
+        self._is_told = root is not None
+        self._living: dict[int, nn.Module] | None = None
+        if root is not None:
+            self._add(root, "")
+
+    def find_path(self, address: int, *, is_outermost: bool) -> str | None:
+        """The path of a module, None for one that belongs to no root."""
+        if address not in self._paths and is_outermost and not self._is_told:
+            module = self._find_living(address)
+            if module is not None and not self._paths:
+                self._add(module, "")
+            elif module is not None and _has_parameters(module):
+                self._add(module, class_name(type(module)))
+        return self._paths.get(address)
+
+    def has_path(self, address: int) -> bool:
+        """Whether a module belongs to a root."""
+        return address in self._paths
+
+    def _add(self, root: nn.Module, prefix: str) -> None:
+        for path, module in walk_modules(root):
+            self._paths.setdefault(id(module), f"{prefix}.{path}".strip(".") if prefix else path)
+
+    def _find_living(self, address: int) -> nn.Module | None:
+        if self._living is None:
+            self._living = {id(each): each for each in gc.get_objects() if is_module(each)}
+        return self._living.get(address)
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    return any(next(named_tensors(part, "_parameters"), None) is not None for _, part in walk_modules(module))

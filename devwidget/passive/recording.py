@@ -1,0 +1,127 @@
+"""Code under watch of torch's own profiler: a recording without modes, patches of operators and hooks."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from types import TracebackType
+from typing import Self
+
+import torch
+from torch import nn
+
+from devwidget import simulator
+from devwidget.capture.explain.failure import failure_of
+from devwidget.capture.interrupts import sure_exit, uninterrupted
+from devwidget.capture.validation import refuse_model
+from devwidget.passive.facts import read_facts
+from devwidget.passive.session import ProfilerSession, find_obstacle
+from devwidget.recording import Recording
+from devwidget.records.errors import DevwidgetError, error_text, message
+from devwidget.records.schema.message import Message, listed
+from devwidget.records.trace import Trace
+from devwidget.rules import registry as rules
+
+INTERRUPTED = Message(
+    "{kind}: {reason}",
+    kind=Message("what came after"),
+    reason=Message("the program has started a profiler of its own, and this recording has ended there"),
+)
+
+
+def find_reason_for_modes() -> Message | None:
+    """Why only modes can record here and now; None where torch's profiler can."""
+    return Message("GPUs are virtual") if simulator.active() is not None else find_obstacle()
+
+
+def choose_passive(engine: str, asked: list[str]) -> PassiveRecording | None:
+    """A recording by torch's profiler; None where `auto` takes modes.
+
+    Args:
+        engine: `profiler` or `auto`.
+        asked: parameters of `record` that only modes can serve.
+
+    Raises:
+        DevwidgetError: if the profiler cannot do what is asked.
+    """
+    if engine not in ("profiler", "auto"):
+        raise DevwidgetError(Message("no engine {engine}", engine=repr(engine)), instead='"mode", "profiler" or "auto"')
+    why = Message("only modes know {names}", names=listed(f"`{name}`" for name in asked)) if asked else find_reason_for_modes()
+    if why is None:
+        return PassiveRecording()
+    if engine == "auto":
+        return None
+    raise _refuse_profiler(why)
+
+
+def _refuse_profiler(why: str) -> DevwidgetError:
+    return DevwidgetError(Message("torch's profiler cannot record this"), why=why, instead='devwidget.record(engine="mode")')
+
+
+class PassiveRecording(Recording):
+    """Code under watch, as `Recording`, which see; nothing is healed.
+
+    What is recorded becomes records only when somebody asks for `trace`.
+    """
+
+    def __init__(self) -> None:
+        self._model: nn.Module | None = None
+        self._session = ProfilerSession()
+        self._has_begun = False
+        self._trace: Trace | None = None
+        self._error: BaseException | None = None
+        self._started = self._seconds = 0.0
+
+    def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
+        """Name the modules; without it the outermost module called is the root.
+
+        Args:
+            model: the root.
+            optimizer: not needed here.
+            name: not needed here.
+
+        Raises:
+            DevwidgetError: if `model` is no module.
+        """
+        refuse_model(model)
+        self._model = model
+
+    @property
+    def trace(self) -> Trace:
+        """What was seen, once the block has ended; before that, an empty trace."""
+        if self._trace is None and self._seconds:
+            self._trace = rules.judge(self._read_trace())
+            self._session.forget_events()
+        return self._trace or Trace(engine="profiler")
+
+    def _read_trace(self) -> Trace:
+        facts, error = read_facts(self._session.roots, self._model, has_memory=self._session.has_memory), self._error
+        told = (INTERRUPTED,) if self._session.interrupted else ()
+        facts = dataclasses.replace(facts, seconds=self._seconds, not_checked=(*facts.not_checked, *told))
+        if error is None:
+            return facts
+        return dataclasses.replace(facts, error=error_text(error), failure=failure_of(error, message(error), None))
+
+    def __enter__(self) -> Self:
+        if self._has_begun:
+            raise DevwidgetError(
+                Message("a recording can be entered once"), instead="with devwidget.record() as recording: ..."
+            )
+        obstacle = find_reason_for_modes()
+        if obstacle is not None:
+            raise _refuse_profiler(obstacle)
+        with uninterrupted():
+            self._has_begun = True
+            self._session.start()
+            self._started = time.perf_counter()
+        return self
+
+    @sure_exit
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        with uninterrupted():
+            self._seconds = time.perf_counter() - self._started
+            self._session.stop()
+            self._error = error
+        return None
