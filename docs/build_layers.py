@@ -17,8 +17,9 @@ sys.path.insert(0, str(ROOT))  # for what the tests know of imports
 
 from tests.test_imports import imports, layer_of  # noqa: E402
 
+_API = ("recording", "checking", "live", "planning", "post_mortem", "trying", "applying", "passive", "seen_call")
 BELONGS_TO = {
-    **dict.fromkeys(("recording", "checking", "live", "planning", "post_mortem", "trying", "applying"), "api"),
+    **dict.fromkeys(_API, "api"),
     "pytest_explainer": "pytest_plugin",
     "__main__": "cli",
 }
