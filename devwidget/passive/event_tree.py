@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.passive.places import OUTSIDE, ModulePaths, Place, SiteReader
+from devwidget.passive.places import OUTSIDE, EventPlace, ModulePaths, SiteReader
 from devwidget.records.site import Phase, Site
 
 _NODE = "autograd::engine::evaluate_function"
@@ -35,25 +35,25 @@ class Operator(NamedTuple):
 
     event: Any
     name: str
-    place: Place
+    place: EventPlace
     number: int
 
 
-class ModuleCall(NamedTuple):
+class ProfiledModuleCall(NamedTuple):
     """One call of a module; `stopped` is the number of the last event in it."""
 
     event: Any
-    place: Place
+    place: EventPlace
     number: int
     stopped: int
     is_registered: bool
 
 
-class Allocation(NamedTuple):
+class ProfiledAllocation(NamedTuple):
     """Bytes that came or went."""
 
     event: Any
-    place: Place
+    place: EventPlace
     number: int
 
 
@@ -73,8 +73,8 @@ class EventWalk:
     def __init__(self, roots: Iterable[Any], model: nn.Module | None, *, has_memory: bool = False) -> None:
         self._has_memory = has_memory
         self.operators: list[Operator] = []
-        self.modules: list[ModuleCall] = []
-        self.allocations: list[Allocation] = []
+        self.modules: list[ProfiledModuleCall] = []
+        self.allocations: list[ProfiledAllocation] = []
         self._paths, self._sites = ModulePaths(model), SiteReader()
         self._lines: dict[int, dict[int, Site | None]] = {}
         self._number = 0
@@ -90,8 +90,8 @@ class EventWalk:
 
     def _walk_tree(self, root: Any) -> None:
         # A stack of our own: the tree is as deep as the program's calls, and Python's would overflow.
-        waiting: list[tuple[Any, Place] | None] = [(root, OUTSIDE)]
-        ends: list[tuple[Any, Place, Place, int]] = []
+        waiting: list[tuple[Any, EventPlace] | None] = [(root, OUTSIDE)]
+        ends: list[tuple[Any, EventPlace, EventPlace, int]] = []
         while waiting:
             entry = waiting.pop()
             if entry is None:
@@ -107,7 +107,7 @@ class EventWalk:
                 waiting.append(None)
             waiting.extend([(child, below) for child in reversed(event.children)])
 
-    def _enter_event(self, event: Any, place: Place) -> Place | None:
+    def _enter_event(self, event: Any, place: EventPlace) -> EventPlace | None:
         """Note an event, and return the place of what is in it; None where nothing in it counts."""
         kind = event.tag
         if kind == _OPERATOR:
@@ -118,12 +118,12 @@ class EventWalk:
             if not event.children:
                 return None
             site, library = self._sites.move_to_call(place.site, place.library, event.extra_fields.caller)
-            return Place(place.module, place.phase, site, library, place.calls)
+            return EventPlace(place.module, place.phase, site, library, place.calls)
         if kind == _ALLOCATION:
-            self.allocations.append(Allocation(event, self._with_phase(place), self._number))
+            self.allocations.append(ProfiledAllocation(event, self._with_phase(place), self._number))
         return None
 
-    def _enter_function(self, event: Any, fields: Any, place: Place) -> Place | None:
+    def _enter_function(self, event: Any, fields: Any, place: EventPlace) -> EventPlace | None:
         name: str = event.name
         is_module = name.startswith(_MODULE)
         if not is_module and not event.children:
@@ -131,7 +131,7 @@ class EventWalk:
         site, library = self._sites.move_to_call(place.site, place.library, fields.caller)
         if is_module:
             path = self._paths.find_path(fields.module.self_ptr, is_outermost=not place.calls)
-            return Place(place.module if path is None else path, place.phase, site, library, place.calls + 1)
+            return EventPlace(place.module if path is None else path, place.phase, site, library, place.calls + 1)
         callsite = fields.callsite
         is_users = self._sites.is_users(callsite.file_name)
         phase = place.phase
@@ -140,15 +140,15 @@ class EventWalk:
         elif not is_users and name.endswith(_STEP) and callsite.file_name.endswith(_OPTIMIZER_FILE):
             phase = "optimizer"
         # What an operator of Python runs in the user's function has a line of that function, and it is not known which.
-        return Place(place.module, phase, None if is_users else site, library, place.calls)
+        return EventPlace(place.module, phase, None if is_users else site, library, place.calls)
 
-    def _enter_operator(self, event: Any, fields: Any, place: Place) -> Place | None:
+    def _enter_operator(self, event: Any, fields: Any, place: EventPlace) -> EventPlace | None:
         name: str = event.name
         namespace, is_operator, short = name.partition("::")
         scope = fields.scope
         if scope == _NODE_RUNS or name.startswith(_NODE):
             site = self._find_forward_line(fields.sequence_number, place.site)
-            return Place(None, "backward", site, place.library, place.calls)
+            return EventPlace(None, "backward", site, place.library, place.calls)
         if not is_operator or scope != _CALL or namespace == "profiler":
             return place
         self._note_line(event.start_tid, fields.sequence_number, place)
@@ -159,10 +159,10 @@ class EventWalk:
         for each in iterate_below(event) if self._has_memory else ():
             if each.tag == _ALLOCATION:
                 self._number += 1
-                self.allocations.append(Allocation(each, here, self._number))
+                self.allocations.append(ProfiledAllocation(each, here, self._number))
         return None
 
-    def _note_line(self, thread: int, number: int, place: Place) -> None:
+    def _note_line(self, thread: int, number: int, place: EventPlace) -> None:
         if number < 0:  # autograd is off
             return
         if place.calls:
@@ -176,22 +176,22 @@ class EventWalk:
         found = {lines[number] for lines in self._lines.values() if number in lines}
         return asked if not found else found.pop() if len(found) == 1 else None  # threads that count alike leave a doubt
 
-    def _with_phase(self, place: Place) -> Place:
+    def _with_phase(self, place: EventPlace) -> EventPlace:
         if place.phase is not None:
             return place
-        return Place(place.module, self._phase_now(place), place.site, place.library, place.calls)
+        return EventPlace(place.module, self._phase_now(place), place.site, place.library, place.calls)
 
-    def _phase_now(self, place: Place) -> Phase:
+    def _phase_now(self, place: EventPlace) -> Phase:
         if place.calls:
             return "forward"
         if self._forwarded:
             return "loss"
         return "other" if self._has_run else "build"
 
-    def _end_span(self, event: Any, around: Place, within: Place, number: int) -> None:
+    def _end_span(self, event: Any, around: EventPlace, within: EventPlace, number: int) -> None:
         if within.calls != around.calls:
             registered = self._paths.has_path(event.extra_fields.module.self_ptr)
-            self.modules.append(ModuleCall(event, within, number, self._number, registered))
+            self.modules.append(ProfiledModuleCall(event, within, number, self._number, registered))
             if not around.calls and around.phase is None:
                 self._has_run, self._forwarded = True, self._forwarded or self._seen_grad
                 self._forwards += not self._forwarded or self._seen_grad

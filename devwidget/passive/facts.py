@@ -12,8 +12,15 @@ from devwidget.capture.modes.dispatch_mode import COPIES, MASKED, WAITING, WORDS
 from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.opening.allocations import FOREIGN, History, build_curve
 from devwidget.opening.stacks import Stack
-from devwidget.passive.event_tree import Allocation, EventWalk, ModuleCall, Operator, find_tensors, iterate_below
-from devwidget.passive.places import Place
+from devwidget.passive.event_tree import (
+    EventWalk,
+    Operator,
+    ProfiledAllocation,
+    ProfiledModuleCall,
+    find_tensors,
+    iterate_below,
+)
+from devwidget.passive.places import EventPlace
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import MemoryCurve
 from devwidget.records.schema.message import Message
@@ -66,7 +73,7 @@ def _fold_operators(operators: Iterable[Operator], start: int) -> Iterator[OpEve
         yield OpEvent(name, module, phase, site, *ends, count, number, started)
 
 
-def _site_of(place: Place) -> Site | None:
+def _site_of(place: EventPlace) -> Site | None:
     site, library = place.site, place.library
     if library is None:
         return site
@@ -167,9 +174,9 @@ def _find_awaited(operator: Operator) -> torch.device | None:
     return tensors[0].device if name in WAITING or masks else None
 
 
-def _fold_modules(calls: Iterable[ModuleCall], start: int) -> Iterator[ModuleEvent]:
+def _fold_modules(calls: Iterable[ProfiledModuleCall], start: int) -> Iterator[ModuleEvent]:
     """Fold the calls of one path. The profiler does not say what went in and came out."""
-    folded: dict[str, list[ModuleCall]] = {}
+    folded: dict[str, list[ProfiledModuleCall]] = {}
     for call in sorted(calls, key=lambda each: each.number):
         if call.is_registered:
             folded.setdefault(call.place.module or "", []).append(call)
@@ -180,8 +187,8 @@ def _fold_modules(calls: Iterable[ModuleCall], start: int) -> Iterator[ModuleEve
         yield ModuleEvent(path, name, (), (), len(of_path), seconds, False, first.number, started, stopped=first.stopped)
 
 
-def _build_curves(allocations: Iterable[Allocation]) -> Iterator[MemoryCurve]:
-    by_device: dict[torch.device, list[Allocation]] = {}
+def _build_curves(allocations: Iterable[ProfiledAllocation]) -> Iterator[MemoryCurve]:
+    by_device: dict[torch.device, list[ProfiledAllocation]] = {}
     for allocation in allocations:
         device = allocation.event.extra_fields.device
         if device.type != "cpu":
@@ -190,7 +197,7 @@ def _build_curves(allocations: Iterable[Allocation]) -> Iterator[MemoryCurve]:
         yield build_device_curve(device_id(device), of_device)
 
 
-def build_device_curve(device: DeviceId, allocations: Sequence[Allocation]) -> MemoryCurve:
+def build_device_curve(device: DeviceId, allocations: Sequence[ProfiledAllocation]) -> MemoryCurve:
     """The curve of one device; what was there before the profiler began is foreign."""
     history, living = History(), dict[tuple[int, int], int]()
     first = allocations[0].event.extra_fields

@@ -17,7 +17,7 @@ from devwidget.capture.source_code.statements import statement_text
 from devwidget.records.site import LibraryLine, Phase, Site
 
 
-class Place(NamedTuple):
+class EventPlace(NamedTuple):
     """What stands around an event.
 
     Attributes:
@@ -35,7 +35,7 @@ class Place(NamedTuple):
     calls: int = 0
 
 
-OUTSIDE = Place()
+OUTSIDE = EventPlace()
 Lines = tuple[Site | None, LibraryLine | None]
 
 

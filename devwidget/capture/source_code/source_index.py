@@ -22,7 +22,7 @@ _MOST_KEPT = 2**24
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class SourceScope:
     """A function or a class.
 
     Attributes:
@@ -39,7 +39,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class SourceMove:
     """A statement that names a move of something and keeps nothing: `x.cuda()`, or `x.cuda` without the call."""
 
     line: int
@@ -65,9 +65,9 @@ class FileIndex:
     first: array[int]
     last: array[int]
     innermost: array[int]
-    scopes: list[Scope] = field(default_factory=list)
+    scopes: list[SourceScope] = field(default_factory=list)
     assigned: dict[tuple[int, str], list[int]] = field(default_factory=dict)
-    moves: list[Move] = field(default_factory=list)
+    moves: list[SourceMove] = field(default_factory=list)
 
     def statement(self, line: int) -> tuple[int, int] | None:
         """First and last line of the statement at a line."""
@@ -87,7 +87,7 @@ class FileIndex:
         at = bisect.bisect_left(lines, before)
         return lines[at - 1] if at else 0
 
-    def classes(self, name: str) -> list[Scope]:
+    def classes(self, name: str) -> list[SourceScope]:
         """Every class of that name."""
         return [scope for scope in self.scopes if scope.name == name and scope.parameters is None]
 
@@ -161,7 +161,7 @@ def _enter(index: FileIndex, node: ast.stmt, scope: int) -> int:
         return scope
     parameters = None if isinstance(node, ast.ClassDef) else tuple(each.arg for each in node.args.args)
     last = node.end_lineno or node.lineno
-    index.scopes.append(Scope(node.name, node.lineno, last, scope, parameters))
+    index.scopes.append(SourceScope(node.name, node.lineno, last, scope, parameters))
     number = len(index.scopes) - 1
     index.innermost[node.lineno : last + 1] = array("i", [number]) * (last + 1 - node.lineno)
     return number
@@ -171,7 +171,7 @@ def _note_move(index: FileIndex, node: ast.Expr, scope: int) -> None:
     value = node.value
     method = value.func if isinstance(value, ast.Call) else value
     if isinstance(method, ast.Attribute) and method.attr in MOVES and is_shallow(method):
-        index.moves.append(Move(node.lineno, scope, ast.unparse(method.value), isinstance(value, ast.Call)))
+        index.moves.append(SourceMove(node.lineno, scope, ast.unparse(method.value), isinstance(value, ast.Call)))
 
 
 def own_lines(node: ast.stmt) -> range:
