@@ -107,18 +107,20 @@ class ModulePaths:
     def __init__(self, root: nn.Module | None) -> None:
         self._paths: dict[int, str] = {}
         self._is_told = root is not None
-        self._living: dict[int, nn.Module] | None = None
+        self._strangers: set[int] = set()
         if root is not None:
             self._add(root, "")
 
     def find_path(self, address: int, *, is_outermost: bool) -> str | None:
         """The path of a module, None for one that belongs to no root."""
-        if address not in self._paths and is_outermost and not self._is_told:
-            module = self._find_living(address)
+        if address not in self._paths and is_outermost and not self._is_told and address not in self._strangers:
+            module = _find_living(address)
             if module is not None and not self._paths:
                 self._add(module, "")
             elif module is not None and _has_parameters(module):
                 self._add(module, class_name(type(module)))
+            else:
+                self._strangers.add(address)
         return self._paths.get(address)
 
     def has_path(self, address: int) -> bool:
@@ -129,10 +131,11 @@ class ModulePaths:
         for path, module in walk_modules(root):
             self._paths.setdefault(id(module), f"{prefix}.{path}".strip(".") if prefix else path)
 
-    def _find_living(self, address: int) -> nn.Module | None:
-        if self._living is None:
-            self._living = {id(each): each for each in gc.get_objects() if is_module(each)}
-        return self._living.get(address)
+
+def _find_living(address: int) -> nn.Module | None:
+    # Nothing that is passive could have kept a reference; a module of which the garbage collector knows is one that lives.
+    found = next((each for each in gc.get_objects() if id(each) == address), None)
+    return found if is_module(found) else None
 
 
 def _has_parameters(module: nn.Module) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from types import FrameType
 from typing import Any
 
@@ -25,7 +26,7 @@ def variables_taken(frames: Sequence[FrameType], family: Sequence[torch.Tensor],
         family: the stray tensor and those it was computed from.
         target: where it should have been.
     """
-    for frame, above in reversed([*zip(frames, [*frames[1:], None], strict=True)]):
+    for frame, above in reversed([*zip_longest(frames, frames[1:])]):
         values = {name: value for name, value in locals_of(frame).items() if name.isidentifier() and name != "self"}
         holding = [name for name, value in values.items() if any(t is m for t in _tensors(value) for m in family)]
         if holding:
