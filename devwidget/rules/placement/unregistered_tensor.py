@@ -98,17 +98,21 @@ def _binds(birth: Site, name: str) -> bool:
 def _made_for(birth: Site | None, assigned: Site | None) -> Site | None:
     """The line above in the same function that made the variable whose method, or items of which, give the attribute.
 
-    It may be further down than the birth: `inv = torch.arange(4)`, `table = torch.outer(x, inv)`, `self.table = table.cos()`.
+    For several items of one attribute it may be further down than the birth: `inv = torch.arange(4)`,
+    `table = torch.outer(x, inv)`, `self.tables = [table.cos(), table.sin()]`. One item has a line of its own.
     """
     at = code_at(assigned)
     if birth is None or assigned is None or at is None or (birth.file, birth.function) != (assigned.file, assigned.function):
         return None
     code, given = at
-    owners = {_owner(part) for part in _items(given.value)} if isinstance(given, ast.Assign) else set()
+    items = _items(given.value) if isinstance(given, ast.Assign) else []
+    owners = {_owner(part) for part in items}
     if owners and owners <= _names_given(parsed_statement(birth.text)) and birth.line < assigned.line:
         return birth
+    if len(items) < 2:
+        return None
     above = [n for n in ast.walk(code.scope(given)) if isinstance(n, ast.Assign) and birth.line < n.lineno < assigned.line]
-    made = [each for each in above if owners and owners <= _names_given(each)]
+    made = [each for each in above if owners <= _names_given(each)]
     last = max(made, key=lambda each: each.lineno, default=None)
     return Site(birth.file, last.lineno, code.text(last), birth.function) if last is not None else None
 
