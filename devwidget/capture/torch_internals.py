@@ -108,6 +108,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "enable_profiler": "torch._C._autograd._enable_profiler",
         "has_kernel": "torch._C._dispatch_has_kernel_for_dispatch_key",
         "prepare_profiler": "torch._C._autograd._prepare_profiler",
+        "prepare_users_profiler": "torch.autograd.profiler._prepare_profiler",
         "profiler_type": "torch._C._autograd._profiler_type",
     },
     "reading what FSDP has gathered": {
@@ -151,6 +152,7 @@ OPTIONAL: Mapping[str, str] = {
     "ranks_of_group": "torch.distributed.get_process_group_ranks",
     "resolve_group": "torch._C._distributed_c10d._resolve_process_group",
     "set_function_state": "torch._C._set_torch_function_state",
+    "outer_module_call": "torch.nn.Module._wrapped_call_impl.__code__",
     "step_post_hooks": "torch.optim.optimizer._global_optimizer_post_hooks",
     "step_pre_hooks": "torch.optim.optimizer._global_optimizer_pre_hooks",
     "set_versions": "torch._C._autograd._unsafe_set_version_counter",

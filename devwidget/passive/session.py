@@ -69,7 +69,7 @@ class ProfilerSession:
         with _environment(_QUIET):
             torch_internals.prepare_profiler(config, activities)
         # Two cannot run: who starts one of their own gets it, as without us.
-        self._undo.enter_context(make_patch(torch.autograd.profiler, "_prepare_profiler", self._give_way))
+        self._undo.enter_context(make_patch(*torch_internals.find_target("prepare_users_profiler"), self._give_way))
         torch_internals.enable_profiler(config, activities)
         self._is_running, self._thread = True, threading.get_ident()
 

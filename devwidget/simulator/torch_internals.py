@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from torch._ops import OpOverload as OpOverload
     from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 
+SHARDED_RANDOM, SHARDED_RANDOM_TRACKER = "torch.distributed.tensor._random", "_RNGStateTracker"
+"""A module, and the class in it that moves the random state of a mesh of GPUs: where they have moved, it is left alone."""
 LOWEST, TESTED = (2, 11), torch_internals.TESTED
 NEEDED = {
     "C": "torch._C",

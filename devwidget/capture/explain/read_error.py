@@ -88,7 +88,7 @@ def outermost_call(error: BaseException) -> tuple[nn.Module, tuple[Any, ...], di
             if frame.f_code is not torch_internals.module_call:
                 continue
             above = frame.f_back  # its arguments are those before the hooks, whose results this frame has
-            held = locals_of(above if above is not None and above.f_code.co_name == "_wrapped_call_impl" else frame)
+            held = locals_of(above if above is not None and above.f_code is torch_internals.outer_module_call else frame)
             if (
                 is_module(held.get("self"))
                 and is_exactly(held.get("args"), (tuple,))

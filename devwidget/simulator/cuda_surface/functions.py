@@ -23,10 +23,8 @@ from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing, wrap_with_refusal
-from devwidget.simulator.torch_internals import C, locate_name
+from devwidget.simulator.torch_internals import SHARDED_RANDOM, SHARDED_RANDOM_TRACKER, C, locate_name
 from devwidget.simulator.torch_surface import conversions
-
-SHARDED_RANDOM = "torch.distributed.tensor._random"
 
 
 class VirtualGenerator(RealGenerator):
@@ -138,7 +136,7 @@ def install_generators(patches: Patches) -> None:
 
 def _draw_plainly(module: Any, patches: Patches) -> None:
     """Each shard draws as on the CPU: torch would move the offset in a state of CUDA's own, which the common stream has not."""
-    owner = getattr(module, "_RNGStateTracker", None)
+    owner = getattr(module, SHARDED_RANDOM_TRACKER, None)
     enabled = vars(owner).get("distribute_region_enabled") if owner is not None else None
     if isinstance(enabled, property):
         patches.set(owner, "distribute_region_enabled", property(lambda tracker: False, enabled.fset))

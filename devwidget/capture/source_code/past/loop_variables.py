@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.object_fields import copy_items, dict_of
+from devwidget.capture.object_fields import copy_items, dict_of, is_exactly
 from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.trace import Taken
@@ -41,7 +41,7 @@ def _tensors(value: Any, depth: int = DEEPEST) -> list[torch.Tensor]:
     """Tensors of plain containers; of classes of the user's nothing is asked."""
     if is_tensor(value):
         return [value]
-    parts = copy_items(value) if type(value) is dict else enumerate(value) if type(value) in (list, tuple) else ()
+    parts = copy_items(value) if type(value) is dict else enumerate(value) if is_exactly(value, (list, tuple)) else ()
     return [tensor for _, part in parts for tensor in _tensors(part, depth - 1)] if depth else []
 
 
