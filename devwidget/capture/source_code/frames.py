@@ -27,7 +27,7 @@ MOST_MODULES = 10_000
 def name_in(frame: FrameType, matches: Any) -> str:
     """A variable of a frame, an attribute of one or an item in one, whose value matches; the simplest there is."""
     named = {**globals_used(frame), **locals_of(frame)}
-    scopes: dict[str, Any] = {name: value for name, value in named.items() if not name.startswith("@")}  # `@py_assert1` is pytest's
+    scopes = {name: value for name, value in named.items() if not name.startswith("@")}  # `@py_assert1` is pytest's
     for name, value in scopes.items():
         if matches(value):
             return name
