@@ -63,6 +63,7 @@ class EventWalk:
     Args:
         roots: the outermost events.
         model: the root of the paths; None if nobody said.
+        named: modules that the program has a name for.
         has_memory: allocations were recorded, which lie deep in the tree.
 
     Attributes:
@@ -70,12 +71,14 @@ class EventWalk:
         steps: how often the program went back, or else called the outermost module.
     """
 
-    def __init__(self, roots: Iterable[Any], model: nn.Module | None, *, has_memory: bool = False) -> None:
+    def __init__(
+        self, roots: Iterable[Any], model: nn.Module | None, named: Iterable[nn.Module] = (), *, has_memory: bool = False
+    ) -> None:
         self._has_memory = has_memory
         self.operators: list[Operator] = []
         self.modules: list[ProfiledModuleCall] = []
         self.allocations: list[ProfiledAllocation] = []
-        self._paths, self._sites = ModulePaths(model), SiteReader()
+        self._paths, self._sites = ModulePaths(model, named), SiteReader()
         self._lines: dict[int, dict[int, Site | None]] = {}
         self._number = 0
         self._forwarded, self._has_run, self._seen_grad = False, False, False

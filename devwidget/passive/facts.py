@@ -36,15 +36,18 @@ UNKNOWN = Message(
 )
 
 
-def read_facts(roots: Sequence[Any], model: nn.Module | None, *, has_memory: bool = False) -> Trace:
+def read_facts(
+    roots: Sequence[Any], model: nn.Module | None, named: Iterable[nn.Module] = (), *, has_memory: bool = False
+) -> Trace:
     """The events of the profiler as records.
 
     Args:
         roots: the outermost events.
-        model: the root of the paths; without it the outermost module is.
+        model: the root of the paths; without it the outermost module is, if the program has a name for it.
+        named: the modules of which it has.
         has_memory: allocations were recorded.
     """
-    walk = EventWalk(roots, model, has_memory=has_memory)
+    walk = EventWalk(roots, model, named, has_memory=has_memory)
     start = min((root.start_time_ns for root in roots), default=0)
     return Trace(
         moves=tuple(_fold_moves(walk.operators)),

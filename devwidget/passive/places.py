@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import gc
 import re
 import sys
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from torch import nn
 
-from devwidget.capture.modules import is_module, named_tensors, walk_modules
+from devwidget.capture.modules import named_tensors, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code.call_sites import INSTALLED, USERS, owners
 from devwidget.capture.source_code.statements import statement_text
@@ -100,27 +100,26 @@ def _library_line(path: str, line: int) -> LibraryLine:
 class ModulePaths:
     """Paths of modules by address: the profiler names no others.
 
-    A recording to which nobody said what the model is takes the outermost module that ran; its address is looked up among the
-    living when all is over, and one that has died keeps no path.
+    Args:
+        root: the model, if somebody said.
+        named: modules that the program has a name for. The outermost one that ran is the root if it is one of them, and what
+            nobody has a name for has no path.
     """
 
-    def __init__(self, root: nn.Module | None) -> None:
+    def __init__(self, root: nn.Module | None, named: Iterable[nn.Module]) -> None:
         self._paths: dict[int, str] = {}
-        self._is_told = root is not None
-        self._strangers: set[int] = set()
+        self._named = {} if root is not None else {id(each): each for each in named}
         if root is not None:
             self._add(root, "")
 
     def find_path(self, address: int, *, is_outermost: bool) -> str | None:
         """The path of a module, None for one that belongs to no root."""
-        if address not in self._paths and is_outermost and not self._is_told and address not in self._strangers:
-            module = _find_living(address)
+        if address not in self._paths and is_outermost:
+            module = self._named.get(address)
             if module is not None and not self._paths:
                 self._add(module, "")
             elif module is not None and _has_parameters(module):
                 self._add(module, class_name(type(module)))
-            else:
-                self._strangers.add(address)
         return self._paths.get(address)
 
     def has_path(self, address: int) -> bool:
@@ -130,12 +129,6 @@ class ModulePaths:
     def _add(self, root: nn.Module, prefix: str) -> None:
         for path, module in walk_modules(root):
             self._paths.setdefault(id(module), f"{prefix}.{path}".strip(".") if prefix else path)
-
-
-def _find_living(address: int) -> nn.Module | None:
-    # Nothing that is passive could have kept a reference; a module of which the garbage collector knows is one that lives.
-    found = next((each for each in gc.get_objects() if id(each) == address), None)
-    return found if is_module(found) else None
 
 
 def _has_parameters(module: nn.Module) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
-from types import TracebackType
+import weakref
+from collections.abc import Iterator
+from types import FrameType, TracebackType
 from typing import Self
 
 import torch
@@ -12,7 +15,9 @@ from torch import nn
 
 from devwidget import simulator
 from devwidget.capture.explain.failure import failure_of
+from devwidget.capture.faults.owners import modules_named
 from devwidget.capture.interrupts import sure_exit, uninterrupted
+from devwidget.capture.source_code.call_sites import user_frame
 from devwidget.capture.validation import refuse_model
 from devwidget.passive.facts import read_facts
 from devwidget.passive.session import ProfilerSession, find_obstacle
@@ -69,6 +74,7 @@ class PassiveRecording(Recording):
         self._session = ProfilerSession()
         self._has_begun = False
         self._trace: Trace | None = None
+        self._named: list[weakref.ref[nn.Module]] = []
         self._error: BaseException | None = None
         self._started = self._seconds = 0.0
 
@@ -95,7 +101,9 @@ class PassiveRecording(Recording):
         return self._trace or Trace(engine="profiler")
 
     def _read_trace(self) -> Trace:
-        facts, error = read_facts(self._session.roots, self._model, has_memory=self._session.has_memory), self._error
+        named = [module for each in self._named if (module := each()) is not None]
+        facts = read_facts(self._session.roots, self._model, named, has_memory=self._session.has_memory)
+        self._named, error = [], self._error
         told = (INTERRUPTED,) if self._session.interrupted else ()
         facts = dataclasses.replace(facts, seconds=self._seconds, not_checked=(*facts.not_checked, *told))
         if error is None:
@@ -124,4 +132,12 @@ class PassiveRecording(Recording):
             self._seconds = time.perf_counter() - self._started
             self._session.stop()
             self._error = error
+            if self._model is None:
+                self._named = [weakref.ref(module) for _, module in modules_named(_frames_of_user(sys._getframe(1)))]
         return None
+
+
+def _frames_of_user(frame: FrameType | None) -> Iterator[FrameType]:
+    while (frame := user_frame(frame)) is not None:
+        yield frame
+        frame = frame.f_back

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 
 import torch
@@ -53,7 +53,7 @@ def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Hel
 
 def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     """The module beside the model, such as a metric, that keeps one of these and moves it along where it is moved itself."""
-    for name, whole in _modules_named(frames):
+    for name, whole in modules_named(frames):
         for path, module in walk_modules(whole):
             for key, tensor in own(module).items() if _moves_along(type(module)) else ():
                 if any(tensor is member for member in family):
@@ -63,7 +63,7 @@ def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) ->
     return None
 
 
-def _modules_named(frames: Sequence[FrameType]) -> Iterator[tuple[str, nn.Module]]:
+def modules_named(frames: Iterable[FrameType]) -> Iterator[tuple[str, nn.Module]]:
     """The modules that the variables of frames are, and those in the fields of an object that is none."""
     for frame in frames:
         for name, value in {**globals_used(frame), **locals_of(frame)}.items():
