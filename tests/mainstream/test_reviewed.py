@@ -31,7 +31,7 @@ SAID = {
     "model_forward_called": ([WARNING], 5),
     "nonzero_waits": ([HINT, HINT, HINT], 12),
     "optimizer_before_frozen_part": ([], 0),
-    "prompt_on_the_host": ([MOVED], 15),
+    "prompt_on_the_host": ([MOVED], 34),
     "result_read_after_inference": ([], 1),
     "slice_by_gpu_scalar": ([WARNING, HINT], 16),
     "style_transfer": ([], 0),
