@@ -16,8 +16,13 @@ DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 SOME_OPERATORS = "add mul cat nn.functional.batch_norm nn.functional.tanhshrink reshape expand nn.functional.conv2d".split()
 SOME_MODULES = ["nn.BatchNorm2d", "nn.Conv2d", "nn.GroupNorm", "nn.Linear", "nn.LSTMCell"]
 SOME_MODELS = ["gpt2", "resnet"]
-OTHER_ON_GPUS = {torch.bfloat16: {("nn.functional.linear_cross_entropy.chunked_none", "simulated")}}
-"""torch itself asks there whether it is on CUDA, and goes another way: docs/promises.md."""
+OTHER_ON_GPUS = {
+    torch.bfloat16: {("nn.functional.linear_cross_entropy.chunked_none", "simulated")},
+    torch.float64: {("to", "simulated")},
+}
+"""torch itself asks there whether it is on CUDA, and goes another way: docs/promises.md. `to("cpu", torch.float64)` does
+nothing on the CPU; on a GPU it moves, and its backward hands on a gradient of its own, whose strides in dimensions of size
+one stay."""
 OF_A_LEAF = ("hooks_after_accumulation", "two_backwards")
 SHAPE = (1, 6, 1, 4)
 FEW = ("ones moved", "reversed")
