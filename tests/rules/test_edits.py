@@ -4,7 +4,7 @@ import pytest
 
 from devwidget.records.finding import Edit, apply_edits
 from devwidget.rules.repairs.code import code_of
-from devwidget.rules.repairs.edits import Draft, mended, merged
+from devwidget.rules.repairs.edits import Draft, mended, merged, with_others
 from tests.rules.builders import site
 
 FORWARD = """
@@ -93,3 +93,10 @@ def test_a_diff_names_the_file_and_the_line_where_the_file_is_not_at_hand():
 def test_columns_count_bytes(text):
     fix = mended(site(text), "do it", lambda found, _: found.append(expression(found, "x"), ".to(d)"))
     assert fix.edits[0].text == text.replace("x)", "x.to(d))")
+
+
+def test_two_edits_of_a_line_become_one_that_has_each_of_them_once():
+    was = "y = x @ a @ b"
+    one, other = (Edit("f.py", 3, 3, text, was) for text in ("y = x @ a.to(d) @ b", "y = x @ a @ b.to(d)"))
+    for edit in (one, other):
+        assert with_others(edit, [(one,), (other,)]).text == "y = x @ a.to(d) @ b.to(d)"

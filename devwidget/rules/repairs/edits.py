@@ -197,10 +197,12 @@ def merged(many: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...] | None:
 
 
 def with_others(edit: Edit, many: Iterable[tuple[Edit, ...]]) -> Edit:
-    """An edit, and with it what other edits change in the same lines."""
+    """An edit, and with it what other edits change in the same lines; each of them once, the edit itself too."""
+    held = {edit}
     for other in (each for edits in many for each in edits):
-        if edit.meets(other) and other.text != edit.text:
-            edit = _both(edit, other) or edit
+        if other not in held and edit.meets(other) and (both := _both(edit, other)) is not None:
+            edit = both
+        held.add(other)
     return edit
 
 
