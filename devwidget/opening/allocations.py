@@ -49,6 +49,12 @@ class History:
         self.ended_in.append("")
         return len(self.sizes) - 1
 
+    def split_foreign(self, size: int) -> int:
+        """Take from what was there at the start a part that is given back alone, and return its place."""
+        if self.sizes and self.stacks[0] is FOREIGN:
+            self.sizes[0] = max(0, self.sizes[0] - size)
+        return self.add_allocation(size, FOREIGN, 0)
+
 
 def _infer_role(stack: Stack, begun: int, ended_in: str) -> str:
     """Infer what bytes were for: those given back in the phase that asked for them were temporary."""

@@ -190,17 +190,10 @@ def _build_history(events: Iterable[Located]) -> History:
         else:
             place = living.pop(args["Addr"], None)
             if place is None:
-                place = _split_off(history, -size)
+                place = history.split_foreign(-size)
             history.ended[place], history.ended_in[place] = number, where.stack.phase
         history.marks.append((number, size))
     return history
-
-
-def _split_off(history: History, size: int) -> int:
-    """Take from what was there before the profiler began a part that is given back alone."""
-    if history.sizes and history.stacks[0] is FOREIGN:
-        history.sizes[0] = max(0, history.sizes[0] - size)
-    return history.add_allocation(size, FOREIGN, 0)
 
 
 def _find_ends(copy: Event) -> tuple[DeviceId, DeviceId] | None:

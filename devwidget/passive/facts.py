@@ -216,14 +216,7 @@ def build_device_curve(device: DeviceId, allocations: Sequence[ProfiledAllocatio
         else:
             where = living.pop(key, None)
             if where is None:
-                where = _split_foreign(history, -fields.alloc_size)
+                where = history.split_foreign(-fields.alloc_size)
             history.ended[where], history.ended_in[where] = allocation.number, place.phase or "other"
         history.marks.append((allocation.number, fields.alloc_size))
     return build_curve(device, history, max(allocations[-1].event.extra_fields.total_reserved, 0))
-
-
-def _split_foreign(history: History, size: int) -> int:
-    """Take from what was there before a part that is given back alone."""
-    if history.sizes and history.stacks[0] is FOREIGN:
-        history.sizes[0] = max(0, history.sizes[0] - size)
-    return history.add_allocation(size, FOREIGN, 0)

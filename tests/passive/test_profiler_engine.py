@@ -7,12 +7,18 @@ import subprocess
 import sys
 import weakref
 from collections import Counter
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 import torch
 from torch import nn
 
 import devwidget
+from devwidget.passive.event_tree import ProfiledAllocation
+from devwidget.passive.facts import build_device_curve
+from devwidget.passive.places import EventPlace
+from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from tests import zoo
 
@@ -200,3 +206,25 @@ def test_nothing_is_printed():
     program = "import torch, devwidget\nwith devwidget.record(engine='profiler') as r: torch.ones(3).sum()\nassert r.trace.ops"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
+
+
+class Event(NamedTuple):
+    extra_fields: object
+
+
+def allocation(number, pointer, size, total, phase="forward"):
+    fields = SimpleNamespace(ptr=pointer, alloc_size=size, total_allocated=total, total_reserved=1024)
+    return ProfiledAllocation(Event(fields), EventPlace(phase=phase), number)
+
+
+def test_a_curve_of_memory_has_what_was_there_before_and_what_came():
+    events = [
+        allocation(1, 7, 100, 300),
+        allocation(2, 8, 50, 350),
+        allocation(3, 8, -50, 300),
+        allocation(4, 5, -30, 270, "backward"),
+    ]
+    curve = build_device_curve(DeviceId("cuda", 0), events)
+    assert [point.allocated for point in curve.points] == [200, 300, 350, 300, 270]
+    assert curve.points[0].foreign == 200
+    assert (curve.points[2].activations, curve.points[2].other) == (100, 50)
