@@ -74,7 +74,7 @@ class EventWalk:
     def __init__(
         self, roots: Iterable[Any], model: nn.Module | None, named: Iterable[nn.Module] = (), *, has_memory: bool = False
     ) -> None:
-        self._has_memory = has_memory
+        self.has_memory = has_memory
         self.operators: list[Operator] = []
         self.modules: list[ProfiledModuleCall] = []
         self.allocations: list[ProfiledAllocation] = []
@@ -159,7 +159,7 @@ class EventWalk:
             return place
         here = self._with_phase(place)
         self.operators.append(Operator(event, short if namespace == "aten" else name, here, self._number))
-        for each in iterate_below(event) if self._has_memory else ():
+        for each in iterate_below(event) if self.has_memory else ():
             if each.tag == _ALLOCATION:
                 self._number += 1
                 self.allocations.append(ProfiledAllocation(each, here, self._number))
@@ -196,6 +196,7 @@ class EventWalk:
             registered = self._paths.has_path(event.extra_fields.module.self_ptr)
             self.modules.append(ProfiledModuleCall(event, within, number, self._number, registered))
             if not around.calls and around.phase is None:
+                # Without gradients a call is a step of its own; with some the loss follows, and its module is no step.
                 self._has_run, self._forwarded = True, self._forwarded or self._seen_grad
                 self._forwards += not self._forwarded or self._seen_grad
                 self._seen_grad = False

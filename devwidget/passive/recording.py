@@ -14,15 +14,16 @@ import torch
 from torch import nn
 
 from devwidget import simulator
+from devwidget.applying import remember_findings
 from devwidget.capture.explain.failure import failure_of
 from devwidget.capture.faults.owners import modules_named
 from devwidget.capture.interrupts import sure_exit, uninterrupted
 from devwidget.capture.source_code.call_sites import user_frame
 from devwidget.capture.validation import refuse_model
-from devwidget.passive.facts import read_facts
 from devwidget.passive.session import ProfilerSession, find_obstacle
 from devwidget.recording import Recording
 from devwidget.records.errors import DevwidgetError, error_text, message
+from devwidget.records.explanation import Failure
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
@@ -64,7 +65,7 @@ def _refuse_profiler(why: str) -> DevwidgetError:
 
 
 class PassiveRecording(Recording):
-    """Code under watch, as `Recording`, which see; nothing is healed.
+    """Code under watch of torch's profiler; nothing is healed.
 
     What is recorded becomes records only when somebody asks for `trace`.
     """
@@ -75,7 +76,8 @@ class PassiveRecording(Recording):
         self._has_begun = False
         self._trace: Trace | None = None
         self._named: list[weakref.ref[nn.Module]] = []
-        self._error: BaseException | None = None
+        self._error = ""
+        self._failure: Failure | None = None
         self._started = self._seconds = 0.0
 
     def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
@@ -98,17 +100,23 @@ class PassiveRecording(Recording):
         if self._trace is None and self._seconds:
             self._trace = rules.judge(self._read_trace())
             self._session.forget_events()
+            remember_findings(self._trace.findings)
         return self._trace or Trace(engine="profiler")
 
     def _read_trace(self) -> Trace:
+        from devwidget.passive.facts import read_facts  # which names parts of torch that `find_reason_for_modes` asks for
+
         named = [module for each in self._named if (module := each()) is not None]
+        self._named = []
         facts = read_facts(self._session.roots, self._model, named, has_memory=self._session.has_memory)
-        self._named, error = [], self._error
         told = (INTERRUPTED,) if self._session.interrupted else ()
-        facts = dataclasses.replace(facts, seconds=self._seconds, not_checked=(*facts.not_checked, *told))
-        if error is None:
-            return facts
-        return dataclasses.replace(facts, error=error_text(error), failure=failure_of(error, message(error), None))
+        return dataclasses.replace(
+            facts,
+            seconds=self._seconds,
+            error=self._error,
+            failure=self._failure,
+            not_checked=(*facts.not_checked, *told),
+        )
 
     def __enter__(self) -> Self:
         if self._has_begun:
@@ -131,7 +139,8 @@ class PassiveRecording(Recording):
         with uninterrupted():
             self._seconds = time.perf_counter() - self._started
             self._session.stop()
-            self._error = error
+            if error is not None:  # in words: its frames would keep all that they hold
+                self._error, self._failure = error_text(error), failure_of(error, message(error), None)
             if self._model is None:
                 self._named = [weakref.ref(module) for _, module in modules_named(_frames_of_user(sys._getframe(1)))]
         return None

@@ -70,7 +70,11 @@ class ProfilerSession:
             torch_internals.prepare_profiler(config, activities)
         # Two cannot run: who starts one of their own gets it, as without us.
         self._undo.enter_context(make_patch(*torch_internals.find_target("prepare_users_profiler"), self._give_way))
-        torch_internals.enable_profiler(config, activities)
+        try:
+            torch_internals.enable_profiler(config, activities)
+        except BaseException:
+            self._undo.run_steps()
+            raise
         self._is_running, self._thread = True, threading.get_ident()
 
     def stop(self) -> None:
