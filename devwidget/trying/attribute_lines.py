@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from devwidget.records.syntax import is_self_attribute
 from devwidget.trying.edited_file import Function, NotTried, Place
 
 _GROWS = {"append", "extend", "insert", "update"}
@@ -23,7 +24,7 @@ def assigned(statement: ast.stmt, self_name: str) -> dict[str, ast.expr]:
     if not isinstance(statement, ast.Assign | ast.AnnAssign) or value is None or len(getattr(statement, "targets", [0])) > 1:
         raise NotTried("no assignment to an attribute")
     parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-    names = [part.attr for part in parts if isinstance(part, ast.Attribute) and is_own(part, self_name)]
+    names = [part.attr for part in parts if isinstance(part, ast.Attribute) and is_self_attribute(part, self_name=self_name)]
     if len(set(names)) < len(parts):
         raise NotTried("no assignment to an attribute")
     if parts == [target]:
@@ -54,10 +55,10 @@ def is_alone(
     body: list[ast.stmt] = getattr(place.function, "body", [])
     before, in_constructor = body[: len(body) - len(after)], getattr(place.function, "name", "") == "__init__"
     is_begun = not in_constructor or any("__init__" in ast.unparse(each) for each in before)
-    sets = [n for n in ast.walk(place.owner or ast.Pass()) if is_own(n, self_name, attribute) and _is_set(n)]
+    sets = [n for n in ast.walk(place.owner or ast.Pass()) if is_self_attribute(n, attribute, self_name) and _is_set(n)]
     if not in_constructor and len(sets) != 1:
         return False
-    uses = [n for each in after for n in ast.walk(each) if is_own(n, self_name, attribute)]
+    uses = [n for each in after for n in ast.walk(each) if is_self_attribute(n, attribute, self_name)]
     parents = {id(child): n for each in after for n in ast.walk(each) for child in ast.iter_child_nodes(n)}
     words = " ".join(map(ast.unparse, new))
     if "register_buffer" in words:
@@ -73,7 +74,7 @@ def is_registration(statement: ast.stmt, self_name: str, attributes: Mapping[str
     """Whether a statement registers something, or assigns one of some attributes."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         func = statement.value.func
-        return any(is_own(func, self_name, method) for method in ("register_buffer", "register_parameter"))
+        return any(is_self_attribute(func, method, self_name) for method in ("register_buffer", "register_parameter"))
     try:
         return assigned(statement, self_name).keys() <= attributes.keys()
     except NotTried:

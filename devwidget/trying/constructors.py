@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from devwidget.records.finding import Edit
-from devwidget.trying.attribute_lines import assigned, is_alone, is_own, is_registration, self_name_of, without_unpacking
+from devwidget.records.syntax import is_self_attribute
+from devwidget.trying.attribute_lines import assigned, is_alone, is_registration, self_name_of, without_unpacking
 from devwidget.trying.edited_file import EditedFile, Function, NotTried, Place, located
 from devwidget.trying.harmless import is_harmless
 
@@ -117,7 +118,7 @@ def runs_in_constructor(place: Place) -> bool:
         return False
     inits = [each for each in place.owner.body if isinstance(each, Function) and each.name == "__init__"]
     calls = [node.func for each in inits for node in ast.walk(each) if isinstance(node, ast.Call)]
-    return any(is_own(func, self_name_of(init), place.function.name) for init in inits for func in calls)
+    return any(is_self_attribute(func, place.function.name, self_name_of(init)) for init in inits for func in calls)
 
 
 def makers_of(function: Function, live: Sequence[FunctionType]) -> tuple[FunctionType, ...]:

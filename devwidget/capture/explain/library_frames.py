@@ -31,11 +31,10 @@ from devwidget.capture.source_code.definitions import ClassName, statements_of
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.gradient_functions import move_in_forward
 from devwidget.capture.source_code.past.past_calls import definition_of
-from devwidget.capture.source_code.source_index import targets
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import message
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_statement
+from devwidget.records.syntax import parsed_statement, targets_of
 from devwidget.records.trace import FaultDetails, Operand
 
 _GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*expected device (\S+) but got (\S+)")
@@ -56,7 +55,7 @@ def optimizer_state(context: ErrorContext) -> None:
 def _fills_items(frame: FrameType) -> bool:
     """Whether the function of the user that a frame runs puts items into something: `state['speed'] = torch.zeros(3)`."""
     node = definition_of(frame.f_code)
-    parts = [part for each in statements_of(node) for part in targets(each)] if node is not None else []
+    parts = [part for each in statements_of(node) for part in targets_of(each)] if node is not None else []
     return any(isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Constant) for part in parts)
 
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import is_self_attribute
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.code import is_self
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import path_of, strays_in
 
@@ -94,7 +94,7 @@ def _together(draft: Draft, statement: ast.stmt, stray: Operand, held: Held, tar
     moved = held.name if held.module is None else f"{held.module}.{held.name}"
     names = {part.rpartition(".")[0].rpartition(".")[2] for part in (moved, *held.shared)}
     for node in ast.walk(draft.code.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self(node.func, node.func.attr):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self_attribute(node.func, node.func.attr):
             away = [c for a in node.args for c in ast.walk(a) if isinstance(c, ast.Constant) and c.value == str(stray.device)]
             if node.func.attr in names and away:
                 draft.replace(away[0], repr(target))

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_statement
+from devwidget.records.syntax import is_self_attribute, parsed_statement, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.attributes import is_taken, registered
-from devwidget.rules.repairs.code import code_at, is_self, root_of, targets
+from devwidget.rules.repairs.code import code_at, root_of
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.wording import about_kept, one_target
@@ -83,15 +83,15 @@ def _is_made_again(birth: Site | None, held: Held) -> bool:
     scope = at[0].scope(at[1]) if at is not None else None
     if birth is None or held.assigned is None or not isinstance(scope, ast.FunctionDef) or scope.name == held.assigned.function:
         return False
-    stored = (target for node in ast.walk(scope) if isinstance(node, ast.Assign) for target in targets(node))
-    return any(is_self(target, held.name) for target in stored)
+    stored = (target for node in ast.walk(scope) if isinstance(node, ast.Assign) for target in targets_of(node))
+    return any(is_self_attribute(target, held.name) for target in stored)
 
 
 def _binds(birth: Site, name: str) -> bool:
     """Whether a line gives the attribute, or the item of it that this is, its value: the last one to do so counts."""
     statement = parsed_statement(birth.text)
     return statement is not None and any(
-        ast.unparse(each) in (f"self.{name}", f"self.{root_of(name)}") for each in targets(statement)
+        ast.unparse(each) in (f"self.{name}", f"self.{root_of(name)}") for each in targets_of(statement)
     )
 
 

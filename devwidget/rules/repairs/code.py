@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed as parsed_file
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import parsed_expression, targets_of
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -140,22 +140,6 @@ def own_lines(node: ast.stmt) -> range:
     return range(first, max(last, node.lineno) + 1)
 
 
-def targets(node: ast.stmt) -> list[ast.expr]:
-    """What a statement assigns to, tuples opened."""
-    found: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        found = list(node.targets)
-    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
-        found = [node.target]
-    return [part for target in found for part in (target.elts if isinstance(target, ast.Tuple | ast.List) else [target])]
-
-
-def is_self(node: ast.AST, attribute: str) -> bool:
-    """True for `self.attribute`."""
-    named = isinstance(node, ast.Attribute) and node.attr == attribute
-    return named and isinstance(node.value, ast.Name) and node.value.id == "self"  # type: ignore[attr-defined]
-
-
 def _loaded(node: ast.expr) -> str:
     """The dump of an expression as if it were read."""
     return ast.dump(node).replace("ctx=Store()", "ctx=Load()").replace("ctx=Del()", "ctx=Load()")
@@ -174,7 +158,7 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 def _sure(node: ast.stmt) -> Iterator[str]:
     """Names that a statement has bound for sure once it is over."""
-    for target in targets(node):
+    for target in targets_of(node):
         value = getattr(node, "value", None)
         if value is None or not _is_none(value):
             yield from _names(target) if isinstance(target, ast.Name | ast.Starred | ast.Tuple | ast.List) else ()

@@ -8,8 +8,9 @@ from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
+from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Trace
-from devwidget.rules.repairs.code import Code, root_of, targets
+from devwidget.rules.repairs.code import Code, root_of
 from devwidget.rules.repairs.edits import Draft, mended
 
 
@@ -42,7 +43,7 @@ def _places(call: ast.Call) -> bool:
 def _copy(draft: Draft, statement: ast.stmt, move: ast.Call, moved: ast.expr, model: str) -> None:
     code, name = draft.code, draft.code.text(moved)
     dropped = isinstance(statement, ast.Expr) and statement.value is move
-    written = [code.text(target) for target in targets(statement)] if isinstance(statement, ast.Assign) else []
+    written = [code.text(target) for target in targets_of(statement)] if isinstance(statement, ast.Assign) else []
     renamed = dropped or name in written  # the name stands for the copy from here on
     if renamed and not _is_own_name(code, statement, moved, model):
         return

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.rules.repairs.code import Code, targets
+from devwidget.records.syntax import targets_of
+from devwidget.rules.repairs.code import Code
 from devwidget.rules.repairs.edits import Draft
 
 
@@ -79,7 +80,9 @@ def _loop_that_keeps(code: Code, statement: ast.stmt, name: str) -> ast.For | as
 
 def _assigning(code: Code, scope: ast.AST, name: str) -> Iterator[ast.stmt]:
     for each in ast.walk(scope):
-        if isinstance(each, ast.stmt) and any(isinstance(target, ast.Name) and target.id == name for target in targets(each)):
+        if isinstance(each, ast.stmt) and any(
+            isinstance(target, ast.Name) and target.id == name for target in targets_of(each)
+        ):
             yield each
 
 

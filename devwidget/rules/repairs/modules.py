@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Held, Operand
-from devwidget.rules.repairs.code import Code, code_at, code_of, targets
+from devwidget.rules.repairs.code import Code, code_at, code_of
 from devwidget.rules.repairs.devices import written_device
 from devwidget.rules.repairs.edits import Draft, fix
 
@@ -80,7 +81,7 @@ def _construction(
         return at
     inside = "__init__" in (getattr(files[0].scope(birth), "name", ""), function)
     value = getattr(birth, "value", None)
-    return (files[0], value) if not inside and isinstance(value, ast.Call) and len(targets(birth)) == 1 else None
+    return (files[0], value) if not inside and isinstance(value, ast.Call) and len(targets_of(birth)) == 1 else None
 
 
 def built_at(held: Held) -> tuple[Code, ast.expr] | None:
@@ -118,7 +119,7 @@ def _name_of(code: Code, node: ast.expr) -> str:
     """`model` of `model = Net().eval()`."""
     statement = code.statement_of(node)
     whole = _moved_already(code, node)
-    return ast.unparse(targets(statement)[0]) if isinstance(statement, ast.Assign) and statement.value is whole else ""
+    return ast.unparse(targets_of(statement)[0]) if isinstance(statement, ast.Assign) and statement.value is whole else ""
 
 
 def owner_built(fault: Fault, stray: Operand) -> Fix | None:
@@ -218,7 +219,7 @@ def _moves_data(loop: ast.For, name: str) -> bool:
     (only, *more) = loop.body
     value = getattr(only, "value", None)
     moves = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in PLACING_METHODS
-    return not more and moves and [*map(ast.unparse, targets(only))] == [f"{name}.data"]
+    return not more and moves and [*map(ast.unparse, targets_of(only))] == [f"{name}.data"]
 
 
 def _called(node: ast.Call) -> str:

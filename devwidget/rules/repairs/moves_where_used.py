@@ -6,9 +6,9 @@ import ast
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import parsed_expression, targets_of
 from devwidget.records.trace import Fault, Operand
-from devwidget.rules.repairs.code import Code, code_at, root_of, targets
+from devwidget.rules.repairs.code import Code, code_at, root_of
 from devwidget.rules.repairs.edits import Draft, fix
 
 
@@ -173,7 +173,7 @@ def _moved_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Oper
 def _is_list(code: Code, statement: ast.stmt, name: str) -> bool:
     """Whether the function gives a name a list, and nothing else, that it hands on as a whole in a statement."""
     scope = code.scope(statement)
-    given = [n.value for n in ast.walk(scope) if isinstance(n, ast.Assign) and name in map(ast.unparse, targets(n))]
+    given = [n.value for n in ast.walk(scope) if isinstance(n, ast.Assign) and name in map(ast.unparse, targets_of(n))]
     return (
         bool(given)
         and all(isinstance(value, ast.List | ast.ListComp) for value in given)

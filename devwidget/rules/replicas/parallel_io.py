@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
+from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.code import Code, code_at, targets
+from devwidget.rules.repairs.code import Code, code_at
 from devwidget.rules.repairs.edits import Draft, fix, mended
 
 
@@ -113,9 +114,9 @@ def _batch_first(fault: Fault, birth: Site | None) -> Fix | None:
         return None
     axis, (code, statement) = shape.index(batch), made
     function, value = code.scope(used[1]), getattr(statement, "value", None)
-    if not isinstance(function, ast.FunctionDef) or value is None or len(targets(statement)) != 1:
+    if not isinstance(function, ast.FunctionDef) or value is None or len(targets_of(statement)) != 1:
         return None
-    name = _argument(code, function, used[1], shape, targets(statement)[0])
+    name = _argument(code, function, used[1], shape, targets_of(statement)[0])
     if not name:
         return None
     draft = Draft(code)

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from devwidget.records.device import CPU, PLACING_METHODS
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.code import Code, targets
+from devwidget.rules.repairs.code import Code
 from devwidget.rules.repairs.copies import copy_moved, is_moved_away
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import strays_in
@@ -125,7 +126,7 @@ def _moved(draft: Draft, statement: ast.stmt, target: str) -> None:
 
 def _moves_of(code: Code, statement: ast.stmt, wrapper: ast.Call) -> list[tuple[ast.Call, ast.expr]]:
     """`nn.DataParallel(model).cuda()`, and `model.to(...)` further down in the same function, each with what it moves."""
-    names = {ast.unparse(target) for target in targets(statement)}
+    names = {ast.unparse(target) for target in targets_of(statement)}
     found = []
     for node in ast.walk(code.scope(statement)):
         method = node.func if isinstance(node, ast.Call) else None

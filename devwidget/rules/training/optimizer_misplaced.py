@@ -13,12 +13,13 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.code import Code, targets
+from devwidget.rules.repairs.code import Code
 from devwidget.rules.repairs.devices import written_device
 from devwidget.rules.repairs.edits import Draft, chosen, mended
 from devwidget.rules.repairs.moves_where_made import where_made
@@ -228,7 +229,7 @@ def _later(draft: Draft, statement: ast.stmt) -> None:
     """The line goes down to just above the first statement of its block that uses what it makes."""
     around = draft.code.parents.get(statement)
     block = next((b for b in (getattr(around, "body", []), getattr(around, "orelse", [])) if statement in b), [])
-    names = {ast.unparse(target) for target in targets(statement)}
+    names = {ast.unparse(target) for target in targets_of(statement)}
     later = block[block.index(statement) + 1 :] if statement in block else []
     user = next((s for s in later if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(s))), None)
     if user is None or not later or user is later[0]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from devwidget.capture.object_fields import is_scalar
 from devwidget.capture.source_code.expressions import UNKNOWN
-from devwidget.records.syntax import blocks
+from devwidget.records.syntax import inner_statements
 
 Branch = tuple[ast.If, bool]
 Value = Callable[[ast.expr, int], Any]
@@ -32,7 +32,7 @@ def _children(node: ast.stmt) -> Iterator[tuple[ast.stmt, tuple[Branch, ...]]]:
         yield from ((child, ((node, True),)) for child in node.body)
         yield from ((child, ((node, False),)) for child in node.orelse)
     else:
-        yield from ((child, ()) for child in blocks(node))
+        yield from ((child, ()) for child in inner_statements(node))
 
 
 def exclude(one: tuple[Branch, ...], other: tuple[Branch, ...]) -> bool:

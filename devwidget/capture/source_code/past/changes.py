@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from devwidget.capture.source_code.past.past_calls import EMPTY, Choices, PastCall, past_call
-from devwidget.capture.source_code.source_index import MOVES, targets
+from devwidget.capture.source_code.source_index import MOVES
 from devwidget.capture.source_code.value_paths import Keys, place_of
 from devwidget.records.site import Site
+from devwidget.records.syntax import targets_of
 
 _REGISTRATIONS = frozenset({"register_buffer", "register_parameter", "add_module", "register_module"})
 
@@ -84,7 +85,7 @@ def _assigned(statement: ast.stmt, name: str, choices: Choices) -> Iterator[tupl
     """Parts of a variable that a statement assigns, the value, and which part of that."""
     value = getattr(statement, "value", None)
     if isinstance(statement, ast.Assign | ast.AnnAssign) and value is not None:
-        for target in targets(statement):
+        for target in targets_of(statement):
             root, keys = path_of_node(target, choices)
             if root == name:
                 yield keys, value, place_of(statement, ast.unparse(target))

@@ -17,9 +17,9 @@ from devwidget.capture.source_code.class_functions import written
 from devwidget.capture.source_code.definitions import definition, statements_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
 from devwidget.capture.source_code.past.branches import branches, exclude, may_have_run
-from devwidget.capture.source_code.source_index import targets
 from devwidget.capture.source_code.statements import site_at
 from devwidget.records.site import Site
+from devwidget.records.syntax import targets_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -53,7 +53,7 @@ class PastCall(Scope):
     def __init__(self, function: FunctionType, node: Function, given: dict[str, Argument] | None, owner: Any) -> None:
         code = function.__code__
         hidden = dict.fromkeys((*code.co_varnames, *code.co_cellvars), UNKNOWN)
-        anew = {part.id for each in statements_of(node) for part in targets(each) if isinstance(part, ast.Name)}
+        anew = {part.id for each in statements_of(node) for part in targets_of(each) if isinstance(part, ast.Name)}
         known = {name: each.scope.value(each.node) for name, each in (given or {}).items() if name not in anew}
         own = {code.co_varnames[0]: owner} if owner is not UNKNOWN and code.co_argcount else {}
         self._locals, self._globals = hidden | closure_of(function) | known | own, function.__globals__
@@ -89,7 +89,7 @@ class PastCall(Scope):
         found = None
         for each in self.ran_above(before):
             plain = isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None
-            if plain and any(ast.unparse(target) == name for target in targets(each)):
+            if plain and any(ast.unparse(target) == name for target in targets_of(each)):
                 found = each
         return found
 
@@ -152,12 +152,12 @@ def _names_in(nodes: Iterable[ast.expr]) -> set[str]:
 
 def _given_in(statement: ast.stmt) -> list[ast.expr]:
     """What a statement itself gives a value: its targets, and the variable of a loop."""
-    return [statement.target] if isinstance(statement, ast.For | ast.AsyncFor) else targets(statement)
+    return [statement.target] if isinstance(statement, ast.For | ast.AsyncFor) else targets_of(statement)
 
 
 def _stored_in(block: Iterable[ast.stmt]) -> set[str]:
     inside = (part for each in block for part in ast.walk(each) if isinstance(part, ast.stmt))
-    return {name for each in inside for name in _names_in(targets(each))}
+    return {name for each in inside for name in _names_in(targets_of(each))}
 
 
 def _is_of_torch(node: ast.AST | None, scope: Scope) -> bool:

@@ -12,9 +12,8 @@ from devwidget.capture.source_code.call_sites import call_text, is_library, line
 from devwidget.capture.source_code.definitions import definition_around, statements_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope
 from devwidget.capture.source_code.past.past_calls import Argument, Function, PastCall, callee, definition_of, given_by
-from devwidget.capture.source_code.source_index import targets
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import parsed_expression, targets_of
 
 
 class RunningCall(PastCall):
@@ -28,7 +27,7 @@ class RunningCall(PastCall):
     """
 
     def __init__(self, frame: FrameType, node: Function, given: dict[str, Argument] | None, line: int) -> None:
-        later = [part for each in statements_of(node) if each.lineno >= line for part in targets(each)]
+        later = [part for each in statements_of(node) if each.lineno >= line for part in targets_of(each)]
         gone = {part.id for part in later if isinstance(part, ast.Name)}
         self._locals = {name: UNKNOWN if name in gone else value for name, value in locals_of(frame).items()}
         self._globals = frame.f_globals

@@ -14,10 +14,9 @@ from devwidget.capture.source_code.call_sites import CLICK
 from devwidget.capture.source_code.definitions import statements_of
 from devwidget.capture.source_code.expressions import UNKNOWN
 from devwidget.capture.source_code.past.past_calls import PastCall
-from devwidget.capture.source_code.source_index import targets
 from devwidget.capture.source_code.statements import site_at
 from devwidget.records.site import Site, cell_label, cells
-from devwidget.records.syntax import parsed
+from devwidget.records.syntax import parsed, targets_of
 
 _LINES = 1_000_000
 """Lines that are set aside for each cell, so that those of all cells can be told apart."""
@@ -42,7 +41,7 @@ class TopLevel(PastCall):
         function = ast.FunctionDef("<module>", empty, body, [])
         function.lineno, function.end_lineno = 0, len(files) * _LINES
         self.describe(frame.f_code, function, None)
-        made = {part.id for each in statements_of(function) for part in targets(each) if isinstance(part, ast.Name)}
+        made = {part.id for each in statements_of(function) for part in targets_of(each) if isinstance(part, ast.Name)}
         self._locals: dict[str, Any] = {}
         self._globals = {
             name: UNKNOWN if name in made and not _is_plain(value) else value for name, value in frame.f_globals.items()
