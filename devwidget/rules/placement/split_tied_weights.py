@@ -29,7 +29,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             held = stray.held
             split = held is not None and (held.left_behind != "" or _is_carried(trace, fault))
             if held is not None and held.shared and split and stray.device.is_accelerator:
-                yield _finding(fault, stray, held)
+                yield _make_finding(fault, stray, held)
                 break
     for fault, stray in strays_in(trace, "tie"):
         if stray.held is not None:
@@ -51,18 +51,18 @@ def _copied(fault: Fault, stray: Operand, held: Held) -> Finding:
         ),
         why=Message("two tensors with equal values are not tied: each takes its own steps from here on"),
         birth=stray.birth,
-        fixes=_fixes(fault, held, stray),
+        fixes=_list_fixes(fault, held, stray),
     )
 
 
-def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
+def _make_finding(fault: Fault, stray: Operand, held: Held) -> Finding:
     return finding_of(
         fault,
         "split-tied-weights",
         headline=Claim("shared", fault.number, name=path_of(stray), device=stray.device, others=held.shared),
         why=Message("a shared parameter is one tensor and lives on one device"),
         birth=stray.birth,
-        fixes=(_brought(fault, stray) if held.left_behind == "" else None, *_fixes(fault, held, stray)),
+        fixes=(_brought(fault, stray) if held.left_behind == "" else None, *_list_fixes(fault, held, stray)),
     )
 
 
@@ -77,7 +77,7 @@ def _brought(fault: Fault, stray: Operand) -> Fix | None:
     return mended(fault.site, Message("keep the tied modules together, and bring the activations to them"), change)
 
 
-def _fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
     model, target = fault.model_name or "model", str(fault.target)
     other = held.shared[0].rpartition(".")[0]
     words = Message("keep the tied modules on the same device, and move the activations between them")

@@ -28,7 +28,7 @@ _TAKEN_KEYS = frozenset({
 _CONTAINERS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp, ast.GeneratorExp)
 
 
-def registered(held: Held, together: Collection[str] = (), dtype: str = "float32") -> Iterator[Fix | None]:
+def register_attribute(held: Held, together: Collection[str] = (), dtype: str = "float32") -> Iterator[Fix | None]:
     """Ways to register what a module keeps, best first.
 
     Args:
@@ -52,7 +52,7 @@ def registered(held: Held, together: Collection[str] = (), dtype: str = "float32
         return
     if held.note:
         yield _modules(code, owner, statement, attribute, held)
-        yield _beside(code, owner, statement, attribute) if is_taken(held) else None
+        yield _register_list_beside(code, owner, statement, attribute) if is_taken(held) else None
     elif held.name == attribute:
         yield _one_tensor(code, owner, statement, attribute, dtype)
     elif held.name.startswith(f"{attribute}[") and held.name.count("[") == 1 and "." not in held.name:
@@ -181,7 +181,7 @@ def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
     return fix(Message("register the modules"), draft, "sure")
 
 
-def _beside(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
+def _register_list_beside(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
     """The dict stays, because `nn.ModuleDict` refuses a key of it, and a list beside it registers the modules."""
     value = getattr(statement, "value", None)
     listed = f"{attribute}_modules"
@@ -194,7 +194,7 @@ def _beside(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribu
     if _is_empty(value) or any(isinstance(n, ast.Attribute) and n.attr == listed for n in ast.walk(owner)):
         return None
     draft = Draft(code)
-    draft.after(statement, f"self.{listed} = {spelled(code, 'ModuleList')}(self.{attribute}.values())")
+    draft.insert_below(statement, f"self.{listed} = {spelled(code, 'ModuleList')}(self.{attribute}.values())")
     return fix(Message("register them in an nn.ModuleList beside the dict: nn.ModuleDict refuses these keys"), draft)
 
 
@@ -232,7 +232,7 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
     draft.rewrite(statement, f"for key, part in {items}:\n    self.register_buffer(f'{prefix}{{key}}', part, persistent=False)")
     mine = f"for name, part in self.named_buffers(recurse=False) if name.startswith({prefix!r})"
     built = f"{{name.removeprefix({prefix!r}): part {mine}}}" if is_named else f"[part {mine}]"
-    draft.before(_after(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
+    draft.insert_above(_next_method(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
     return fix(Message("register its tensors as buffers, and build `{attribute}` from them", attribute=attribute), draft)
 
 
@@ -282,13 +282,13 @@ def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
     method = code.scope(statement)
     if not isinstance(method, ast.FunctionDef):
         return None
-    draft.before(_after(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
+    draft.insert_above(_next_method(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
     return fix(
         Message("register its tensors as buffers, and build `{attribute}` from them", attribute=attribute), draft, "likely"
     )
 
 
-def _after(owner: ast.ClassDef, method: ast.stmt) -> ast.stmt:
+def _next_method(owner: ast.ClassDef, method: ast.stmt) -> ast.stmt:
     """The next method of the class, above which a new one can stand; the method itself if it is the last."""
     index = owner.body.index(method)
     return owner.body[index + 1] if index + 1 < len(owner.body) else method
@@ -321,5 +321,5 @@ def _class_attribute(code: Code, statement: ast.stmt, owner: ast.ClassDef | None
         return None
     draft = Draft(code)
     draft.rewrite(statement, "pass" if owner is not None and len(owner.body) == 1 else f"{attribute}: torch.Tensor")
-    draft.after(begun[0], f"self.register_buffer({attribute!r}, {code.text(value)}, persistent=False)")
+    draft.insert_below(begun[0], f"self.register_buffer({attribute!r}, {code.text(value)}, persistent=False)")
     return fix(Message("register it as a buffer in `__init__`"), draft, "sure")

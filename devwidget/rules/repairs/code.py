@@ -114,7 +114,7 @@ def code_at(site: Site | None) -> tuple[Code, ast.stmt] | None:
     """The file of a site and the statement there; of a file that is not at hand the statement alone; None for a library."""
     if site is None or not site.is_users:
         return None
-    code = code_of(site.file, tuple(linecache.getlines(site.file))) or _kept(site)
+    code = code_of(site.file, tuple(linecache.getlines(site.file))) or _read_kept_text(site)
     node = code.statement(site.line) if code is not None else None
     return (code, node) if code is not None and node is not None else None
 
@@ -126,7 +126,7 @@ def code_of(file: str, lines: tuple[str, ...]) -> Code | None:
     return Code(file, tuple(line.rstrip("\n") for line in lines), tree) if tree is not None else None
 
 
-def _kept(site: Site) -> Code | None:
+def _read_kept_text(site: Site) -> Code | None:
     rows = tuple(f"{row}\n" for row in site.text.split("\n"))
     return code_of(site.file, ("\n",) * (site.line - 1) + rows) if site.text else None
 

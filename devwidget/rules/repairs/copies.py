@@ -49,9 +49,9 @@ def _copy(draft: Draft, statement: ast.stmt, move: ast.Call, moved: ast.expr, mo
         return
     spelled = _spelled(draft)
     if dropped:
-        draft.begin(moved, f"{name} = {spelled}(")
+        draft.insert_in_front(moved, f"{name} = {spelled}(")
     else:
-        draft.begin(moved, f"{spelled}(")
+        draft.insert_in_front(moved, f"{spelled}(")
     draft.append(moved, ")")
 
 
@@ -85,7 +85,7 @@ def _spelled(draft: Draft) -> str:
                 return f"{shown}.deepcopy"
             if isinstance(node, ast.ImportFrom) and (node.module, alias.name) == ("copy", "deepcopy"):
                 return shown
-    draft.before(_first(draft.code.tree), "import copy")
+    draft.insert_above(_first(draft.code.tree), "import copy")
     return "copy.deepcopy"
 
 

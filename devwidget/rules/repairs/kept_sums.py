@@ -23,7 +23,7 @@ def read_after_loop(draft: Draft, statement: ast.stmt, expression: str) -> None:
     node, value = inside[0]
     draft.replace(node, f"{code.text(value).removesuffix('.detach()')}.detach()")
     listed = f"torch.stack({name}).flatten().tolist() if {name} else {name}"
-    draft.after(loop, f"{name} = {listed if isinstance(statement, ast.Expr) else f'torch.as_tensor({name}).item()'}")
+    draft.insert_below(loop, f"{name} = {listed if isinstance(statement, ast.Expr) else f'torch.as_tensor({name}).item()'}")
 
 
 def _kept_in(statement: ast.stmt) -> str:

@@ -71,15 +71,15 @@ def _goes(node: ast.Call, method: ast.Attribute, target: DeviceId) -> bool:
     """Whether a call names the device that a tensor went to."""
     if method.attr == "cpu":
         return target.kind == "cpu"
-    given = [ast.unparse(each).replace(f"{target.kind}(", f"{target.kind}:") for each in _given(node)]
+    given = [ast.unparse(each).replace(f"{target.kind}(", f"{target.kind}:") for each in _list_arguments(node)]
     return method.attr in ("to", target.kind) and any(str(target) in each for each in given)
 
 
 def _may_go(node: ast.Call, method: ast.Attribute, target: DeviceId) -> bool:
     """Whether a call goes to a device that it does not write down: `.cuda()`, `.to(device)`."""
     bare = method.attr == target.kind and method.attr != "cpu"
-    return bare or (method.attr == "to" and not any(isinstance(each, ast.Constant) for each in _given(node)))
+    return bare or (method.attr == "to" and not any(isinstance(each, ast.Constant) for each in _list_arguments(node)))
 
 
-def _given(node: ast.Call) -> list[ast.expr]:
+def _list_arguments(node: ast.Call) -> list[ast.expr]:
     return [*node.args, *(keyword.value for keyword in node.keywords)]

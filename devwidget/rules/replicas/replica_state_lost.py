@@ -26,13 +26,13 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each attribute that is lost, or look-up that finds nothing."""
     for fault in trace.faults:
         if fault.what == "replica":
-            yield _finding(fault)
+            yield _make_finding(fault)
 
 
-def _finding(fault: Fault) -> Finding:
+def _make_finding(fault: Fault) -> Finding:
     written = fault.details.problem == "write"
     name = fault.details.attribute
-    fixes = chosen(_written(fault, name) if written else _looked_up(fault, name), fault)
+    fixes = chosen(_list_buffer_fixes(fault, name) if written else _looked_up(fault, name), fault)
     why = Message("no edit is written: only a number that `__init__` begins and `forward` adds to can become a buffer")
     return finding_of(
         fault,
@@ -47,7 +47,7 @@ def _finding(fault: Fault) -> Finding:
     )
 
 
-def _written(fault: Fault, name: str) -> Iterator[Fix | None]:
+def _list_buffer_fixes(fault: Fault, name: str) -> Iterator[Fix | None]:
     yield mended(fault.site, Message("keep it in a buffer and update that in place: the first device's is kept"),
                  lambda draft, statement: _in_buffer(draft, statement, name))  # fmt: skip
     buffer = f"self.register_buffer({name!r}, torch.zeros(()))  # in __init__; in forward: self.{name}.add_(1)"

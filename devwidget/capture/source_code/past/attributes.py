@@ -8,8 +8,7 @@ from types import FunctionType
 
 import torch
 
-from devwidget.capture.source_code.class_attributes import set_by_name
-from devwidget.capture.source_code.class_functions import functions_of
+from devwidget.capture.source_code.classes import functions_of, set_by_name
 from devwidget.capture.source_code.definitions import statements_of
 from devwidget.capture.source_code.past.decisions import Maker
 from devwidget.capture.source_code.past.makers import makers

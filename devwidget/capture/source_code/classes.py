@@ -1,15 +1,67 @@
-"""What the methods of a class do with an attribute: where it is assigned, read and written."""
+"""Classes: their functions as the author wrote them, and where these assign, read and write an attribute."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
 
+from devwidget.capture.object_fields import mro_of, names_of
+from devwidget.capture.source_code.call_sites import is_library
 from devwidget.capture.source_code.definitions import ClassName, classes, methods_of, statements_of
 from devwidget.capture.source_code.source_index import index_of
 from devwidget.capture.source_code.statements import first_line, site_at, statement_text
 from devwidget.records.site import Site
 from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, parsed_statement, targets_of
+
+MOST_WRAPPERS = 32
+
+
+def functions_of(kind: type) -> Iterator[FunctionType]:
+    """The user's functions in a class and its bases, nearest first, with those that a decorator has wrapped."""
+    for base in mro_of(kind):
+        yield from functions_in(base)
+
+
+def functions_in(kind: type) -> Iterator[FunctionType]:
+    """`functions_of`, of one class without its bases."""
+    for member in list(names_of(kind).values()):
+        yield from list_written(member)
+
+
+def list_written(member: object) -> Iterator[FunctionType]:
+    """The user's functions behind a method, a property or a wrapper, the outermost first."""
+    outer, seen = _unwrap_member(member), 0
+    waiting = [outer] if outer is not None else []
+    while waiting and seen < MOST_WRAPPERS:
+        each, seen = waiting.pop(0), seen + 1
+        if not is_library(each.__code__.co_filename):
+            yield each
+        waiting += _wrapped_by(each)
+
+
+def _wrapped_by(function: FunctionType) -> list[FunctionType]:
+    """What `functools.wraps` says that a function stands for, then the functions of the same name that it closes over."""
+    told = _unwrap_member(function.__dict__.get("__wrapped__"))
+    cells = [_unwrap_member(value) for value in map(_cell_contents, function.__closure__ or ())]
+    return [each for each in (told, *cells) if each is not None and each.__name__ == function.__name__]
+
+
+def _cell_contents(cell: Any) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
+
+
+def _unwrap_member(member: object) -> FunctionType | None:
+    if type(member) is staticmethod or type(member) is classmethod:
+        member = member.__func__
+    elif type(member) is property:
+        member = member.fget
+    return member if type(member) is FunctionType else None
+
 
 INITIALISERS = ("__init__", "reset_parameters", "setup")
 
@@ -25,8 +77,8 @@ def attribute_assignment(filename: str, kind: ClassName, attribute: str) -> Site
     return None
 
 
-def filled(filename: str, kind: ClassName, attribute: str) -> Site | None:
-    """The same of what is registered, where `self.attribute = None` only announces it."""
+def find_filling(filename: str, kind: ClassName, attribute: str) -> Site | None:
+    """Where a class first registers or assigns something that is not None: `self.attribute = None` only announces it."""
     for owner in classes(filename, kind):
         for method, node in _assignments(owner, attribute):
             value = getattr(node, "value", None)
