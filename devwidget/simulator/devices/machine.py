@@ -22,6 +22,7 @@ DEFAULT_STREAM = 0
 """Its number, on each GPU."""
 
 
+# CUDA too keeps the current device and stream for each thread.
 class _Current(threading.local):
     index = 0
     streams: Mapping[int, int] = MappingProxyType({})
