@@ -152,6 +152,7 @@ def raw_site(frame: FrameType | None) -> RawSite | None:
 
 def site_of(frame: FrameType) -> RawSite:
     """Where a frame of user code stands."""
+    # The site that is kept holds the code object, so that its id cannot be given to another meanwhile.
     key = (id(frame.f_code), frame.f_lasti)
     return _sites.get(key) or _sites.setdefault(key, RawSite(frame.f_code, frame.f_lasti))
 
@@ -165,6 +166,7 @@ def through(site: RawSite | None, library: FrameType | None) -> RawSite | None:
     if library is None:
         return site
     site = site or _NOWHERE
+    # Ids again: the sites that are kept hold both code objects.
     key = (id(site.code), site.offset, id(library.f_code), library.f_lasti)
     return _sites.get(key) or _sites.setdefault(key, RawSite(site.code, site.offset, RawSite(library.f_code, library.f_lasti)))
 
