@@ -52,6 +52,7 @@ SAID = {
     "model_in_another_file": ("wrong-device", "model = Net().to('cuda:0')"),
     "move_before_pin": ("wrong-device", "y = y.to(x.device)"),
     "name_bound_later": ("wrong-device", "x, y = torch.randn(4, 4).to(device), torch.randint(0, 5, (4,), device=device)"),
+    "network_behind_transforms": ("wrong-device", "generator = Generator().to('cuda:0')"),
     "other_models_attribute": ("wrong-device", "target = Actor().to(device)"),
     "other_place_built": ("wrong-device", "model = GPT(4).to(device)"),
     "own_assert": ("unregistered-tensor", "self.register_buffer('cos', torch.ones(16, 4))"),

@@ -196,8 +196,9 @@ def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str
         for owner, module in tracker.list_modules()
         if any(tensor.device != device for tensor in own_tensors(module).values())
     }
-    names, known = path.split(".") if path else [], {owner for owner, _ in tracker.list_modules()}
-    for length in range(len(names) + 1):
+    names, known = path.split(".") if path else [], dict(tracker.list_modules())
+    parts = dict(registered_entries(known[""], "_modules")) if "" in known else {}
+    for length in range(1 if names and names[0] not in parts else 0, len(names) + 1):  # a second model stands beside the first
         top = ".".join(names[:length])
         if top in known and not any(owner == top or owner.startswith(f"{top}." if top else "") for owner in elsewhere):
             return top
