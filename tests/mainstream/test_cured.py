@@ -35,6 +35,7 @@ SAID = {
     "edit_on_the_whole_call": ("wrong-device", "index = index.to(x.device)"),
     "loader_in_a_function": ("wrong-device", "x, y = x.to(device), y.to(device)"),
     "loader_not_moved": ("wrong-device", "x, y = x.to('cuda:0'), y.to('cuda:0')"),
+    "loader_of_a_library": ("wrong-device", "x = x.to(device)"),
     "loader_of_dicts": ("wrong-device", "batch = {key: value.to(device) for key, value in batch.items()}"),
     "loader_of_pairs": ("wrong-device", "batch = [each.to(self.device) for each in batch]"),
     "loader_of_targets": (
@@ -77,7 +78,7 @@ SAID = {
 }
 """Program -> the kind of its finding, and the line that its first edit writes."""
 QUICK = {"branch_not_run", "mask_named_bias", "own_assert", "scaler_state", "state_of_a_library"}
-FOREIGN = ("biglib", "network_apart", "tinymodel")
+FOREIGN = ("biglib", "network_apart", "tinydata", "tinymodel")
 
 
 @pytest.fixture(autouse=True)

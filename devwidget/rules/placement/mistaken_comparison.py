@@ -32,6 +32,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             headline=words_of(claim),
             why=Message("a torch.device equals no text, and a device with a number is not the one without"),
             fault=each.site,
+            notes=(Message("mended, it may come out the other way: what stands under it then runs for the first time"),),
             fixes=chosen((_typed(each, words), Fix(words, f'{each.subject}.type == "cuda"'))),
             claims=(claim,),
         )
@@ -59,7 +60,7 @@ def _typed(comparison: DeviceComparison, words: Message) -> Fix | None:
                 elif isinstance(part, ast.Call):
                     draft.replace(part, draft.code.text(part.args[0]))
 
-    return mended(comparison.site, words, change)
+    return mended(comparison.site, words, change, "choice")  # what hangs on it changes
 
 
 def _shown(comparison: DeviceComparison, subject: str) -> str:

@@ -177,7 +177,10 @@ def read_to(draft: Draft, statement: ast.stmt, device: str) -> None:
     """`torch.load(path)` takes each tensor to where it was saved, unless it is told where to."""
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "load"):
-            draft.keyword(node, "map_location", device)
+            if len(node.args) > 1:  # it is told by its place
+                draft.replace(node.args[1], device)
+            else:
+                draft.keyword(node, "map_location", device)
 
 
 def merged(many: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...] | None:
