@@ -33,6 +33,7 @@ SAID = {
     "device_of_an_array": ("wrong-device", "adjacency = adjacency.to(features.device)"),
     "loader_moved_in_the_data_set": ("wrong-device", "y = y.to(x.device)"),
     "edit_on_the_whole_call": ("wrong-device", "index = index.to(x.device)"),
+    "file_read_by_a_library": ("wrong-device", "data = data.to(model.weight.device)"),
     "loader_in_a_function": ("wrong-device", "x, y = x.to(device), y.to(device)"),
     "loader_not_moved": ("wrong-device", "x, y = x.to('cuda:0'), y.to('cuda:0')"),
     "loader_of_a_library": ("wrong-device", "x = x.to(device)"),
@@ -78,7 +79,7 @@ SAID = {
 }
 """Program -> the kind of its finding, and the line that its first edit writes."""
 QUICK = {"branch_not_run", "mask_named_bias", "own_assert", "scaler_state", "state_of_a_library"}
-FOREIGN = ("biglib", "network_apart", "tinydata", "tinymodel")
+FOREIGN = ("biglib", "network_apart", "tinydata", "tinyfile", "tinymodel")
 
 
 @pytest.fixture(autouse=True)
