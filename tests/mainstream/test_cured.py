@@ -47,6 +47,7 @@ SAID = {
         "unregistered-tensor",
         "self.register_buffer('bias', torch.tril(torch.ones(4, 4)).view(1, 4, 4), persistent=False)",
     ),
+    "methods_of_an_agent": ("wrong-device", "agent = Agent().to(device)"),
     "metric_in_a_dict": (
         "wrong-device",
         "self.head, self.accs = nn.Linear(4, 2), {\"val\": Accuracy().to('cuda:0')}",

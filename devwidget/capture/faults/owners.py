@@ -177,15 +177,28 @@ def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held
     module = next((module for path, module in tracker.list_modules() if path == left), None)
     if module is None:
         return dataclasses.replace(held, shared=shared)
+    is_root = any(ref() is module for ref in tracker.roots)
+    module = _find_whole(frames, module, tensor.device) if is_root else module
     made = construction(frames, module)
     return dataclasses.replace(
         held,
         shared=shared,
         left_behind=left,
         left_class=class_name(type(module)),
-        left_root=any(ref() is module for ref in tracker.roots),
+        left_root=is_root,
         built=made.site if made is not None else None,
     )
+
+
+def _find_whole(frames: Sequence[FrameType], module: nn.Module, device: torch.device) -> nn.Module:
+    """The module of a variable of the user that has this one as a part, and nothing elsewhere: its methods were called."""
+    for _, each in modules_named(frames):
+        parts = [part for _, part in walk_modules(each)]
+        if any(part is module for part in parts) and all(
+            t.device == device for part in parts for t in own_tensors(part).values()
+        ):
+            module = each
+    return module
 
 
 def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str | None:
