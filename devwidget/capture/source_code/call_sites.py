@@ -11,7 +11,7 @@ import os
 import pathlib
 import sys
 import sysconfig
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
@@ -86,6 +86,8 @@ class _Owners(dict[str, int]):
 owners = _Owners()
 """For walks through many frames."""
 _sites: dict[tuple[int, ...], RawSite] = {}
+newcomers: list[Callable[[FrameType], None]] = []
+"""Told of each place of a program that is met for the first time."""
 _HOOKS = os.path.join("accelerate", "hooks.py")
 
 
@@ -154,7 +156,13 @@ def site_of(frame: FrameType) -> RawSite:
     """Where a frame of user code stands."""
     # The site that is kept holds the code object, so that its id cannot be given to another meanwhile.
     key = (id(frame.f_code), frame.f_lasti)
-    return _sites.get(key) or _sites.setdefault(key, RawSite(frame.f_code, frame.f_lasti))
+    return _sites.get(key) or _first_site(key, frame)
+
+
+def _first_site(key: tuple[int, ...], frame: FrameType) -> RawSite:
+    for look_at in newcomers:
+        look_at(frame)
+    return _sites.setdefault(key, RawSite(frame.f_code, frame.f_lasti))
 
 
 _NOWHERE = RawSite(compile("", "", "exec"), 0)
