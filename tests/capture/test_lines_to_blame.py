@@ -277,3 +277,72 @@ def test_the_variable_that_an_attribute_was_computed_from_is_its_birth_and_not_w
     text = written(text)
     (found,) = serious(record(text))
     assert (found.kind, found.birth.line) == ("unregistered-tensor", line(text, "table = "))
+
+
+def test_what_has_the_default_dtype_is_cast_to_the_one_that_was_asked_for(record):
+    text = """
+    sample = torch.randn(1, 3, 4, device="cuda", dtype=torch.float16)
+    steps = torch.stack([torch.randn_like(sample), sample], 1)
+    rates = torch.linalg.solve(torch.eye(2, device="cuda"), torch.ones(2, device="cuda"))
+    torch.einsum("k,bkc...->bc...", rates, steps)
+    """
+    is_blamed(record, written(text), "wrong-dtype", "torch.einsum", "rates = ")
+
+
+def test_what_is_made_to_be_compared_with_a_table_may_be_made_where_the_table_is(record):
+    text = written("""
+    class Known:
+        def __init__(self, device):
+            self.device, self.table = device, torch.tensor([[0, 0, 1], [1, 0, 2]])
+        def has(self, *row):
+            row = list(row)
+            one = torch.tensor([row], device=self.device)
+            return bool((one == self.table).all(1).any())
+    Known(torch.device("cuda")).has(0, 0, 1)
+    """)
+    found = is_blamed(record, text, "wrong-device", "one == self.table", "self.table = device", cured=False)
+    choice = found.fixes[-1]
+    assert (choice.confidence, choice.code) == ("choice", "one = torch.tensor([row], device=self.table.device)")
+    after = "\n".join(apply_edits(text.splitlines(), choice.edits)) + "\n"
+    assert serious(record(after, "mended.py")) == []
+
+
+def test_what_an_optimizer_keeps_in_its_attributes_is_built_after_the_move(record):
+    text = """
+    class Lookahead(torch.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {})
+            self.slow = [p.detach().clone() for group in self.param_groups for p in group["params"]]
+        @torch.no_grad()
+        def step(self):
+            for group in self.param_groups:
+                for slow, p in zip(self.slow, group["params"]):
+                    p.sub_(p.grad)
+                    slow.add_(p - slow, alpha=0.5)
+                    p.copy_(slow)
+    model = nn.Linear(4, 2)
+    optimizer = Lookahead(model.parameters())
+    model.to("cuda:0")
+    model(torch.randn(3, 4, device="cuda:0")).mean().backward()
+    optimizer.step()
+    """
+    found = is_blamed(record, written(text), "optimizer-misplaced", "slow.add_(p - slow", "self.slow = ")
+    assert not [fix for fix in found.fixes if "slow = slow.to" in fix.code]  # `self.slow` would stay as it is
+
+
+def test_what_a_hook_takes_to_the_host_is_no_attribute_that_stayed_behind(record):
+    text = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head, self.seen = nn.Linear(4, 8), nn.Linear(8, 2), {}
+        def forward(self, x):
+            return self.head(self.body(x).relu())
+    model = Net().cuda()
+    def keep(module, inputs, output):
+        model.seen["body"] = output.cpu()
+    model.body.register_forward_hook(keep)
+    x = torch.randn(3, 4).cuda()
+    (model(x).mean() + (model.seen["body"] - torch.zeros(3, 8).cuda()).abs().mean()).backward()
+    """
+    is_blamed(record, written(text), "wrong-device", "abs().mean()", "output.cpu()")
