@@ -346,3 +346,58 @@ def test_what_a_hook_takes_to_the_host_is_no_attribute_that_stayed_behind(record
     (model(x).mean() + (model.seen["body"] - torch.zeros(3, 8).cuda()).abs().mean()).backward()
     """
     is_blamed(record, written(text), "wrong-device", "abs().mean()", "output.cpu()")
+
+
+def test_what_was_moved_to_the_wrong_gpu_goes_to_the_right_one_at_once(record):
+    text = """
+    class Head(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attn = nn.MultiheadAttention(8, 2, batch_first=True)
+        def forward(self, h):
+            causal = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1).to("cuda:0")
+            return self.attn(h, h, h, attn_mask=causal)[0]
+    Head().to("cuda:1")(torch.randn(2, 5, 8, device="cuda:1"))
+    """
+    is_blamed(record, written(text), "wrong-device", "self.attn(h", "causal = ")
+
+
+def test_what_a_method_of_a_made_tensor_is_given_is_made_there_too(record):
+    text = """
+    class Scores(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.keys, self.bias = nn.Linear(4, 4), None
+        def forward(self, x):
+            if self.bias is None:
+                self.bias = torch.zeros(4, 4).masked_fill(torch.rand(4, 4) < 0.2, -1e4)
+            return self.keys(x) + self.bias
+    Scores().cuda()(torch.randn(4, 4).cuda())
+    """
+    is_blamed(record, written(text), "unregistered-tensor", "self.keys(x) + self.bias", "masked_fill")
+
+
+def test_all_that_is_stacked_is_made_in_one_place(record):
+    text = """
+    class Spatial(nn.Module):
+        def forward(self, image, angle):
+            c, s = torch.cos(torch.tensor(angle)), torch.sin(torch.tensor(angle))
+            theta = torch.stack([torch.stack([c, -s, torch.tensor(0.0)]), torch.stack([s, c, torch.tensor(0.0)])])
+            grid = nn.functional.affine_grid(theta[None].expand(len(image), -1, -1), list(image.size()), align_corners=False)
+            return nn.functional.grid_sample(image, grid, align_corners=False)
+    Spatial()(torch.randn(2, 1, 6, 6, device="cuda:0"), 0.3)
+    """
+    is_blamed(record, written(text), "wrong-device", "grid_sample", "c, s = ")
+
+
+def test_a_dict_with_numbers_for_keys_becomes_buffers(record):
+    text = """
+    class Prototypes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.means = nn.Linear(4, 6), {c: torch.randn(6) for c in range(3)}
+        def forward(self, x):
+            return torch.stack([self.encoder(x) @ mean for mean in self.means.values()], 1)
+    Prototypes().cuda()(torch.randn(5, 4).cuda()).sum().backward()
+    """
+    is_blamed(record, written(text), "unregistered-tensor", "@ mean", "self.means")

@@ -145,7 +145,8 @@ def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[F
     made = where_made(fault, stray, literal=literal) if fault.what == "operands" else None
     if made is not None and (filled or stray.birth_partners):
         yield made  # it came later than the model's move, which a buffer would have missed too
-    if not _came_late(fault, held):
+    each_time = filled and made is not None and stray.birth is not None and stray.birth.function == "forward"
+    if not each_time and not _came_late(fault, held):
         yield from registered(held, _assigned_with(trace, held), _dtype(stray, held))
     yield made
     if fault.what == "operands":

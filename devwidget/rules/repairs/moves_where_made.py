@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from devwidget.records.device import HOST_CONSTRUCTORS, PLACING_METHODS
 from devwidget.records.finding import Confidence, Fix
@@ -223,7 +224,18 @@ def _are_joined(code: Code, node: ast.AST, calls: list[ast.Call], around: list[a
     if code.parents.get(node) in around:
         return True
     operators = [each for each in code.around(node) if isinstance(each, ast.BinOp | ast.Compare)]
+    if any(each in code.around(node) for call in calls for each in _methods_of(code, call)):
+        return True
     return any(each in operators for call in calls for each in code.around(call))
+
+
+def _methods_of(code: Code, call: ast.expr) -> Iterator[ast.Call]:
+    """The calls of methods of what a call makes: `masked_fill` of `torch.zeros(n, n).masked_fill(chosen, -1e9)`."""
+    method = code.parents.get(call)
+    after = code.parents.get(method) if isinstance(method, ast.Attribute) else None
+    if isinstance(after, ast.Call) and after.func is method:
+        yield after
+        yield from _methods_of(code, after)
 
 
 def _is_factory(node: ast.Call) -> bool:
@@ -374,5 +386,14 @@ def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") 
     if more or makes_more or made or holds or not isinstance(only, ast.Name | ast.Attribute):
         return None
     draft = Draft(at[0])
-    draft.append(value, f".to({device})")
+    if moved := _moved_by(at[0], value):
+        draft.replace(value, f"{moved}.to({device})")  # there at once, and not by way of the wrong one
+    else:
+        draft.append(value, f".to({device})")
     return fix(Message("move it where it is made"), draft, confidence)
+
+
+def _moved_by(code: Code, value: ast.expr) -> str:
+    """`x` of a value `x.to('cuda:0')`; "" for one that is no move, or casts as well."""
+    method = value.func if isinstance(value, ast.Call) and _names_only_a_device(value) else None
+    return code.text(method.value) if isinstance(method, ast.Attribute) and _is_moved(code, method.value) else ""
