@@ -97,7 +97,7 @@ def scored(path):
 def main():
     here = pathlib.Path(__file__).parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folders", nargs="*", default=[here, here / "more"], type=pathlib.Path)
+    parser.add_argument("folders", nargs="*", default=[here, *(here / name for name in ("more", "second", "third"))], type=pathlib.Path)
     parser.add_argument("--only", nargs="*", default=[""])
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()
