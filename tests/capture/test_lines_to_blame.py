@@ -401,3 +401,18 @@ def test_a_dict_with_numbers_for_keys_becomes_buffers(record):
     Prototypes().cuda()(torch.randn(5, 4).cuda()).sum().backward()
     """
     is_blamed(record, written(text), "unregistered-tensor", "@ mean", "self.means")
+
+
+def test_what_a_module_is_handed_as_a_tuple_was_made_where_it_was_made(record):
+    text = """
+    class Normed(nn.Module):
+        def __init__(self, stats):
+            super().__init__()
+            self.mean, self.std = stats
+            self.head = nn.Linear(3, 2)
+        def forward(self, x):
+            return self.head((x - self.mean) / self.std)
+    data = torch.randn(50, 3)
+    Normed((data.mean(0), data.std(0))).cuda()(data[:4].cuda())
+    """
+    is_blamed(record, written(text), "unregistered-tensor", "x - self.mean", "data = torch.randn")
