@@ -34,7 +34,7 @@ _INDEXED = re.compile("same device as the indexed tensor")
 def made_there(context: ErrorContext) -> None:
     """The side that is gone was made on the failing line, or by a function that it calls."""
     (named, target), user = devices_named(context), context.user
-    there = list(_there(context, user)) if user is not None else []
+    there = list(_find_operands(context, user)) if user is not None else []
     homes = {torch.device(str(each.device)) for each in there if each.device.is_accelerator}
     if target is None and len(homes) == 1 and _INDEXED.search(message(context.error)):
         (target,) = homes  # only the tensor that was read is named
@@ -65,7 +65,7 @@ def left_over(context: ErrorContext) -> None:
     user = context.user
     if user is None or len(context.below) > 1:  # what a library met below may be a tensor of its own
         return
-    unknown, others = unknown_operands(user), tuple(_there(context, user))
+    unknown, others = unknown_operands(user), tuple(_find_operands(context, user))
     homes = {each.device for each in others if each.shape or each.device.is_accelerator}
     if len(unknown) != 1:
         return
@@ -118,7 +118,7 @@ def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.devi
     return named, next((device for device in (*most, *named) if is_accelerator(device)), None)
 
 
-def _there(context: ErrorContext, user: FrameType) -> Iterator[Operand]:
+def _find_operands(context: ErrorContext, user: FrameType) -> Iterator[Operand]:
     """The operands of the failing call that still exist."""
     call, names = failing_call(user), operand_names.Names(context.state, user)
     for label, tensor in arguments(call.func, call.args, call.kwargs) if call is not None else ():

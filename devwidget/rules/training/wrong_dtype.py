@@ -13,11 +13,11 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.code import targets
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.repairs.moves_where_used import cast_where_used
 from devwidget.rules.wording import about, strays_in
@@ -27,7 +27,7 @@ from devwidget.rules.wording import about, strays_in
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault of floating types."""
     for fault, stray in strays_in(trace, "dtype"):
-        yield _finding(fault, stray)
+        yield _make_finding(fault, stray)
     roots: dict[str, str] = {}
     for fault, stray in strays_in(trace, "promotion"):  # after the errors, so that one with the same birth speaks for both
         born, failed = (site.line_id if site is not None else "" for site in (stray.birth, fault.site))
@@ -44,7 +44,7 @@ def _promotion(fault: Fault, stray: Operand, cause: str) -> Finding:
         headline=about("promotes", fault, stray, dtype=stray.dtype, wanted=stray.dtype, site=fault.site),
         why=Message("element-wise operators promote to the wider type, which is slow on most GPUs and spreads"),
         birth=stray.birth,
-        fixes=_fixes(fault, stray),
+        fixes=_list_fixes(fault, stray),
         cause=cause,
     )
 
@@ -62,7 +62,7 @@ def _constant(fault: Fault, stray: Operand) -> Finding:
     )
 
 
-def _finding(fault: Fault, stray: Operand) -> Finding:
+def _make_finding(fault: Fault, stray: Operand) -> Finding:
     if fault.details.problem == "constant":
         return _constant(fault, stray)
     types = tuple(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
@@ -72,7 +72,7 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
         headline=Claim("mixed", fault.number, call=fault.call, dtypes=types, site=fault.site),
         why=Message("this operator wants one floating type and casts nothing for you"),
         birth=stray.birth,
-        fixes=_fixes(fault, stray),
+        fixes=_list_fixes(fault, stray),
         notes=_notes(fault, stray),
     )
 
@@ -88,20 +88,20 @@ def _notes(fault: Fault, stray: Operand) -> tuple[Claim, ...]:
     return typed, about("promoted", fault, stray, dtype=stray.dtype, by=since.call, wanted=since.dtype, site=since.site)
 
 
-def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     wanted = fault.details.wanted
     cast = ".float()" if wanted == "float32" else f".to(torch.{wanted})"
     if stray.birth_direct or stray.birth_op in ("from_numpy", "load"):
         yield mended(
             stray.birth,
             Message("make it {wanted}", wanted=wanted),
-            lambda draft, statement: _made(draft, statement, stray, wanted, cast),
+            lambda draft, statement: _cast_where_made(draft, statement, stray, wanted, cast),
         )
     elif stray.held is not None and stray.held.how == "buffer":
         yield mended(
             stray.birth,
             Message("make it {wanted}", wanted=wanted),
-            lambda draft, statement: _registered(draft, statement, cast),
+            lambda draft, statement: _cast_registration(draft, statement, cast),
         )
     yield cast_where_used(
         fault, [o for o in fault.operands if o.stray], cast, Message("cast it to {wanted} where it is used", wanted=wanted)
@@ -110,7 +110,7 @@ def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     yield Fix(Message("cast it to {wanted} where it is used", wanted=wanted), f"{name}{cast}" if name else "")
 
 
-def _made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: str, cast: str) -> None:
+def _cast_where_made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: str, cast: str) -> None:
     for call in draft.code.alike(statement, stray.birth_call):
         if stray.birth_op in FACTORIES and isinstance(call, ast.Call):
             if _is_all(draft, statement, call, stray, wanted):
@@ -125,14 +125,14 @@ def _is_all(draft: Draft, statement: ast.stmt, call: ast.Call, stray: Operand, w
     if wanted in ("float32", "float64"):
         return len(made) == 1
     whole = isinstance(statement, ast.Assign) and statement.value is call
-    return whole and [ast.unparse(each) for each in targets(statement)] == [stray.expression]
+    return whole and [ast.unparse(each) for each in targets_of(statement)] == [stray.expression]
 
 
 def _names_factory(call: ast.Call) -> bool:
     return isinstance(call.func, ast.Attribute) and call.func.attr in FACTORIES
 
 
-def _registered(draft: Draft, statement: ast.stmt, cast: str) -> None:
+def _cast_registration(draft: Draft, statement: ast.stmt, cast: str) -> None:
     """`self.register_buffer('angles', table)` is given another dtype."""
     for call in draft.code.parts(statement):
         if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(".register_buffer") and len(call.args) > 1:
