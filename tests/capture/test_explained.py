@@ -305,3 +305,13 @@ def test_a_line_that_hands_on_the_model_placed_nothing_that_the_model_keeps(told
     assert (found.kind, found.birth.line) == ("unregistered-tensor", line_of(Cached, "torch.linspace"))
     assert found.fixes[0].code.startswith("self.bias = torch.linspace(0, 1, 4, device=")
     assert not [fix for fix in found.fixes if "register_buffer" in fix.code]  # the next call would put it on the CPU again
+
+
+PRIOR = torch.distributions.Normal(torch.zeros(3), torch.ones(3))
+
+
+def test_a_distribution_is_made_of_tensors_in_the_right_place():
+    here = torch.distributions.Normal(torch.zeros(3, device="cuda:0"), 1.0)
+    found = explained(lambda: torch.distributions.kl_divergence(here, PRIOR))
+    made = "torch.zeros(3, device='cuda:0'), torch.ones(3, device='cuda:0')"
+    assert found.fixes[0].code == f"PRIOR = torch.distributions.Normal({made})"

@@ -59,6 +59,10 @@ def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, 
     ):
         _moved_within(draft, wrapped.args[0], device)  # the copy of a parameter would be none
         return True
+    if device and not factory and (within := _tensors_within(statement, stray)):
+        for call in within:
+            draft.keyword(call, "device", device)
+        return True
     if device and not factory and (module := _module_made(statement, stray)) is not None:
         draft.append(module, f".to({device})")
         return True
@@ -94,6 +98,8 @@ def _others_there(draft: Draft, statement: ast.stmt, calls: list[ast.Call], devi
     meeting = [node for node in ast.walk(scope) if isinstance(node, ast.expr) and code.scope(node) is scope] if mine else []
     for node in meeting:
         names, beside = _met(code, node, mine)
+        if not names and not beside:
+            continue
         given = [n.value for n in ast.walk(scope) if isinstance(n, ast.Assign) and n is not statement
                  and {ast.unparse(target) for target in targets_of(n)} & names]  # fmt: skip
         for each in (*given, *beside):
@@ -240,6 +246,15 @@ def _methods_of(code: Code, call: ast.expr) -> Iterator[ast.Call]:
 
 def _is_factory(node: ast.Call) -> bool:
     return ast.unparse(node.func).rpartition(".")[2] in FACTORIES
+
+
+def _tensors_within(statement: ast.stmt, stray: Operand) -> list[ast.Call]:
+    """`torch.zeros(3)` and `torch.ones(3)` of `prior = Normal(torch.zeros(3), torch.ones(3))` for the stray `prior.scale`."""
+    value, names = getattr(statement, "value", None), [ast.unparse(each) for each in targets_of(statement)]
+    if not isinstance(value, ast.Call) or len(names) != 1 or not stray.expression.startswith(f"{names[0]}."):
+        return []
+    inside = [node for part in (*value.args, *value.keywords) for node in ast.walk(part)]
+    return [n for n in inside if isinstance(n, ast.Call) and _is_factory(n) and not any(k.arg == "device" for k in n.keywords)]
 
 
 def _module_made(statement: ast.stmt, stray: Operand) -> ast.Call | None:
