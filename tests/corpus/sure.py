@@ -75,8 +75,13 @@ def after(path, finding, fix, *, alone):
     left, error = traced(copy, verify=False, heal=not alone)
     if left is None or error:
         return f"the program fails: {error}"[:300]
-    still = left if alone else [each for each in left if (each.kind, each.headline) == (finding.kind, finding.headline)]
+    still = left if alone else [each for each in left if said_of(each) == said_of(finding)]
     return "; ".join(f"left: {each.kind}: {each.headline}" for each in still)
+
+
+def said_of(finding):
+    """What a finding is about: another tensor at the same operator is another fault."""
+    return finding.kind, finding.headline, [claim.name for claim in finding.claims]
 
 
 def scored(path):
