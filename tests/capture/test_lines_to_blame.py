@@ -416,3 +416,51 @@ def test_what_a_module_is_handed_as_a_tuple_was_made_where_it_was_made(record):
     Normed((data.mean(0), data.std(0))).cuda()(data[:4].cuda())
     """
     is_blamed(record, written(text), "unregistered-tensor", "x - self.mean", "data = torch.randn")
+
+
+def test_a_teacher_that_a_module_hides_is_moved_where_it_is_made(record):
+    text = """
+    class Distilled(nn.Module):
+        def __init__(self, teacher):
+            super().__init__()
+            self.student = nn.Linear(6, 3)
+            self.__dict__["teacher"] = teacher
+        def forward(self, x):
+            return self.student(x) - self.teacher(x)
+    teacher = nn.Linear(6, 3).eval()
+    Distilled(teacher).cuda()(torch.randn(5, 6).cuda()).sum().backward()
+    """
+    is_blamed(record, written(text), "unregistered-tensor", "self.teacher(x)", "teacher = nn.Linear")
+
+
+def test_the_state_of_a_warmed_up_optimizer_goes_along_with_the_model(record):
+    text = """
+    def train(model, optimizer, x):
+        model(x).mean().backward()
+        optimizer.step()
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    train(model, optimizer, torch.randn(3, 4))
+    model.cuda()
+    optimizer.zero_grad()
+    train(model, optimizer, torch.randn(3, 4).cuda())
+    """
+    found = is_blamed(record, written(text), "optimizer-misplaced", "optimizer.step()", "model.cuda()")
+    assert [edit.first for edit in found.fixes[0].edits] == [line(written(text), "model.cuda()") + 1]
+
+
+def test_in_a_split_model_what_is_read_below_stays_in_its_stage(record):
+    text = """
+    class Split(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query, self.key = nn.Linear(4, 4).to("cuda:0"), nn.Linear(4, 4).to("cuda:1")
+            self.register_buffer("queue", torch.randn(4, 8, device="cuda:0"))
+        def forward(self, x):
+            q = self.query(x)
+            k = self.key(x.to("cuda:1"))
+            near = (q * k).sum(1)
+            return near.sum() + (q @ self.queue).sum().to(near.device)
+    Split()(torch.randn(3, 4, device="cuda:0")).backward()
+    """
+    is_blamed(record, written(text), "wrong-device", "(q * k)", "q = self.query(x)")
