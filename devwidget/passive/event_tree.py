@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from devwidget.capture import torch_internals
+from devwidget.capture.patching.operator_key import ALIASES
 from devwidget.passive.places import OUTSIDE, EventPlace, ModulePaths, SiteReader
 from devwidget.records.site import Phase, Site
 
 _NODE = "autograd::engine::evaluate_function"
-_BACKWARD_CALLS = (": backward", ": grad", ": _engine_run_backward")
+_GRADIENT_CALL = ": grad"
+_BACKWARD_CALLS = (": backward", _GRADIENT_CALL, ": _engine_run_backward")
 _BACKWARD_FILES = ("torch/autograd/__init__.py", "torch/autograd/graph.py")
 _STEP, _OPTIMIZER_FILE = ": wrapper", "torch/optim/optimizer.py"
 """torch wraps the `step` of each optimizer to name it for profilers; the name itself is no span."""
 _MODULE = "nn.Module: "
-_COMPOSITE = "CompositeImplicitAutograd"
+_COMPOSITE, _SAME_FOR_ALL = "CompositeImplicitAutograd", "CompositeExplicitAutograd"
+_BACKENDS = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta", "mps": "MPS", "xpu": "XPU"}
+"""Device -> torch's name of the kernels for it."""
+_ABOVE_MODES = frozenset({*ALIASES, "detach_"})
+"""Operators that autograd does alone; they compute nothing, and no mode sees them."""
+_MADE_IN = 3
+"""`torch.tensor` takes memory, may copy it to a device, and shows the result alone (`lift_fresh`)."""
 
 _KINDS, _SCOPES = torch_internals.EventType, torch_internals.RecordScope
 _OPERATOR, _FUNCTION, _BUILT_IN, _ALLOCATION = _KINDS.TorchOp, _KINDS.PyCall, _KINDS.PyCCall, _KINDS.Allocation
@@ -68,7 +77,7 @@ class EventWalk:
 
     Attributes:
         operators: in the order of time, as the other lists.
-        steps: how often the program went back, or else called the outermost module.
+        steps: how often the program went back, or else called the same outermost module.
     """
 
     def __init__(
@@ -81,15 +90,15 @@ class EventWalk:
         self._paths, self._sites = ModulePaths(model, named), SiteReader()
         self._lines: dict[int, dict[int, Site | None]] = {}
         self._number = 0
-        self._forwarded, self._has_run, self._seen_grad = False, False, False
-        self._backwards, self._forwards = 0, 0
+        self._forwarded, self._has_run, self._seen_grad, self._has_parameters = False, False, False, False
+        self._backwards, self._forwards = 0, Counter[int]()
         for root in sorted(roots, key=lambda each: each.start_time_ns):
             self._walk_tree(root)
 
     @property
     def steps(self) -> int:
-        """How often the program went back, or else called its model."""
-        return self._backwards or self._forwards
+        """How often the program went back, or else called the same model."""
+        return self._backwards or max(self._forwards.values(), default=0)
 
     def _walk_tree(self, root: Any) -> None:
         # A stack of our own: the tree is as deep as the program's calls, and Python's would overflow.
@@ -134,6 +143,7 @@ class EventWalk:
         site, library = self._sites.move_to_call(place.site, place.library, fields.caller)
         if is_module:
             path = self._paths.find_path(fields.module.self_ptr, is_outermost=not place.calls)
+            self._has_parameters = self._has_parameters or bool(fields.module.parameters)
             return EventPlace(place.module if path is None else path, place.phase, site, library, place.calls + 1)
         callsite = fields.callsite
         is_users = self._sites.is_users(callsite.file_name)
@@ -151,19 +161,43 @@ class EventWalk:
         scope = fields.scope
         if scope == _NODE_RUNS or name.startswith(_NODE):
             site = self._find_forward_line(fields.sequence_number, place.site)
-            return EventPlace(None, "backward", site, place.library, place.calls)
-        if not is_operator or scope != _CALL or namespace == "profiler":
-            return place
-        self._note_line(event.start_tid, fields.sequence_number, place)
-        if is_composite(name, event.overload_name):
+            return EventPlace(place.module, "backward", site, place.library, place.calls)
+        if scope == _CALL:  # a gradient that was written by hand has its name, and makes a node too
+            self._note_line(event.start_tid, fields.sequence_number, place)
+        if not is_operator or scope != _CALL or namespace == "profiler" or is_composite(event):
             return place
         here = self._with_phase(place)
-        self.operators.append(Operator(event, short if namespace == "aten" else name, here, self._number))
-        for each in iterate_below(event) if self.has_memory else ():
-            if each.tag == _ALLOCATION:
-                self._number += 1
-                self.allocations.append(ProfiledAllocation(each, here, self._number))
+        if self.has_memory or (fields.sequence_number >= 0 and not _runs_alike(name, event.overload_name)):
+            for child in event.children:
+                for each in iterate_below(child):
+                    self._enter_below(each, here)
+        self._add_operator(event, short if namespace == "aten" else name, here)
         return None
+
+    def _enter_below(self, event: Any, place: EventPlace) -> None:
+        """What runs in an operator: memory that it takes, and what autograd calls for it, such as copies of what it saves."""
+        if event.tag == _ALLOCATION:
+            self._number += 1
+            self.allocations.append(ProfiledAllocation(event, place, self._number))
+        elif event.tag == _OPERATOR and event.extra_fields.sequence_number >= 0 and "::" in event.name:
+            if not is_composite(event):
+                self._add_operator(event, event.name.removeprefix("aten::"), place)
+
+    def _add_operator(self, event: Any, name: str, place: EventPlace) -> None:
+        if name in _ABOVE_MODES:
+            return
+        if name == "lift_fresh":
+            self._forget_making(event)
+        self._number += 1
+        self.operators.append(Operator(event, name, place, self._number))
+
+    def _forget_making(self, shown: Any) -> None:
+        """Forget how the tensor came about that an operator shows."""
+        for back in range(1, min(_MADE_IN, len(self.operators) + 1)):
+            made = self.operators[-back]
+            if made.name == "empty" and made.event.parent is shown.parent:
+                del self.operators[-back:]
+                return
 
     def _note_line(self, thread: int, number: int, place: EventPlace) -> None:
         if number < 0:  # autograd is off
@@ -198,21 +232,38 @@ class EventWalk:
             if not around.calls and around.phase is None:
                 # Without gradients a call is a step of its own; with some the loss follows, and its module is no step.
                 self._has_run, self._forwarded = True, self._forwarded or self._seen_grad
-                self._forwards += not self._forwarded or self._seen_grad
-                self._seen_grad = False
-        else:
+                self._forwards[event.extra_fields.module.self_ptr] += self._has_parameters
+                self._seen_grad = self._has_parameters = False
+        elif not event.name.endswith(_GRADIENT_CALL):  # which gives gradients, and ends no step
             self._backwards += 1
             self._forwarded = False
 
 
 @functools.cache
-def is_composite(name: str, overload: str) -> bool:
+def _runs_alike(name: str, overload: str) -> bool:
+    """Whether what an operator calls is seen by the profiler as if the program had called it, which no mode takes it for."""
+    return torch_internals.has_kernel(f"{name}.{overload}" if overload else name, _SAME_FOR_ALL)
+
+
+def is_composite(event: Any) -> bool:
     """Whether an operator is made of others, which a dispatch mode sees in its place."""
+    kernels = _kernels_of_composite(event.name, event.overload_name)
+    if not kernels:
+        return kernels is not None
+    first = next(find_tensors(event.extra_fields.inputs), None)
+    return first is not None and first.device.type not in kernels
+
+
+@functools.cache
+def _kernels_of_composite(name: str, overload: str) -> frozenset[str] | None:
+    """The devices for which an operator has kernels of its own though it is made of others; None for one that is not."""
     full = f"{name}.{overload}" if overload else name
     try:
-        return bool(torch_internals.has_kernel(full, _COMPOSITE))
+        if not torch_internals.has_kernel(full, _COMPOSITE):
+            return None
+        return frozenset(device for device, key in _BACKENDS.items() if torch_internals.has_kernel(full, key))
     except RuntimeError:  # the profiler names more than operators of the dispatcher
-        return False
+        return None
 
 
 def find_tensors(inputs: Iterable[Any]) -> Iterator[Any]:
