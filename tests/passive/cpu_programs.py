@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import pathlib
+import random
 import re
 import runpy
 import sys
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+import numpy
 import torch
 
 from tests.corpus import score
@@ -30,7 +32,7 @@ _ON_CPU = (
     (r"(['\"])cuda\1", r"\1cpu\1"),
     (r"\.cuda\([^)'\"\n]*\)", ".cpu()"),
     (r"\.cuda\b(?=\s|$)", ".cpu"),
-    (r"torch\.cuda\.set_device\([^)]*\)", "pass"),
+    (r"torch\.cuda\.set_device\(.*\)", "pass"),
 )
 
 
@@ -51,7 +53,7 @@ def iterate_cases(folder: pathlib.Path, paths: list[pathlib.Path]) -> Iterator[P
 
 
 def _prepare_case(path: pathlib.Path) -> Prepared:
-    torch.manual_seed(0)
+    seed()
     parts = score.load(path).build()
     return lambda: score.run_step(parts), parts["model"]
 
@@ -61,11 +63,13 @@ def iterate_mainstream(folder: pathlib.Path, names: set[str] | None = None) -> I
     for program in PROGRAMS:
         if names is None or program.stem in names:
             path = written(folder / program.stem, program)
+            for file in path.parent.glob("*.py"):
+                file.write_text(on_cpu(file.read_text(encoding="utf-8")), encoding="utf-8")
             yield program.stem, lambda path=path: (functools.partial(_run_program, path), None)
 
 
 def _run_program(path: pathlib.Path) -> None:
-    torch.manual_seed(0)
+    seed()
     modules, silent = set(sys.modules), io.StringIO()
     with (
         mock.patch("sys.argv", [str(path)]),
@@ -81,12 +85,18 @@ def _run_program(path: pathlib.Path) -> None:
             del sys.modules[name]
 
 
+def seed() -> None:
+    """Have a program run as before."""
+    for each in (torch.manual_seed, numpy.random.seed, random.seed):
+        each(0)
+
+
 def iterate_steps(models: Iterator[tuple[str, Any, Any, Any]]) -> Iterator[Program]:
     """Forward and backward of modules; those that cannot be run twice are left out."""
     for name, model, args, kwargs in models:
 
         def step(model: Any = model, args: Any = args, kwargs: Any = kwargs) -> None:
-            torch.manual_seed(0)
+            seed()
             roots = [each for each in tensors(model(*args, **kwargs)) if each.requires_grad]
             if roots:
                 sum((each.abs() if each.is_complex() else each).float().sum() for each in roots).backward()
