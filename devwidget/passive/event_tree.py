@@ -21,6 +21,7 @@ _BACKWARD_CALLS = (": backward", _GRADIENT_CALL, ": _engine_run_backward")
 _BACKWARD_FILES = ("torch/autograd/__init__.py", "torch/autograd/graph.py")
 _STEP, _OPTIMIZER_FILE = ": wrapper", "torch/optim/optimizer.py"
 """torch wraps the `step` of each optimizer to name it for profilers; the name itself is no span."""
+_THREAD_BEGINS, _THREAD_FILE = ": start", "threading.py"
 _MODULE = "nn.Module: "
 _COMPOSITE, _SAME_FOR_ALL = "CompositeImplicitAutograd", "CompositeExplicitAutograd"
 _BACKENDS = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta", "mps": "MPS", "xpu": "XPU"}
@@ -86,7 +87,7 @@ class EventWalk:
 
     Attributes:
         operators: in the order of time, as the other lists.
-        steps: how often the program went back, or else called the same outermost module.
+        has_threads: the program has started threads, of which nothing is recorded.
     """
 
     def __init__(
@@ -96,13 +97,14 @@ class EventWalk:
         self.operators: list[Operator] = []
         self.modules: list[ProfiledModuleCall] = []
         self.allocations: list[ProfiledAllocation] = []
+        self.has_threads = False
         self._paths, self._sites = ModulePaths(model, named), SiteReader()
         self._functions: dict[str, _Function] = {}
         self._lines: dict[int, dict[int, Site | None]] = {}
         self._number = 0
         self._forwarded, self._has_run, self._seen_grad, self._has_parameters = False, False, False, False
         self._backwards, self._forwards = 0, Counter[int]()
-        for root in sorted(roots, key=lambda each: each.start_time_ns):
+        for root in sorted(_of_the_program(roots), key=lambda each: each.start_time_ns):
             self._walk_tree(root)
 
     @property
@@ -166,6 +168,7 @@ class EventWalk:
     def _know_function(self, name: str, file: str) -> _Function:
         if name.startswith(_MODULE):
             return "module"
+        self.has_threads = self.has_threads or (name.endswith(_THREAD_BEGINS) and file.endswith(_THREAD_FILE))
         if self._sites.is_users(file):
             return "users"
         if name.endswith(_BACKWARD_CALLS) and file.endswith(_BACKWARD_FILES):
@@ -272,6 +275,16 @@ def _is_passed_on(event: Any, children: list[Any]) -> bool:
     """Whether an operator comes down in it once more, as from autocast, which casts what went in."""
     name = event.name
     return any(child.name == name and child.overload_name == event.overload_name for child in children)
+
+
+def _of_the_program(roots: Iterable[Any]) -> Iterator[Any]:
+    """The roots of the threads that are recorded. Of all others that ran already torch notes the calls of Python alone."""
+    by_thread: dict[int, list[Any]] = {}
+    for root in roots:
+        by_thread.setdefault(root.start_tid, []).append(root)
+    for of_thread in by_thread.values():
+        if any(True for root in of_thread for _ in iterate_operators(root)):
+            yield from of_thread
 
 
 @functools.cache

@@ -40,6 +40,12 @@ UNKNOWN = Message(
     reason=Message("torch's profiler, which recorded this, does not know them"),
 )
 
+THREADS = Message(
+    "{kind}: {reason}",
+    kind=Message("threads that the program started"),
+    reason=Message("torch's profiler, which recorded this, does not see them"),
+)
+
 
 def read_facts(
     roots: Sequence[Any], model: nn.Module | None, named: Iterable[nn.Module] = (), *, has_memory: bool = False
@@ -62,7 +68,7 @@ def read_facts(
         waits=tuple(_fold_waits(walk.operators)),
         steps=walk.steps,
         engine="profiler",
-        not_checked=(UNKNOWN,),
+        not_checked=(UNKNOWN, THREADS) if walk.has_threads else (UNKNOWN,),
     )
 
 
