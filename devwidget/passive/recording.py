@@ -38,8 +38,8 @@ def find_reason_for_modes() -> Message | None:
     return Message("GPUs are virtual") if simulator.active() is not None else find_obstacle()
 
 
-def choose_passive(engine: str, asked: list[str]) -> PassiveRecording | None:
-    """A recording by torch's profiler; None where `auto` takes modes.
+def choose_passive(engine: str, asked: list[str]) -> PassiveRecording | Message:
+    """A recording by torch's profiler; a note that says why not where `auto` takes modes.
 
     Args:
         engine: `profiler` or `auto`.
@@ -54,7 +54,7 @@ def choose_passive(engine: str, asked: list[str]) -> PassiveRecording | None:
     if why is None:
         return PassiveRecording()
     if engine == "auto":
-        return None
+        return Message("{kind}: {reason}", kind=Message("torch's profiler was not taken"), reason=why)
     raise _refuse_profiler(why)
 
 

@@ -166,7 +166,7 @@ class Agreement:
 
     def __str__(self) -> str:
         told = ", ".join(f"{count:,} {kind}" for kind, count in self.same.items())
-        known = "".join(f"\n{count:,} differ: {reason}" for reason, count in self.known.items())
+        known = "".join(f"\n{count:,} differ: {reason}" for reason, count in self.known.items() if count)
         return f"the same: {told}{known}\n{self.lines['with a line']:,} of {self.lines['operators']:,} operators have a line"
 
 

@@ -12,7 +12,8 @@ from tests.gradients import tensors
 from tests.passive.agreement import compare_all
 from tests.passive.cpu_programs import CASES, iterate_cases, iterate_mainstream, iterate_steps
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore::UserWarning")]
+"""Warnings are those of the programs."""
 SOME_MODELS = ["gpt2", "deepseek_v2"]
 SOME_MODULES = ["nn.GRUCell", "nn.LSTM", "nn.BatchNorm2d", "nn.CTCLoss", "nn.TransformerEncoderLayer"]
 SOME_CASES = ("autocast_half", "metric_helper", "gradient_hooks", "functional_meta", "two_optimizers")

@@ -169,12 +169,13 @@ def test_auto_takes_modes_where_the_profiler_cannot_serve():
     def engine(**asked):
         with devwidget.record(engine="auto", **asked) as recording:
             torch.ones(3) + 1
-        return recording.trace.engine
+        notes = [note for note in recording.trace.not_checked if "was not taken" in note]
+        return recording.trace.engine, *notes
 
-    assert engine() == "profiler"
-    assert engine(heal=True) == "mode"
+    assert engine() == ("profiler",)
+    assert engine(heal=True) == ("mode", "torch's profiler was not taken: only modes know `heal`")
     with devwidget.simulate(1):
-        assert engine() == "mode"
+        assert engine() == ("mode", "torch's profiler was not taken: GPUs are virtual")
 
 
 @pytest.mark.parametrize("asked", [{"heal": True}, {"allow": "cuda:0 -> cpu"}, {"verify_hops": True}])
