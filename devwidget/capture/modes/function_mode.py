@@ -106,7 +106,7 @@ class CallMode(BirthMode):
                 if loss is None:
                     raise
                 out = func(loss, *args[1:], **kwargs)
-        if func.__name__ == "backward":
+        if func.__name__ == "backward" and torch_internals.current_autograd_node() is None:  # a checkpoint's is no step
             self._state.waits.go_back(site.code if site is not None else None)
             tracker.end_step()
             self._state.ties.note_trained()
