@@ -37,14 +37,24 @@ _SLOT = "devwidget.dispatch_modes"
 _HAS_ENGINE_THREADS = bool(torch.version.cuda or torch.version.hip or torch.version.xpu or torch.backends.mps.is_built())
 """Backward on the CPU runs in the thread that calls it."""
 
-_get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping = map(
+_get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping, _OpOverload = map(
     torch_internals.find_optional,
     (
         "thread_object", "put_thread_object", "has_thread_object", "set_key_included", "is_key_excluded", "is_any_autocast",
-        "excluding_keys", "skipping_function_modes",
+        "excluding_keys", "skipping_function_modes", "OpOverload",
     ),
 )  # fmt: skip
 """None where this torch lacks one: `torch_internals.check_names` refuses to record before any of them is called."""
+
+
+def _run_with_modes(func: Any, types: tuple[()], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return func(*args, **kwargs)
+
+
+_run = _skipping or _run_with_modes
+"""Runs an operator, or the function `_op` behind it, which costs no frame of Python. What the engine or a script calls is no
+call for function modes and tensor classes: they are asked above autograd, and would be asked again. Before torch 2.13 they are.
+"""
 KEY: Any = None
 _PYTHON: Any = None
 _ABOVE: Any = None
@@ -60,12 +70,20 @@ _libraries: list[Any] = []
 
 
 class _KeyThread(threading.local):
-    """What is active in one thread."""
+    """What is active in one thread.
+
+    Attributes:
+        asked: the arguments of an operator whose device a mode wants to know, and its answer: the device of all tensors that
+            go in and come out, from a mode below that has found it anyway. None where nobody asks.
+    """
 
     stack: Stack = None
+    asked: list[Any] | None = None
 
 
 _here = _KeyThread()
+in_thread = _here
+"""For who asks, or answers."""
 
 
 @_lock
@@ -127,8 +145,8 @@ def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
         return func._op_dk(_COMPOSITE, *args, **kwargs)
     if _is_autocast():
         with _exclude(_ABOVE):  # what a mode computes itself is not to be cast
-            return _pass_operator(stack, func, args, kwargs)
-    return _pass_operator(stack, func, args, kwargs)
+            return run_below(func, args, kwargs)
+    return run_below(func, args, kwargs)
 
 
 def _is_composite(func: Any) -> bool:
@@ -152,13 +170,16 @@ def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
             _here.stack = None
     try:
         _include(KEY, False)
-        return _run_operator(func, args, kwargs)
+        return _run(func, (), args, kwargs)
     finally:
         _include(KEY, stack is not None)
 
 
-def _pass_operator(stack: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Give an operator to the mode on top, while those below it are active."""
+def run_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator that has come down to a mode as if that mode was not there: give it to the next one, or run it."""
+    stack = _here.stack
+    if stack is None:
+        return _run(func._op if type(func) is _OpOverload else func, (), args, kwargs)
     mode, below = stack
     _here.stack = below
     try:  # Ctrl-C strikes after calls: after the first in here
@@ -169,22 +190,6 @@ def _pass_operator(stack: Any, func: Any, args: tuple[Any, ...], kwargs: dict[st
         _here.stack = stack
         if below is None:
             _include(KEY, True)
-
-
-def run_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator that has come down to a mode as if that mode was not there."""
-    stack = _here.stack
-    if stack is not None:
-        return _pass_operator(stack, func, args, kwargs)
-    return _run_operator(func, args, kwargs)
-
-
-def _run_operator(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator. What the engine or a script calls is no call for function modes and tensor classes.
-
-    They are asked above autograd, and `func(*args)` would ask them again. Before torch 2.13 it does.
-    """
-    return func(*args, **kwargs) if _skipping is None else _skipping(func, (), args, kwargs)
 
 
 def active_modes() -> list[Any]:
