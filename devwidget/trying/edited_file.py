@@ -165,12 +165,17 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 def _codes(tree: ast.Module, file: str, flags: int) -> dict[Key, CodeType]:
     """Every function's code; those with the same name and line, such as lambdas, have none."""
-    wanted = (flags & _FUTURES) | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     found: dict[Key, CodeType | None] = {}
-    for code in _nested(compile(tree, file, "exec", flags=wanted, dont_inherit=True)):
+    for code in compile_nested(tree, file, flags):
         key = code.co_qualname, code.co_firstlineno
         found[key] = None if key in found else code
     return {key: code for key, code in found.items() if code is not None}
+
+
+def compile_nested(tree: ast.Module, file: str, flags: int) -> Iterator[CodeType]:
+    """The code of each function and class of a file or cell, outer ones before those inside them."""
+    wanted = (flags & _FUTURES) | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    return _nested(compile(tree, file, "exec", flags=wanted, dont_inherit=True))
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

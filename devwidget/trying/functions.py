@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import sys
-from collections.abc import Collection, Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 
 from devwidget.capture.object_fields import copy_items
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.undo import Undo
-from devwidget.trying.edited_file import EditedFile
+from devwidget.trying.edited_file import EditedFile, compile_nested
 
 _DEEPEST = 50
 """Modules inside modules count two each."""
@@ -68,3 +70,39 @@ def put_in_place(pairs: Collection[tuple[FunctionType, CodeType]], undo: Undo) -
     for function, code in pairs:
         undo.add_step(setattr, function, "__code__", function.__code__)
         function.__code__ = code
+
+
+def with_code_of_text(
+    file: str, old: Sequence[str], new: Sequence[str], functions: Collection[FunctionType]
+) -> list[tuple[FunctionType, CodeType]]:
+    """The functions that the old lines of a file have made, each with the code, and its numbers, that the new lines would make.
+
+    One that is not what the old lines say, or would need other variables around it, stays as it is.
+
+    Raises:
+        SyntaxError: if one of the texts is no program.
+    """
+    pairs = []
+    for function in functions:
+        flags = function.__code__.co_flags
+        # A file is compiled as a whole, a cell statement by statement, which changes what an inner function knows.
+        for is_whole in (True, False):
+            before, after = (_codes_in_order("\n".join(rows), file, flags, is_whole) for rows in (old, new))
+            key = next((key for key, code in before.items() if code == function.__code__), None)
+            code = after.get(key) if key is not None and len(before) == len(after) else None
+            if code is not None and code.co_freevars == function.__code__.co_freevars:
+                pairs.append((function, code))
+                break
+    return pairs
+
+
+def _codes_in_order(text: str, file: str, flags: int, is_whole: bool) -> dict[tuple[str, int], CodeType]:
+    """Every function's code by its qualified name, and the how manieth of that name it is."""
+    body = ast.parse(text).body
+    parts = [ast.Module(body, [])] if is_whole else [ast.Module([node], []) for node in body]
+    seen: Counter[str] = Counter()
+    found = {}
+    for code in (each for part in parts for each in compile_nested(part, file, flags)):
+        found[code.co_qualname, seen[code.co_qualname]] = code
+        seen[code.co_qualname] += 1
+    return found
