@@ -44,7 +44,7 @@ MAY_IMPORT = {
     "ui": {"records", "views", "report", "language"},
     "api": EVERYTHING,
     # the half of `record` that torch's profiler serves
-    "passive": {"records", "capture", "opening", "simulator", "rules", "recording"},
+    "passive": {"records", "capture", "opening", "simulator", "rules", "recording", "applying"},
     "recording": EVERYTHING,  # what `record` and `trace` run
     "seen_call": EVERYTHING,  # the trials that `explain` and `record` offer
     "checking": EVERYTHING,  # what `check` refuses
