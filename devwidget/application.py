@@ -18,8 +18,7 @@ from devwidget.records.finding import Edit, Fix, apply_edits
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 from devwidget.trying.constructors import runs_in_constructor
-from devwidget.trying.edited_file import located
-from devwidget.trying.functions import LiveFunctions, with_code_of_text
+from devwidget.trying.edited_code import LiveFunctions, locate_edit, pair_with_code_of_text
 from devwidget.ui.actions import CellEdit
 
 When = Literal["later", "cell", "now"]
@@ -69,10 +68,10 @@ class Application:
         Raises:
             DevwidgetError: if a file has changed meanwhile.
         """
-        live = LiveFunctions(set(self._edits)).of(set(self._edits)) if self.works == "now" else {}
+        live = LiveFunctions(set(self._edits)).find_in(set(self._edits)) if self.works == "now" else {}
         before = {file: [line.rstrip("\r\n") for line in linecache.getlines(file)] for file in self._edits}
         after = {file: apply_edits(before[file], edits) for file, edits in self._edits.items()}
-        pairs = [pair for file in live for pair in with_code_of_text(file, before[file], after[file], live[file])]
+        pairs = [pair for file in live for pair in pair_with_code_of_text(file, before[file], after[file], live[file])]
         for file in self.files:
             backup = write_edits(file, self._edits[file])
             self._written.append((pathlib.Path(file), backup, pathlib.Path(file).read_bytes()))
@@ -110,7 +109,7 @@ class Application:
 
 def _when_it_works(file: str, edits: Iterable[Edit]) -> When:
     tree = ast.parse("".join(linecache.getlines(file)))
-    places = [located(tree, edit.first, max(edit.first, edit.last)) for edit in edits]
+    places = [locate_edit(tree, edit.first, max(edit.first, edit.last)) for edit in edits]
     inside = [place.function is not None and place.function.name != "__init__" for place in places]
     if all(inside) and not any(map(runs_in_constructor, places)):
         return "now"

@@ -16,19 +16,8 @@ PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type
 
 FOLDERS = {"records", "language", "opening", "capture", "distributed", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {
-    *(
-        "api",
-        "passive",
-        "recording",
-        "checking",
-        "live",
-        "planning",
-        "post_mortem",
-        "seen_call",
-        "trying",
-        "applying",
-        "application",
-    ),
+    *("api", "passive", "recording", "checking", "live", "planning", "post_mortem", "call_trials", "trying"),
+    *("applying", "application"),
     *("magics", "cli", "pytest_plugin", "pytest_explainer"),
 }
 MAY_IMPORT = {
@@ -46,7 +35,7 @@ MAY_IMPORT = {
     # the half of `record` that torch's profiler serves
     "passive": {"records", "capture", "opening", "simulator", "rules", "recording", "applying"},
     "recording": EVERYTHING,  # what `record` and `trace` run
-    "seen_call": EVERYTHING,  # the trials that `explain` and `record` offer
+    "call_trials": EVERYTHING,  # the trials that `explain` and `record` offer
     "checking": EVERYTHING,  # what `check` refuses
     "live": EVERYTHING,  # the live half of `show`, split from api
     "planning": EVERYTHING,  # the half of `plan` that runs the step

@@ -73,5 +73,5 @@ def fade(hue: str, opacity: float) -> str:
 
 
 def page_hues() -> dict[str, object]:
-    """The same for a page."""
+    """The colours of devices, as a page takes them."""
     return {"accelerators": DEVICE_HUES, "cpu": CPU_HUE, "meta": META_HUE}
