@@ -121,7 +121,7 @@ export class Figure {
 
   // The figure in the fonts and colours of the page.
   styled() {
-    const width = this.el.clientWidth;
+    const width = this.el.clientWidth || NARROW; // of one that is saved while it is hidden
     const { fontFamily, color } = getComputedStyle(this.el);
     const { data, layout } = structuredClone(this.spec);
     const other = this.spec.variants?.[this.variant];
