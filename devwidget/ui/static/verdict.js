@@ -39,9 +39,8 @@ export class Verdict {
 
   parts() {
     const { traced, applied } = this;
-    if (!traced?.summary) return [];
     const done = applied?.works ? [this.appliedPart(applied)] : [];
-    if (applied?.works && applied.works !== "now") return done;
+    if (!traced?.summary || (applied?.works && applied.works !== "now")) return done;
     if (traced.failure) return [...done, this.failurePart(traced.failure)];
     if (traced.findings.length) return [...done, this.findingPart(traced.findings[this.at])];
     return done.length ? done : [this.cleanPart(traced)];
@@ -95,7 +94,7 @@ export class Verdict {
 
   appliedPart({ works, edits, cells }) {
     const place = edits.map((edit) => edit.place).join(", ");
-    const left = works === "now" ? h("span", { class: "dw-stepper" }, say("{count} left", { count: this.traced.findings.length })) : "";
+    const left = works === "now" && this.traced.findings ? h("span", { class: "dw-stepper" }, say("{count} left", { count: this.traced.findings.length })) : "";
     const again = works === "cell" && cells.length ? primary(say("Run the cell and trace again"), () => this.runCells(cells)) : "";
     const undo = this.control ? h("button", { class: "dw-button dw-undo", type: "button", onclick: () => this.undo(cells) }, say("Undo")) : "";
     return part("clean", h("div", { class: "dw-verdict-line" }, icon("tried"), h("p", { class: "dw-sentence" }, h("b", null, say(WORKS[works], { place }))), again, undo, left), editRows(edits.flatMap((edit) => edit.rows).filter(([sign]) => sign === "+"), MOST_ROWS), this.note ?? "");
