@@ -31,9 +31,9 @@ from devwidget.capture.source_code.call_sites import (
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import deep_tensors, frames_at_work, lookup, name_in, user_frames
-from devwidget.capture.source_code.past.attributes import attribute_makers
+from devwidget.capture.source_code.past.attribute_makers import attribute_makers
 from devwidget.capture.source_code.past.decisions import Aspect, Maker
-from devwidget.capture.source_code.past.given import where_given
+from devwidget.capture.source_code.past.given_arguments import where_given
 from devwidget.capture.source_code.past.histories import decisions, path_text
 from devwidget.capture.source_code.past.loop_variables import variables_taken
 from devwidget.capture.source_code.value_paths import path_of
@@ -205,7 +205,8 @@ class Names:
         if held is not None and past:
             kept = dataclasses.replace(operand, held=held, birth=past[0].site)
             return kept if held.how in ("parameter", "buffer") else made_by(kept, past, target)
-        if held is not None and (found.site is None or held.how in ("parameter", "buffer")):
+        handed_on = found.site is None or not found.call  # `model = parts["model"]` has only handed on what holds it
+        if held is not None and (handed_on or held.how in ("parameter", "buffer")):
             tracker = self._state.tracker
             birth = written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "") or found.site
             kept = dataclasses.replace(operand, held=held, birth=birth)

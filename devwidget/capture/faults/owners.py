@@ -15,7 +15,7 @@ from devwidget.capture.object_fields import class_name, class_values, copy_items
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
-from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
+from devwidget.capture.snapshot.optimizer_state import attribute_tensors, optimizer_tensors
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import globals_used, locals_of, user_frame
 from devwidget.capture.source_code.classes import functions_in
@@ -41,13 +41,16 @@ def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[tor
 
 
 def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
-    """The optimizer whose `step` runs, if it keeps one of these in an object or a list of its state."""
+    """The optimizer whose `step` runs, if it keeps one of these in an attribute, or in an object or a list of its state."""
     for frame in frames:
         optimizer = locals_of(frame).get("self")
-        for name, tensor, _ in optimizer_tensors(optimizer, {}) if is_a(optimizer, torch.optim.Optimizer) else ():
-            key = name.partition("].")[2]
-            if any(tensor is member for member in family) and not key.isidentifier():  # what stands there itself is moved
-                return Held(None, key, "optimizer state", class_name(type(optimizer)))
+        if not is_a(optimizer, torch.optim.Optimizer):
+            continue
+        states = ((name.partition("].")[2], tensor) for name, tensor, _ in optimizer_tensors(optimizer, {}))
+        inside = ((name, tensor) for name, tensor in states if not name.isidentifier())  # what stands there itself is moved
+        for name, tensor in (*inside, *attribute_tensors(optimizer)):
+            if any(tensor is member for member in family):
+                return Held(None, name, "optimizer state", class_name(type(optimizer)))
     return None
 
 
@@ -177,15 +180,28 @@ def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held
     module = next((module for path, module in tracker.list_modules() if path == left), None)
     if module is None:
         return dataclasses.replace(held, shared=shared)
+    is_root = any(ref() is module for ref in tracker.roots)
+    module = _find_whole(frames, module, tensor.device) if is_root else module
     made = construction(frames, module)
     return dataclasses.replace(
         held,
         shared=shared,
         left_behind=left,
         left_class=class_name(type(module)),
-        left_root=any(ref() is module for ref in tracker.roots),
+        left_root=is_root,
         built=made.site if made is not None else None,
     )
+
+
+def _find_whole(frames: Sequence[FrameType], module: nn.Module, device: torch.device) -> nn.Module:
+    """The module of a variable of the user that has this one as a part, and nothing elsewhere: its methods were called."""
+    for _, each in modules_named(frames):
+        parts = [part for _, part in walk_modules(each)]
+        if any(part is module for part in parts) and all(
+            t.device == device for part in parts for t in own_tensors(part).values()
+        ):
+            module = each
+    return module
 
 
 def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str | None:
@@ -196,8 +212,9 @@ def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str
         for owner, module in tracker.list_modules()
         if any(tensor.device != device for tensor in own_tensors(module).values())
     }
-    names, known = path.split(".") if path else [], {owner for owner, _ in tracker.list_modules()}
-    for length in range(len(names) + 1):
+    names, known = path.split(".") if path else [], dict(tracker.list_modules())
+    parts = dict(registered_entries(known[""], "_modules")) if "" in known else {}
+    for length in range(1 if names and names[0] not in parts else 0, len(names) + 1):  # a second model stands beside the first
         top = ".".join(names[:length])
         if top in known and not any(owner == top or owner.startswith(f"{top}." if top else "") for owner in elsewhere):
             return top

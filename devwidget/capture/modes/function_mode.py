@@ -106,7 +106,7 @@ class CallMode(BirthMode):
                 if loss is None:
                     raise
                 out = func(loss, *args[1:], **kwargs)
-        if func.__name__ == "backward":
+        if func.__name__ == "backward" and torch_internals.current_autograd_node() is None:  # a checkpoint's is no step
             self._state.waits.go_back(site.code if site is not None else None)
             tracker.end_step()
             self._state.ties.note_trained()
@@ -137,8 +137,8 @@ class CallMode(BirthMode):
             except Exception as trouble:  # a bug of ours is no business of the user's
                 self._state.log.log_trouble(trouble)
 
-    def _note_use(self, birth: Birth, site: RawSite | None) -> None:
-        self._state.transfers.note_use(birth, site)
+    def _note_use(self, birth: Birth, site: RawSite | None, *, there: bool) -> None:
+        self._state.transfers.note_use(birth, site, there=there)
 
     def _note_float64(self, name: str, operands: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None) -> None:
         report_promotion(self._state, name, operands, result, frame, site)
@@ -149,8 +149,18 @@ class CallMode(BirthMode):
         held = self._find_keeper(source, before, frame, birth.site)
         later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
         self._state.transfers.add_transfer(
-            birth, before, source, result, held, later=later, made=self._find_maker(before, source, result, frame)
-        )
+            birth, before, source, result, held, later=later, made=self._find_maker(before, source, result, frame),
+            loading=self._find_loading(source, result, later=later),
+        )  # fmt: skip
+
+    def _find_loading(
+        self, source: torch.Tensor, result: torch.Tensor, *, later: bool
+    ) -> tuple[RawSite | None, bool, bool] | None:
+        """How what a loader handed out, or a view of it, is copied to an accelerator."""
+        loaded, whole = self._state.loaded, source if source in self._state.loaded else source._base
+        if whole is None or whole not in loaded or source.device.type != "cpu" or not is_accelerator(result.device):
+            return None
+        return loaded[whole], source.is_pinned(), later
 
     def _find_maker(
         self, before: Birth | None, source: torch.Tensor, result: torch.Tensor, frame: FrameType

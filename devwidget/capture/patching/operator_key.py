@@ -50,6 +50,11 @@ _PYTHON: Any = None
 _ABOVE: Any = None
 _AUTOGRAD: Any = None
 _HIDDEN: Any = None
+_COMPOSITE, *_BACKENDS = map(
+    torch_internals.find_optional("parse_key"), ("CompositeImplicitAutograd", "CPU", "CUDA", "MPS", "XPU")
+)
+_composites: dict[int, tuple[bool, Any]] = {}
+"""Operators by id, which each keeps."""
 _lock = Lock()
 _libraries: list[Any] = []
 
@@ -118,10 +123,22 @@ def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
     stack = _here.stack
     if stack is None or _is_excluded(_PYTHON):
         return _call_unseen(func, args, kwargs)
+    if _is_composite(func):
+        return func._op_dk(_COMPOSITE, *args, **kwargs)
     if _is_autocast():
         with _exclude(_ABOVE):  # what a mode computes itself is not to be cast
             return _pass_operator(stack, func, args, kwargs)
     return _pass_operator(stack, func, args, kwargs)
+
+
+def _is_composite(func: Any) -> bool:
+    """Whether an operator is made of others alone. Autograd takes it apart, but for inference nothing of it runs."""
+    known = _composites.get(id(func))
+    if known is None:
+        has_kernel = func.has_kernel_for_dispatch_key
+        is_so = has_kernel(_COMPOSITE) and not any(map(has_kernel, _BACKENDS))
+        known = _composites.setdefault(id(func), (is_so, func))
+    return known[0]
 
 
 def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

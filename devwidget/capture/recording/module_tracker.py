@@ -63,9 +63,16 @@ class ForwardLines:
         number = node._sequence_nr()
         tables = list(self._lines.values())
         if len(tables) == 1:  # as nearly always
-            return tables[0].get(number)
-        found = {lines[number] for lines in tables if number in lines}
+            return _line_of(tables[0], number)
+        found = {site for lines in tables if (site := _line_of(lines, number)) is not None}
         return found.pop() if len(found) == 1 else None
+
+
+def _line_of(lines: dict[int, RawSite | None], number: int) -> RawSite | None:
+    if number not in lines and number > next(iter(lines), number):
+        # What an operator writes over is copied first where its gradient needs it: the copy has the node that comes next.
+        return lines.get(number + 1)
+    return lines.get(number)
 
 
 @dataclass(slots=True)

@@ -176,8 +176,19 @@ def mended(
 def read_to(draft: Draft, statement: ast.stmt, device: str) -> None:
     """`torch.load(path)` takes each tensor to where it was saved, unless it is told where to."""
     for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "load"):
-            draft.keyword(node, "map_location", device)
+        if isinstance(node, ast.Call):
+            map_location(draft, node, device)
+
+
+def map_location(draft: Draft, call: ast.Call, device: str) -> bool:
+    """Have a call of `torch.load` read to a device; False for any other call."""
+    if ast.unparse(call.func) not in ("torch.load", "load"):
+        return False
+    if len(call.args) > 1:  # it is told by its place
+        draft.replace(call.args[1], device)
+    else:
+        draft.keyword(call, "map_location", device)
+    return True
 
 
 def merged(many: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...] | None:
@@ -231,12 +242,17 @@ def without_edit(fixes: Iterable[Fix], why: Message) -> tuple[Message, ...]:
     return () if any(each.edits for each in fixes) else (why,)
 
 
+def _is_refused(each: Fix, fault: Fault | None) -> bool:
+    """Another design may leave the stray where it is."""
+    return bool(refused(each, fault if each.confidence != "choice" else None))
+
+
 def chosen(fixes: Iterable[Fix | None], fault: Fault | None = None) -> tuple[Fix, ...]:
     """The fixes that could be made, each once: edits, then other designs; advice in words only where nothing can be edited.
 
     Edits that can be known not to mend the fault are none of them.
     """
-    there = [each for each in dict.fromkeys(fixes) if each is not None and not (each.edits and refused(each, fault))]
+    there = [each for each in dict.fromkeys(fixes) if each is not None and not (each.edits and _is_refused(each, fault))]
     if any(each.edits for each in there):
         there = [each for each in there if each.edits or each.confidence == "choice"]
     texts: dict[object, Fix] = {}
