@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from devwidget.capture.source_code.call_sites import is_library
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.finding import Edit, Finding, splice_lines
+from devwidget.records.finding import Edit, Finding, Fix, splice_lines
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 
@@ -41,11 +41,15 @@ def edits_to_apply() -> dict[str, list[Edit]] | None:
 
 def edits_by_file(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
     """The edits of the first fix of every finding, each once, by file."""
+    return edits_of_fixes(finding.fixes[0] for finding in findings if finding.fixes)
+
+
+def edits_of_fixes(fixes: Iterable[Fix]) -> dict[str, list[Edit]]:
+    """The edits of some fixes, each once, by file."""
     found: dict[str, list[Edit]] = {}
-    for finding in findings:
-        for edit in finding.fixes[0].edits if finding.fixes else ():
-            if edit not in found.setdefault(edit.file, []):
-                found[edit.file].append(edit)
+    for edit in (edit for fix in fixes for edit in fix.edits):
+        if edit not in found.setdefault(edit.file, []):
+            found[edit.file].append(edit)
     return found
 
 

@@ -111,6 +111,7 @@ def open_panel(
     model: nn.Module, optimizer: torch.optim.Optimizer | None, given: dict[str, Any], expression: str, engine: Engine
 ) -> DeviceWidget:
     """The panel for a model; see `devwidget.show`. `given` has the keys batch, loss and target."""
+    from devwidget.application import Application
     from devwidget.ui.panel import DeviceWidget
 
     refuse_model(model)
@@ -126,7 +127,7 @@ def open_panel(
         live.sum_training,
         engine.ranks,
     )
-    return DeviceWidget(PanelActions(*actions, live.try_fix))
+    return DeviceWidget(PanelActions(*actions, live.try_fix, Application))
 
 
 MOST_LOOKED_AT = 16

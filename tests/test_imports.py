@@ -16,7 +16,8 @@ PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type
 
 FOLDERS = {"records", "language", "opening", "capture", "distributed", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {
-    *("api", "passive", "recording", "checking", "live_model", "planning", "post_mortem", "call_trials", "trying", "applying"),
+    *("api", "passive", "recording", "checking", "live_model", "planning", "post_mortem", "call_trials", "trying"),
+    *("applying", "application"),
     *("magics", "cli", "pytest_plugin", "pytest_explainer"),
 }
 MAY_IMPORT = {
@@ -40,6 +41,7 @@ MAY_IMPORT = {
     "planning": EVERYTHING,  # the half of `plan` that runs the step
     "post_mortem": EVERYTHING,  # the half of `explain` that is not `trace`
     "applying": EVERYTHING,  # the half of `%devwidget fix` that writes
+    "application": EVERYTHING,  # the half of the panel that applies a fix
     "trying": EVERYTHING,  # the half of `trace` that tries fixes
     "magics": {"api", "records", "language"},  # records for the exceptions that it prints
     "opening": {"records"},

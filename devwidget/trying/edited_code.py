@@ -11,6 +11,7 @@ import contextlib
 import functools
 import linecache
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType
@@ -172,12 +173,17 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 def _function_codes(tree: ast.Module, file: str, flags: int) -> dict[Key, CodeType]:
     """Every function's code; those with the same name and line, such as lambdas, have none."""
-    wanted = (flags & _FUTURES) | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     found: dict[Key, CodeType | None] = {}
-    for code in _nested(compile(tree, file, "exec", flags=wanted, dont_inherit=True)):
+    for code in compile_nested(tree, file, flags):
         key = code.co_qualname, code.co_firstlineno
         found[key] = None if key in found else code
     return {key: code for key, code in found.items() if code is not None}
+
+
+def compile_nested(tree: ast.Module, file: str, flags: int) -> Iterator[CodeType]:
+    """The code of each function and class of a file or cell, outer ones before those inside them."""
+    wanted = (flags & _FUTURES) | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    return _nested(compile(tree, file, "exec", flags=wanted, dont_inherit=True))
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:
@@ -273,3 +279,39 @@ def put_codes_in_place(pairs: Collection[tuple[FunctionType, CodeType]], undo: U
         # The function stays the same object: hooks, partials and variables that hold it run the new code too.
         undo.add_step(setattr, function, "__code__", function.__code__)
         function.__code__ = code
+
+
+def pair_with_code_of_text(
+    file: str, old: Sequence[str], new: Sequence[str], functions: Collection[FunctionType]
+) -> list[tuple[FunctionType, CodeType]]:
+    """The functions that the old lines of a file have made, each with the code, and its numbers, that the new lines would make.
+
+    One that is not what the old lines say, or would need other variables around it, stays as it is.
+
+    Raises:
+        SyntaxError: if one of the texts is no program.
+    """
+    pairs = []
+    for function in functions:
+        flags = function.__code__.co_flags
+        # A file is compiled as a whole, a cell statement by statement, which changes what an inner function knows.
+        for is_whole in (True, False):
+            before, after = (_codes_in_order("\n".join(rows), file, flags, is_whole) for rows in (old, new))
+            key = next((key for key, code in before.items() if code == function.__code__), None)
+            code = after.get(key) if key is not None and len(before) == len(after) else None
+            if code is not None and code.co_freevars == function.__code__.co_freevars:
+                pairs.append((function, code))
+                break
+    return pairs
+
+
+def _codes_in_order(text: str, file: str, flags: int, is_whole: bool) -> dict[tuple[str, int], CodeType]:
+    """Every function's code by its qualified name, and the how manieth of that name it is."""
+    body = ast.parse(text).body
+    parts = [ast.Module(body, [])] if is_whole else [ast.Module([node], []) for node in body]
+    seen: Counter[str] = Counter()
+    found = {}
+    for code in (each for part in parts for each in compile_nested(part, file, flags)):
+        found[code.co_qualname, seen[code.co_qualname]] = code
+        seen[code.co_qualname] += 1
+    return found

@@ -9,11 +9,13 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
+from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.cluster import Cluster
+from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.views.memory import Held
@@ -120,6 +122,54 @@ class TraceRequest:
 
 
 @dataclass(frozen=True)
+class CellEdit:
+    """Lines of a notebook cell and what they become; the page finds the cell by its number and its text.
+
+    Attributes:
+        number: under which it ran last.
+        raw: its text, as the page has it.
+        first: the first line, counted from 1.
+        old, new: lines, at least one each.
+    """
+
+    number: int
+    raw: str
+    first: int
+    old: list[str]
+    new: list[str]
+
+
+class Application(Protocol):
+    """A fix on its way into the user's source: the page writes cells, the kernel files and what is alive.
+
+    Attributes:
+        fix: what is applied.
+        cells: what the page writes, one edit for each cell.
+        files: names of files that `take_effect` writes.
+        works: `now`, so that a trace shows it; `cell` if its cell is to be run again first; `later` if more than that is.
+    """
+
+    fix: Fix
+    cells: tuple[CellEdit, ...]
+    files: tuple[str, ...]
+    works: Literal["now", "cell", "later"]
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Of its cells, once they are written."""
+
+    def take_effect(self) -> None:
+        """Write the files, and let live functions do what their new text says."""
+
+    def take_back(self) -> None:
+        """Undo that."""
+
+
+def _apply_nothing(fix: Fix) -> Application:
+    raise DevwidgetError(Message("this panel cannot apply fixes"), instead=Message("copy the new lines"))
+
+
+@dataclass(frozen=True)
 class PanelActions:
     """The panel's way to the model. None of these may hold the model strongly.
 
@@ -133,6 +183,7 @@ class PanelActions:
         request: what the inputs say at first.
         forget: lets go of a batch that only the panel holds.
         try_fix: runs the step of a request twice, and once of them with a fix; raises as `trace`.
+        apply: prepares a fix for the user's source; raises DevwidgetError where it does not fit.
     """
 
     snapshot: Callable[[], Snapshot | None]
@@ -144,6 +195,7 @@ class PanelActions:
     training: Callable[[], Held] = dict
     ranks: Callable[[], Callable[[], Cluster] | None] = lambda: None
     try_fix: Callable[[TraceRequest, Fix, Callable[[str], None]], Fix] = lambda request, fix, progress: fix.try_it()
+    apply: Callable[[Fix], Application] = _apply_nothing
 
 
 class Panel(Protocol):
@@ -176,8 +228,17 @@ class Panel(Protocol):
     def try_fix(self, finding: int, fix: int) -> Trace:
         """Try one fix of the last trace."""
 
-    def after_cell(self) -> None:
-        """Follow a cell that has ended."""
+    def prepare_fix(self, finding: int, fix: int) -> Application:
+        """Prepare one fix of the last trace for the user's source."""
+
+    def apply_fix(self) -> None:
+        """Let the prepared fix, which the page has written, take effect, and trace again where that shows it."""
+
+    def undo_fix(self) -> None:
+        """Take back the fix that was applied last, which the page has taken back."""
+
+    def after_cell(self, raw: str = "", succeeded: bool = False) -> None:
+        """Follow a cell that has ended: its text, and whether it ran to its end."""
 
     def sample_memory(self) -> bool:
         """Redraw the memory bars; False to stop watching."""

@@ -20,6 +20,8 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.page.assets import PANEL, TREE, page_words
 from devwidget.report.page.content import (
+    Content,
+    applied_content,
     compared_content,
     head_content,
     marks_content,
@@ -32,7 +34,7 @@ from devwidget.report.page.html import panel_html, panel_text, saved_html
 from devwidget.report.style.safe_text import safe_block
 from devwidget.report.style.words import code_word
 from devwidget.ui import refresh
-from devwidget.ui.actions import MainThreadJobs, PanelActions, TraceRequest
+from devwidget.ui.actions import Application, MainThreadJobs, PanelActions, TraceRequest
 from devwidget.ui.bridge import Control, LiveFigure, PanelView, TreeTable, refer_to, shared_plotly
 from devwidget.ui.displayed import Displayed, fall_silent, speak_along
 from devwidget.ui.questions import PanelQuestions
@@ -65,6 +67,9 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._refused: DevwidgetError | None = None  # why nothing was traced when that was asked for last
         self._has_moved = False  # whether the model is on other devices than when it was traced
         self._proposed: Layout | None = None
+        self._prepared: Application | None = None  # by the page's question, until it has written the cells
+        self._applied: Application | None = None
+        self._awaited: tuple[str, ...] = ()  # texts of cells that are to be run before the next trace shows what was applied
         self._was_shown = False
         self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
         self._lock = threading.RLock()
@@ -94,6 +99,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 self._draw_tree(self.snapshot)
                 self._draw_memory()
             self._draw_compared()
+            self._draw_applied(self.view.applied.get("works", ""))
             self._draw_proposed()
             if self._refused is not None:
                 self._show_refusal(str(self._refused))
@@ -162,14 +168,81 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         """
         with self._lock:
             self._request = request or self._request
-            try:
-                with self._show_busy(say("tracing …")):
-                    trace = self._actions.trace(self._request, self._show_progress)
-            except Exception:
-                self._forget_trace()  # what an earlier one has found is no answer to this request
-                raise
-            self.show_trace(trace)
-            return trace
+            self._forget_applied()
+            return self._trace_again()
+
+    def _trace_again(self) -> Trace:
+        try:
+            with self._show_busy(say("tracing …")):
+                trace = self._actions.trace(self._request, self._show_progress)
+        except Exception:
+            self._forget_trace()  # what an earlier one has found is no answer to this request
+            raise
+        self.show_trace(trace)
+        return trace
+
+    def prepare_fix(self, finding: int, fix: int) -> Application:
+        """Say what a page is to write, so that one fix of the last trace stands in the user's source.
+
+        Raises:
+            DevwidgetError: if there is no such fix, or the source is not what it was made for.
+        """
+        self._prepared = self._actions.apply(_choose_fix(self.trace, finding, fix)[1])
+        return self._prepared
+
+    def apply_fix(self) -> None:
+        """Let the prepared fix, which the page has written, take effect, and trace again where that shows it.
+
+        Raises:
+            DevwidgetError: if a file cannot be written, or as `run_trace`; the panel shows it too.
+        """
+        with self._lock:
+            prepared, before, self._prepared = self._prepared, self.trace, None
+            if prepared is None:
+                raise DevwidgetError(Message("no fix was prepared"), instead=Message("press Trace batch"))
+            with self._show_busy(say("applying the fix …")):
+                prepared.take_effect()
+            self._applied, self.kept = prepared, before
+            self._awaited = prepared.texts if prepared.works == "cell" else ()
+            self._draw_applied()
+            if prepared.works == "now":
+                self._trace_again()
+            elif before is not None:
+                self._show_result(before)
+
+    def undo_fix(self) -> None:
+        """Take back the fix that was applied last, which the page has taken back, and show the trace before it.
+
+        Raises:
+            DevwidgetError: if a file has changed since; the panel shows it too.
+        """
+        with self._lock:
+            applied, before = self._applied, self.kept
+            if applied is None:
+                return
+            with self._show_busy(say("taking the fix back …")):
+                applied.take_back()
+            self._forget_applied()
+            if before is not None:
+                self.show_trace(before)
+
+    def _forget_applied(self) -> None:
+        """Forget what was applied; what came before it is then compared no longer."""
+        if self._applied is not None:
+            self._applied, self._awaited, self.kept = None, (), None
+            self._draw_applied()
+            self._draw_compared()
+
+    def _draw_applied(self, works: str = "") -> None:
+        """Draw what was applied; `works` if that is not as it was when it was."""
+        applied, content = self._applied, Content()
+        if applied is not None:
+            content = {
+                "works": works or applied.works,
+                "cells": [asdict(cell) for cell in applied.cells],
+                **applied_content(applied.fix),
+            }
+        self.view.applied = content
 
     def try_fix(self, finding: int, fix: int) -> Trace:
         """Try one fix of the last trace, as its button does; the trace with the outcome.
@@ -233,11 +306,14 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._proposed = layout
             self._draw_proposed()
 
-    def after_cell(self) -> None:
+    def after_cell(self, raw: str = "", succeeded: bool = False) -> None:
         """Follow a cell that has ended; a panel that is shown no more lets go of the batch that only it holds."""
         if self.is_shown:
             self._was_shown = True
             self.refresh_after_cell()
+            if succeeded and raw in self._awaited:
+                self._awaited = ()
+                self.jobs.submit(self._trace_applied)
         elif self._was_shown:
             self._actions.forget()
 
@@ -247,6 +323,12 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self.refresh()
         except Exception as error:
             self._show_refusal(say("the panel could not read the model again: {error}", error=error_text(error)))
+
+    def _trace_applied(self) -> None:
+        """Trace what was applied, now that its cell has run again; the panel says what goes wrong."""
+        with self._lock, contextlib.suppress(Exception):
+            self._draw_applied("now")
+            self._trace_again()
 
     def sample_memory(self) -> bool:
         """Redraw only the memory bars, for the thread that watches a long cell; False to stop watching."""

@@ -6,6 +6,7 @@ import builtins
 import contextlib
 import io
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from devwidget.language.speaking import say
@@ -46,6 +47,14 @@ class PanelQuestions:
         if ask == "try":
             finding, fix = _read_field(message, "finding", int, -1), _read_field(message, "fix", int, -1)
             return {"state": self._panel.jobs.submit(lambda: self._run_shown(lambda: self._panel.try_fix(finding, fix)))}
+        if ask == "apply":
+            prepared = self._panel.prepare_fix(_read_field(message, "finding", int, -1), _read_field(message, "fix", int, -1))
+            files = [file.rpartition("/")[2] for file in prepared.files]
+            return {"cells": list(map(asdict, prepared.cells)), "files": files, "works": prepared.works}
+        if ask == "applied":
+            return {"state": self._panel.jobs.submit(lambda: self._run_shown(self._panel.apply_fix))}
+        if ask == "undo":
+            return {"state": self._panel.jobs.submit(lambda: self._run_shown(self._panel.undo_fix))}
         if ask == "cancel":
             return {"cancelled": self._panel.jobs.cancel()}
         if ask == "keep":

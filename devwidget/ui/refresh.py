@@ -55,8 +55,9 @@ def _after_cell(result: Any = None) -> None:
         return
     while _cell_ended:
         _cell_ended.pop().set()
+    raw, succeeded = getattr(getattr(result, "info", None), "raw_cell", ""), bool(getattr(result, "success", False))
     for panel in list(_panels):
-        panel.after_cell()
+        panel.after_cell(raw, succeeded)
 
 
 def _shown_panels() -> list[Panel]:

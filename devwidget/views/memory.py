@@ -29,6 +29,7 @@ class MemoryBar:
         total: bytes of the device; of the parts when unknown.
         known_total: whether the device told its size.
         peak: highest allocation in the last trace, 0 without one and where nothing was allocated in it.
+        refused: what the first allocation that did not fit in it would have come to; 0 if all did.
     """
 
     device: DeviceId
@@ -38,6 +39,7 @@ class MemoryBar:
     total: int
     known_total: bool
     peak: int
+    refused: int = 0
 
     @property
     def used(self) -> int:
@@ -91,24 +93,32 @@ def memory_bars(
     accelerators = [each for each in devices if each.device.is_accelerator]
     chosen = devices if with_cpu or not accelerators else accelerators
     outside = None if before is None else {each.device: each.activations for each in before}
-    bars = (_make_bar(each, peaks.get(each.device, 0), outside) for each in chosen if each.device.kind != "meta")
+    refused = _refused_bytes(trace) if trace else {}
+    wanted = (each for each in chosen if each.device.kind != "meta")
+    bars = (_make_bar(each, peaks.get(each.device, 0), refused.get(each.device, 0), outside) for each in wanted)
     return tuple(bar for bar in bars if bar.total or bar.device.is_accelerator)
 
 
-def _make_bar(memory: DeviceMemory, peak: int, before: dict[DeviceId, int] | None) -> MemoryBar:
+def _make_bar(memory: DeviceMemory, peak: int, refused: int, before: dict[DeviceId, int] | None) -> MemoryBar:
     sizes = {category: getattr(memory, category) for category in CATEGORIES}
     unknown = sizes.pop("activations")
     sizes["running"] = 0 if before is None else max(0, unknown - before.get(memory.device, 0))
     sizes["outside"] = unknown - sizes["running"]
     parts = tuple((part, size) for part in BAR_PARTS if (size := sizes.get(part, 0)))
     total = memory.total or sum(size for _, size in parts)
-    return MemoryBar(memory.device, memory.name, memory.virtual, parts, total, bool(memory.total), peak)
+    return MemoryBar(memory.device, memory.name, memory.virtual, parts, total, bool(memory.total), peak, refused)
 
 
 def peak_bytes(trace: Trace) -> dict[DeviceId, int]:
     """The highest allocation of each device that has an allocator, over a trace that allocated something there."""
     curves = (curve for curve in trace.memory if curve.source == "allocator" and curve.peak)
     return {curve.device: curve.peak.allocated for curve in curves if curve.peak and _has_changes(curve)}
+
+
+def _refused_bytes(trace: Trace) -> dict[DeviceId, int]:
+    """What the first allocation that did not fit would have come to."""
+    firsts = {curve.device: curve.refused[0] for curve in trace.memory if curve.refused}
+    return {device: first.allocated + first.bytes for device, first in firsts.items()}
 
 
 def _has_changes(curve: MemoryCurve) -> bool:

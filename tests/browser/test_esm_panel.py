@@ -233,7 +233,7 @@ def test_replicas_and_the_gather_point_are_listed(bare):
 
 
 def test_a_chip_in_the_header_filters_the_table(bare):
-    bare.page.locator(".dw-headline .dw-chip[data-device='cuda:1']").click()
+    bare.page.locator(".dw-headline .dw-meter[data-device='cuda:1']").click()
     expect(bare.page.get_by_label("filter rows")).to_have_value("device:cuda:1")
     assert bare.paths() == ["", "decoder", "decoder.head"]
 

@@ -82,6 +82,7 @@ def test_a_click_while_a_cell_runs_waits_for_the_main_thread(session):
 
 def test_memory_bars_follow_a_long_cell_while_it_runs(session):
     session.python("panel.view.memory = {**panel.view.memory}", statements=True)
+    session.page.get_by_role("tab", name="Modules").click()
     running = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'busy'"
     session.start(1)
     drawn = "document.querySelector('.dw-memory')?.textContent.includes('9.00 MiB reserved of 16.0 MiB')"

@@ -9,6 +9,7 @@ from devwidget.records.memory import Refusal
 from devwidget.records.trace import ModuleEvent, OpEvent, Trace
 from devwidget.report.figures import memory_figure, memory_steps_figure, parallel_figure, timeline_figure
 from devwidget.report.figures.frame import byte_axis
+from devwidget.report.style.palette import HOP_HUE, WRONG, schemes_of
 from devwidget.views.clock import Clock
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.parallel import parallel_calls
@@ -23,12 +24,22 @@ FIGURES = {
 }
 
 
+def in_light(value):
+    """A figure with the colours that the page chooses on a light one."""
+    if isinstance(value, dict):
+        return {key: in_light(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [in_light(part) for part in value]
+    return schemes_of(value)[0] if isinstance(value, str) and value.startswith("light-dark(") else value
+
+
 @pytest.mark.parametrize("name", FIGURES)
 def test_plotly_knows_every_property_and_the_figure_is_json(name):
     import plotly.graph_objects as go
 
     figure = FIGURES[name]()
-    go.Figure(data=figure["data"], layout=figure["layout"])  # raises on unknown properties and values
+    drawn = in_light(figure)
+    go.Figure(data=drawn["data"], layout=drawn["layout"])  # raises on unknown properties and values
     assert json.loads(json.dumps(figure)) == figure
     assert figure["words"]
 
@@ -97,7 +108,7 @@ def test_a_phase_too_short_for_its_name_has_it_over_the_phase_before():
 def test_healed_moves_are_dotted_and_red_and_arrows_are_as_wide_as_their_bytes():
     arrows = {trace["x"][0]: trace for trace in FIGURES["timeline"]()["data"] if trace["meta"] == "hop"}
     looks = [(arrows[at]["line"]["dash"], arrows[at]["line"]["color"]) for at in (5, 10)]
-    assert looks == [("dot", "#d33"), ("solid", "#e0a100")]
+    assert looks == [("dot", WRONG), ("solid", HOP_HUE)]
     assert arrows[5]["line"]["width"] > arrows[20]["line"]["width"] > arrows[10]["line"]["width"]
 
 
@@ -127,3 +138,24 @@ def test_bars_curves_and_tables_call_a_part_the_same():
     names = dict(bars["legend"]).keys() & dict(steps["legend"]).keys()
     assert names >= {"parameters", "gradients", "peak"}
     assert {name: dict(bars["legend"])[name] for name in names} == {name: dict(steps["legend"])[name] for name in names}
+
+
+def test_all_gpus_have_one_scale_and_one_line_of_capacity_and_what_was_refused_lies_on_what_was_there():
+    refused = Refusal(20, 14 * MIB, 5 * MIB, "forward", "decoder", None)
+    full = replace(one_step().memory[0], refused=(refused,))
+    layout = memory_steps_figure(memory_series(replace(one_step(), memory=(full, one_step().memory[1]))))["layout"]
+    assert layout["yaxis"]["range"] == layout["yaxis2"]["range"]
+    lines = [(shape["yref"], shape["y0"]) for shape in layout["shapes"] if shape.get("name") == "capacity"]
+    assert lines == [("y", 16 * MIB), ("y2", 16 * MIB)]
+    ghosts = [(shape["yref"], shape["y0"], shape["y1"]) for shape in layout["shapes"] if shape.get("name") == "refused"]
+    assert ghosts == [("y", 5 * MIB, 19 * MIB)]
+
+
+def test_what_was_refused_lies_behind_the_end_of_its_bar():
+    refused = Refusal(20, 14 * MIB, 5 * MIB, "forward", "decoder", None)
+    full = replace(one_step(), memory=(replace(one_step().memory[0], refused=(refused,)),))
+    layout = memory_figure(memory_bars(split_model().memory, full))["layout"]
+    ghosts = [(shape["x0"], shape["x1"]) for shape in layout["shapes"] if shape["name"] == "refused"]
+    assert ghosts == [(16 * MIB, 19 * MIB)]
+    assert layout["xaxis"]["range"][1] >= 19 * MIB
+    assert sum(shape["name"] == "capacity" for shape in layout["shapes"]) == 2

@@ -12,7 +12,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.errors import BatchError
 from devwidget.records.finding import Edit
 from devwidget.records.memory import DeviceMemory
-from devwidget.ui.actions import TraceRequest
+from devwidget.ui.actions import CellEdit, TraceRequest
 from devwidget.ui.panel import DeviceWidget
 from tests.browser.handmade_panel import Fake, open_panel
 from tests.views.builders import GPU0, MIB, one_step
@@ -401,3 +401,70 @@ def test_a_trace_in_a_cell_prints_into_the_cell(opened, capsys):
     panel._actions = Fake.actions(fake)
     panel.run_trace()
     assert capsys.readouterr().out == "step\n"
+
+
+class Applied:
+    """A fix that is applied nowhere, and notes what it was asked for."""
+
+    cells, files, texts = (CellEdit(3, "x = 1", 1, ["x = 1"], ["x = 2"]),), (), ("x = 2",)
+
+    def __init__(self, fix, works):
+        self.fix, self.works, self.asked = fix, works, []
+
+    def take_effect(self):
+        self.asked.append("effect")
+
+    def take_back(self):
+        self.asked.append("back")
+
+
+@pytest.fixture(params=["now", "cell"])
+def applying(request):
+    """A panel with a trace, whose fixes work at once or once their cell has run again; what was applied."""
+    fake, made = Fake(), []
+    actions = replace(fake.actions(), apply=lambda fix: made.append(Applied(fix, request.param)) or made[-1])
+    panel = DeviceWidget(actions)
+    panel.run_trace()
+    yield panel, fake, made, request.param
+    panel.close()
+
+
+def test_what_the_page_has_written_takes_effect_and_is_traced_when_that_shows_it(applying):
+    panel, fake, made, works = applying
+    answer = asked(panel, ask="apply", finding=0, fix=0)
+    assert (answer["works"], answer["cells"][0]["new"], answer["files"]) == (works, ["x = 2"], [])
+    assert made[0].asked == []
+    before = panel.trace
+    asked(panel, ask="applied")
+    assert made[0].asked == ["effect"]
+    assert panel.view.applied["works"] == works
+    assert len(fake.requests) == (2 if works == "now" else 1)
+    assert panel.kept is before
+
+
+def test_a_cell_that_has_run_again_is_traced_and_no_other(applying):
+    panel, fake, _, _ = applying
+    asked(panel, ask="apply", finding=0, fix=0)
+    asked(panel, ask="applied")
+    panel.view._view_count = 1
+    for raw, succeeded in (("y = 1", True), ("x = 2", False), ("x = 2", True), ("x = 2", True)):
+        panel.after_cell(raw, succeeded)
+    assert len(fake.requests) == 2
+    assert panel.view.applied["works"] == "now"
+
+
+def test_undo_takes_it_back_and_shows_the_trace_before(applying):
+    panel, _, made, _ = applying
+    before = panel.trace
+    asked(panel, ask="apply", finding=0, fix=0)
+    asked(panel, ask="applied")
+    asked(panel, ask="undo")
+    assert made[0].asked == ["effect", "back"]
+    assert (panel.trace, panel.kept, panel.view.applied) == (before, None, {})
+
+
+def test_a_fix_that_nobody_prepared_is_refused(opened):
+    panel, _ = opened
+    asked(panel, ask="applied")
+    assert panel.view.applied == {}
+    assert "error" in asked(panel, ask="apply", finding=0, fix=0)

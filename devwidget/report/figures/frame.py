@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from devwidget.report.style.palette import CATEGORY_HUES, CATEGORY_PATTERNS
+from devwidget.report.style.palette import CATEGORY_HUES, CATEGORY_PATTERNS, INK
 from devwidget.report.style.words import part_name
 
 Figure = dict[str, Any]
@@ -24,7 +24,7 @@ def paint_part(category: str) -> Figure:
 
 def legend_entries(parts: list[str]) -> list[list[str]]:
     """`[name, colour]` of each part; the page writes them in a line that wraps, which plotly's legend does not."""
-    return [[part_name(part), CATEGORY_HUES.get(part, "#d33")] for part in parts]
+    return [[part_name(part), CATEGORY_HUES.get(part, INK)] for part in parts]
 
 
 def base_layout(height: int, margin: dict[str, int]) -> Figure:

@@ -17,7 +17,7 @@ from devwidget.report.figures.frame import (
     make_figure,
     paint_part,
 )
-from devwidget.report.style.palette import CATEGORY_HUES, device_hue
+from devwidget.report.style.palette import CATEGORY_HUES, INK, WRONG, device_hue, fade
 from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import code_word, module_words, part_name, row_words, site_words
@@ -48,7 +48,8 @@ def _find_break(bars: tuple[MemoryBar, ...]) -> float:
     """Where the axis is broken: somewhat behind all that is in use, where that is a sliver; 0 for nowhere."""
     largest = max((bar.total for bar in bars), default=0)
     used = max((max(bar.used, bar.peak) for bar in bars), default=0)
-    return used * 1.25 if used and used < _SLIVER * largest else 0.0
+    is_full = any(bar.refused for bar in bars)  # what was refused lies behind the end, to the same scale
+    return used * 1.25 if used and used < _SLIVER * largest and not is_full else 0.0
 
 
 def _place_on_axis(size: float, cut: float, largest: float) -> float:
@@ -67,16 +68,30 @@ def _draw_bars(bars: tuple[MemoryBar, ...], cut: float) -> Figure:
     if peaks:
         data.append(_draw_peaks(peaks))
     layout = base_layout(34 + 36 * len(bars), {"l": 8, "r": 34 if cut else 12, "t": 4, "b": 30})
-    layout |= {"barmode": "stack", "bargap": 0.32, "xaxis": _draw_axis(cut, largest), "yaxis": label_axis()}
+    reach = max([largest, *(bar.refused for bar in bars)])
+    layout |= {"barmode": "stack", "bargap": 0.32, "xaxis": _draw_axis(cut, largest, reach), "yaxis": label_axis()}
+    layout["shapes"] = [shape for at, bar in enumerate(bars) for shape in _draw_ends(bar, at, cut, largest)]
     layout |= {"showlegend": False, "annotations": [_draw_break(label, cut) for label in labels] if cut else []}
     words = row_words(map(_bar_words, bars), "; ")
     return make_figure(data, layout, words) | {"legend": legend_entries([trace["meta"] for trace in data])}
 
 
-def _draw_axis(cut: float, largest: float) -> Figure:
-    """Ticks before the break, and the largest device at the end."""
+def _draw_ends(bar: MemoryBar, at: int, cut: float, largest: float) -> list[Figure]:
+    """A thick line where a device ends, and behind it, as large as it was asked for, what was refused."""
+    if not bar.known_total:
+        return []
+    end = _place_on_axis(bar.total, cut, largest)
+    place = {"xref": "x", "yref": "y", "y0": at - 0.38, "y1": at + 0.38}
+    line = place | {"type": "line", "x0": end, "x1": end, "line": {"width": 3, "color": INK}, "name": "capacity"}
+    box = place | {"type": "rect", "x0": end, "x1": bar.refused, "fillcolor": fade(WRONG, 0.2), "name": "refused"}
+    ghost = [box | {"line": {"width": 1, "dash": "dot", "color": WRONG}}] if bar.refused > bar.total else []
+    return [line, *ghost]
+
+
+def _draw_axis(cut: float, largest: float, reach: float) -> Figure:
+    """Ticks before the break, and the largest device at the end; without a break as far as what was refused."""
     if not cut:
-        return byte_axis(largest)
+        return byte_axis(reach)
     axis = byte_axis(cut)
     axis["range"] = [0, _place_on_axis(largest, cut, largest)]
     axis["tickvals"] = [*axis["tickvals"], axis["range"][1]]
@@ -130,7 +145,7 @@ def _draw_peaks(peaks: list[tuple[str, MemoryBar]]) -> Figure:
         "name": say("peak"),
         "x": [bar.peak for _, bar in peaks],
         "y": [label for label, _ in peaks],
-        "marker": {"symbol": "line-ns", "size": 18, "line": {"width": 2.5, "color": "#d33"}},
+        "marker": {"symbol": "line-ns", "size": 18, "line": {"width": 2.5, "color": INK}},
         "customdata": [format_bytes(bar.peak) for _, bar in peaks],
         "hovertemplate": say("peak {size}", size="%{customdata}") + "<extra></extra>",
         "meta": "peak",
@@ -139,7 +154,6 @@ def _draw_peaks(peaks: list[tuple[str, MemoryBar]]) -> Figure:
 
 _GAP = 26
 _MOST_BANDS = 12
-_ALARM = "#d33"
 
 
 class _Spot(NamedTuple):
@@ -157,21 +171,23 @@ class _Spot(NamedTuple):
 
 
 def memory_steps_figure(series: tuple[MemorySeries, ...]) -> Figure:
-    """One small plot for each device: what its bytes are for, along the trace."""
+    """One small plot for each device, all to one scale: what its bytes are for, along the trace."""
     row = 150 if len(series) <= 3 else 90
     spots = _place_plots(series, _GAP / (row + _GAP))
     layout = base_layout(24 + (row + _GAP) * len(series), {"l": 8, "r": 12, "t": 20, "b": 30})
     layout |= {"showlegend": False, "hovermode": "x", "shapes": [], "annotations": []}
     data: list[Figure] = []
+    top, has_line = max(map(_find_top, series)), any(map(_is_near, series))
     for each, spot in zip(series, spots, strict=True):
         data += _draw_marks(each, spot)
-        layout |= _plot_axes(each, spot)
-        layout["shapes"] += [*_draw_borders(each, spot), *_draw_capacity(each, spot)]
+        layout |= _plot_axes(each, spot, top)
+        layout["shapes"] += [*_draw_borders(each, spot), *_draw_refused(each, spot)]
+        layout["shapes"] += _draw_capacity(each, spot) if has_line else []
         layout["annotations"] += _phase_names(each, spot)
     layout[f"xaxis{spots[-1].axis}"]["title"] = {"text": say("order of events"), "font": {"size": 11}}
     shown = {role for each in series for role, _ in each.parts}
     names = [[part_name(role), CATEGORY_HUES[role]] for role in ROLES if role in shown]
-    return make_figure(data, layout, "; ".join(map(peak_words, series))) | {"legend": [*names, [say("peak"), _ALARM]]}
+    return make_figure(data, layout, "; ".join(map(peak_words, series))) | {"legend": [*names, [say("peak"), INK]]}
 
 
 def _place_plots(series: tuple[MemorySeries, ...], gap: float) -> list[_Spot]:
@@ -232,7 +248,7 @@ def _draw_peak(series: MemorySeries, axes: Figure) -> Figure:
         "name": say("peak"),
         "x": [series.positions[series.curve.points.index(series.peak)]],
         "y": [series.peak.allocated],
-        "marker": {"symbol": "triangle-down", "size": 10, "color": _ALARM, "line": {"width": 1, "color": "#fff"}},
+        "marker": {"symbol": "triangle-down", "size": 10, "color": INK, "line": {"width": 1, "color": "#fff"}},
         "cliponaxis": False,
         "hoverinfo": "skip",
         "meta": "peak",
@@ -247,7 +263,7 @@ def _draw_refusals(series: MemorySeries, axes: Figure) -> Figure:
         "name": say("did not fit"),
         "x": [refused.number],
         "y": [refused.allocated + refused.bytes],
-        "marker": {"symbol": "x", "size": 10, "color": _ALARM, "line": {"width": 1, "color": "#fff"}},
+        "marker": {"symbol": "x", "size": 10, "color": WRONG, "line": {"width": 1, "color": "#fff"}},
         "cliponaxis": False,
         "customdata": [[plotly_text(refusal_words(series.curve, refused)), refused.module]],
         "hovertemplate": "%{customdata[0]}<extra></extra>",
@@ -255,7 +271,7 @@ def _draw_refusals(series: MemorySeries, axes: Figure) -> Figure:
     }
 
 
-def _plot_axes(series: MemorySeries, spot: _Spot) -> Figure:
+def _plot_axes(series: MemorySeries, spot: _Spot, top: float) -> Figure:
     title = {
         "text": f"<b>{plotly_text(str(series.curve.device))}</b>",
         "font": {"size": 12, "color": device_hue(series.curve.device)},
@@ -264,7 +280,7 @@ def _plot_axes(series: MemorySeries, spot: _Spot) -> Figure:
     size = {"domain": list(spot.domain), "anchor": f"x{spot.axis}", "automargin": True, "title": title}
     return {
         f"xaxis{spot.axis}": order | {"anchor": f"y{spot.axis}", "range": [spot.first, spot.last]},
-        f"yaxis{spot.axis}": byte_axis(_find_top(series)) | size,
+        f"yaxis{spot.axis}": byte_axis(top) | size,
     }
 
 
@@ -280,11 +296,20 @@ def _is_near(series: MemorySeries) -> bool:
 
 
 def _draw_capacity(series: MemorySeries, spot: _Spot) -> list[Figure]:
-    if not _is_near(series):
+    if not series.curve.total:
         return []
     line = {"type": "line", "xref": f"x{spot.axis} domain", "x0": 0, "x1": 1, "yref": f"y{spot.axis}"}
     total = series.curve.total
-    return [line | {"y0": total, "y1": total, "line": {"width": 1.5, "dash": "dash", "color": _ALARM}}]
+    return [line | {"y0": total, "y1": total, "line": {"width": 2, "color": INK}, "name": "capacity"}]
+
+
+def _draw_refused(series: MemorySeries, spot: _Spot) -> list[Figure]:
+    """What did not fit, as large as it was asked for, on what was there already."""
+    box = {"type": "rect", "xref": f"x{spot.axis}", "yref": f"y{spot.axis}", "x1": spot.last, "name": "refused"}
+    box |= {"fillcolor": fade(WRONG, 0.16), "line": {"width": 1, "dash": "dot", "color": WRONG}}
+    return [
+        box | {"x0": each.number, "y0": each.allocated, "y1": each.allocated + each.bytes} for each in series.curve.refused[:1]
+    ]
 
 
 def _draw_borders(series: MemorySeries, spot: _Spot) -> list[Figure]:

@@ -8,7 +8,7 @@ from devwidget.language.speaking import said, say
 from devwidget.records.parallel import Replica
 from devwidget.records.schema.message import Message
 from devwidget.report.figures.frame import Figure, base_layout, make_figure
-from devwidget.report.style.palette import device_hue
+from devwidget.report.style.palette import device_hue, fade
 from devwidget.report.style.safe_text import plotly_text
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
 from devwidget.report.style.words import row_words
@@ -118,10 +118,9 @@ def _draw_box(call: ParallelCall, box: FlowBox) -> Figure:
 
 def draw_area(x: list[float], y: list[float], hue: str, opacity: float, words: str) -> Figure:
     """A filled outline that can be clicked."""
-    red, green, blue = (int(hue[at : at + 2], 16) for at in (1, 3, 5))
     return {
         "type": "scatter", "mode": "lines", "fill": "toself", "x": x, "y": y, "line": {"width": 0},
-        "fillcolor": f"rgba({red},{green},{blue},{opacity})", "hoveron": "fills", "text": words, "hoverinfo": "text",
+        "fillcolor": fade(hue, opacity), "hoveron": "fills", "text": words, "hoverinfo": "text",
     }  # fmt: skip
 
 

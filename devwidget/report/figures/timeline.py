@@ -11,7 +11,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move
 from devwidget.report.figures.frame import GRID, Figure, base_layout, find_differences, label_axis, make_figure
-from devwidget.report.style.palette import device_hue
+from devwidget.report.style.palette import HOP_HUE, WRONG, device_hue
 from devwidget.report.style.safe_text import columns_of, plotly_text
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
 from devwidget.report.style.words import code_word, module_words, row_words, site_words, tensor_words
@@ -20,7 +20,7 @@ from devwidget.views.timeline import Arrow, Band, Box, Cross, Timeline
 _MOST_ARROWS = 200
 _MOST_EXAMPLES = 4
 _THINNEST_PX, _THICKEST_PX = 1.5, 7.0
-_FAULT, _HOP = "#d33", "#e0a100"
+_FAULT, _HOP = WRONG, HOP_HUE
 _PHASE_NAMES = {"optimizer": Message("optimizer step")}
 _NAME_LETTER = 0.012
 """Width of a letter above the lanes, as a share of a page of 560 pixels."""

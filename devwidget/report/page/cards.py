@@ -10,6 +10,7 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot, TensorFacts
 from devwidget.records.trace import Fault, Trace
+from devwidget.report.page.edit_rows import edit_rows
 from devwidget.report.style.units import format_bytes, format_count, format_seconds
 from devwidget.report.style.words import (
     and_more,
@@ -20,10 +21,11 @@ from devwidget.report.style.words import (
     tensor_words,
     translate_finding,
 )
-from devwidget.report.text.finding_text import changed_lines, confidence_words, finding_text, further_places
+from devwidget.report.text.finding_text import confidence_words, finding_text, further_places
 from devwidget.report.text.snapshot_text import bytes_by_device
 from devwidget.views.clock import Clock
 from devwidget.views.hops import Hop, group_hops, group_waits
+from devwidget.views.memory import MemoryBar
 from devwidget.views.placement import PlacementTable
 
 Card = dict[str, Any]
@@ -48,12 +50,13 @@ def finding_card(
         "class": class_name if finding.module is not None else "",
         "row": row,
         "at": at,
+        "place": site_words(finding.fault or finding.birth),
         "why": finding.why,
         "operands": _operand_cards(finding, faults),
         "fault": _source_card(finding.fault),
         "birth": _source_card(finding.birth) if finding.birth != finding.fault else None,
         "notes": [*finding.notes, *further_places(finding)],
-        "fixes": [_fix_card(fix) for fix in finding.fixes],
+        "fixes": [fix_card(fix) for fix in finding.fixes],
         "text": finding_text(finding, class_name),
     }
 
@@ -66,11 +69,34 @@ def _operand_cards(finding: Finding, faults: Iterable[Fault]) -> list[Card]:
     return sorted(cards, key=lambda card: not card["culprit"])
 
 
-def _fix_card(fix: Fix) -> Card:
-    edits = [{"place": site_words(e.site), "file": e.file, "lines": changed_lines(e), "text": e.text} for e in fix.edits]
+def fix_card(fix: Fix) -> Card:
+    """A repair, its edits as rows of a difference."""
+    edits = [{"place": site_words(e.site), "file": e.file, "rows": edit_rows(e), "text": e.text} for e in fix.edits]
     words = confidence_words(fix) + (say(": the step ran with this edit") if fix.verified else "")
     offered = bool(fix.edits and fix.not_tried and not fix.runs)
-    return {"summary": fix.summary, "code": fix.code, "confidence": words, "edits": edits, "offered": offered}
+    state = "tried" if fix.verified else "fails" if fix.fails else "untried" if fix.edits else "words"
+    return {"summary": fix.summary, "code": fix.code, "confidence": words, "edits": edits, "offered": offered, "state": state}
+
+
+def meter_cards(bars: Iterable[MemoryBar], trace: Trace | None) -> list[Card]:
+    """One for each GPU: what is in use of it, shares of its size, and whether something did not fit."""
+    refused = {curve.device for curve in trace.memory if curve.refused} if trace is not None else set()
+    return [_meter_card(bar, bar.device in refused) for bar in bars if bar.device.is_accelerator]
+
+
+def _meter_card(bar: MemoryBar, is_full: bool) -> Card:
+    used, peak, total = format_bytes(bar.in_use), format_bytes(bar.peak), format_bytes(bar.total)
+    words = say("{used} of {total} in use", used=used, total=total)
+    return {
+        "device": str(bar.device),
+        "used": bar.in_use / bar.total if bar.total else 0,
+        "peak": bar.peak / bar.total if bar.total else 0,
+        "refused": is_full,
+        "short": say("{used} of {total}", used=peak if bar.peak else used, total=total),
+        "words": words
+        + (", " + say("peak {size}", size=peak) if bar.peak else "")
+        + (", " + say("more was refused") if is_full else ""),
+    }
 
 
 def _source_card(site: Site | None) -> Card | None:
@@ -83,6 +109,19 @@ def hop_cards(trace: Trace, most: int = 500) -> list[Card]:
     """The hops by line, dearest first."""
     clock = Clock(trace)
     return [_hop_card(hop) | {"at": (hop.number, clock.at(hop.number))} for hop in group_hops(trace.moves)[:most]]
+
+
+def crossing_cards(trace: Trace) -> list[Card]:
+    """What crosses from one device to another, all lines together; moves that only the trace made are apart."""
+    sums: dict[tuple[str, str, bool], tuple[int, int]] = {}
+    for hop in group_hops(trace.moves):
+        key = str(hop.source), str(hop.target), hop.cause == "healed"
+        count, size = sums.get(key, (0, 0))
+        sums[key] = count + hop.count, size + hop.bytes
+    return [
+        {"source": source, "target": target, "healed": healed, "count": count, "bytes": format_bytes(size)}
+        for (source, target, healed), (count, size) in sums.items()
+    ]
 
 
 def finding_place(finding: Finding, clock: Clock) -> tuple[float, float] | None:

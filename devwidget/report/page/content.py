@@ -7,6 +7,7 @@ from typing import Any
 
 from devwidget.language.speaking import say
 from devwidget.records.answers import Layout
+from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -14,7 +15,17 @@ from devwidget.report.answers.comparison import hop_rows, measure_rows, verdict_
 from devwidget.report.answers.questions import layout_sentence
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
 from devwidget.report.figures.device_map import device_map_figure, map_rows, map_words
-from devwidget.report.page.cards import finding_card, finding_place, header_card, hop_cards, row_detail, wait_cards
+from devwidget.report.page.cards import (
+    crossing_cards,
+    finding_card,
+    finding_place,
+    fix_card,
+    header_card,
+    hop_cards,
+    meter_cards,
+    row_detail,
+    wait_cards,
+)
 from devwidget.report.page.parallel_cards import parallel_card, spread_cards
 from devwidget.report.page.tree_table import mark_columns, pack_table, tree_table
 from devwidget.report.style.safe_text import displays_safely
@@ -81,6 +92,7 @@ def memory_content(
     return {
         "gpus": memory_figure(gpus) if gpus else None,
         "all": memory_figure(everything) if len(everything) > len(gpus) else None,
+        "meters": meter_cards(gpus, trace),
         "no_gpu": not any(each.device.is_accelerator for each in memory),
     }
 
@@ -92,11 +104,12 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay) -
         return {}
     trace = with_real_times(trace)
     calls, lanes, clock, series = parallel_calls(trace), make_timeline(trace), Clock(trace), memory_series(trace)
+    failure, findings = _failure_in_its_finding(trace, _with_rows(trace, table, marks))
     return {
         "summary": summary_words(trace),
         "verdict": findings_words(trace),
-        "failure": failure_card(trace),
-        "findings": _with_rows(trace, table, marks),
+        "failure": failure,
+        "findings": findings,
         "checked": list(trace.checked),
         "not_checked": not_checked_words(trace),
         "not_restored": list(trace.not_restored),
@@ -111,6 +124,22 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay) -
     }
 
 
+def _failure_in_its_finding(trace: Trace, cards: list[Content]) -> tuple[Content | None, list[Content]]:
+    """How the step ended, unless a finding tells why: its card then has the exception, since one fault is one card."""
+    failure = failure_card(trace)
+    ended = {fault.number for fault in trace.faults if not fault.healed and fault.error == trace.error}
+    found = next((n for n, each in enumerate(trace.findings) if ended.intersection(each.explains)), None)
+    if failure is None or found is None:
+        return failure, cards
+    return None, [card | ({"raised": failure} if n == found else {}) for n, card in enumerate(cards)]
+
+
+@displays_safely
+def applied_content(fix: Fix) -> Content:
+    """A fix that stands in the source of the user."""
+    return {"edits": fix_card(fix)["edits"]}
+
+
 @displays_safely
 def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
     """What a trace has otherwise than the one that was kept; {} without two of them."""
@@ -122,7 +151,22 @@ def compared_content(kept: Trace | None, trace: Trace | None) -> Content:
     compared = compare_traces(kept, trace)
     fixed, new = ([finding.headline for finding in each] for each in (compared.fixed, compared.new))
     hops = [row._asdict() for row in hop_rows(compared)]
-    return {"verdict": verdict_words(compared), "rows": measure_rows(compared), "hops": hops, "fixed": fixed, "new": new}
+    sides = [{"crossings": crossing_cards(each), "wrong": _has_errors(each)} for each in (kept, trace)]
+    change = [compared.hops_before, compared.hops_after]
+    rows = measure_rows(compared)
+    return {
+        "verdict": verdict_words(compared),
+        "rows": rows,
+        "hops": hops,
+        "fixed": fixed,
+        "new": new,
+        "sides": sides,
+        "change": change,
+    }
+
+
+def _has_errors(trace: Trace) -> bool:
+    return bool(trace.error) or any(finding.severity == "error" for finding in trace.findings)
 
 
 def _map_card(table: PlacementTable, trace: Trace | None) -> Content | None:

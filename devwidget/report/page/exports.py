@@ -11,7 +11,7 @@ from devwidget.records.loading.json_io import dumps
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.page.html import panel_page, panel_text
-from devwidget.report.style.palette import device_hue
+from devwidget.report.style.palette import device_hue, schemes_of
 from devwidget.report.style.safe_text import Markup, file_name, html_element, spreadsheet_cell
 from devwidget.report.style.words import code_word, first_line, module_words, row_words, site_words, translate_finding
 from devwidget.report.text.finding_text import changed_lines
@@ -22,7 +22,7 @@ _WIDTH, _MARGIN, _LINE = 960, 32, 22
 _LETTERS = 92
 """Letters of the code's font in a line."""
 _LANE, _MOST_LINES = 44, 4
-_HUES = {"error": "#b3261e", "warning": "#8a5300", "info": "#2457a6"}
+_HUES = {"error": "#b3201a", "warning": "#8a5a00", "info": "#41586f"}
 _INK, _SOFT, _GOOD = "#1f2328", "#57606a", "#1b6e3c"
 
 
@@ -82,16 +82,20 @@ def _draw_lanes(lanes: Timeline, top: float) -> Iterator[Markup]:
     middle = {lane: top + _LANE * at + _LANE / 2 for at, lane in enumerate(lanes.lanes)}
     for lane, y in middle.items():
         font = {"font-size": "14", "font-weight": "600", "font-family": "system-ui, sans-serif"}
-        yield html_element("text", str(lane), x=str(_MARGIN), y=f"{y + 5:.1f}", fill=device_hue(lane), **font)
+        yield html_element("text", str(lane), x=str(_MARGIN), y=f"{y + 5:.1f}", fill=schemes_of(device_hue(lane))[0], **font)
     for box in lanes.boxes:
         if box.level < 3:
             place = {"x": f"{left + box.start * scale:.1f}", "y": f"{middle[box.lane] - 15 + 10 * box.level:.1f}"}
             size = {"width": f"{max(1.0, (box.stop - box.start) * scale):.1f}", "height": "9", "rx": "1"}
             yield html_element(
-                "rect", **place, **size, fill=device_hue(box.lane), **{"fill-opacity": f"{0.35 + 0.15 * box.level:.2f}"}
+                "rect",
+                **place,
+                **size,
+                fill=schemes_of(device_hue(box.lane))[0],
+                **{"fill-opacity": f"{0.35 + 0.15 * box.level:.2f}"},
             )
     for arrow in lanes.arrows[:200]:
-        x, hue = f"{left + arrow.at * scale:.1f}", _HUES["error"] if arrow.cause == "healed" else "#e0a100"
+        x, hue = f"{left + arrow.at * scale:.1f}", _HUES["error"] if arrow.cause == "healed" else "#5c636d"
         ends_at = {"x1": x, "x2": x, "y1": f"{middle[arrow.source]:.1f}", "y2": f"{middle[arrow.target]:.1f}"}
         yield html_element("line", **ends_at, stroke=hue, **{"stroke-width": "2.5"})
     for cross in lanes.crosses:

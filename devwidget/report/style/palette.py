@@ -1,34 +1,56 @@
-"""One hue for each device and one for each part of memory, the same on every screen and in every export."""
+"""One hue for each device and each part of memory, on light pages and on dark ones: cool ones say where, muted ones what for.
+
+Warm ones and red are not in it: they say that something is wrong. A hue is a CSS colour, `light-dark(#..., #...)`; `figure.js`
+chooses for plotly, which knows no CSS functions.
+"""
 
 from __future__ import annotations
 
 from devwidget.records.device import DeviceId
 
-DEVICE_HUES = ("#2f6fd0", "#c8641b", "#1d8a6b", "#9b4fb5", "#b3892b", "#c23b63", "#2a93ad", "#6a8a2f")
-"""For accelerators by index, repeating; told apart by people who are colour-blind, and readable on white and on black."""
 
-CPU_HUE, META_HUE = "#7d8590", "#9aa0a6"
+def in_schemes(light: str, dark: str) -> str:
+    """A colour for light pages and one for dark ones."""
+    return f"light-dark({light}, {dark})"
+
+
+DEVICE_HUES = (
+    in_schemes("#2f62dc", "#6a97fc"),
+    in_schemes("#0b938b", "#35d3bb"),
+    in_schemes("#8a2f96", "#b765c6"),
+    in_schemes("#7f9109", "#d0e04e"),
+    in_schemes("#2a97cd", "#a0d8fb"),
+    in_schemes("#5424b4", "#7c68ea"),
+    in_schemes("#2f6b45", "#5a9a4e"),
+    in_schemes("#cd6ba0", "#fbb4d6"),
+)
+"""For accelerators by index, repeating; a device is never told by its hue alone."""
+
+CPU_HUE, META_HUE = in_schemes("#5c636d", "#9aa1ab"), in_schemes("#767c85", "#8b929b")
 
 CATEGORY_HUES = {
-    "parameters": "#3b78c4",
-    "buffers": "#2aa198",
-    "attributes": "#b065b5",
-    "gradients": "#e08a2e",
-    "optimizer": "#d1495b",
-    "activations": "#5a9e4b",
-    "outputs": "#d977a2",
-    "gathered": "#a33f70",
-    "inputs": "#c2a02c",
-    "other": "#8b7f77",
-    "foreign": "#b99a82",
-    "outside": "#b99a82",
-    "running": "#5a9e4b",
-    "others": "#6d747d",
+    "parameters": in_schemes("#2f4157", "#617692"),
+    "buffers": in_schemes("#7b95b0", "#b4cae1"),
+    "attributes": in_schemes("#4b6c92", "#82a3c8"),
+    "gradients": in_schemes("#5d3e6e", "#836298"),
+    "optimizer": in_schemes("#a588b7", "#cbadde"),
+    "activations": in_schemes("#4a7a66", "#4e816b"),
+    "outputs": in_schemes("#66a082", "#9ad4b4"),
+    "gathered": in_schemes("#4e8a70", "#74aa8f"),
+    "inputs": in_schemes("#715129", "#8f6d46"),
+    "other": in_schemes("#b08f54", "#d8bb82"),
+    "foreign": in_schemes("#787370", "#6f6a66"),
+    "outside": in_schemes("#928d89", "#ab9e8f"),
+    "running": in_schemes("#4a7a66", "#4e816b"),
+    "others": in_schemes("#6e5f4f", "#7d7060"),
     "cache": "rgba(150,158,168,0.28)",
     "free": "rgba(128,128,128,0.10)",
 }
-CATEGORY_PATTERNS = {"gradients": "/", "optimizer": "x", "activations": ".", "cache": "\\", "attributes": "-", "inputs": "|",
-                     "running": ".", "gathered": "+", "foreign": "/", "outside": "/"}  # fmt: skip
+CATEGORY_PATTERNS = {"cache": "\\", "running": ".", "foreign": "/", "outside": "/", "others": "x"}
+
+INK, WRONG = in_schemes("#1f2328", "#e6edf3"), in_schemes("#b3201a", "#ff8a80")
+"""For marks that are no part of memory; and for what is wrong, and nothing else."""
+HOP_HUE = in_schemes("#5c636d", "#b6bdc6")
 
 
 def device_hue(device: DeviceId) -> str:
@@ -36,6 +58,18 @@ def device_hue(device: DeviceId) -> str:
     if device.is_accelerator:
         return DEVICE_HUES[(device.index or 0) % len(DEVICE_HUES)]
     return CPU_HUE if device.kind == "cpu" else META_HUE
+
+
+def schemes_of(hue: str) -> tuple[str, str]:
+    """The two colours of a hue, on light pages and on dark ones."""
+    light, dark = hue.removeprefix("light-dark(").removesuffix(")").split(", ")
+    return light, dark
+
+
+def fade(hue: str, opacity: float) -> str:
+    """The same hue, through which one sees."""
+    light, dark = (", ".join(str(int(each[at : at + 2], 16)) for at in (1, 3, 5)).replace(" ", "") for each in schemes_of(hue))
+    return in_schemes(f"rgba({light},{opacity})", f"rgba({dark},{opacity})")
 
 
 def page_hues() -> dict[str, object]:

@@ -23,6 +23,14 @@ async function unpack(view) {
   return module.exports;
 }
 
+// Of colours that are one for light pages and one for dark ones the one to draw with: plotly knows no CSS functions.
+function inScheme(value, dark) {
+  if (typeof value === "string") return value.startsWith("light-dark(") ? value.slice(11, -1).split(", ")[dark ? 1 : 0] : value;
+  if (!value || typeof value !== "object" || ArrayBuffer.isView(value) || typeof value[0] === "number") return value;
+  for (const key of Object.keys(value)) value[key] = inScheme(value[key], dark);
+  return value;
+}
+
 function lineAt(x, color) {
   return { type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, line: { color, width: 1.5, dash: "dash" }, name: "here" };
 }
@@ -45,6 +53,9 @@ export class Figure {
     this.sizes = new ResizeObserver(() => this.fit());
     this.sizes.observe(this.el);
     this.themes = new MutationObserver(() => setTimeout(() => this.change(), 400)); // the theme's style sheet comes after its name
+    this.scheme = matchMedia("(prefers-color-scheme: dark)");
+    this.turned = () => this.change();
+    this.scheme.addEventListener("change", this.turned);
     this.themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "class"] });
   }
 
@@ -110,13 +121,15 @@ export class Figure {
 
   // The figure in the fonts and colours of the page.
   styled() {
-    const width = this.el.clientWidth;
+    const width = this.el.clientWidth || NARROW; // of one that is saved while it is hidden
     const { fontFamily, color } = getComputedStyle(this.el);
     const { data, layout } = structuredClone(this.spec);
     const other = this.spec.variants?.[this.variant];
     if (other) data.forEach((each, at) => Object.assign(each, other.data[at]));
     Object.assign(layout, other?.layout, width < NARROW ? this.spec.narrow : null);
     if (this.spot) layout.shapes = [...(layout.shapes ?? []), lineAt(this.spot[other ? 1 : 0], color)];
+    inScheme(data, this.isDark());
+    inScheme(layout, this.isDark());
     layout.width = width;
     layout.font = { ...layout.font, family: fontFamily, color };
     layout.hoverlabel = { ...layout.hoverlabel, bgcolor: this.background(), font: { size: 12, color } };
@@ -124,10 +137,18 @@ export class Figure {
   }
 
   background() {
-    const probe = this.el.appendChild(h("i", { style: "background: var(--dw-pop)" })); // plotly knows no CSS functions
-    const colour = getComputedStyle(probe).backgroundColor;
+    return this.computed("var(--dw-pop)");
+  }
+
+  isDark() {
+    return this.computed("light-dark(rgb(0 0 0), rgb(255 255 255))") !== "rgb(0, 0, 0)";
+  }
+
+  computed(colour) {
+    const probe = this.el.appendChild(h("i", { style: `background: ${colour}` }));
+    const seen = getComputedStyle(probe).backgroundColor;
     probe.remove();
-    return colour;
+    return seen;
   }
 
   // A data address of the figure as it is seen, `png` or `svg`, with the legend in it.
@@ -148,6 +169,7 @@ export class Figure {
     this.closed = true;
     this.sizes.disconnect();
     this.themes.disconnect();
+    this.scheme.removeEventListener("change", this.turned);
     globalThis[LOADED]?.then((Plotly) => Plotly.purge(this.plot)).catch(() => undefined); // never drawn
   }
 }

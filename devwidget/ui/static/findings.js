@@ -1,74 +1,116 @@
-// Findings as cards, written like a good compiler's messages.
+// Findings as lines, the worst first and open, each with a message as a good compiler writes it.
 import { h, hueOf, prose, traceLink } from "./dom.js";
+import { editRows, icon, severityIcon, triedWords } from "./edits.js";
 import { moduleLink } from "./tables.js";
-import { say } from "./words.js";
+import { say, sayCount } from "./words.js";
 
-const MARKS = { error: "✖", warning: "▲", info: "ℹ" };
+const COUNTS = {
+  error: (count) => sayCount("{count} error", "{count} errors", count),
+  warning: (count) => sayCount("{count} warning", "{count} warnings", count),
+  info: (count) => sayCount("{count} hint", "{count} hints", count),
+};
 
-// `tryIt(finding, fix)` asks Python to try a fix; without it, on a saved page, none is offered.
-export function findingsView(traced, reveal, none, tryIt) {
+// `act.tryIt(finding, fix)` asks Python to try a fix, `act.apply(finding, fix)` to write it; a saved page has no `act`.
+export function findingsView(traced, reveal, none, act) {
   if (!traced.summary) return [none(say("what is wrong, on which line, and the edit that mends it"))];
-  const cards = traced.findings.map((card, number) => findingCard(card, reveal, tryIt && ((fix) => tryIt(number, fix))));
+  const cards = traced.findings.map((card, number) => findingCard(card, number, reveal, act));
   // Of a step that did not run to its end nobody knows whether there was nothing to find.
   const said = traced.checked.length ? h("p", { class: "dw-clean" }, say("✓ Nothing found, {count} checks.", { count: traced.checked.length })) : h("p", { class: "dw-empty" }, say("Nothing ran, so nothing was checked."));
   const clean = cards.length || traced.failure ? "" : said;
-  return [traced.failure ? failureCard(traced.failure, reveal) : "", clean, ...cards, checks(traced)].filter(Boolean);
+  if (cards.length && !traced.failure) cards[0].open = true;
+  const list = cards.length ? h("div", { class: "dw-findings" }, cards) : "";
+  return [filterBar(traced, cards), traced.failure ? failureCard(traced.failure, reveal) : "", clean, list, checks(traced)].filter(Boolean);
+}
+
+// How many there are of each severity; a click hides those lines, or shows them again.
+function filterBar({ findings, checked }, cards) {
+  if (!cards.length) return "";
+  const button = (severity) => {
+    const mine = cards.filter((_, at) => findings[at].severity === severity);
+    if (!mine.length) return "";
+    const pressed = h("button", { class: "dw-filter-severity", type: "button", "aria-pressed": "true", title: say("show or hide these lines") }, icon(severity), h("span", null, COUNTS[severity](mine.length)));
+    pressed.addEventListener("click", () => {
+      const shown = pressed.getAttribute("aria-pressed") !== "true";
+      pressed.setAttribute("aria-pressed", String(shown));
+      for (const card of mine) card.hidden = !shown;
+    });
+    return pressed;
+  };
+  return h("div", { class: "dw-filter-bar" }, h("div", { class: "dw-segments" }, Object.keys(COUNTS).map(button)), h("span", { class: "dw-soft" }, checked.length ? sayCount("{count} check", "{count} checks", checked.length) : ""));
 }
 
 // What ended the step: the user's line, what is known of the cause, what to change, the traceback folded.
 function failureCard(card, reveal) {
-  const where = h("dd", null, moduleLink(card, reveal), card.source ? source({ ...card, text: card.source }, say("raised here")) : h("span", { class: "dw-soft" }, ` ${card.place}`));
-  const folded = h("details", { class: "dw-traceback" }, h("summary", null, say("traceback, {count} frames", { count: card.frames.length })), h("pre", { tabindex: "0" }, [...card.frames, card.raw].join("\n")));
-  const entries = [entry(say("where"), where), ...card.notes.map((note) => entry(say("note"), h("dd", null, ...prose(note)))), ...card.cures.map((cure) => entry(say("help"), help({ ...cure, summary: cure.text, confidence: say("choice") })))];
+  const where = h("div", { class: "dw-where" }, moduleLink(card, reveal), card.source ? source({ ...card, text: card.source }, say("raised here")) : h("span", { class: "dw-soft" }, ` ${card.place}`));
+  const cures = card.cures.map((cure) => fixPart({ ...cure, summary: cure.text, confidence: say("choice"), state: "words" }));
   return h(
     "article",
-    { class: "dw-finding dw-error dw-failure", "data-kind": card.kind, "data-severity": "error" },
-    h(
-      "header",
-      null,
-      h("span", { class: "dw-badge dw-error" }, h("span", { "aria-hidden": "true" }, MARKS.error), ` ${card.kind}`),
-      h("h4", null, ...prose(card.headline)),
-      copyButton([`${card.headline}: ${card.message}`, ...card.frames, card.raw].join("\n"), say("Copy this exception"), say("copy")),
-    ),
-    h("pre", { class: "dw-message" }, card.message),
-    h("dl", null, entries),
-    card.frames.length ? folded : "",
+    { class: "dw-finding dw-failure", "data-kind": card.kind, "data-severity": "error" },
+    h("header", { class: "dw-finding-line" }, severityIcon("error"), h("h4", null, ...prose(card.headline)), h("span", { class: "dw-kind" }, card.kind), copyButton([`${card.headline}: ${card.message}`, ...card.frames, card.raw].join("\n"), say("Copy this exception"), say("copy"))),
+    h("div", { class: "dw-finding-body" }, h("pre", { class: "dw-message" }, card.message), where, notes(card.notes), cures, traceback(card)),
   );
 }
 
-function findingCard(card, reveal, tryIt) {
-  const where = h(
-    "dd",
-    null,
-    moduleLink(card, reveal),
-    card.class ? h("span", { class: "dw-soft" }, ` (${card.class})`) : "",
-    " ",
-    traceLink(card, reveal),
-    card.fault && !card.fault.text ? h("span", { class: "dw-soft", title: card.fault.file }, `  ${card.fault.place}`) : "",
-    operands(card.operands),
-    source(card.fault, card.severity === "error" ? say("fails here") : say("happens here")),
-    source(card.birth, say("placed here"), true),
-  );
-  const entries = [entry(say("where"), where)];
-  if (card.why) entries.push(entry(say("why"), h("dd", null, ...prose(card.why))));
-  for (const note of card.notes) entries.push(entry(say("note"), h("dd", null, ...prose(note))));
-  card.fixes.forEach((fix, number) => entries.push(entry(say("help"), help(fix, tryIt && (() => tryIt(number))))));
-  return h(
-    "article",
-    { class: `dw-finding dw-found dw-${card.severity}`, tabindex: "-1", "data-kind": card.kind, "data-severity": card.severity },
+function traceback({ frames, raw }) {
+  return frames.length ? h("details", { class: "dw-traceback" }, h("summary", null, say("traceback, {count} frames", { count: frames.length })), h("pre", { tabindex: "0" }, [...frames, raw].join("\n"))) : "";
+}
+
+function findingCard(card, number, reveal, act) {
+  const body = h("div", { class: "dw-finding-body" });
+  const found = h(
+    "details",
+    { class: "dw-finding dw-found", tabindex: "-1", "data-kind": card.kind, "data-severity": card.severity },
     h(
-      "header",
-      null,
-      h("span", { class: `dw-badge dw-${card.severity}` }, h("span", { "aria-hidden": "true" }, MARKS[card.severity]), ` ${say(card.severity)}`),
+      "summary",
+      { class: "dw-finding-line" },
+      severityIcon(card.severity),
+      h("h4", null, ...prose(card.headline)),
       h("span", { class: "dw-kind" }, card.kind),
-      h("h4", null, ...prose(card.headline)),
-      copyButton(card.text, say("Copy this finding"), say("copy")),
+      h("span", { class: "dw-finding-module" }, card.module),
+      h("span", { class: "dw-finding-place dw-mono" }, card.place),
+      triedWords(card.fixes[0]),
     ),
-    h("dl", null, entries),
+    body,
   );
+  body.append(...findingBody(card, number, reveal, act).filter(Boolean));
+  return found;
 }
 
-const entry = (name, dd) => [h("dt", null, name), dd];
+function findingBody(card, number, reveal, act) {
+  const [first, ...others] = card.fixes;
+  const part = (fix, at) => fixPart(fix, act && { tryIt: () => act.tryIt(number, at), apply: () => act.apply(number, at) });
+  return [
+    card.why ? h("p", { class: "dw-why" }, ...prose(card.why)) : "",
+    card.raised ? h("pre", { class: "dw-message" }, card.raised.message) : "",
+    source(card.birth, say("placed here"), true),
+    source(card.fault, card.severity === "error" ? say("fails here") : say("happens here")),
+    operands(card.operands),
+    notes(card.notes),
+    first ? part(first, 0) : "",
+    others.length ? otherWays(others.map((fix, at) => [fix, part(fix, at + 1)])) : "",
+    card.raised ? traceback(card.raised) : "",
+    h(
+      "div",
+      { class: "dw-leads" },
+      moduleLink(card, reveal),
+      card.class ? h("span", { class: "dw-soft" }, `(${card.class})`) : "",
+      traceLink(card, reveal),
+      card.fault && !card.fault.text ? h("span", { class: "dw-soft", title: card.fault.file }, card.fault.place) : "",
+      copyButton(card.text, say("Copy this finding"), say("copy as text")),
+    ),
+  ];
+}
+
+function notes(texts) {
+  return texts.length ? h("ul", { class: "dw-notes-list" }, texts.map((text) => h("li", null, ...prose(text)))) : "";
+}
+
+// The cures after the first: folded, and named.
+function otherWays(ways) {
+  const named = ways.map(([fix]) => fix.summary).join("; ");
+  const line = h("summary", null, say("other ways ({count}): ", { count: ways.length }), h("span", { class: "dw-soft" }, ...prose(named)));
+  return h("details", { class: "dw-others-ways" }, line, ways.map(([, part]) => part));
+}
 
 // The tensors that met: the one in the wrong place bold and in its device's colour, the others quiet.
 function operands(cards) {
@@ -88,14 +130,16 @@ function source(site, label, born = false) {
   );
 }
 
-function help(fix, tryIt) {
+// A cure: how sure it is, what to do, the edit or the code; `act` has what can be done with it.
+function fixPart(fix, act) {
+  const buttons = [
+    fix.edits?.length && act ? h("button", { class: "dw-button dw-apply-this", type: "button", "aria-label": say("Apply: {fix}", { fix: fix.summary }), onclick: act.apply }, say("Apply")) : "",
+    fix.offered && act ? tryButton(fix, act.tryIt) : "",
+  ];
   return h(
-    "dd",
-    null,
-    h("span", { class: "dw-tag" }, ...prose(fix.confidence)),
-    " ",
-    ...prose(fix.summary),
-    fix.offered && tryIt ? tryButton(fix, tryIt) : "",
+    "div",
+    { class: "dw-cured" },
+    h("div", { class: "dw-cured-line" }, h("span", { class: "dw-tag" }, ...prose(fix.confidence)), h("span", { class: "dw-cured-words" }, ...prose(fix.summary)), ...buttons),
     fix.code && !fix.edits?.length ? h("div", { class: "dw-fix" }, h("pre", null, h("code", null, fix.code)), copyButton(fix.code, say("Copy the fix"), say("copy"))) : "",
     ...(fix.edits ?? []).map(edited),
   );
@@ -103,16 +147,15 @@ function help(fix, tryIt) {
 
 function tryButton(fix, tryIt) {
   const title = say("run the step twice, once with this edit, and put all of it back; what it writes or sends is written or sent again");
-  return h("button", { class: "dw-plain dw-try", type: "button", title, "aria-label": say("Try it: {fix}", { fix: fix.summary }), onclick: tryIt }, say("Try it"));
+  return h("button", { class: "dw-button dw-try", type: "button", title, "aria-label": say("Try it: {fix}", { fix: fix.summary }), onclick: tryIt }, say("Try it"));
 }
 
 function edited(edit) {
-  const line = (text) => h("span", { class: text.startsWith("+") ? "dw-added" : "dw-removed" }, `${text}\n`);
   return h(
     "figure",
     { class: "dw-source" },
     h("figcaption", { title: edit.file }, edit.place),
-    h("div", { class: "dw-fix" }, h("pre", { class: "dw-diff" }, h("code", null, edit.lines.map(line))), copyButton(edit.text, say("Copy the new lines"), say("copy"))),
+    h("div", { class: "dw-fix" }, editRows(edit.rows), copyButton(edit.text, say("Copy the new lines"), say("copy"))),
   );
 }
 

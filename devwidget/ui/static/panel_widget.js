@@ -1,12 +1,14 @@
-// The panel: header, memory bars, tabs; it composes the tree widget and asks Python through the control widget.
+// The panel: header, form, verdict, tabs; it composes the tree widget and asks Python through the control widget.
+import { comparedSection } from "./compared.js";
 import { ask, h, keepKeys, prose, watchKernel } from "./dom.js";
 import { Figure, loadPlotly } from "./figure.js";
 import { Inputs, headline, menu, save, saveAs } from "./header.js";
 import { findingsView } from "./findings.js";
 import { memorySection } from "./memory.js";
 import { callSection, mapSection, pick, pickedStrip, spreadSection } from "./parallel.js";
-import { comparedSection, hopTable, waitTable } from "./tables.js";
+import { hopTable, waitTable } from "./tables.js";
 import { Tabs } from "./tabs.js";
+import { Verdict } from "./verdict.js";
 import { say, spoken, word } from "./words.js";
 
 const TABS = [word("Modules"), word("Findings"), word("Trace"), word("Parallel"), word("Memory")];
@@ -37,15 +39,16 @@ async function render({ model, el, host, signal }) {
   const whole = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", title: say("the axis without its break"), onclick: () => { memory.turn(memory.variant ? "" : "whole"); drawMemory(); } }, say("full scale"));
   const tabs = new Tabs(TABS, () => figures.forEach((each) => each.fit()));
   const exportMenu = menu(savePictures, control && ((form) => ask(control, { ask: "export", form }, exported)));
+  const verdict = new Verdict({ model, control, run, complain, open: (number) => (number < 0 ? tabs.open("Findings") : reveal({ finding: number })) });
+  const bars = h("div", { class: "dw-bars" }, memory.el, hint, h("div", { class: "dw-cpu" }, whole, cpu));
   const root = h(
     "div",
     { class: "dw dw-panel" },
     h("div", { class: "dw-top" }, title, exportMenu),
     banner,
-    control ? inputs.el : "",
-    status,
+    h("div", { class: "dw-form" }, control ? inputs.el : "", status),
     printed,
-    h("div", { class: "dw-bars" }, memory.el, hint, h("div", { class: "dw-cpu" }, whole, cpu)),
+    verdict.el,
     tabs.list,
     tabs.pages,
   );
@@ -56,7 +59,7 @@ async function render({ model, el, host, signal }) {
     status.className = `dw-status dw-status-${kind}`;
     status.replaceChildren(kind === "busy" || kind === "queued" ? h("span", { class: "dw-spin", "aria-hidden": "true" }) : "", text ?? "");
     inputs.busy(kind === "busy" || kind === "queued");
-    for (const button of root.querySelectorAll(".dw-try")) button.disabled = inputs.button.disabled;
+    for (const button of root.querySelectorAll(".dw-try, .dw-apply, .dw-apply-this, .dw-undo")) button.disabled = inputs.button.disabled;
   }
   // A word in passing: the status of the panel comes back after it.
   function mention(text) {
@@ -68,6 +71,14 @@ async function render({ model, el, host, signal }) {
   }
   function tryFix(finding, fix) {
     run({ ask: "try", finding, fix });
+  }
+  function applyFix(finding, fix) {
+    verdict.at = finding;
+    verdict.apply(finding, fix);
+    verdict.el.scrollIntoView({ block: "nearest" });
+  }
+  function drawVerdict() {
+    verdict.show(model.get("traced") ?? {}, model.get("applied") ?? {});
   }
   function run(question) {
     tell("queued", say("asking the kernel … (a running cell ends first)"));
@@ -123,8 +134,11 @@ async function render({ model, el, host, signal }) {
   function showAt(tab, kind, number) {
     tabs.open(tab);
     const found = tabs.page(tab).querySelectorAll(kind)[number];
-    found?.scrollIntoView({ block: "nearest" });
-    found?.focus({ preventScroll: true });
+    if (!found) return;
+    found.hidden = false;
+    if ("open" in found) found.open = true;
+    found.scrollIntoView({ block: "nearest" });
+    found.focus({ preventScroll: true });
   }
 
   // A mark of a figure: its words, the path of its module, and what else it leads to; outside the model there is no row.
@@ -155,11 +169,16 @@ async function render({ model, el, host, signal }) {
   }
   function drawHead() {
     const head = model.get("head");
-    if (head?.title) title.replaceChildren(...headline(head, filterBy).filter(Boolean));
+    drawMeters();
     spread.replaceChildren(...(head?.spread ?? []).map((card) => spreadSection(card, reveal)));
+  }
+  function drawMeters(content = model.get("memory") ?? {}) {
+    const head = model.get("head");
+    if (head?.title) title.replaceChildren(...headline(head, content.meters ?? [], filterBy).filter(Boolean));
   }
   function drawMemory(content = model.get("memory") ?? {}) {
     if (content.error) return tell("error", content.error);
+    drawMeters(content);
     memory.show(withCpu && content.all ? content.all : content.gpus);
     hint.hidden = !content.no_gpu;
     whole.hidden = !memory.spec?.variants;
@@ -182,8 +201,9 @@ async function render({ model, el, host, signal }) {
     tabs.count("Findings", findings.length + (traced.failure ? 1 : 0), traced.failure ? "error" : findings[0]?.severity);
     tabs.count("Trace", traced.hops?.reduce((sum, hop) => sum + hop.count, 0) ?? 0);
     tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
-    tabs.page("Findings").replaceChildren(...findingsView(traced, reveal, none, control && tryFix));
-    tabs.page("Trace").replaceChildren(...(traced.summary ? [compared, control ? keepKey() : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal), waitTable(traced.waits, reveal)] : [none(say("how one batch went through the devices: each module, each hop, each fault"))]));
+    drawVerdict();
+    tabs.page("Findings").replaceChildren(compared, ...findingsView(traced, reveal, none, control && { tryIt: tryFix, apply: applyFix }));
+    tabs.page("Trace").replaceChildren(...(traced.summary ? [control ? keepKey() : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal), waitTable(traced.waits, reveal)] : [none(say("how one batch went through the devices: each module, each hop, each fault"))]));
     timeline.show(traced.timeline);
     drawParallel();
     tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none(say("what the bytes of each device were for, along one step, and who made the peak"))]));
@@ -260,7 +280,8 @@ async function render({ model, el, host, signal }) {
   function drawStatus() {
     sayStatus();
     const { findings, failure } = model.get("traced") ?? {};
-    if (["done", "error"].includes(model.get("status")?.kind) && (findings?.length || failure)) tabs.open("Findings");
+    if (["done", "error"].includes(model.get("status")?.kind) && (findings?.length || failure || model.get("applied")?.works)) tabs.open("Findings");
+    verdict.comeBack(); // from the cell, to which its button has led
   }
   function drawPrinted() {
     const text = model.get("printed") ?? "";
@@ -277,6 +298,7 @@ async function render({ model, el, host, signal }) {
     "change:status": drawStatus,
     "change:printed": drawPrinted,
     "change:compared": drawCompared,
+    "change:applied": drawVerdict,
     "change:offers_ranks": drawOthers,
     "change:ranks": drawOthers,
     "change:proposed": drawParallel,
@@ -298,6 +320,7 @@ async function render({ model, el, host, signal }) {
   drawOthers();
   watchKernel(model, control, () => stale(say("The kernel was restarted. Run the cell again; this is the last state.")), signal);
   if (!model.get("gone") && !control?.get("ended")) drawStatus(); // a panel that was traced before it was shown opens as one traced after
+  tabs.page("Modules").appendChild(bars);
   const inner = tabs.page("Modules").appendChild(h("div"));
   await (await host.getWidget(model.get("tree"))).render({ el: inner, signal });
   if (control) ask(control, { ask: "hello" }); // the answer lets later clicks be heard while a cell runs

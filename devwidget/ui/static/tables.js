@@ -52,18 +52,3 @@ export function waitTable(waits, reveal) {
   );
   return table(say("waits by line"), head, rows);
 }
-
-// What a trace has otherwise than the one that was kept: side by side, in one table.
-export function comparedSection(verdict, { rows, hops, fixed, new: added }) {
-  const named = (kind, words, texts) => texts.map((text) => h("li", null, h("b", { class: `dw-${kind}` }, `${words} `), ...prose(text)));
-  const row = (what, ...sides) => h("tr", null, h("td", null, what), sides.map((text) => h("td", { class: "dw-number" }, text)));
-  const hopRow = ({ source, target, what, code, before, after }) => row([chip(source), " → ", chip(target), ` ${what} `, code ? h("code", { class: "dw-code-line", title: code }, code) : ""], before, after);
-  const head = [[""], [say("before"), "dw-number"], [say("after"), "dw-number"]];
-  return h(
-    "section",
-    { class: "dw-compared" },
-    h("h4", null, verdict),
-    h("ul", { class: "dw-words" }, named("fixed", say("✓ fixed:"), fixed), named("new", say("✖ new:"), added)),
-    rows.length ? table(say("before and after"), head, [...rows.map((cells) => row(...cells)), ...hops.map(hopRow)]) : "",
-  );
-}

@@ -1,0 +1,106 @@
+// An edit into the editor of its cell, through the notebook that JupyterLab or Notebook 7 shows; every step is guarded,
+// since no specification promises that a widget finds its notebook. `edit`: { number, raw, first, old, new }.
+import { h } from "./dom.js";
+
+const STEPS = 60;
+const STEP_MS = 30;
+const SHOWN_MS = 2500;
+const FLASH = "#ffa50073"; // readable on it in both themes
+
+const startOf = (text, line) => text.split("\n").slice(0, line - 1).reduce((sum, row) => sum + row.length + 1, 0);
+
+// The line where the old lines stand; 0 where that is not certain: a text that is not as it ran may have them once.
+function lineOf(text, edit) {
+  const rows = text.split("\n");
+  const fits = (line) => rows.slice(line - 1, line - 1 + edit.old.length).join("\n") === edit.old.join("\n");
+  if (text === edit.raw) return fits(edit.first) ? edit.first : 0;
+  const found = rows.map((_, at) => at + 1).filter(fits);
+  return found.length === 1 ? found[0] : 0;
+}
+
+function notebookOf(model) {
+  const context = model.widget_manager?.context;
+  return !context?.isDisposed && context?.model?.sharedModel?.cells?.[0]?.updateSource ? context : null; // VS Code has an empty one
+}
+
+// The number of a run is given once by a kernel; a copy of a cell may bear it too, and then neither is chosen.
+function cellOf(context, edit) {
+  const ran = [...context.model.sharedModel.cells].filter((cell) => cell.cell_type === "code" && cell.execution_count === edit.number && cell.getMetadata("editable") !== false);
+  return ran.length === 1 ? ran[0] : null;
+}
+
+// -> "" if all edits were written, and shown, else why none was: `host`, `cell` or `changed`.
+export async function writeCells(model, edits) {
+  const context = notebookOf(model);
+  if (!context) return "host";
+  const places = edits.map((edit) => ({ edit, cell: cellOf(context, edit) }));
+  if (places.some(({ cell }) => !cell)) return "cell";
+  if (places.some(({ edit, cell }) => !lineOf(cell.getSource(), edit))) return "changed";
+  for (const { edit, cell } of places) {
+    const text = cell.getSource();
+    const line = lineOf(text, edit);
+    const start = startOf(text, line);
+    cell.undoManager?.stopCapturing(); // else what was typed just before and this are one step for Ctrl+Z
+    cell.updateSource(start, start + edit.old.join("\n").length, edit.new.join("\n"));
+    cell.undoManager?.stopCapturing();
+    await reveal(model, cell, line, edit.new.length);
+  }
+  return "";
+}
+
+// The same edits the other way round.
+export const reversed = (edits) => edits.map((edit) => ({ ...edit, raw: edit.raw.split("\n").toSpliced(edit.first - 1, edit.old.length, ...edit.new).join("\n"), old: edit.new, new: edit.old }));
+
+// Run the cell of an edit that was written, as its user would; JupyterLab may ask first whether the notebook is trusted.
+// -> whether it could be asked for: the cell must be the active one, or another would run.
+export async function runCellOf(model, edit) {
+  const context = notebookOf(model);
+  const cell = context && cellOf(context, edit);
+  const line = cell && lineOf(cell.getSource(), edit);
+  const node = line && (await reveal(model, cell, line, edit.old.length));
+  if (!node?.classList.contains("jp-mod-active")) return false;
+  const button = document.body.appendChild(h("button", { "data-commandlinker-command": "notebook:run-cell", "data-commandlinker-args": "{}" }));
+  button.click();
+  button.remove();
+  return true;
+}
+
+function viewOf(node) {
+  const text = node?.querySelector(".cm-content");
+  return (text?.cmTile ?? text?.cmView)?.view; // CodeMirror's own; without it the text is written all the same
+}
+
+// By place and text: several notebooks, and several views of one, may be in a page.
+function nodeOf(cells, cell) {
+  const place = `.jp-Notebook .jp-Cell[data-windowed-list-index="${[...cells].indexOf(cell)}"]`;
+  return [...document.querySelectorAll(place)].find((node) => node.offsetParent && viewOf(node)?.state.doc.toString() === cell.getSource());
+}
+
+const wait = () => new Promise((go) => setTimeout(go, STEP_MS));
+
+// -> the node of the cell, which is the active one then; null if no editor shows it.
+async function reveal(model, cell, line, count) {
+  const { context, rendermime } = model.widget_manager;
+  const { cells } = context.model.sharedModel;
+  let node = nodeOf(cells, cell);
+  if (!node && rendermime?.linkHandler) {
+    const link = document.body.appendChild(h("a"));
+    rendermime.linkHandler.handleLink(link, context.path, `#cell-id=${cell.getId()}`);
+    link.click();
+    link.remove();
+    for (let step = 0; step < STEPS && !(node = nodeOf(cells, cell)); step++) await wait();
+  }
+  const view = viewOf(node);
+  if (!view) return null; // its input is hidden
+  const at = view.state.doc.line(line).from;
+  view.focus(); // makes the cell active: Ctrl+Z works at once
+  view.dispatch({ selection: { anchor: at }, effects: view.constructor.scrollIntoView(at, { y: "center" }) });
+  await wait();
+  await wait();
+  for (let row = line; row < line + count; row++) {
+    const found = view.domAtPos(view.state.doc.line(row).from).node;
+    const shown = (found.nodeType === 1 ? found : found.parentElement).closest(".cm-line");
+    shown?.animate([{ backgroundColor: FLASH }, {}], SHOWN_MS);
+  }
+  return node;
+}

@@ -1,0 +1,181 @@
+// The verdict: the worst finding in one line, its edit, and one button; after that, what was applied, and the way back.
+import { reversed, runCellOf, writeCells } from "./apply.js";
+import { ask, h, prose } from "./dom.js";
+import { editRows, icon, triedWords } from "./edits.js";
+import { say, word } from "./words.js";
+
+const MOST_ROWS = 4;
+const UNWRITTEN = {
+  host: word("Only JupyterLab and Notebook 7 let a panel write into a cell."),
+  cell: word("The cell was not found in this notebook: it was run again, copied or deleted since."),
+  changed: word("The cell has changed there since it ran."),
+};
+const WORKS = {
+  now: word("Applied in {place} and traced again"),
+  cell: word("Applied in {place}, which is to be run again"),
+  later: word("Applied in {place}. What it changes was built before: run that again, then trace"),
+};
+
+export class Verdict {
+  // `run(question)` asks for what takes a while, `complain(answer)` tells what went wrong; without `control` the page is a saved one.
+  constructor({ model, control, run, complain, open }) {
+    Object.assign(this, { model, control, run, complain, open });
+    this.at = 0;
+    this.el = h("section", { class: "dw-verdict", "aria-label": say("verdict"), hidden: true });
+  }
+
+  // Drawn anew after each trace, and after what was applied; a new trace begins with its worst finding.
+  show(traced, applied) {
+    if (traced !== this.traced) this.at = 0;
+    Object.assign(this, { traced, applied, note: null });
+    this.draw();
+  }
+
+  draw() {
+    const parts = this.parts();
+    this.el.hidden = !parts.length;
+    this.el.replaceChildren(...parts);
+  }
+
+  parts() {
+    const { traced, applied } = this;
+    const done = applied?.works ? [this.appliedPart(applied)] : [];
+    if (!traced?.summary || (applied?.works && applied.works !== "now")) return done;
+    if (traced.failure) return [...done, this.failurePart(traced.failure)];
+    if (traced.findings.length) return [...done, this.findingPart(traced.findings[this.at])];
+    return done.length ? done : [this.cleanPart(traced)];
+  }
+
+  findingPart(card) {
+    const fix = card.fixes[0];
+    const place = h("button", { class: "dw-link", type: "button", title: say("show the finding"), onclick: () => this.open(this.at) }, card.place);
+    const rows = (fix?.edits ?? []).flatMap((edit) => edit.rows);
+    const cure = fix && !rows.length ? cureWords(fix.summary, fix.code) : "";
+    return part(
+      card.severity,
+      h("div", { class: "dw-verdict-line" }, icon(card.severity), h("p", { class: "dw-sentence" }, h("b", null, ...prose(card.headline)), card.place ? [" ", place] : ""), triedWords(fix), fix?.edits?.length ? this.applyButton(fix) : "", this.stepper()),
+      rows.length ? editRows(rows, MOST_ROWS) : cure,
+      this.note ?? "",
+    );
+  }
+
+  applyButton(fix) {
+    if (!this.control) return copyEdit(fix);
+    return primary(say("Apply and trace again"), () => this.apply(this.at, 0));
+  }
+
+  stepper() {
+    const { length } = this.traced.findings;
+    const step = (name, by, sign) => h("button", { class: "dw-icon dw-step", type: "button", "aria-label": name, title: name, disabled: !(this.at + by in this.traced.findings), onclick: () => this.step(by) }, sign);
+    const words = say("{number} of {count}", { number: this.at + 1, count: length });
+    return h("span", { class: "dw-stepper" }, length > 1 ? step(say("the finding before"), -1, "‹") : "", words, length > 1 ? step(say("the next finding"), 1, "›") : "");
+  }
+
+  step(by) {
+    this.at += by;
+    this.note = null;
+    this.draw();
+    const buttons = this.el.querySelectorAll(".dw-step");
+    const wanted = buttons[by < 0 ? 0 : 1];
+    (wanted.disabled ? buttons[by < 0 ? 1 : 0] : wanted).focus();
+  }
+
+  failurePart(failure) {
+    const place = h("button", { class: "dw-link", type: "button", onclick: () => this.open(-1) }, failure.place || say("details"));
+    const said = failure.message.split("\n")[0];
+    return part("error", h("div", { class: "dw-verdict-line" }, icon("error"), h("p", { class: "dw-sentence" }, h("b", null, ...prose(failure.headline)), " ", place)), h("p", { class: "dw-cure" }, said), ...failure.cures.slice(0, 1).map(({ text, code }) => cureWords(text, code)));
+  }
+
+  cleanPart({ checked, not_checked: skipped }) {
+    const words = checked.length ? say("Nothing wrong in this step.") : say("Nothing ran, so nothing was checked.");
+    const counts = checked.length ? say("{checked} checks ran, {skipped} could not", { checked: checked.length, skipped: skipped.length }) : "";
+    return part(checked.length ? "clean" : "none", h("div", { class: "dw-verdict-line" }, checked.length ? icon("tried") : "", h("p", { class: "dw-sentence" }, h("b", null, words), h("span", { class: "dw-soft" }, ` ${counts}`))));
+  }
+
+  appliedPart({ works, edits, cells }) {
+    const place = edits.map((edit) => edit.place).join(", ");
+    const left = works === "now" && this.traced.findings ? h("span", { class: "dw-stepper" }, say("{count} left", { count: this.traced.findings.length })) : "";
+    const again = works === "cell" && cells.length ? primary(say("Run the cell and trace again"), () => this.runCells(cells)) : "";
+    const undo = this.control ? h("button", { class: "dw-button dw-undo", type: "button", onclick: () => this.undo(cells) }, say("Undo")) : "";
+    return part("clean", h("div", { class: "dw-verdict-line" }, icon("tried"), h("p", { class: "dw-sentence" }, h("b", null, say(WORKS[works], { place }))), again, undo, left), editRows(edits.flatMap((edit) => edit.rows).filter(([sign]) => sign === "+"), MOST_ROWS), this.note ?? "");
+  }
+
+  // -> the kernel says what is to be written; files are written by it, after a question, and cells by this page.
+  apply(finding, fix) {
+    const card = this.traced.findings[finding].fixes[fix];
+    ask(this.control, { ask: "apply", finding, fix }, (plan) => {
+      if (plan.error) return this.complain(plan);
+      if (plan.files.length) this.question(plan, card);
+      else this.write(plan, card);
+    });
+  }
+
+  question(plan, card) {
+    const words = say("Write {files}? What stands there now is kept in a file beside it.", { files: plan.files.join(", ") });
+    const yes = h("button", { class: "dw-button", type: "button", onclick: () => this.write(plan, card) }, say("Write"));
+    const no = h("button", { class: "dw-button", type: "button", onclick: () => this.tell("") }, say("Do not write"));
+    this.tell(h("p", { class: "dw-asked", role: "alert" }, words, " ", yes, " ", no, " ", copyEdit(card)));
+    yes.focus();
+  }
+
+  async write(plan, card) {
+    const why = plan.cells.length ? await writeCells(this.model, plan.cells) : "";
+    if (!why) return this.leave({ ask: "applied" });
+    const copied = await copyText(newLines(card));
+    this.tell(h("p", { class: "dw-asked", role: "alert" }, say(UNWRITTEN[why]), " ", copied ? say("The new lines are on the clipboard: put them in {place}, run it, and trace again.", { place: card.edits[0].place }) : say("Put the lines above in {place}, run it, and trace again.", { place: card.edits[0].place })));
+  }
+
+  async undo(cells) {
+    const why = cells.length ? await writeCells(this.model, reversed(cells)) : "";
+    if (!why) return this.leave({ ask: "undo" });
+    this.tell(h("p", { class: "dw-asked", role: "alert" }, say(UNWRITTEN[why]), " ", say("Take the edit back there by hand.")));
+  }
+
+  async runCells(cells) {
+    if (await runCellOf(this.model, reversed(cells)[0])) return;
+    this.tell(h("p", { class: "dw-asked", role: "alert" }, say("Run the cell by hand: the trace follows it.")));
+  }
+
+  // What was written is seen in its cell; when the kernel is done, this strip is in sight again, and its button at hand.
+  leave(question) {
+    this.isAway = true;
+    this.run(question);
+  }
+
+  comeBack() {
+    if (!this.isAway || !["done", "error", "refused", "moved"].includes(this.model.get("status")?.kind)) return;
+    this.isAway = false;
+    this.el.scrollIntoView({ block: "nearest" });
+    this.el.querySelector(".dw-undo, .dw-apply")?.focus({ preventScroll: true });
+  }
+
+  tell(note) {
+    this.note = note;
+    this.draw();
+  }
+}
+
+function part(kind, ...children) {
+  return h("div", { class: `dw-verdict-part dw-verdict-${kind}` }, ...children);
+}
+
+function cureWords(text, code) {
+  return h("div", { class: "dw-cure" }, ...prose(text), code ? h("pre", null, h("code", null, code)) : "");
+}
+
+function primary(text, onclick) {
+  return h("button", { class: "dw-primary dw-apply", type: "button", onclick }, text);
+}
+
+const newLines = (fix) => fix.edits.map((edit) => edit.text).join("\n");
+
+function copyEdit(fix) {
+  const button = h("button", { class: "dw-button", type: "button" }, say("Copy the edit"));
+  button.addEventListener("click", async () => (button.textContent = (await copyText(newLines(fix))) ? say("copied") : say("cannot copy")));
+  return button;
+}
+
+// Whether it is on the clipboard: a page that is no secure context has none.
+function copyText(text) {
+  return navigator.clipboard ? navigator.clipboard.writeText(text).then(() => true, () => false) : Promise.resolve(false);
+}

@@ -1,0 +1,84 @@
+"""Apply and trace again, pressed in a real JupyterLab: the edit is in the cell, the trace runs, and Undo takes it back."""
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.lab import Lab
+
+CELLS = [
+    "import torch\nfrom torch import nn\nimport devwidget\ndevwidget.simulate(gpus=2).start()",
+    "\n\nclass Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.layer = nn.Linear(4, 4)\n\n"
+    "    def forward(self, x):\n        shift = torch.ones(4)\n        return self.layer(x) + shift",
+    'model = Net().to("cuda:0")\nbatch = torch.randn(3, 4, device="cuda:0")',
+    "devwidget.show(model, batch)",
+    "rows = torch.randn(3, 4)",
+    'layer = nn.Linear(4, 2).to("cuda:0")\ndevwidget.show(layer, rows)',
+]
+MENDED = "        shift = torch.ones(4, device=x.device)"
+
+
+def source(session, cell):
+    return session.page.evaluate(
+        "(n) => window.jupyterapp.shell.currentWidget.model.cells.get(n).sharedModel.getSource()", cell
+    )
+
+
+@pytest.fixture(scope="module")
+def session(lab, browser):
+    lab.write("apply.ipynb", CELLS)
+    opened = lab.open(browser, "apply.ipynb")
+    opened.run_all()
+    yield opened
+    opened.close()
+
+
+def test_two_clicks_from_the_panel_to_the_mended_step_and_one_back(session):
+    shown = session.page.locator(".dw-panel").first
+    shown.get_by_role("button", name="Trace batch").click()
+    expect(shown.locator(".dw-verdict")).to_contain_text("shift", timeout=60_000)
+    expect(shown.locator(".dw-verdict mark")).to_have_text(", device=x.device")
+    shown.get_by_role("button", name="Apply and trace again").click()
+    expect(shown.locator(".dw-verdict")).to_contain_text("and traced again", timeout=60_000)
+    assert MENDED in source(session, 1).split("\n")
+    expect(shown.locator(".dw-compared")).to_contain_text("1 finding fixed, 0 new, 0 left; 1 hop fewer")
+    expect(shown.get_by_role("button", name="Undo")).to_be_focused()
+    assert session.python("model(batch).device") == "device(type='cuda', index=0)"
+    shown.get_by_role("button", name="Undo").click()
+    expect(shown.get_by_role("button", name="Apply and trace again")).to_be_visible(timeout=60_000)
+    assert source(session, 1) == CELLS[1]
+
+
+def test_a_line_at_the_top_of_a_cell_is_traced_once_its_cell_has_run_again(session):
+    shown = session.page.locator(".dw-panel").nth(1)
+    shown.get_by_role("button", name="Trace batch").click()
+    shown.get_by_role("button", name="Apply and trace again").click(timeout=60_000)
+    expect(shown.locator(".dw-verdict")).to_contain_text("is to be run again", timeout=30_000)
+    assert source(session, 4).endswith("device='cuda:0')") or source(session, 4).endswith('device="cuda:0")')
+    shown.get_by_role("button", name="Run the cell and trace again").click()
+    session.page.locator(".jp-Dialog .jp-mod-accept").click()  # JupyterLab asks whether a button may run a cell
+    expect(shown.locator(".dw-verdict")).to_contain_text("and traced again", timeout=60_000)
+    expect(shown.locator(".dw-verdict")).to_contain_text("0 left")
+
+
+def test_a_cell_that_was_deleted_leaves_the_new_lines_on_the_clipboard(session):
+    session.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    shown = session.page.locator(".dw-panel").first
+    shown.get_by_role("button", name="Trace batch").click()
+    expect(shown.get_by_role("button", name="Apply and trace again")).to_be_visible(timeout=60_000)
+    session.page.evaluate("() => window.jupyterapp.shell.currentWidget.model.sharedModel.deleteCell(1)")
+    shown.get_by_role("button", name="Apply and trace again").click()
+    expect(shown.locator(".dw-verdict")).to_contain_text("The new lines are on the clipboard", timeout=30_000)
+    assert session.page.evaluate("() => navigator.clipboard.readText()") == MENDED
+
+
+def test_notebook_7_does_the_same(tmp_path, browser):
+    with Lab(tmp_path, app="notebook") as notebook:
+        notebook.write("apply.ipynb", CELLS[:4])
+        session = notebook.open(browser, "apply.ipynb")
+        session.run_all()
+        shown = session.page.locator(".dw-panel")
+        shown.get_by_role("button", name="Trace batch").click()
+        shown.get_by_role("button", name="Apply and trace again").click(timeout=60_000)
+        expect(shown.locator(".dw-verdict")).to_contain_text("and traced again", timeout=60_000)
+        assert MENDED in source(session, 1).split("\n")
+        session.close()

@@ -1,0 +1,173 @@
+"""The verdict above the tabs, pressed in a bare page: what it says first, which button it has, and what it answers."""
+
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import expect
+
+from devwidget.records.finding import Edit, Fix
+from devwidget.records.trace import Trace
+from devwidget.report.page.content import applied_content, compared_content
+from tests.browser.axe import violations
+from tests.browser.esm import BarePage
+from tests.browser.test_esm_panel import FAILED, FULL, traced
+from tests.views.builders import one_step, split_model
+
+OLD, NEW = "        mask = torch.full((n, n), -1.0).triu(1)", "        mask = torch.full((n, n), -1.0, device=x.device).triu(1)"
+MENDS = Fix("make it on the device of `x`", "", "sure", True, (Edit("/home/ada/train.py", 17, 17, NEW, OLD),))
+CLEAN = Trace(checked=("wrong-device", "ping-pong"))
+
+
+def mendable():
+    """Two errors, a warning and a hint; the first has an edit that was tried."""
+    first, second = one_step().findings
+    slow = replace(second, severity="warning", kind="host-sync", headline="the host waits for cuda:0", fixes=())
+    hint = replace(second, severity="info", kind="needless-hop", headline="`order` is copied", fixes=(Fix("make it once"),))
+    return replace(one_step(), findings=(replace(first, fixes=(MENDS, *first.fixes)), second, slow, hint))
+
+
+@pytest.fixture
+def bare(browser):
+    opened = BarePage(browser, split_model(), mendable())
+    opened.update("panel", "status", {"kind": "done", "text": "2 errors"})
+    yield opened
+    opened.close()
+
+
+def verdict(bare):
+    return bare.page.locator(".dw-verdict")
+
+
+@pytest.mark.parametrize("width", [700, 910, 1280, 1600])
+def test_the_answer_and_its_button_stand_in_the_first_130_pixels(bare, width):
+    bare.page.set_viewport_size({"width": width, "height": 700})
+    top = bare.page.locator(".dw-panel").bounding_box()["y"]
+    for part in (verdict(bare).locator("b"), verdict(bare).get_by_role("button", name="Apply and trace again")):
+        box = part.bounding_box()
+        assert box["y"] + box["height"] - top <= 130
+    assert bare.page.evaluate(
+        "() => document.querySelector('.dw-panel').scrollWidth <= document.querySelector('.dw-panel').clientWidth"
+    )
+
+
+def test_the_words_that_change_are_marked_and_nothing_breaks_them_apart(bare):
+    expect(verdict(bare).locator("mark")).to_have_text(", device=x.device")
+    expect(verdict(bare).locator(".dw-tried")).to_have_text("fix tried, works")
+
+
+def test_one_button_is_filled_at_a_time(bare):
+    filled = """(buttons) => buttons.filter((each) => each.offsetParent)
+      .filter((each) => getComputedStyle(each).backgroundColor !== "rgba(0, 0, 0, 0)")
+      .map((each) => each.textContent)"""
+    assert bare.page.locator(".dw-primary").evaluate_all(filled) == ["Apply and trace again"]
+    bare.update("panel", "traced", traced(CLEAN))
+    assert bare.page.locator(".dw-primary").evaluate_all(filled) == ["Trace batch"]
+
+
+def test_the_next_finding_is_one_key_away(bare):
+    following = verdict(bare).get_by_role("button", name="the next finding")
+    following.focus()
+    bare.page.keyboard.press("Enter")
+    expect(verdict(bare)).to_contain_text("attention.mask stayed on cpu")
+    expect(verdict(bare)).to_contain_text("2 of 4")
+    expect(following).to_be_focused()
+    bare.page.keyboard.press("Enter")
+    bare.page.keyboard.press("Enter")
+    expect(verdict(bare)).to_contain_text("4 of 4")
+    expect(verdict(bare).get_by_role("button", name="the finding before")).to_be_focused()
+
+
+def test_outside_of_a_notebook_it_says_where_the_edit_goes(bare):
+    cell = {"number": 3, "raw": "x", "first": 1, "old": ["x"], "new": ["y"]}
+    bare.answer("apply", {"cells": [cell], "files": [], "works": "now"})
+    verdict(bare).get_by_role("button", name="Apply and trace again").click()
+    expect(verdict(bare).get_by_role("alert")).to_contain_text("Only JupyterLab and Notebook 7 let a panel write into a cell.")
+    expect(verdict(bare).get_by_role("alert")).to_contain_text("Put the lines above in train.py:17, run it, and trace again")
+    assert bare.sent("applied") == []
+
+
+def test_a_file_is_written_after_a_question(bare):
+    bare.answer("apply", {"cells": [], "files": ["train.py"], "works": "now"})
+    bare.answer("applied", {"state": "done"})
+    verdict(bare).get_by_role("button", name="Apply and trace again").click()
+    expect(verdict(bare).get_by_role("alert")).to_contain_text("Write train.py?")
+    expect(verdict(bare).get_by_role("button", name="Write", exact=True)).to_be_focused()
+    assert bare.sent("applied") == []
+    bare.page.keyboard.press("Enter")
+    assert len(bare.sent("applied")) == 1
+    assert (bare.sent("apply")[0]["finding"], bare.sent("apply")[0]["fix"]) == (0, 0)
+
+
+def test_what_python_refuses_is_told(bare):
+    bare.answer("apply", {"error": "line 17 of train.py is not what it was"})
+    verdict(bare).get_by_role("button", name="Apply and trace again").click()
+    expect(bare.page.locator(".dw-status-error")).to_have_text("line 17 of train.py is not what it was")
+
+
+def test_after_it_before_and_after_stand_there_by_themselves_with_the_way_back(bare):
+    bare.answer("undo", {"state": "done"})
+    bare.update("panel", "applied", {"works": "now", "cells": [], **applied_content(MENDS)})
+    bare.update("panel", "traced", traced(CLEAN))
+    bare.update("panel", "compared", compared_content(mendable(), CLEAN))
+    bare.update("panel", "status", {"kind": "done", "text": "nothing found"})
+    expect(verdict(bare)).to_contain_text("Applied in train.py:17 and traced again")
+    expect(verdict(bare)).to_contain_text("0 left")
+    expect(bare.page.locator(".dw-compared")).to_be_visible()
+    expect(bare.page.locator(".dw-compared .dw-change")).to_have_text("5→0hops")
+    verdict(bare).get_by_role("button", name="Undo").click()
+    assert len(bare.sent("undo")) == 1
+
+
+def test_a_step_that_ended_by_an_exception_says_that_first(bare):
+    bare.update("panel", "traced", traced(FAILED))
+    expect(verdict(bare)).to_contain_text("the step ended by ValueError in decoder.head")
+    bare.update("panel", "traced", traced(FULL))
+    expect(verdict(bare)).to_contain_text("OutOfMemoryError")
+
+
+def test_lines_of_one_severity_are_hidden_and_shown_again(bare):
+    lines, errors = bare.page.locator(".dw-found"), bare.page.get_by_role("button", name="2 errors")
+    assert [line.is_visible() for line in lines.all()] == [True] * 4
+    errors.click()
+    assert [line.is_visible() for line in lines.all()] == [False, False, True, True]
+    expect(errors).to_have_attribute("aria-pressed", "false")
+    errors.click()
+    assert [line.is_visible() for line in lines.all()] == [True] * 4
+
+
+def test_the_first_line_is_open_and_another_opens_by_key(bare):
+    lines = bare.page.locator(".dw-found")
+    assert lines.evaluate_all("(all) => all.map((each) => each.open)") == [True, False, False, False]
+    lines.nth(1).locator("summary").first.focus()
+    bare.page.keyboard.press("Enter")
+    expect(lines.nth(1).locator(".dw-finding-body")).to_be_visible()
+
+
+def test_the_cures_after_the_first_are_folded_and_named(bare):
+    ways = bare.page.locator(".dw-found").first.locator(".dw-others-ways")
+    expect(ways.locator("summary")).to_have_text("other ways (1): move the smaller side, 16 KiB against 1.95 MiB")
+    expect(ways.locator(".dw-cured")).to_be_hidden()
+    ways.locator("summary").click()
+    expect(ways.locator(".dw-cured")).to_be_visible()
+
+
+def test_a_fault_that_ended_the_step_is_one_card(bare):
+    trace = mendable()
+    fault = replace(trace.faults[0], healed=False, error=FAILED.error)
+    found = replace(trace.findings[0], explains=(fault.number,))
+    bare.update("panel", "traced", traced(replace(FAILED, findings=(found,), faults=(fault,))))
+    bare.page.get_by_role("tab", name="Findings").click()
+    expect(bare.page.locator(".dw-finding")).to_have_count(1)
+    expect(bare.page.locator(".dw-finding")).to_contain_text("no such thing")
+    expect(bare.page.get_by_role("tab", name="Findings")).to_have_text("Findings1")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("trace", [mendable(), CLEAN, FAILED], ids=["fault", "clean", "failed"])
+def test_nothing_of_it_is_hard_to_read(bare, scheme, trace):
+    bare.page.emulate_media(color_scheme=scheme)
+    bare.update("panel", "traced", traced(trace))
+    bare.page.get_by_role("tab", name="Findings").click()
+    for width in (700, 1600):
+        bare.page.set_viewport_size({"width": width, "height": 700})
+        assert violations(bare.page) == []
