@@ -13,6 +13,7 @@ ends with the program then aborts it.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections.abc import Iterable
@@ -31,10 +32,12 @@ would see the operators inside."""
 ALIASES = ("detach", "alias")
 """Operators that no mode sees. `Parameter(tensor)` and `as_subclass` give the result of one another class, which they can as
 long as Python has not seen it; torch hides its modes from them."""
+_ALIASED = frozenset(f"aten::{name}" for name in ALIASES)
 Stack = tuple[Any, "Stack"] | None
 """The mode on top, and the stack below it."""
 _SLOT = "devwidget.dispatch_modes"
-_HAS_ENGINE_THREADS = bool(torch.version.cuda or torch.version.hip or torch.version.xpu or torch.backends.mps.is_built())
+_BUILT_FOR = (getattr(torch.version, each, None) for each in ("cuda", "hip", "xpu"))
+_HAS_ENGINE_THREADS = any(_BUILT_FOR) or torch.backends.mps.is_built()
 """Backward on the CPU runs in the thread that calls it."""
 
 _get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping = map(
@@ -52,6 +55,8 @@ _AUTOGRAD: Any = None
 _HIDDEN: Any = None
 _lock = Lock()
 _libraries: list[Any] = []
+_known: set[str] = set()
+"""Operators that have been entered."""
 
 
 class _KeyThread(threading.local):
@@ -65,16 +70,20 @@ _here = _KeyThread()
 
 @_lock
 def register_key() -> None:
-    """Have torch call the modes of a thread. Once is enough: the key is included for the threads that are watched alone."""
-    if _libraries:
+    """Have torch call the modes of a thread. Once is enough: the key is included for the threads that are watched alone.
+
+    Before torch 2.5 no Python can be a fallback, and each operator has a kernel of its own, also one that came since.
+    """
+    if _libraries and hasattr(_libraries[0], "fallback"):
         return
-    _choose_key()
-    every, aten = (torch_internals.operator_library("IMPL", namespace, "") for namespace in ("_", "aten"))
-    _know_operators()
-    for name in ALIASES:
-        aten.impl(name, KEY, torch.library.fallthrough_kernel)
-    every.fallback(KEY, _call_modes)
-    _libraries[:] = every, aten
+    if not _libraries:
+        _choose_key()
+        _libraries[:] = every, aten = [torch_internals.operator_library("IMPL", space, "") for space in ("_", "aten")]
+        for name in ALIASES:
+            aten.impl(name, KEY, torch.library.fallthrough_kernel)
+        if hasattr(every, "fallback"):
+            every.fallback(KEY, _call_modes)
+    _know_operators(keep=not hasattr(_libraries[0], "fallback"))
 
 
 def _choose_key() -> None:
@@ -99,18 +108,33 @@ def _is_free(key: Any) -> bool:
     return int(key) < int(torch_internals.DispatchKey.Python) and not torch_internals.has_fallback(key)
 
 
-def _know_operators() -> None:
+def _know_operators(keep: bool) -> None:
     """Enter the fallback in the table in which torch looks for the kernel of a tensor with a `__torch_dispatch__` of its own.
 
     The table is filled by `impl` alone, and keeps what it was given when the kernel itself is taken out again. Without it an
     operator on such a tensor ends in an assertion: `python_op_registration_trampoline_impl` in `python_dispatch.cpp`.
+
+    Args:
+        keep: whether the kernels stay, for want of a fallback.
     """
-    names = sorted(torch_internals.operator_names())
+    names = sorted(set(torch_internals.operator_names()) - _known)
+    _known.update(names)
     for namespace, group in itertools.groupby(names, lambda name: name.partition("::")[0]):
         library = torch_internals.operator_library("IMPL", namespace, "")
         for name in group:
-            library.impl(name.partition("::")[2], KEY, _call_modes)
-        library.reset()
+            if not keep or name not in _ALIASED:
+                library.impl(name.partition("::")[2], KEY, functools.partial(_call_named, name) if keep else _call_modes)
+        if keep:
+            _libraries.append(library)
+        else:
+            library.reset()
+
+
+def _call_named(name: str, *args: Any, **kwargs: Any) -> Any:
+    """A kernel, which torch does not tell whose it is."""
+    namespace, _, operator = name.partition("::")
+    packet, _, overload = operator.partition(".")
+    return _call_modes(getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default"), *args, **kwargs)
 
 
 def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
