@@ -51,6 +51,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "has_fallback": "torch._C._dispatch_has_backend_fallback",
         "has_thread_object": "torch._C._is_key_in_tls",
         "included_keys": "torch._C._dispatch_tls_local_include_set",
+        "including_key": "torch._C._IncludeDispatchKeyGuard",
         "is_any_autocast": "torch._C._is_any_autocast_enabled",
         "is_functorch_wrapped": "torch._C._functorch.is_functorch_wrapped_tensor",
         "is_key_excluded": "torch._C._dispatch_tls_is_dispatch_key_excluded",

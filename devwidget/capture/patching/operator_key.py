@@ -13,10 +13,11 @@ ends with the program then aborts it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -28,7 +29,8 @@ from devwidget.records.schema.message import Message
 
 NAMES = ("Fake", "CustomRNGKeyId")
 """Keys that torch gives no kernels, best first. Above the second are the kernels of sparse and nested tensors: of those one
-would see the operators inside."""
+would see the operators inside. Above it is also the key that chooses the backend of what makes a tensor, and asks no other:
+see `_watch_thread`."""
 ALIASES = ("detach", "alias")
 """Operators that no mode sees. `Parameter(tensor)` and `as_subclass` give the result of one another class, which they can as
 long as Python has not seen it; torch hides its modes from them."""
@@ -53,6 +55,8 @@ _PYTHON: Any = None
 _ABOVE: Any = None
 _AUTOGRAD: Any = None
 _HIDDEN: Any = None
+_CHOOSER: Any = None
+_hides_chooser = False
 _lock = Lock()
 _libraries: list[Any] = []
 _known: set[str] = set()
@@ -72,23 +76,29 @@ _here = _KeyThread()
 def register_key() -> None:
     """Have torch call the modes of a thread. Once is enough: the key is included for the threads that are watched alone.
 
-    Before torch 2.5 no Python can be a fallback, and each operator has a kernel of its own, also one that came since.
+    Where a fallback would not see all operators each has a kernel of its own, also one that came since.
     """
-    if _libraries and hasattr(_libraries[0], "fallback"):
+    if _libraries and not _has_kernels():
         return
     if not _libraries:
         _choose_key()
         _libraries[:] = every, aten = [torch_internals.operator_library("IMPL", space, "") for space in ("_", "aten")]
         for name in ALIASES:
             aten.impl(name, KEY, torch.library.fallthrough_kernel)
-        if hasattr(every, "fallback"):
+        if not _has_kernels():
             every.fallback(KEY, _call_modes)
-    _know_operators(keep=not hasattr(_libraries[0], "fallback"))
+    _know_operators(keep=_has_kernels())
+
+
+def _has_kernels() -> bool:
+    """Whether each operator needs a kernel. torch takes the second key for a backend, to which it gives kernels made of other
+    operators, and before 2.5 no Python can be a fallback."""
+    return KEY != torch_internals.parse_key(NAMES[0]) or not hasattr(_libraries[0], "fallback")
 
 
 def _choose_key() -> None:
     """The first key of which torch has no fallback, and the sets of keys around it."""
-    global KEY, _PYTHON, _ABOVE, _AUTOGRAD, _HIDDEN
+    global KEY, _PYTHON, _ABOVE, _AUTOGRAD, _HIDDEN, _CHOOSER, _hides_chooser
     parse, below = torch_internals.parse_key, torch_internals.keys_below
     keys, key_set = torch_internals.DispatchKey, torch_internals.DispatchKeySet
     KEY, _PYTHON = next(filter(_is_free, map(parse, NAMES)), None), keys.Python  # 2.13 prints the name of the first as `???`
@@ -98,8 +108,10 @@ def _choose_key() -> None:
             why=Message("a `TorchDispatchMode` would change the ways of autograd"),
             instead=Message("torch {tested}, with which this is tested", tested=torch_internals.TESTED),
         )
-    _ABOVE = torch_internals.all_keys() - below(KEY) - key_set(KEY)
+    _CHOOSER = parse("BackendSelect")
+    _ABOVE = torch_internals.all_keys() - below(KEY) - key_set(KEY) - key_set(_CHOOSER)
     _AUTOGRAD = below(parse("Tracer")) - below(keys.ADInplaceOrView)
+    _hides_chooser = int(KEY) < int(_CHOOSER)
     _HIDDEN = key_set(KEY).add(_PYTHON).add(keys.PythonTLSSnapshot).add(keys.PreDispatch)
 
 
@@ -137,6 +149,16 @@ def _call_named(name: str, *args: Any, **kwargs: Any) -> Any:
     return _call_modes(getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default"), *args, **kwargs)
 
 
+def _watch_thread(on: bool) -> None:
+    """Have torch call us for the operators of this thread, or not.
+
+    Where the key lies below the one that chooses a backend, that one waits until we let an operator go on.
+    """
+    _include(KEY, on)
+    if _hides_chooser:
+        _include(_CHOOSER, not on)
+
+
 def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
     """The fallback: have an operator pass through the modes of its thread."""
     stack = _here.stack
@@ -158,10 +180,10 @@ def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         finally:
             _here.stack = None
     try:
-        _include(KEY, False)
+        _watch_thread(False)
         return _run_operator(func, args, kwargs)
     finally:
-        _include(KEY, stack is not None)
+        _watch_thread(stack is not None)
 
 
 def _pass_operator(stack: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -170,12 +192,12 @@ def _pass_operator(stack: Any, func: Any, args: tuple[Any, ...], kwargs: dict[st
     _here.stack = below
     try:  # Ctrl-C strikes after calls: after the first in here
         if below is None:
-            _include(KEY, False)
+            _watch_thread(False)
         return mode.__torch_dispatch__(func, args, kwargs)
     finally:
         _here.stack = stack
         if below is None:
-            _include(KEY, True)
+            _watch_thread(True)
 
 
 def run_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -212,14 +234,20 @@ def replace_modes(modes: Iterable[Any]) -> None:
     if _HAS_ENGINE_THREADS:
         _stash(_SLOT, stack)
     if KEY is not None:  # nothing was watched before the first registration, and no thread has the key
-        _include(KEY, stack is not None)
+        _watch_thread(stack is not None)
 
 
 def hide_from_modes() -> Any:
     """A block that no dispatch mode sees, neither ours nor the user's, and no `__torch_dispatch__` of a tensor."""
     if not _libraries:
         register_key()
-    return _exclude(_HIDDEN)
+    return _exclude(_HIDDEN) if not _hides_chooser else _hide_with_chooser()
+
+
+@contextlib.contextmanager
+def _hide_with_chooser() -> Iterator[None]:
+    with _exclude(_HIDDEN), torch_internals.including_key(_CHOOSER):
+        yield
 
 
 def above_autograd() -> Any:
