@@ -21,7 +21,10 @@ from devwidget.records.schema.message import Message
 def accelerator_here() -> torch.device | None:
     """The accelerator of this torch, without an index; before `torch.accelerator` came, in 2.6, each kind is asked."""
     if hasattr(torch, "accelerator"):
-        return torch.accelerator.current_accelerator()
+        try:
+            return torch.accelerator.current_accelerator()
+        except RuntimeError:  # torch 2.6, where there is none
+            return None
     return next((torch.device(kind) for kind in KINDS if count_of(kind)), None)
 
 

@@ -93,7 +93,7 @@ def register_key() -> None:
 def _has_kernels() -> bool:
     """Whether each operator needs a kernel. torch takes the second key for a backend, to which it gives kernels made of other
     operators, and before 2.5 no Python can be a fallback."""
-    return KEY != torch_internals.parse_key(NAMES[0]) or not hasattr(_libraries[0], "fallback")
+    return torch_internals.parse_key(NAMES[0]) != KEY or not hasattr(_libraries[0], "fallback")
 
 
 def _choose_key() -> None:
