@@ -14,8 +14,10 @@ ends with the program then aborts it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import itertools
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -80,14 +82,17 @@ def register_key() -> None:
     """
     if _libraries and not _has_kernels():
         return
-    if not _libraries:
+    is_first = not _libraries
+    if is_first:
         _choose_key()
-        _libraries[:] = every, aten = [torch_internals.operator_library("IMPL", space, "") for space in ("_", "aten")]
+        _libraries[:] = [torch_internals.operator_library("IMPL", space, "") for space in ("_", "aten")]
+    _know_operators(keep=_has_kernels())
+    if is_first:
+        every, aten = _libraries[:2]
         for name in ALIASES:
             aten.impl(name, KEY, torch.library.fallthrough_kernel)
         if not _has_kernels():
             every.fallback(KEY, _call_modes)
-    _know_operators(keep=_has_kernels())
 
 
 def _has_kernels() -> bool:
@@ -232,9 +237,17 @@ def replace_modes(modes: Iterable[Any]) -> None:
         stack = mode, stack
     _here.stack = stack
     if _HAS_ENGINE_THREADS:
-        _stash(_SLOT, stack)
+        _hand_to_engine(stack)
     if KEY is not None:  # nothing was watched before the first registration, and no thread has the key
         _watch_thread(stack is not None)
+
+
+def _hand_to_engine(stack: Stack) -> None:
+    """Put the stack where threads of the engine find it. An older torch gives back there a reference that it never took."""
+    before = sys.getrefcount(stack)
+    _stash(_SLOT, stack)
+    if sys.getrefcount(stack) == before:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(stack))
 
 
 def hide_from_modes() -> Any:
