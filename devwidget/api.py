@@ -141,7 +141,7 @@ def record(
 
 
 def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -> Trace:
-    from devwidget.seen_call import offer_trials  # the trials are loaded with the first edit
+    from devwidget.call_trials import offer_trials  # the trials are loaded with the first edit
 
     return offer_trials(found, calls, error)
 
@@ -216,12 +216,12 @@ def trace(
     found, _ = record_step(step, inputs, recording, name, progress, restore=restore, source=kept_source, watch=watch)
     found = dataclasses.replace(found, step_runs=1)
     if any(fix.edits for finding in found.findings for fix in finding.fixes):
-        from devwidget.trying.offers import LiveParts, LiveStep, offered
+        from devwidget.trying.offers import LiveParts, LiveStep, offer_step
 
         if watch is not None:
             found = verify_fixes(found, dataclasses.replace(step, inputs=inputs()), watch, verify, allow, name)
         parts = LiveParts({"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer})
-        found = offered(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
+        found = offer_step(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
     if goes_on:
         found = dataclasses.replace(found, not_restored=(*found.not_restored, ITEM_TAKEN))
     remember_findings(found.findings)
@@ -297,7 +297,7 @@ def explain(error: BaseException | None = None) -> Explanation:
     found = error if error is not None else post_mortem.last_error()
     told = post_mortem.explain(found)
     if found is not None and any(fix.edits for finding in told.findings for fix in finding.fixes):
-        from devwidget.seen_call import offer_explained  # the trials are loaded with the first edit
+        from devwidget.call_trials import offer_explained  # the trials are loaded with the first edit
 
         told = offer_explained(told, found)
     remember_findings(told.findings)

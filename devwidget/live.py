@@ -333,7 +333,7 @@ def user_variables() -> Iterator[tuple[str, Any]]:
 
 
 def model_names() -> list[str]:
-    """Those of them that hold a model."""
+    """Names of the user's variables that hold a model."""
     return [name for name, value in user_variables() if is_module(value)]
 
 
@@ -357,7 +357,7 @@ def _may_be_batch(value: Any) -> bool:
 
 
 def _likeliest_first(model: nn.Module, names: list[str]) -> list[str]:
-    """Those that are called like an argument of `forward`, then those that are called a batch, then the others."""
+    """Names sorted: those of arguments of `forward`, then those of a batch, then the others."""
     wanted = parameter_names(model)
     return sorted(names, key=lambda name: 0 if name in wanted else 1 if _USUAL.intersection(name.lower().split("_")) else 2)
 

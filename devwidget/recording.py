@@ -34,17 +34,16 @@ if TYPE_CHECKING:
     from devwidget.distributed.report import RankWriter
     from devwidget.trying.comparison import Results
     from devwidget.trying.offers import SeenCalls
-    from devwidget.trying.outside.own_threads import Inside
-    from devwidget.trying.outside.watch import Watch
     from devwidget.trying.subjects import Subjects
     from devwidget.trying.trials import Again
+    from devwidget.trying.watch import Inside, Watch
 
 Verify = Literal["auto"] | bool
 """Whether fixes are tried: where that is harmless, everywhere, or nowhere."""
 
 
 def read_snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Snapshot:
-    """Also what a step holds at the end of each phase, where there is no allocator to ask."""
+    """A snapshot whose memory is sorted by category; a step takes one after each phase where no allocator can be asked."""
     return account_memory(take_snapshot(model, optimizer=optimizer, virtual_gpus=virtual_gpus()))
 
 
@@ -196,7 +195,7 @@ def record_step(
             inputs = _without_graphs(inputs, recording._recorder, kept, undo)
             recording._recorder.enter_beside(kept.watch_writes)
             if watch is not None:
-                watch.begin(kept)
+                watch.begin_step(kept)
                 inside = watch.own.inside
         _run_phases(dataclasses.replace(step, inputs=inputs), recording, name, progress, seen, inside)
         if then is not None:
@@ -261,21 +260,21 @@ def refuse_verify(verify: object) -> None:
 
 def start_watch() -> Watch:
     """Watch what a step does outside of itself; it is loaded with the first step whose fixes may be tried."""
-    from devwidget.trying.outside.watch import Watch
+    from devwidget.trying.watch import Watch
 
     return Watch()
 
 
 def verify_fixes(found: Trace, step: Step, watch: Watch, verify: Verify, allow: str | Iterable[str], name: str) -> Trace:
     """The trace with its fixes tried, where that is harmless or asked for; else with why they were not."""
-    from devwidget.trying.offers import left_untried
-    from devwidget.trying.outside.conditions import reasons
-    from devwidget.trying.trials import tried
+    from devwidget.trying.offers import mark_untried
+    from devwidget.trying.trials import try_fixes
+    from devwidget.trying.watch import reasons_against_trial
 
-    why = tuple(reasons(found, watch.effects))
+    why = tuple(reasons_against_trial(found, watch.effects))
     if why and verify != True:  # noqa: E712  "auto" is true too
-        return left_untried(found, why[0])
-    found = tried(found, step_subjects(step), repeat_step(step, allow, name), is_asked=verify is True)
+        return mark_untried(found, why[0])
+    found = try_fixes(found, step_subjects(step), repeat_step(step, allow, name), is_asked=verify is True)
     return dataclasses.replace(found, noticed=why)
 
 
@@ -293,16 +292,16 @@ def try_fix(
     progress: Callable[[str], None] | None = None,
 ) -> Fix:
     """What `Fix.try_it` does, on a step that is as for `trace`."""
-    from devwidget.trying.outside.quiet import quiet
-    from devwidget.trying.trials import tried_alone
+    from devwidget.trying.quiet import silence_trial
+    from devwidget.trying.trials import try_alone
 
     inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
     step = Step(model, inputs, loss_fn, optimizer, backward)
     recording = StepRecording(heal=True, allow=allow)
-    with quiet() as own:
+    with silence_trial() as own:
         found, _ = record_step(step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside)
     found = dataclasses.replace(found, step_runs=1)
-    return tried_alone(found, step_subjects(step), repeat_step(step, allow, name), fix)
+    return try_alone(found, step_subjects(step), repeat_step(step, allow, name), fix)
 
 
 def step_subjects(step: Step) -> Subjects:

@@ -16,7 +16,7 @@ PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type
 
 FOLDERS = {"records", "language", "opening", "capture", "distributed", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {
-    *("api", "passive", "recording", "checking", "live", "planning", "post_mortem", "seen_call", "trying", "applying"),
+    *("api", "passive", "recording", "checking", "live", "planning", "post_mortem", "call_trials", "trying", "applying"),
     *("magics", "cli", "pytest_plugin", "pytest_explainer"),
 }
 MAY_IMPORT = {
@@ -32,9 +32,9 @@ MAY_IMPORT = {
     "ui": {"records", "views", "report", "language"},
     "api": EVERYTHING,
     # the half of `record` that torch's profiler serves
-    "passive": {"records", "capture", "opening", "simulator", "rules", "recording"},
+    "passive": {"records", "capture", "opening", "simulator", "rules", "recording", "applying"},
     "recording": EVERYTHING,  # what `record` and `trace` run
-    "seen_call": EVERYTHING,  # the trials that `explain` and `record` offer
+    "call_trials": EVERYTHING,  # the trials that `explain` and `record` offer
     "checking": EVERYTHING,  # what `check` refuses
     "live": EVERYTHING,  # the live half of `show`, split from api
     "planning": EVERYTHING,  # the half of `plan` that runs the step

@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
+from devwidget.capture.modules import ModuleTree
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch, Found
-from devwidget.capture.snapshot.module_tree import ModuleTree
 from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
 from devwidget.capture.snapshot.special_modules import SPECIAL
 from devwidget.capture.snapshot.tensor_reader import PLAIN

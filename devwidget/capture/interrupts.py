@@ -81,14 +81,14 @@ class _Held:
         return self._users[number]
 
     def hold_signals(self, handlers: dict[int, _Handler]) -> None:
-        """From now on signals wait, of those with one of these handlers."""
+        """Hold back the signals that have one of these handlers, until `release_signals`."""
         for number, users in handlers.items():
             if not isinstance(users, _Held):
                 self._users[number] = users
                 set_handler(number, self)
 
     def release_signals(self) -> None:
-        """The user's handlers are in place again, but where the code inside has set another."""
+        """Put the user's handlers back, but where the code inside has set another."""
         for number in reversed(self._users):
             if getsignal(number) is self:
                 set_handler(number, self._users[number])

@@ -1,4 +1,4 @@
-"""Modules as they are stored: children, parameters and buffers, whatever their class overrides."""
+"""Modules as they are stored: parameters and buffers, whatever their class overrides, and the walk over their tree."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from devwidget.capture.tensors import is_parameter, is_tensor
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
+from collections import defaultdict
+from functools import cached_property
 
 Group = Literal["_parameters", "_buffers", "_modules"]
 
@@ -64,7 +66,7 @@ def all_entries(module: nn.Module, group: Group) -> list[tuple[str, Any]]:
 
 
 def entries_in(fields: dict[str, Any], group: Group) -> list[tuple[str, Any]]:
-    """The same of the `__dict__` of a module."""
+    """`registered_entries`, of the `__dict__` of a module."""
     held: Any = fields.get(group)
     if type(held) is dict:
         return copy_items(held) if held else []
@@ -116,3 +118,54 @@ def own_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
 def own_parameters(module: nn.Module) -> dict[str, nn.Parameter]:
     """Registered parameters, without the tensors that `torch.func.functional_call` puts in their place for one call."""
     return {name: value for name, value in registered_entries(module, "_parameters") if is_parameter(value)}
+
+
+Visit = tuple[nn.Module, str, int, int]
+"""One module: its dotted path, the place of its parent in the walk (-1 for the root), and its depth."""
+
+
+class ModuleTree:
+    """The walk over one root.
+
+    Attributes:
+        visits: each module once, at its first path.
+        index: place in `visits` by `id(module)`; the visits keep the modules, and so the ids, alive.
+        also: the further paths of modules that are registered more than once, by place.
+    """
+
+    def __init__(self, root: nn.Module) -> None:
+        self.visits: list[Visit] = []
+        self.index: dict[int, int] = {}
+        self.also: dict[int, list[str]] = defaultdict(list)
+        visits, index = self.visits, self.index
+        waiting: list[Visit] = [(root, "", -1, 0)]
+        while waiting:
+            visit = waiting.pop()
+            module, path, _, depth = visit
+            fields = own(module)
+            if "_actual_script_module" in fields:  # what torch.jit.trace returns is a shell
+                module = fields["_actual_script_module"]
+                fields, visit = own(module), (module, *visit[1:])
+            place = index.setdefault(id(module), len(visits))
+            if place < len(visits):
+                self.also[place].append(path)
+                continue
+            visits.append(visit)
+            children = entries_in(fields, "_modules")
+            if children:
+                prefix = f"{path}." if path else ""
+                found = [(child, prefix + name, place, depth + 1) for name, child in children if is_module(child)]
+                waiting += reversed(found)  # the last in is the first out
+
+    def registers(self, value: object) -> bool:
+        """True for the modules of this tree and for their registered parameters."""
+        return id(value) in (self.index if is_module(value) else self.parameter_paths)
+
+    @cached_property
+    def parameter_paths(self) -> dict[int, str]:
+        """First path of each registered parameter, by `id(parameter)`."""
+        paths: dict[int, str] = {}
+        for module, path, _, _ in self.visits:
+            for name, parameter in registered_entries(module, "_parameters"):
+                paths.setdefault(id(parameter), f"{path}.{name}" if path else name)
+        return paths

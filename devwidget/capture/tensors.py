@@ -102,7 +102,7 @@ def tensors_in(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
 
 
 def replace_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], around: tuple[Any, ...] = ()) -> Any:
-    """The same nesting with every tensor changed.
+    """A copy of nested containers in which every tensor is changed.
 
     Containers are made anew where nothing but their content makes them what they are; others stay the same object.
     """
@@ -117,7 +117,7 @@ def replace_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], 
 
 
 def copy_with_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], around: tuple[Any, ...] = ()) -> Any:
-    """The same nesting with every tensor changed, data classes and containers of other classes copied too.
+    """A copy of nested containers in which every tensor is changed, data classes and containers of other classes included.
 
     What holds no tensor that changes stays the same object.
     """

@@ -44,7 +44,7 @@ class Undo:
         return context.__enter__()
 
     def gather_contexts(self) -> None:
-        """From now on contexts of one class that can be entered together wait for `enter_gathered`."""
+        """Queue contexts of one class, so that `enter_gathered` can enter them at once."""
         self._gathered = []
 
     def enter_gathered(self) -> None:

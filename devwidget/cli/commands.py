@@ -367,7 +367,7 @@ def apply_fixes(options: Namespace) -> int:
 
 
 def _choose_findings(findings: Iterable[Finding], kind: str | None) -> list[Finding]:
-    """Those whose first fix is no mere choice among designs, which only the user can make; of one kind if asked."""
+    """Findings, of one kind if asked, whose first fix can be written: a choice among designs only the user can make."""
     return [
         finding
         for finding in findings

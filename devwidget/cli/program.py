@@ -203,7 +203,7 @@ def show_exception(error: BaseException) -> None:
 
 
 def show_exceptions_of_threads() -> None:
-    """The same for a thread, unless the program puts in a hook of its own."""
+    """Show exceptions of threads as those of the program, unless it puts in a hook of its own."""
     show = threading.excepthook
 
     def show_of_thread(args: threading.ExceptHookArgs) -> None:

@@ -13,9 +13,8 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modules import TENSOR_GROUPS, named_tensors, own, registered_entries
+from devwidget.capture.modules import TENSOR_GROUPS, ModuleTree, named_tensors, own, registered_entries
 from devwidget.capture.snapshot.module_reader import known_class
-from devwidget.capture.snapshot.module_tree import ModuleTree
 from devwidget.capture.snapshot.odd_tensors import is_distributed, is_odd, read_odd
 from devwidget.capture.tensors import is_tensor, read_attribute
 from devwidget.records.device import DeviceId

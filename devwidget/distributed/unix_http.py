@@ -23,7 +23,7 @@ _LONGEST_ANSWER_S = 5.0
 
 
 class NoAnswer(Exception):
-    """Nothing came, or nothing that can be used.
+    """No answer came, or none that can be used.
 
     Attributes:
         why: a phrase.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from devwidget.records.errors import UnknownNameError
-from devwidget.records.schema.message import Message, filled, spoken_by
+from devwidget.records.schema.message import Message, fill_template, spoken_by
 
 CATALOGUES = Path(__file__).parent / "catalogues"
 DOMAIN = "devwidget"
@@ -22,7 +22,7 @@ _followers: list[Callable[[], None]] = []
 
 
 def languages() -> tuple[str, ...]:
-    """Those that there are words in: `en`, in which messages are written, and one for each catalogue."""
+    """Languages that there are words in: `en`, in which messages are written, and one for each catalogue."""
     return (ENGLISH, *sorted(each.name for each in CATALOGUES.iterdir() if each.is_dir()))
 
 
@@ -96,7 +96,7 @@ def is_wide(letter: str) -> bool:
 
 def say_count(one: str, many: str, count: int) -> str:
     """The template for one thing or for many, as the language wants it, with `{count}`."""
-    return filled(template(one, many, count), {"count": f"{count:,}"})
+    return fill_template(template(one, many, count), {"count": f"{count:,}"})
 
 
 def template(one: str, many: str = "", count: int = 1) -> str:

@@ -167,7 +167,7 @@ class SentStorage:
 
     @functools.cached_property
     def storage(self) -> torch.UntypedStorage:
-        """The same memory here, on meta if its values are unknown; one for all who ask."""
+        """That memory in this process, on meta if its values are unknown; the same storage for all who ask."""
         if self.values is None:
             return torch.UntypedStorage(self.nbytes, device="meta")  # type: ignore[no-untyped-call]
         if not self.values:

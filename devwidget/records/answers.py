@@ -94,7 +94,7 @@ class CacheAt:
 
     @property
     def taken(self) -> int:
-        """By the last token, as far as it is predicted."""
+        """Bytes taken from the card by the last token: what is reserved, where that is predicted."""
         return self.decode_reserved or self.decode
 
 

@@ -110,12 +110,12 @@ class Edit:
 
     @property
     def old_lines(self) -> list[str]:
-        """Those that go."""
+        """The lines that are replaced."""
         return self.was.split("\n") if self.last >= self.first else []
 
     @property
     def new_lines(self) -> list[str]:
-        """Those that come."""
+        """The lines that stand in their place."""
         return self.text.split("\n") if self.text else []
 
     def meets(self, other: Edit) -> bool:

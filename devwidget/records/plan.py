@@ -88,12 +88,12 @@ class DevicePlan:
 
     @property
     def reserved_band(self) -> tuple[int, int]:
-        """The same of what is reserved; see `RESERVED_BAND`."""
+        """The least and the most that what is reserved stands for; see `RESERVED_BAND`."""
         return band(self.reserved, RESERVED_BAND)
 
     @property
     def on_card_band(self) -> tuple[int, int]:
-        """The same of what is taken of the card: of its parts, one beside the other. Without a card, that of the peak."""
+        """The least and the most that is taken of the card, context included; without a card `peak_band`."""
         if not self.reserved:
             return self.peak_band
         (least, most), (less, more) = self.reserved_band, band(self.context, CONTEXT_BAND)

@@ -62,9 +62,30 @@ def is_shallow(node: ast.AST) -> bool:
     return False
 
 
-def blocks(node: Any) -> Iterator[ast.stmt]:
+def inner_statements(node: Any) -> Iterator[ast.stmt]:
     """The statements directly inside a compound one, in order."""
     for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):
         yield from getattr(part, "body", ())
     for name in ("orelse", "finalbody"):
         yield from getattr(node, name, ())
+
+
+def targets_of(node: ast.AST) -> list[ast.expr]:
+    """What a statement assigns to, tuples opened."""
+    found: list[ast.expr] = []
+    if isinstance(node, ast.Assign):
+        found = node.targets
+    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
+        found = [node.target]
+    return [part for each in found for part in (each.elts if isinstance(each, ast.Tuple | ast.List) else [each])]
+
+
+def is_self_attribute(node: ast.AST | None, attribute: str = "", self_name: str = "self") -> bool:
+    """Whether a node is `self.attribute`, of any attribute if none is named, where a method calls its object `self_name`."""
+    is_own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == self_name
+    return is_own and attribute in ("", getattr(node, "attr", ""))
+
+
+def assigns_self_attribute(node: ast.AST, attribute: str) -> bool:
+    """Whether a statement assigns `self.attribute`, alone or among others."""
+    return any(is_self_attribute(target, attribute) for target in targets_of(node))

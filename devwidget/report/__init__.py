@@ -4,7 +4,7 @@ Importing this package teaches the records how to print, how to become data fram
 """
 
 from devwidget.report import frames
-from devwidget.report.answers import comparison, pipeline, plan, questions
+from devwidget.report.answers import comparison, plan, questions
 from devwidget.report.page import html, ranks
 from devwidget.report.text import cluster_text, finding_text, snapshot_text, trace_text
 
@@ -14,7 +14,6 @@ __all__ = [
     "finding_text",
     "frames",
     "html",
-    "pipeline",
     "plan",
     "questions",
     "ranks",

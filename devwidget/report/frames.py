@@ -141,7 +141,7 @@ def _collective_columns(trace: Trace) -> Columns:
 
 
 def _of_all_ranks(cluster: Cluster) -> Columns:
-    """Those of groups whose ranks did the same stand once, with how many groups there are."""
+    """Collectives of all ranks: of groups whose ranks did the same one stands for all, with how many there are."""
     met = find_meetings(cluster.traced) if cluster.traced is not None else ()
     calls = [meeting.call for meeting in met]
     columns = _attribute_columns(calls, "kind", "sequence", "bytes", "module", "phase", "by")

@@ -31,12 +31,12 @@ def finding_of(
         kind=kind,
         severity=severity,
         module=fault.module,
-        headline=_written(headline),
+        headline=_write_claim(headline),
         why=why,
         fault=fault.site,
         birth=birth,
         fixes=chosen(fixes, fault),
-        notes=tuple(map(_written, notes)),
+        notes=tuple(map(_write_claim, notes)),
         operands=described(fault.operands if operands is None else operands),
         explains=(fault.number,),
         cause=cause,
@@ -44,5 +44,5 @@ def finding_of(
     )
 
 
-def _written(said: Claim | str) -> str:
+def _write_claim(said: Claim | str) -> str:
     return words_of(said) if isinstance(said, Claim) else said

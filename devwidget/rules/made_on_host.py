@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import parsed_expression, targets_of
 from devwidget.records.trace import Operand, Trace, UserMove
 from devwidget.rules.claim_words import words_of
-from devwidget.rules.repairs.code import Code, Scope, code_at, root_of, targets
+from devwidget.rules.repairs.code import Code, Scope, code_at, root_of
 from devwidget.rules.repairs.edits import Draft, chosen, fix
 
 KIND = "needless-hop"
@@ -169,7 +169,7 @@ def _subject_of(move: ast.Call) -> ast.expr | None:
 
 def _is_read_by(code: Code, given: ast.Assign, reader: ast.stmt) -> bool:
     """Whether nothing else reads the variable of an assignment up to this statement."""
-    (only, *more) = targets(given)
+    (only, *more) = targets_of(given)
     if more or not isinstance(only, ast.Name):
         return False
     reads = [n for n in ast.walk(code.scope(given)) if isinstance(n, ast.Name) and n.id == only.id and

@@ -1,17 +1,77 @@
-"""Running the rules: the folders are the list, one root cause gives one finding, and a crash of one rule is shown."""
+"""Running the rules: the folders are the list, one root cause gives one finding, and a crash of one rule is shown.
+
+A rule says what must have been recorded before its silence means anything.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal
+from typing import Literal, TypeVar
 
-from devwidget.records.finding import Finding, Fix
-from devwidget.records.schema.message import Message
+from devwidget.records.errors import error_text
+from devwidget.records.finding import Finding, Fix, Severity
+from devwidget.records.schema.message import Message, listed
+from devwidget.records.site import Phase
 from devwidget.records.trace import Trace
-from devwidget.rules.needs import Need, missing, unmet
-from devwidget.rules.running import asked, import_rules, worst_first
+
+Judged = TypeVar("Judged")
+
+_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+
+
+def import_rules(folder: str) -> None:
+    """Import every module of a folder, which registers its rules."""
+    package = importlib.import_module(folder)
+    for module in pkgutil.iter_modules(package.__path__, f"{folder}."):
+        importlib.import_module(module.name)
+
+
+def run_rule(kind: str, check: Callable[[Judged], Iterable[Finding]], judged: Judged) -> tuple[list[Finding], Message | None]:
+    """What one rule found, and why it could not be asked."""
+    try:
+        return list(check(judged)), None
+    except Exception as error:  # one broken rule must not hide what the others found
+        failed = Message("the rule itself failed with {error}", error=error_text(error))
+        return [], Message("{kind}: {reason}", kind=kind, reason=failed)
+
+
+def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Errors, then warnings, then hints."""
+    return tuple(sorted(findings, key=lambda finding: _ORDER[finding.severity]))
+
+
+Need = Literal["operations", "forward", "backward", "optimizer", "replicas", "copy checks"]
+
+
+def _has_phase(phase: Phase) -> Callable[[Trace], bool]:
+    return lambda trace: any(event.phase == phase for events in (trace.ops, trace.moves) for event in events)
+
+
+_MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
+    "operations": (Message("no operation"), lambda trace: bool(trace.ops or trace.moves or trace.modules)),
+    "forward": (Message("no forward pass of a module"), lambda trace: bool(trace.modules)),
+    "backward": (Message("no backward pass"), _has_phase("backward")),
+    "optimizer": (Message("no optimizer step"), _has_phase("optimizer")),
+    "copy checks": (Message("no check of copies between GPUs"), lambda trace: bool(trace.copy_checks)),
+    "replicas": (Message("no call of DataParallel"), lambda trace: bool(trace.parallel or trace.replicas)),
+}
+"""Need -> what it is called where it is missing, and whether a trace has it."""
+
+
+def find_unmet_needs(trace: Trace) -> frozenset[Need]:
+    """What a trace lacks; asked once for all rules, because an answer may take a look at every operator."""
+    return frozenset(need for need, (_, met) in _MET.items() if not met(trace))
+
+
+def describe_missing(needs: tuple[Need, ...], lacking: frozenset[Need]) -> str:
+    """`no backward pass and no optimizer step in this trace`; "" if nothing that is needed is lacking."""
+    names = [_MET[need][0] for need in needs if need in lacking]
+    return Message("{missing} in this trace", missing=listed(names)) if names else ""
+
 
 Reads = Literal["calls", "operators"]
 Check = Callable[[Trace], Iterator[Finding]]
@@ -74,11 +134,11 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
 
     found: list[Finding] = []
     checked, not_checked = [], []
-    chosen, unmet_needs = all_rules() if rules is None else tuple(rules), unmet(trace)
+    chosen, unmet_needs = all_rules() if rules is None else tuple(rules), find_unmet_needs(trace)
     if trace.engine == "profiler":
         chosen = tuple(each for each in chosen if each.reads == "operators")
     for each in chosen:
-        told, crash = asked(each.kind, each.check, trace)
+        told, crash = run_rule(each.kind, each.check, trace)
         if crash is not None:
             not_checked.append(crash)
             continue
@@ -97,7 +157,7 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
 @functools.cache
 def _lacking(kind: str, needs: tuple[Need, ...], unmet_needs: frozenset[Need]) -> Message | None:
     """Why a rule cannot decide; None if it can. The same words for every trace that lacks the same."""
-    reason = missing(needs, unmet_needs)
+    reason = describe_missing(needs, unmet_needs)
     return Message("{kind}: {reason}", kind=kind, reason=reason) if reason else None
 
 

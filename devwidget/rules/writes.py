@@ -33,7 +33,7 @@ def fillings(crossings: Iterable[UserMove]) -> Iterator[Finding]:
         in_step = each.phase in ("forward", "loss") and each.target.kind == "cpu" and not each.meant
         if into is not None and again and in_step and each.trains and into.held is None and _made_without_device(into):
             lines.setdefault(each.site, each)
-    yield from map(_filled, lines.values())
+    yield from map(_make_fill_finding, lines.values())
 
 
 def _made_without_device(operand: Operand) -> bool:
@@ -43,7 +43,7 @@ def _made_without_device(operand: Operand) -> bool:
     return all(keyword.arg not in ("device", None) for keyword in call.keywords)
 
 
-def _filled(write: UserMove) -> Finding:
+def _make_fill_finding(write: UserMove) -> Finding:
     assert write.into is not None
     claim = Claim("filled", name=write.into.name, source=write.source, target=write.target, bytes=write.bytes, site=write.site)
     return Finding(

@@ -51,10 +51,10 @@ def results_of(seen: Mapping[str, Any], model: nn.Module) -> Results:
     output = {id(t): t.detach() for t in (*tensors_in(seen.get("out")), *tensors_in(seen.get("loss")))}
     buffers = {path: tensor.detach().clone() for path, tensor in named_tensors(model, "_buffers")}
     found = ((path, gradient_of(tensor)) for path, tensor in named_tensors(model, "_parameters"))
-    return Results(tuple(output.values()), buffers, {path: _length(each) for path, each in found if each is not None})
+    return Results(tuple(output.values()), buffers, {path: _sum_gradient(each) for path, each in found if each is not None})
 
 
-def _length(gradient: torch.Tensor) -> torch.Tensor:
+def _sum_gradient(gradient: torch.Tensor) -> torch.Tensor:
     """One number for each gradient: a copy of all would take the memory of the model once more."""
     plain = gradient.detach()
     if plain.layout != torch.strided:
@@ -90,28 +90,28 @@ class Reference:
     is_cut: bool
     moves: Collection[tuple[str, str]]
 
-    def differs(self, tried: Sequence[Run], *, is_random: bool) -> str:
+    def find_difference(self, tried: Sequence[Run], *, is_random: bool) -> str:
         """How the results of a trial differ from these; "" where they do not."""
         # What an edit registers is trained from then on, so that later steps give other values than without it.
         trains_more = self.runs[0].results.gradients.keys() < tried[0].results.gradients.keys()
         for number, (mine, other) in enumerate(zip(self.runs, tried, strict=False)):
             values = self.is_exact and not is_random and not (number and trains_more)
-            if words := self._differs(mine.results, other.results, values):
+            if words := self._find_difference(mine.results, other.results, values):
                 return words if not number else Message("in the second step {difference}", difference=words)
         return ""
 
     def tells_values(self, tried: Sequence[Run]) -> bool:
         """Whether nothing more could differ: inexact values may be others than those that a trial gave."""
-        return self.is_exact or not replace(self, is_exact=True).differs(tried, is_random=False)
+        return self.is_exact or not replace(self, is_exact=True).find_difference(tried, is_random=False)
 
-    def _differs(self, mine: Results, other: Results, values: bool) -> str:
+    def _find_difference(self, mine: Results, other: Results, values: bool) -> str:
         if len(mine.output) != len(other.output):
             return Message(
                 "it returns {count} tensors, and {right} on one device", count=len(other.output), right=len(mine.output)
             )
         for a, b in zip(mine.output, other.output, strict=True):
             if (a.shape, a.dtype) != (b.shape, b.dtype):
-                return Message("it gives {result}, and {right} on one device", result=_kind(b), right=_kind(a))
+                return Message("it gives {result}, and {right} on one device", result=_kind_of(b), right=_kind_of(a))
         if not are_equal(mine.output, other.output, self.moves, values=values):
             return Message("it gives other values than on one device")
         for name in sorted(mine.buffers.keys() & other.buffers.keys()) if values else ():
@@ -126,11 +126,11 @@ class Reference:
         return ""
 
 
-def _kind(tensor: torch.Tensor) -> str:
+def _kind_of(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
 
 
-def reference_of(
+def make_reference(
     runs: Sequence[Run], modules: Iterable[nn.Module], is_cut: bool, moves: Collection[tuple[str, str]]
 ) -> Reference:
     """What two healed steps on one device say.
@@ -169,12 +169,12 @@ def are_equal(
         a.shape == b.shape
         and a.dtype == b.dtype
         and (a.device == b.device or (str(a.device), str(b.device)) in moves)
-        and (not values or _equal(a, b.to(a.device)))
+        and (not values or _are_close(a, b.to(a.device)))
         for a, b in zip(healed, edited, strict=True)
     )
 
 
-def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+def _are_close(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.is_sparse or a.layout != torch.strided or a.is_quantized or a.is_meta:
         return True  # its kind is compared, not what is in it
     if torch.equal(a, b) or not (a.is_floating_point() or a.is_complex()):

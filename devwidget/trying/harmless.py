@@ -46,7 +46,7 @@ def is_harmless(node: ast.AST, known: Mapping[str, Any], given: Collection[str])
 
 def _is_harmless_call(call: ast.Call, known: Mapping[str, Any], values: Collection[str]) -> bool:
     """A function or class of torch, a method of what it has made or of a value, or one of a few builtins."""
-    root, *names = _path(call.func)
+    root, *names = _name_parts(call.func)
     if not isinstance(root, ast.Name):
         return bool(names) and isinstance(root, ast.Call | ast.Constant | ast.BinOp | ast.UnaryOp)
     if root.id in values:
@@ -63,10 +63,10 @@ def _is_harmless_call(call: ast.Call, known: Mapping[str, Any], values: Collecti
     return _is_of_torch(value) and not _REACHES_OUT & {root.id, *names}
 
 
-def _path(node: ast.expr) -> Iterator[Any]:
+def _name_parts(node: ast.expr) -> Iterator[Any]:
     """`torch`, `nn`, `Linear` of `torch.nn.Linear`."""
     if isinstance(node, ast.Attribute):
-        yield from _path(node.value)
+        yield from _name_parts(node.value)
         yield node.attr
     else:
         yield node

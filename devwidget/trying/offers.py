@@ -36,7 +36,7 @@ class LiveParts:
     """
 
     def __init__(self, parts: Mapping[str, Any]) -> None:
-        self._parts = {name: _weakly(part) for name, part in parts.items()}
+        self._parts = {name: _hold_weakly(part) for name, part in parts.items()}
 
     def find_all(self) -> dict[str, Any]:
         """All of them.
@@ -44,13 +44,13 @@ class LiveParts:
         Raises:
             DevwidgetError: if one is gone.
         """
-        return {name: self._alive(name) for name in self._parts}
+        return {name: self._find_part(name) for name in self._parts}
 
-    def _alive(self, name: str) -> Any:
+    def _find_part(self, name: str) -> Any:
         try:
             return self._parts[name]()
         except _Gone:
-            raise _not_here(Message("its {part} is gone: a trace keeps nothing alive", part=name)) from None
+            raise _refuse_trial(Message("its {part} is gone: a trace keeps nothing alive", part=name)) from None
 
 
 class LiveStep:
@@ -67,7 +67,7 @@ class LiveStep:
     def __call__(self, fix: Fix) -> Fix:
         """See `Fix.try_it`."""
         if os.getpid() != self._process:
-            raise _not_here(Message("this process was forked from the one that ran the step"))
+            raise _refuse_trial(Message("this process was forked from the one that ran the step"))
         return self._run(fix, **self._parts.find_all())
 
 
@@ -84,7 +84,7 @@ class SeenCalls:
             self._calls.pop(next(iter(self._calls)))
         self._calls[id(module)] = LiveParts({"model": module, "args": args, "kwargs": kwargs})
 
-    def offered(self, trace: Trace, run: Callable[..., Fix], failed: LiveParts | None) -> Trace:
+    def offer_trials(self, trace: Trace, run: Callable[..., Fix], failed: LiveParts | None) -> Trace:
         """The trace with edits that can be tried on one of the calls.
 
         Args:
@@ -110,14 +110,14 @@ class _AnyStep:
                 return step(fix)
             except DevwidgetError as error:
                 troubles.append(error)
-        raise troubles[0] if troubles else _not_here(Message("no call of a module was seen"))
+        raise troubles[0] if troubles else _refuse_trial(Message("no call of a module was seen"))
 
 
-def _not_here(why: str) -> DevwidgetError:
+def _refuse_trial(why: str) -> DevwidgetError:
     return DevwidgetError(Message("this fix cannot be tried any more"), why=why, instead=AGAIN)
 
 
-def offered(trace: Trace, step: LiveStep) -> Trace:
+def offer_step(trace: Trace, step: LiveStep) -> Trace:
     """The trace with edits that can be tried."""
     return _with_attempt(trace, step)
 
@@ -127,7 +127,7 @@ def _with_attempt(trace: Trace, step: Attempt) -> Trace:
     return _with_edits(trace, trace.findings, lambda fix: dataclasses.replace(fix, _attempt=attempt))
 
 
-def left_untried(trace: Trace, why: str) -> Trace:
+def mark_untried(trace: Trace, why: str) -> Trace:
     """The trace with edits that were not tried for a reason; hints never are."""
     findings = [finding for finding in trace.findings if finding.severity != "info"]
     return _with_edits(trace, findings, lambda fix: dataclasses.replace(fix, not_tried=why))
@@ -135,30 +135,32 @@ def left_untried(trace: Trace, why: str) -> Trace:
 
 def _with_edits(trace: Trace, findings: Iterable[Finding], change: Callable[[Fix], Fix]) -> Trace:
     chosen = set(map(id, findings))
-    return dataclasses.replace(trace, findings=tuple(_changed(each, change, id(each) in chosen) for each in trace.findings))
+    return dataclasses.replace(
+        trace, findings=tuple(_change_fixes(each, change, id(each) in chosen) for each in trace.findings)
+    )
 
 
-def _changed(finding: Finding, change: Callable[[Fix], Fix], is_chosen: bool) -> Finding:
+def _change_fixes(finding: Finding, change: Callable[[Fix], Fix], is_chosen: bool) -> Finding:
     if not is_chosen or not any(fix.edits for fix in finding.fixes):
         return finding
     return dataclasses.replace(finding, fixes=tuple(change(fix) if fix.edits else fix for fix in finding.fixes))
 
 
-def _weakly(value: Any) -> Part:
+def _hold_weakly(value: Any) -> Part:
     """Finds a value again without keeping it; its containers are made anew, which hold nothing else."""
     kind = type(value)
     if is_scalar(value) or is_a(value, _IMMORTAL) or _holds_nothing(value):
         return lambda: value
     if is_exactly(value, (tuple, list)):
-        parts = [_weakly(part) for part in value]
+        parts = [_hold_weakly(part) for part in value]
         return lambda: kind(part() for part in parts)
     if kind is dict:
-        items = {key: _weakly(part) for key, part in value.items()}
+        items = {key: _hold_weakly(part) for key, part in value.items()}
         return lambda: {key: part() for key, part in items.items()}
     if kind is types.MethodType:
-        owner, function = _weakly(value.__self__), value.__func__
+        owner, function = _hold_weakly(value.__self__), value.__func__
         return lambda: types.MethodType(function, owner())
-    return _referred(value)
+    return _refer_to(value)
 
 
 def _holds_nothing(value: Any) -> bool:
@@ -168,11 +170,11 @@ def _holds_nothing(value: Any) -> bool:
     )
 
 
-def _referred(value: Any) -> Part:
+def _refer_to(value: Any) -> Part:
     try:
         refer: Callable[[], Any] = weakref.ref(value)
     except TypeError:  # of a class that knows no weak references
-        refer = _nothing
+        refer = _return_nothing
 
     def find() -> Any:
         found = refer()
@@ -183,5 +185,5 @@ def _referred(value: Any) -> Part:
     return find
 
 
-def _nothing() -> None:
+def _return_nothing() -> None:
     return None

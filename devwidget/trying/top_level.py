@@ -1,4 +1,7 @@
-"""Top level: an assignment of a file or cell that has run already, run again in its namespace for one step."""
+"""Top level: an assignment of a file or cell that has run already, run again in its namespace for one step.
+
+That is done only if nothing but the step has used the name since.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import ast
 import linecache
 import sys
 import types
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -19,9 +22,8 @@ from devwidget.capture.tensors import is_tensor, replace_tensors
 from devwidget.records.finding import Edit
 from devwidget.records.site import cell_label, cells
 from devwidget.trying.constructors import VALUE, Substitute
-from devwidget.trying.edited_file import EditedFile, NotTried, located
+from devwidget.trying.edited_code import EditedFile, NotTried, locate_edit
 from devwidget.trying.harmless import is_harmless
-from devwidget.trying.name_uses import Use, uses_of
 from devwidget.trying.subjects import Subjects
 
 Line = tuple[str, int]
@@ -46,7 +48,7 @@ class Assignment:
     reads_old: bool
 
 
-def assignment_of(
+def find_assignment(
     edited: EditedFile, edit: Edit, statements: Sequence[ast.stmt], live: Sequence[FunctionType], ran: Collection[Line]
 ) -> Assignment:
     """The assignment that an edit changes.
@@ -54,17 +56,17 @@ def assignment_of(
     Raises:
         NotTried: if it does more than make a value, or what has run since has used the value for anything but the step.
     """
-    place = located(edited.before, edit.first, edit.last)
+    place = locate_edit(edited.before, edit.first, edit.last)
     old = place.block[min(place.number, len(place.block) - 1)]
     if place.block is not edited.before.body or (old.lineno, old.end_lineno) != (edit.first, edit.last) or len(statements) != 1:
         raise NotTried("more or less than one statement of the file")
-    name, before = _assigned(old)
-    new_name, after = _assigned(statements[0])
-    names = _namespace(edited.file, live)
-    uses = list(uses_of(name, _sources(edited)))
+    name, before = _read_assignment(old)
+    new_name, after = _read_assignment(statements[0])
+    names = _find_namespace(edited.file, live)
+    uses = list(find_uses(name, _list_sources(edited)))
     if name != new_name or name not in names or sum(use.is_set for use in uses) != 1:
         raise NotTried(f"`{name}` is assigned more than once")
-    if any(other is not names and other.get(name) is names[name] for other in _modules()):
+    if any(other is not names and other.get(name) is names[name] for other in _list_namespaces()):
         raise NotTried(f"another file has imported `{name}`")
     if not all(use.is_set or old in use.around or _is_of_the_step(use, names, ran) for use in uses):
         raise NotTried(f"`{name}` has been used before the step")
@@ -75,15 +77,15 @@ def assignment_of(
     return Assignment(names, name, compile(tree, edited.file, "eval", dont_inherit=True), VALUE in ast.unparse(changed))
 
 
-def _assigned(statement: ast.stmt) -> tuple[str, ast.expr]:
+def _read_assignment(statement: ast.stmt) -> tuple[str, ast.expr]:
     if isinstance(statement, ast.Assign) and len(statement.targets) == 1 and isinstance(statement.targets[0], ast.Name):
         return statement.targets[0].id, statement.value
     raise NotTried("no assignment to a name")
 
 
-def _namespace(file: str, live: Sequence[FunctionType]) -> dict[str, Any]:
+def _find_namespace(file: str, live: Sequence[FunctionType]) -> dict[str, Any]:
     """Of a module, or of the cells."""
-    known = [names for names in (*(each.__globals__ for each in live), *_modules()) if names.get("__file__") == file]
+    known = [names for names in (*(each.__globals__ for each in live), *_list_namespaces()) if names.get("__file__") == file]
     if known:
         return known[0]
     if not cell_label(file):
@@ -91,11 +93,11 @@ def _namespace(file: str, live: Sequence[FunctionType]) -> dict[str, Any]:
     return vars(sys.modules["__main__"])
 
 
-def _modules() -> Iterator[dict[str, Any]]:
+def _list_namespaces() -> Iterator[dict[str, Any]]:
     yield from (vars(module) for module in list(sys.modules.values()) if hasattr(module, "__dict__"))
 
 
-def _sources(edited: EditedFile) -> Iterator[tuple[str, ast.Module]]:
+def _list_sources(edited: EditedFile) -> Iterator[tuple[str, ast.Module]]:
     """The file itself, with all other cells if it is one."""
     yield edited.file, edited.before
     for file in cells() if cell_label(edited.file) else ():
@@ -138,7 +140,7 @@ def _is_ours(func: ast.expr, names: dict[str, Any]) -> bool:
     return isinstance(name, str) and name.partition(".")[0] == __name__.partition(".")[0]
 
 
-def assigned_again(assignment: Assignment, subjects: Subjects, inputs: Arguments) -> Arguments:
+def assign_again(assignment: Assignment, subjects: Subjects, inputs: Arguments) -> Arguments:
     """Give the name its new value; the arguments of the step with that in place of the old one.
 
     Raises:
@@ -154,7 +156,7 @@ def assigned_again(assignment: Assignment, subjects: Subjects, inputs: Arguments
         if new is not old or not any(old is module for module in subjects.modules()):
             raise NotTried("it is another module, or none of the step's")
         return inputs
-    if not is_tensor(old) or not is_tensor(new) or _looks(old) != _looks(new) or not old.is_leaf:
+    if not is_tensor(old) or not is_tensor(new) or _describe_tensor(old) != _describe_tensor(new) or not old.is_leaf:
         raise NotTried("it is no tensor, or another one")
     if not assignment.reads_old:
         with torch.no_grad():
@@ -164,5 +166,65 @@ def assigned_again(assignment: Assignment, subjects: Subjects, inputs: Arguments
     return Arguments(args, kwargs, target)
 
 
-def _looks(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _describe_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     return type(tensor), tensor.shape, tensor.requires_grad, tensor.layout
+
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_SCOPES = (*_COMPREHENSIONS, *_FUNCTIONS, ast.ClassDef)
+
+
+class Use(NamedTuple):
+    """One place where the name stands.
+
+    Attributes:
+        around: what it stands in, from the inside out.
+        inside: the innermost function or class of these.
+    """
+
+    file: str
+    node: ast.Name
+    around: list[ast.AST]
+    inside: ast.AST | None
+
+    @property
+    def is_set(self) -> bool:
+        """Assigned or deleted, not read."""
+        return not isinstance(self.node.ctx, ast.Load)
+
+
+def find_uses(name: str, sources: Iterable[tuple[str, ast.Module]]) -> Iterator[Use]:
+    """Every use of a global name, without those of local names that are spelled alike."""
+    for file, tree in sources:
+        parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and node.id == name:
+                around = list(_enclosing_nodes(node, parents))
+                if not any(name in _local_names(each) for each in around):
+                    inside = next((each for each in around if isinstance(each, (*_FUNCTIONS, ast.ClassDef))), None)
+                    yield Use(file, node, around, inside)
+
+
+def _enclosing_nodes(node: ast.AST, parents: dict[int, ast.AST]) -> Iterator[ast.AST]:
+    while id(node) in parents:
+        node = parents[id(node)]
+        yield node
+
+
+def _local_names(scope: ast.AST) -> set[str]:
+    """Names that are local to a function or comprehension; those of a class are read by no method."""
+    if not isinstance(scope, (*_FUNCTIONS, *_COMPREHENSIONS)):
+        return set()
+    inner = list(_own_nodes(scope))
+    found = {each.id for each in inner if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)}
+    found |= {each.arg for each in inner if isinstance(each, ast.arg)}
+    return found - {name for each in inner if isinstance(each, ast.Global) for name in each.names}
+
+
+def _own_nodes(scope: ast.AST) -> Iterator[ast.AST]:
+    """What is below a scope, without the scopes inside it."""
+    for child in ast.iter_child_nodes(scope):
+        yield child
+        if not isinstance(child, _SCOPES):
+            yield from _own_nodes(child)

@@ -15,14 +15,12 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Confidence, Finding, Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Trace
-from devwidget.trying.comparison import Reference, Run, cured_moves, is_random, key_of, on_one_device, reference_of
-from devwidget.trying.edited_file import NotTried
-from devwidget.trying.functions import LiveFunctions
-from devwidget.trying.outside.conditions import surroundings
-from devwidget.trying.outside.own_threads import Inside
-from devwidget.trying.outside.quiet import quiet
-from devwidget.trying.placing import placed
+from devwidget.trying.comparison import Reference, Run, cured_moves, is_random, key_of, make_reference, on_one_device
+from devwidget.trying.edited_code import LiveFunctions, NotTried
+from devwidget.trying.placing import place_edits
+from devwidget.trying.quiet import silence_trial
 from devwidget.trying.subjects import Subjects
+from devwidget.trying.watch import Inside, reasons_around
 
 Again = Callable[[bool, Callable[[], Arguments], Inside], list[Run]]
 """Runs the step twice before anything is put back, healing or not, on what it is told once everything is kept, with what each
@@ -38,7 +36,7 @@ _NOT_ITS_TURN = Message("another thread tries fixes")
 _IMPOSSIBLE = Message("its lines cannot be put in place of what has already run")
 
 
-def tried(trace: Trace, subjects: Subjects, again: Again, *, is_asked: bool = False) -> Trace:
+def try_fixes(trace: Trace, subjects: Subjects, again: Again, *, is_asked: bool = False) -> Trace:
     """The trace with the fixes that a run has verified first, and without those that a run has shown to be wrong.
 
     Args:
@@ -54,7 +52,7 @@ def tried(trace: Trace, subjects: Subjects, again: Again, *, is_asked: bool = Fa
     return dataclasses.replace(trace, findings=findings, step_runs=trace.step_runs + trials.runs)
 
 
-def tried_alone(trace: Trace, subjects: Subjects, again: Again, fix: Fix) -> Fix:
+def try_alone(trace: Trace, subjects: Subjects, again: Again, fix: Fix) -> Fix:
     """A fix of a trace with what came of running it.
 
     Raises:
@@ -180,8 +178,8 @@ class _Trials:
         edits = list(dict.fromkeys(edit for fix in fixes.values() for edit in fix.edits))
         self._left -= 1
         try:
-            with uninterrupted(), quiet() as own, placed(edits, self._subjects, self._ran, self._live) as trial:
-                runs = self._again(heal, trial.inputs, own.inside)
+            with uninterrupted(), silence_trial() as own, place_edits(edits, self._subjects, self._ran, self._live) as trial:
+                runs = self._again(heal, trial.make_inputs, own.inside)
                 self.runs += len(runs)
                 ran, is_exact = trial.all_ran(), trial.is_exact
         except NotTried as error:
@@ -193,11 +191,11 @@ class _Trials:
             return None
         reference = None if runs[0].trace.error else self._reference()
         how = self._how_it_fails(runs, others, reference, is_random(edits))
-        more = _more(runs[0].trace, others)
+        more = _new_findings(runs[0].trace, others)
         if more and not how and self._only_waits(fixes, more):
             return None
         if more and not how:
-            how = Message("the step has {finding}", finding=_named(more[0]))
+            how = Message("the step has {finding}", finding=_describe_finding(more[0]))
         if how and reference is not None and others and reference.is_cut and not any(each.trace.error for each in runs):
             return None  # what the other findings are about may be what differs
         if not how:
@@ -210,24 +208,24 @@ class _Trials:
         """What is wrong with two steps, but for findings of the first; "" for nothing."""
         if runs[0].trace.error:
             return Message("the step fails: {error}", error=_first_line(runs[0].trace.error))
-        if reference is not None and (words := reference.differs(runs, is_random=random)):
+        if reference is not None and (words := reference.find_difference(runs, is_random=random)):
             return words
         if runs[-1].trace.error:
             known = self._again_healed[1:] and self._again_healed[1].trace.error
             return "" if known else Message("the second step fails: {error}", error=_first_line(runs[-1].trace.error))
         known_there = [*others, *(each for run in self._again_healed for each in run.trace.findings)]
-        new = [each for run in runs[1:] for each in _more(run.trace, known_there) if each.severity == "error"]
-        return Message("the second step has {finding}", finding=_named(new[0])) if new else ""
+        new = [each for run in runs[1:] for each in _new_findings(run.trace, known_there) if each.severity == "error"]
+        return Message("the second step has {finding}", finding=_describe_finding(new[0])) if new else ""
 
     def _reference(self) -> Reference | None:
         """The step with everything on one device, which is run once for all trials; None where it fails."""
         if not self._again_healed and not self._has_failed:
             modules = list(self._subjects.modules())
-            with uninterrupted(), quiet() as own, on_one_device(modules) as is_cut:
+            with uninterrupted(), silence_trial() as own, on_one_device(modules) as is_cut:
                 self._again_healed = self._again(True, lambda: self._subjects.inputs, own.inside)
             self.runs += len(self._again_healed)
             if len(self._again_healed) == 2 and not self._again_healed[0].trace.error:
-                self._known = reference_of(self._again_healed, modules, is_cut, self._moves)
+                self._known = make_reference(self._again_healed, modules, is_cut, self._moves)
         return self._known
 
     def _why_not_compared(self, reference: Reference | None, runs: Sequence[Run]) -> str:
@@ -241,18 +239,18 @@ class _Trials:
             return Message("{count} trials were run before it", count=MOST_TRIALS)
         if clock() > self._end:
             return Message("the trials before it took {seconds} s", seconds=f"{LAST_BEGIN_SECONDS:.0f}")
-        return "" if self._is_asked else next(surroundings(), "")
+        return "" if self._is_asked else next(reasons_around(), "")
 
     def _only_waits(self, fixes: dict[int, Fix], more: list[Finding]) -> bool:
         """What failed runs, and the host waits for data that was on its side before: neither verified nor wrong."""
         errors = all(self._found[number].severity == "error" for number in fixes)
         waits = errors and len(fixes) == 1 and all(finding.kind == "host-sync" for finding in more)
         if waits:
-            self._warns |= {fix: _named(more[0]) for fix in fixes.values()}
+            self._warns |= {fix: _describe_finding(more[0]) for fix in fixes.values()}
         return waits
 
 
-def _more(trace: Trace, others: Iterable[Finding]) -> list[Finding]:
+def _new_findings(trace: Trace, others: Iterable[Finding]) -> list[Finding]:
     """The findings but those of other causes that were healed, each as often as before."""
     known, more = Counter(map(key_of, others)), []
     for finding in trace.findings:
@@ -262,7 +260,7 @@ def _more(trace: Trace, others: Iterable[Finding]) -> list[Finding]:
     return more
 
 
-def _named(finding: Finding) -> str:
+def _describe_finding(finding: Finding) -> str:
     site = finding.fault or finding.birth
     return Message("{kind} at line {line}", kind=finding.kind, line=site.line) if site is not None else finding.kind
 

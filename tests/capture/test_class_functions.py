@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.source_code.class_functions import functions_of
+from devwidget.capture.source_code.classes import functions_of
 
 SOURCE = """
 def registered(kind):

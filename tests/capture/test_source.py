@@ -11,7 +11,7 @@ import torch
 
 import devwidget
 from devwidget.capture.faults import call_arguments
-from devwidget.capture.source_code import class_attributes, expressions, source_index, statements
+from devwidget.capture.source_code import classes, expressions, source_index, statements
 from devwidget.capture.source_code.definitions import ClassName
 from devwidget.records.syntax import parsed
 from devwidget.rules.repairs import calls
@@ -65,10 +65,10 @@ def test_the_nearest_assignment_in_the_same_function_counts(file):
 
 
 def test_an_attribute_is_found_in_the_class(file):
-    found = class_attributes.attribute_assignment(file, ClassName("Net"), "mask")
+    found = classes.attribute_assignment(file, ClassName("Net"), "mask")
     assert (found.line, found.function) == (8, "__init__")
-    assert class_attributes.attribute_assignment(file, ClassName("Net"), "shared").line == 4
-    assert class_attributes.attribute_assignment(file, ClassName("Net"), "nothing") is None
+    assert classes.attribute_assignment(file, ClassName("Net"), "shared").line == 4
+    assert classes.attribute_assignment(file, ClassName("Net"), "nothing") is None
 
 
 def test_source_that_is_not_at_hand_is_no_error(tmp_path):
@@ -120,7 +120,7 @@ def test_a_parser_that_another_thread_has_disturbed_is_asked_again(monkeypatch):
 def test_an_expression_nested_too_deeply_has_no_repairs_and_no_values(expression):
     frame = sys._getframe()
     assert expressions._parsed(expression) is None
-    assert call_arguments.written(expression, (), {}, "f", direct=True) == {}
+    assert call_arguments.written_names(expression, (), {}, "f", direct=True) == {}
     assert list(expressions.Scope(frame).leaves(ast.Constant(1))) == []
     assert calls.moved_name(expression) == ""
     assert not calls.hands_on(f"y = {expression}")
@@ -177,7 +177,7 @@ def test_a_class_inside_a_function_keeps_its_lines_and_its_texts(tmp_path):
     path = tmp_path / "inner.py"
     inside = '        text = """\nflush left\n"""\n        def go(self):\n            self.a = 1\n'
     path.write_text(f"def f():\n    class Net:\n{inside}")
-    assert class_attributes.attribute_assignment(str(path), ClassName("Net"), "a").line == 7
+    assert classes.attribute_assignment(str(path), ClassName("Net"), "a").line == 7
 
 
 def test_a_cell_that_is_run_again_has_one_index(monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.records.schema.message import Message, changed, listed
+from devwidget.records.schema.message import Message, change_facts, listed
 
 
 def test_a_message_is_its_text() -> None:
@@ -37,7 +37,7 @@ def test_a_copied_message_remembers_its_template(again: object) -> None:
 
 def test_changed_facts_keep_the_words() -> None:
     message = Message("{where}; line {line}", where=Message("in {file}", file="a.py"), line=3)
-    other = changed(message, lambda text: text.replace("a.py", "In[5]"))
+    other = change_facts(message, lambda text: text.replace("a.py", "In[5]"))
     assert isinstance(other, Message)
     assert other == "in In[5]; line 3"
     assert isinstance(other.facts["where"], Message)

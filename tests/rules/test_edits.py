@@ -51,7 +51,7 @@ def test_a_keyword_goes_before_a_comment_behind_the_last_argument():
 
 def test_lines_are_inserted_with_the_indentation_of_the_statement():
     found = draft()
-    found.before(found.code.statement(11), "y = y.to(x.device)")
+    found.insert_above(found.code.statement(11), "y = y.to(x.device)")
     (edit,) = found.edits()
     assert (edit.first, edit.last, edit.text) == (11, 10, "        y = y.to(x.device)")
 

@@ -15,7 +15,7 @@ from torch import nn
 import devwidget
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
-from tests.trying.outside.models import Faulty, first_fix
+from tests.trying.models import Faulty, first_fix
 
 QUEUE = queue.Queue()
 

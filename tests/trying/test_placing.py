@@ -8,8 +8,8 @@ import textwrap
 import pytest
 
 from devwidget.records.finding import Edit
-from devwidget.trying.edited_file import NotTried
-from devwidget.trying.placing import placed
+from devwidget.trying.edited_code import NotTried
+from devwidget.trying.placing import place_edits
 from tests.cells import ipython
 
 
@@ -47,10 +47,10 @@ def test_a_line_that_runs_is_reached_and_one_in_another_branch_is_not(program):
             return 2
     """)
     edits = [edit(module, 3, 3, "        return 10"), edit(module, 4, 4, "    return 20")]
-    with placed(edits[:1], None) as trial:
+    with place_edits(edits[:1], None) as trial:
         assert module.step(1) == 10
         assert trial.all_ran()
-    with placed(edits, None) as trial:
+    with place_edits(edits, None) as trial:
         assert module.step(-1) == 20
         assert not trial.all_ran()
     assert module.step(1) == 1
@@ -64,7 +64,7 @@ def test_a_function_that_does_not_run_again_is_never_reached(program):
         def step():
             return 2
     """)
-    with placed([edit(module, 2, 2, "    return 10")], None) as trial:
+    with place_edits([edit(module, 2, 2, "    return 10")], None) as trial:
         module.step()
         assert not trial.all_ran()
 
@@ -76,7 +76,7 @@ def test_lines_below_an_edit_keep_their_numbers(program):
             raise ValueError(x)
     """)
     edits = [edit(module, 2, 1, "    y = 5\n    z = 6"), edit(module, 2, 2, "    x = (\n        y)")]
-    with placed(edits, None), pytest.raises(ValueError, match="5") as caught:
+    with place_edits(edits, None), pytest.raises(ValueError, match="5") as caught:
         module.step()
     assert caught.traceback[-1].lineno + 1 == 3
 
@@ -93,7 +93,7 @@ def test_two_functions_of_one_name_keep_their_own_code(program):
                 self.kept = value
     """)
     holder = module.Holder()
-    with placed([edit(module, 4, 4, "        return 10")], None):
+    with place_edits([edit(module, 4, 4, "        return 10")], None):
         holder.size = 3
         assert (holder.size, holder.kept) == (10, 3)
 
@@ -104,7 +104,7 @@ def test_the_functions_of_a_cell_have_the_new_code():
         shell.run_cell(cell)
         step = shell.user_ns["step"]
         change = Edit(step.__code__.co_filename, 4, 4, "    return math.ceil(x)", "    return math.floor(x)")
-        with placed([change], None) as trial:
+        with place_edits([change], None) as trial:
             assert step(1.5) == 2
             assert trial.all_ran()
 
@@ -116,7 +116,7 @@ def test_a_function_made_while_the_step_runs_has_the_new_code(program):
                 return 1
             return inner()
     """)
-    with placed([edit(module, 3, 3, "        return 10")], None) as trial:
+    with place_edits([edit(module, 3, 3, "        return 10")], None) as trial:
         assert module.step() == 10
         assert trial.all_ran()
 
@@ -128,7 +128,7 @@ def test_a_removed_line_is_reached_where_the_one_before_it_is(program):
             seen.append(2)
             return seen
     """)
-    with placed([edit(module, 3, 3, "")], None) as trial:
+    with place_edits([edit(module, 3, 3, "")], None) as trial:
         assert module.step([]) == [1]
         assert trial.all_ran()
 
@@ -138,7 +138,7 @@ def test_what_is_no_program_is_not_tried(program):
         def step():
             return 1
     """)
-    with pytest.raises(NotTried), placed([edit(module, 2, 2, "    return (")], None):
+    with pytest.raises(NotTried), place_edits([edit(module, 2, 2, "    return (")], None):
         pass
     assert module.step() == 1
 
@@ -152,7 +152,7 @@ def test_a_function_that_would_need_other_variables_is_never_reached(program):
 
         inner = outer(1, 2)
     """)
-    with placed([edit(module, 3, 3, "        return other")], None) as trial:
+    with place_edits([edit(module, 3, 3, "        return other")], None) as trial:
         assert module.inner() == 1
         assert not trial.all_ran()
 
@@ -166,8 +166,8 @@ def test_a_file_that_has_changed_since_is_not_tried(program):
     change = edit(module, 3, 3, "    return x + 1")
     with open(module.__file__, "w") as file:
         file.write("def step():\n    x = 2\n    return x\n")
-    with placed([change], None) as trial:
+    with place_edits([change], None) as trial:
         assert module.step() == 1
         assert not trial.all_ran()
-    with pytest.raises(NotTried), placed([dataclasses.replace(change, was="    return y")], None):
+    with pytest.raises(NotTried), place_edits([dataclasses.replace(change, was="    return y")], None):
         pass

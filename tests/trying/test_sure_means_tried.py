@@ -8,7 +8,7 @@ from torch import nn
 
 import devwidget
 from devwidget.records.finding import Edit, Fix
-from tests.trying.outside.models import Faulty, first_fix, traced
+from tests.trying.models import Faulty, first_fix, traced
 
 
 @pytest.fixture(autouse=True)

@@ -5,8 +5,8 @@ import torch
 
 import devwidget
 from devwidget.records.finding import Edit
-from devwidget.trying.edited_file import NotTried
-from devwidget.trying.placing import placed
+from devwidget.trying.edited_code import NotTried
+from devwidget.trying.placing import place_edits
 from tests.cells import notebook
 
 MODEL = """
@@ -85,7 +85,7 @@ def test_a_function_of_the_user_is_not_run_again(run):
     names = run("SCALE = torch.full((3,), 2.0)\ncalls = []\ndef make():\n    calls.append(1)\n    return torch.ones(4, 3)")
     run("x = make()")
     for text in ("x = make(1)", "x = calls.append(1)", "x = SCALE.fill_(1)", "x = model(SCALE)", "x = (lambda: 1)()"):
-        with pytest.raises(NotTried), placed([Edit("<ipython-input-2-test>", 1, 1, text, "x = make()")], None):
+        with pytest.raises(NotTried), place_edits([Edit("<ipython-input-2-test>", 1, 1, text, "x = make()")], None):
             pass
     assert names["calls"] == [1]
 
@@ -99,9 +99,9 @@ def test_a_model_is_moved_for_one_step(run):
     names = run("SCALE = 1")
     subjects = Subjects(names["model"], Arguments((), {}))
     edit = Edit("<ipython-input-0-test>", 13, 13, "model = Net().to('cuda:0')", "model = Net()")
-    with placed([edit], subjects) as trial:
+    with place_edits([edit], subjects) as trial:
         with keep_state(names["model"]):
-            trial.inputs()
+            trial.make_inputs()
             assert {str(parameter.device) for parameter in names["model"].parameters()} == {"cuda:0"}
         assert trial.all_ran()
     assert {str(parameter.device) for parameter in names["model"].parameters()} == {"cpu"}

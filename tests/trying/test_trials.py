@@ -163,11 +163,11 @@ def test_edits_of_several_findings_are_tried_though_one_finding_has_none():
 
 def test_functions_are_looked_for_once_however_many_trials_there_are(monkeypatch):
 
-    from devwidget.trying import functions
+    from devwidget.trying import edited_code
 
-    searches = mock.Mock(side_effect=functions._functions)
-    monkeypatch.setattr(functions, "_functions", searches)
-    live = functions.LiveFunctions({__file__})
+    searches = mock.Mock(side_effect=edited_code._functions)
+    monkeypatch.setattr(edited_code, "_functions", searches)
+    live = edited_code.LiveFunctions({__file__})
     assert live.of({__file__}) == live.of({__file__})
     assert Stopping.forward in live.of({__file__})[__file__]
     assert searches.call_count == 1
@@ -195,7 +195,7 @@ def judged(trace, error=""):
     """What becomes of the findings of a trace whose trials all end alike."""
     from devwidget.trying.comparison import Run, results_of
     from devwidget.trying.subjects import Subjects
-    from devwidget.trying.trials import tried
+    from devwidget.trying.trials import try_fixes
 
     model, batch = Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")
 
@@ -205,7 +205,7 @@ def judged(trace, error=""):
         run = Run(dataclasses.replace(trace, error=error), results_of({}, model))
         return [run] if error else [run, run]
 
-    return tried(trace, Subjects(model, batch), again)
+    return try_fixes(trace, Subjects(model, batch), again)
 
 
 def test_edits_that_have_all_failed_are_no_edits_any_more():

@@ -30,7 +30,7 @@ from devwidget.capture.object_fields import (
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import bytes_of, device_id, format_dtype
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code import class_attributes, statements
+from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, to_site
 from devwidget.capture.source_code.definitions import ClassName
 from devwidget.capture.source_code.frames import deep_tensors, user_frames
@@ -114,7 +114,7 @@ def lost_writes(state: RecordingState, replica: nn.Module, before: dict[tuple[in
             continue
         kind = type(parts[index])
         lost = before.get((index, name), _MISSING) is None and isinstance(value, torch.Tensor)
-        look = functools.partial(_read_by_others if lost else class_attributes.relied_on_writes, attribute=name)
+        look = functools.partial(_read_by_others if lost else classes.relied_on_writes, attribute=name)
         site = in_class(kind, lambda filename, owner, look=look: look(filename, owner))  # type: ignore[misc]
         if site is not None:
             path = state.tracker.path_of(parts[index])
@@ -126,9 +126,9 @@ _MISSING = object()
 
 def _read_by_others(filename: str, owner: ClassName, attribute: str) -> Site | None:
     """A write of what the class relies on, or what code outside of it reads from the model, where it is still None."""
-    relied_on = class_attributes.relied_on_writes(filename, owner, attribute)
-    outside = class_attributes.read_outside(filename, owner, attribute)
-    return relied_on or (class_attributes.first_write(filename, owner, attribute) if outside else None)
+    relied_on = classes.relied_on_writes(filename, owner, attribute)
+    outside = classes.read_outside(filename, owner, attribute)
+    return relied_on or (classes.first_write(filename, owner, attribute) if outside else None)
 
 
 def without_parameters(state: RecordingState, replica: nn.Module, error: StopIteration) -> bool:
@@ -232,7 +232,7 @@ def not_joined(state: RecordingState, path: str, module: nn.Module, output: Any,
     if output is None or is_tensor(output) or is_a(output, (list, tuple, dict)) or not isinstance(error, TypeError):
         return False
     kind = type(module)
-    site = in_class(kind, lambda filename, owner: class_attributes.last_return(filename, owner, "forward"))
+    site = in_class(kind, lambda filename, owner: classes.last_return(filename, owner, "forward"))
     fields = tuple(name for name, _ in tensors_of_object(output))
     details = FaultDetails("output", owner=class_name(kind), name=class_name(type(output)), fields=fields)
     write_fault(state, "io", path, site, error_text(error), details)
@@ -284,7 +284,7 @@ def one_loss(state: RecordingState, losses: Any, error: Exception) -> torch.Tens
 
 def scalar_outputs(state: RecordingState, path: str, kind: type, replicas: int) -> None:
     """Each replica gave a number, and gather made a vector of them."""
-    site = in_class(kind, lambda filename, owner: class_attributes.last_return(filename, owner, "forward"))
+    site = in_class(kind, lambda filename, owner: classes.last_return(filename, owner, "forward"))
     write_fault(state, "io", path, site, "", FaultDetails(problem="scalar", replicas=replicas, owner=class_name(kind)))
 
 

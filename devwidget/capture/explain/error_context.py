@@ -68,7 +68,7 @@ def context_of(error: BaseException) -> ErrorContext:
     """Read an exception's traceback."""
     frames = traceback_frames(error.__traceback__)
     state = RecordingState(heal=False, older=background_births.get_background_births())
-    running = [(module, frame) for frame in frames if (module := _called(frame)) is not None]
+    running = [(module, frame) for frame in frames if (module := _called_module(frame)) is not None]
     name, root = _root(frames, [module for module, _ in running])
     if root is not None:
         state.tracker.attach_model(root, name)
@@ -90,7 +90,7 @@ def _order(context: ErrorContext) -> None:
             context.state.births.put_birth(value, Birth.make_birth(value, site.line if site is not None and own else 0))
 
 
-def _called(frame: FrameType) -> nn.Module | None:
+def _called_module(frame: FrameType) -> nn.Module | None:
     """The module that a frame of torch is calling."""
     module = locals_of(frame).get("self") if frame.f_code is torch_internals.module_call else None
     return module if is_module(module) else None

@@ -19,7 +19,7 @@ _owners: weakref.WeakKeyDictionary[Any, set[object]] = weakref.WeakKeyDictionary
 
 @contextlib.contextmanager
 def folded(error: BaseException | None) -> Iterator[int]:
-    """For as long as the block runs, take frames of ours out of an exception and those that led to it; their number."""
+    """Take our frames out of an exception, and of those that led to it, while the block runs; yields how many."""
     changed: list[tuple[TracebackType, TracebackType | None]] = []
     left_out = 0
     try:

@@ -25,17 +25,16 @@ from devwidget.capture.object_fields import class_name, is_a, items_of
 from devwidget.capture.patches import optimizers, state_dicts
 from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.source_code import class_attributes, statements
+from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
 from devwidget.capture.source_code.definitions import ClassName, statements_of
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.gradient_functions import move_in_forward
 from devwidget.capture.source_code.past.past_calls import definition_of
-from devwidget.capture.source_code.source_index import targets
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import message
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_statement
+from devwidget.records.syntax import parsed_statement, targets_of
 from devwidget.records.trace import FaultDetails, Operand
 
 _GRADIENT = re.compile(r"Function (\w+)Backward returned an invalid gradient.*expected device (\S+) but got (\S+)")
@@ -56,7 +55,7 @@ def optimizer_state(context: ErrorContext) -> None:
 def _fills_items(frame: FrameType) -> bool:
     """Whether the function of the user that a frame runs puts items into something: `state['speed'] = torch.zeros(3)`."""
     node = definition_of(frame.f_code)
-    parts = [part for each in statements_of(node) for part in targets(each)] if node is not None else []
+    parts = [part for each in statements_of(node) for part in targets_of(each)] if node is not None else []
     return any(isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Constant) for part in parts)
 
 
@@ -93,7 +92,7 @@ def lost_state(context: ErrorContext) -> None:
     for part in ast.walk(node):
         owner = scope.value(part.value) if isinstance(part, ast.Attribute) else None
         if isinstance(part, ast.Attribute) and is_module(owner) and own(owner).get(part.attr, owner) is None:
-            look = functools.partial(class_attributes.first_write, attribute=part.attr)
+            look = functools.partial(classes.first_write, attribute=part.attr)
             written = in_class(type(owner), look)
             path = context.state.tracker.path_of(owner)
             if written is not None and any(is_a(m, nn.DataParallel) for _, m in context.state.tracker.list_modules()):
@@ -190,7 +189,7 @@ def wrong_gradient(context: ErrorContext) -> None:
         return
     code = kind.backward.__code__
     owner = ClassName(class_name(kind), (code.co_firstlineno,))
-    birth = None if is_library(code.co_filename) else class_attributes.last_return(code.co_filename, owner, "backward")
+    birth = None if is_library(code.co_filename) else classes.last_return(code.co_filename, owner, "backward")
     made = _decided(code, birth)
     operand = lost_operand(device_id(torch.device(found[3])), "gradient", "", stray=True, birth=made)
     if made is not None:

@@ -37,7 +37,7 @@ def made_there(context: ErrorContext) -> None:
     (named, target), user = devices_named(context), context.user
     if target is None or user is None:
         return
-    others = [each for each in _there(context, user) if each.device == device_id(target)]
+    others = [each for each in _find_operands(context, user) if each.device == device_id(target)]
     at_hand = tuple(each.expression for each in others if each.expression)
     strays = [
         stray
@@ -62,7 +62,7 @@ def left_over(context: ErrorContext) -> None:
     user = context.user
     if user is None or len(context.below) > 1:  # what a library met below may be a tensor of its own
         return
-    unknown, others = unknown_operands(user), tuple(_there(context, user))
+    unknown, others = unknown_operands(user), tuple(_find_operands(context, user))
     homes = {each.device for each in others if each.shape or each.device.is_accelerator}
     if len(unknown) != 1:
         return
@@ -115,7 +115,7 @@ def devices_named(context: ErrorContext) -> tuple[list[torch.device], torch.devi
     return named, next((device for device in (*most, *named) if is_accelerator(device)), None)
 
 
-def _there(context: ErrorContext, user: FrameType) -> Iterator[Operand]:
+def _find_operands(context: ErrorContext, user: FrameType) -> Iterator[Operand]:
     """The operands of the failing call that still exist."""
     call, names = failing_call(user), operand_names.Names(context.state, user)
     for label, tensor in arguments(call.func, call.args, call.kwargs) if call is not None else ():

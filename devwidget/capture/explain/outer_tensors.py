@@ -12,7 +12,7 @@ from torch import nn
 
 from devwidget.capture.modules import own, walk_modules
 from devwidget.capture.object_fields import copy_items, is_a
-from devwidget.capture.source_code.class_functions import functions_of
+from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.past.past_calls import closure_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site

@@ -17,7 +17,7 @@ from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
 from devwidget.capture.explain.lost_operands import devices_named, left_over, made_there, trace_back
 from devwidget.capture.explain.own_checks import own_check
-from devwidget.capture.explain.replica_errors import CAUGHT, from_replica, here, output_not_joined
+from devwidget.capture.explain.replica_errors import CAUGHT, failure_site, from_replica, output_not_joined
 from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
@@ -113,8 +113,8 @@ def _read(error: BaseException) -> Reading:
             if not context.state.log.faults:
                 _guarded(step, context)
         faults = context.state.log.faults_seen()
-        values = tuple(_values(context, _written(faults)))
-        site = here(context)
+        values = tuple(_values(context, _written_names(faults)))
+        site = failure_site(context)
     finally:
         forget_sites()
     module = context.state.tracker.module
@@ -136,7 +136,7 @@ def _failed_call(context: ErrorContext) -> None:
     for frame in _without_meta_kernels(context.below):
         for call in _calls(frame):
             failed = FailedCall(context.state, call.func, call.args, call.kwargs, context.error, frame)
-            if any(family.meet(failed) is not NOT_OURS or context.state.log.faults for family in FAMILIES):
+            if any(family.handle_failure(failed) is not NOT_OURS or context.state.log.faults for family in FAMILIES):
                 trace_back(context)
                 return
 
@@ -193,7 +193,7 @@ def _values(context: ErrorContext, written: dict[str, str]) -> Iterator[Operand]
     seen: list[Any] = []
     for frame in [user, *context.below] if user is not None else []:
         call = failing_call(frame)
-        for label, tensor in _named(call) if call is not None else []:
+        for label, tensor in _name_tensors(call) if call is not None else []:
             name = operand_names.Names(context.state, user).expression(tensor) if user is not None else ""
             name = name or written.get(label) or label
             known = not name[0].isdigit() and name != "input"  # a position, or torch's word for it, tells the reader nothing
@@ -202,13 +202,13 @@ def _values(context: ErrorContext, written: dict[str, str]) -> Iterator[Operand]
                 yield library_frames.described(name, tensor)
 
 
-def _written(faults: tuple[Fault, ...]) -> dict[str, str]:
+def _written_names(faults: tuple[Fault, ...]) -> dict[str, str]:
     """What the user wrote for the values that a library has names of its own for, where the fault knows that."""
     operands = [operand for fault in faults[:1] for operand in fault.operands]
     return {each.argument: each.expression or each.source for each in operands}
 
 
-def _named(call: Call) -> Iterator[tuple[str, torch.Tensor]]:
+def _name_tensors(call: Call) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors of a call; of a layer its own."""
     yield from arguments(call.func, call.args, call.kwargs)
     owner = call.func if is_module(call.func) else None

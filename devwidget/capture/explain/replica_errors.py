@@ -24,7 +24,7 @@ from devwidget.capture.recording.descriptions import fault_at, lost_operand
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
-from devwidget.capture.source_code.class_functions import functions_of
+from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.past.makers import names_of_factories
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.device import CPU, DEVICE_NAME, PLACING_METHODS, DeviceId
@@ -263,7 +263,7 @@ def _nodes(text: str) -> Iterator[ast.AST]:
     return ast.walk(tree) if tree is not None else iter(())
 
 
-def here(context: ErrorContext) -> Site | None:
+def failure_site(context: ErrorContext) -> Site | None:
     """Where the program failed: in the worker, if it was one."""
     worker = worker_site(context) if CAUGHT.search(message(context.error)) else None
     return worker or to_site(site_of(context.user) if context.user is not None else None)

@@ -17,7 +17,7 @@ _MAGICS = ("magics/execution.py", "magics\\execution.py")
 
 @contextlib.contextmanager
 def sources_at_hand(error: BaseException) -> Iterator[None]:
-    """For as long as the block runs, `linecache` has the source of a cell that was timed, out of the frame that ran it."""
+    """Let `linecache` find the source of a timed cell, taken from the frame that ran it, while the block runs."""
     frames = [step.tb_frame for step in steps_down(error.__traceback__)]
     names = [frame.f_code.co_filename for frame in frames]
     given = {name: text for name in _TEXTS if name in names and (text := _text_for(frames, names.index(name)))}

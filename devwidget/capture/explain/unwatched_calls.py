@@ -38,7 +38,7 @@ def meet_unwatched(state: RecordingState, error: BaseException) -> None:
         return
     meet_absent_of_file(state, error, user)
     for func, args in _requests(user, frames[-1]):
-        devices.meet(FailedCall(state, func, args, {}, error, user))
+        devices.handle_failure(FailedCall(state, func, args, {}, error, user))
     meet_state_on_gpu(state, error, frames[frames.index(user) :])
 
 

@@ -65,7 +65,7 @@ def _signatures() -> dict[int, tuple[str, ...]]:
     return names | {id(torch.embedding): ("weight", "indices")}  # the table has them the wrong way round (torch 2.13)
 
 
-def written(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, direct: bool) -> dict[int, str]:
+def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, direct: bool) -> dict[int, str]:
     """Ids of the tensors among the arguments, and what the call's own source writes for each: `batch.mask[..., None]`.
 
     A function of torch.nn.functional passes its arguments on to one of nearly the same name.

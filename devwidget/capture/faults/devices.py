@@ -26,7 +26,7 @@ class _Wrong:
     text: str
 
 
-def meet(call: FailedCall) -> Any:
+def handle_failure(call: FailedCall) -> Any:
     """Heal with the first device that does exist, which is what was meant more often than not."""
     wrong = next((w for w in map(_wrong, _requests(call.func, call.args, call.kwargs)) if w is not None), None)
     if wrong is None:

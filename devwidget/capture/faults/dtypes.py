@@ -20,7 +20,7 @@ from devwidget.records.trace import FaultDetails
 _DTYPE_WORDS = re.compile(r"same dtype|scalar type|dtype|Input type .* and (weight|bias) type", re.IGNORECASE)
 
 
-def meet(call: FailedCall) -> Any:
+def handle_failure(call: FailedCall) -> Any:
     """Heal by casting to the dtype of the layer's own parameters, without one to the partners' own."""
     floats = [t for t in call.tensors() if t.is_floating_point()]
     if floats and "without overflow" in message(call.error):

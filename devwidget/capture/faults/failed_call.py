@@ -13,7 +13,7 @@ import torch.utils.checkpoint
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
-from devwidget.capture.faults.call_arguments import arguments, cast_by, computed, is_a_place, written
+from devwidget.capture.faults.call_arguments import arguments, cast_by, computed, is_a_place, written_names
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.modules import is_module
 from devwidget.capture.recording.descriptions import fault_at, operand_of
@@ -159,7 +159,7 @@ class FailedCall:
         """What the failing line writes for each tensor, by its id; what a library has computed from one counts as that one."""
         site = raw_site(self.frame)
         text = call_text(site)
-        found = written(text, self.args, self.kwargs, self.name, direct=direct)
+        found = written_names(text, self.args, self.kwargs, self.name, direct=direct)
         if direct or found:
             return found
         births = self.state.births

@@ -15,7 +15,7 @@ from devwidget.capture.recording.event_log import device_id
 from devwidget.records.errors import message
 
 
-def meet(call: FailedCall) -> Any:
+def handle_failure(call: FailedCall) -> Any:
     """Heal with a new generator of the right type, seeded alike."""
     # Virtual GPUs put a class of their own in the place of torch.Generator.
     generator = next((g for g in (call.kwargs.get("generator"), *call.args) if is_a(g, torch_internals.Generator)), None)

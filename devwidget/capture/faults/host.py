@@ -14,7 +14,7 @@ from devwidget.records.errors import message
 _HOST_WORDS = re.compile(r"to numpy|1D CPU int64 tensor|cannot pin|must be (on|a) (the )?cpu", re.IGNORECASE)
 
 
-def meet(call: FailedCall) -> Any:
+def handle_failure(call: FailedCall) -> Any:
     """Heal by moving one argument to the CPU: the first with which the call succeeds; what is to be pinned stays as it is."""
     if not _HOST_WORDS.search(message(call.error)):
         return NOT_OURS

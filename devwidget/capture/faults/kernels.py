@@ -19,7 +19,7 @@ _NO_KERNEL = re.compile(
 )
 
 
-def meet(call: FailedCall) -> Any:
+def handle_failure(call: FailedCall) -> Any:
     """Heal by running on the CPU in full precision, results brought back."""
     if not _NO_KERNEL.search(message(call.error)):
         return NOT_OURS

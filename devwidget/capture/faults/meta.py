@@ -11,7 +11,7 @@ from devwidget.capture.faults.healing import is_accelerator
 from devwidget.records.errors import message
 
 
-def meet(call: FailedCall) -> Any:
+def handle_failure(call: FailedCall) -> Any:
     """Heal with zeros in place of the data that was never loaded."""
     tensors = call.tensors()
     strays = [tensor for tensor in tensors if tensor.is_meta]

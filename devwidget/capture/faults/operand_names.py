@@ -19,7 +19,7 @@ from devwidget.capture.object_fields import copy_items, dict_of, format_value
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code import class_attributes, provenance, statements
+from devwidget.capture.source_code import classes, provenance, statements
 from devwidget.capture.source_code.call_sites import (
     RawSite,
     call_text,
@@ -28,7 +28,7 @@ from devwidget.capture.source_code.call_sites import (
     raw_site,
     to_site,
 )
-from devwidget.capture.source_code.class_functions import functions_of
+from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import deep_tensors, frames_at_work, lookup, name_in, user_frames
 from devwidget.capture.source_code.past.attributes import attribute_makers
@@ -258,7 +258,7 @@ class Names:
             for name, value in self._kept_beside_the_model(owner):
                 kept = [t for t in tensors_in(value, depth=2) if any(t is each for each in family)]
                 if type(name) is str and kept:
-                    site = in_class(type(owner), functools.partial(class_attributes.attribute_assignment, attribute=name))
+                    site = in_class(type(owner), functools.partial(classes.attribute_assignment, attribute=name))
                     made = attribute_makers(owner, name, kept[0].device)
                     return made_by(dataclasses.replace(operand, birth=site), made, target)
         return operand
@@ -316,9 +316,9 @@ class Names:
         here = to_site(self._site)
         for node in _argument_nodes(call_text(self._site)):
             text = ast.unparse(node)
-            if isinstance(node, ast.Constant) and _same(node.value, requested):
+            if isinstance(node, ast.Constant) and _is_requested(node.value, requested):
                 return text, here
-            if isinstance(node, ast.Name) and _same(lookup(self._frame, node.id), requested):
+            if isinstance(node, ast.Name) and _is_requested(lookup(self._frame, node.id), requested):
                 given = self._assigned(node.id)
                 return text, statements.returned_by(given) or given or here
         return "", here
@@ -353,7 +353,7 @@ class Names:
             if is_tensor(value) and value.device == target and _known_before(self._state, value, root):
                 yield str(name)
         owner = locals_.get("self") if frame is not None else _module_of(self._state, code)
-        if is_module(owner) and code is not None and code.co_name not in class_attributes.INITIALISERS:
+        if is_module(owner) and code is not None and code.co_name not in classes.INITIALISERS:
             there = ((path, each) for path, each in deep_tensors(owner) if each.device == target)
             yield from (f"self{path}" for path, each in there if _known_before(self._state, each, root))
 
@@ -410,6 +410,6 @@ def _argument_nodes(text: str) -> Iterable[ast.expr]:
     return [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else ()
 
 
-def _same(value: Any, requested: Any) -> bool:
+def _is_requested(value: Any, requested: Any) -> bool:
     known = type(value) is str or type(value) is int or type(value) is DEVICE
     return value is requested or (known and str(value) == format_value(requested))

@@ -21,7 +21,7 @@ _ON_HOST = frozenset({"batch_sizes", "lengths"})
 """Arguments that belong on the CPU, wherever the others are."""
 
 
-def meet(call: FailedCall) -> Any:
+def handle_failure(call: FailedCall) -> Any:
     """Heal by moving the strays to their partners. An exception that this cures was one of devices, whatever it said."""
     tensors = call.tensors()
     target = healing.target_device(call.name, tensors, call.state)

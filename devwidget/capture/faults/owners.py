@@ -16,9 +16,9 @@ from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
 from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
-from devwidget.capture.source_code import class_attributes, statements
+from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import globals_used, locals_of, user_frame
-from devwidget.capture.source_code.class_functions import functions_in
+from devwidget.capture.source_code.classes import functions_in
 from devwidget.capture.source_code.definitions import ClassName
 from devwidget.capture.source_code.past.histories import construction
 from devwidget.capture.tensors import is_tensor
@@ -36,7 +36,7 @@ def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[tor
         kind = type(module)
         along = how == "attribute" and not note and _moves_along(kind)
         held = Held(path, name, how, class_name(kind), _assigned_in_class(kind, name), note=note, moves_along=along)
-        return _registered(tracker, frames, held, tensor) if how in ("parameter", "buffer") else held
+        return _add_sharing(tracker, frames, held, tensor) if how in ("parameter", "buffer") else held
     return in_optimizer(frames, family) or _held_by_name(frames, family)
 
 
@@ -104,14 +104,14 @@ def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
     """The user's line that gave a module of torch's own to the model."""
     modules, parts = dict(tracker.list_modules()), path.split(".") if path else []
     owners = ((modules.get(".".join(parts[:depth])), parts[depth]) for depth in reversed(range(len(parts))))
-    sites = (_in_class_of(owner, class_attributes.filled, name) for owner, name in owners if owner is not None)
+    sites = (_in_class_of(owner, classes.find_filling, name) for owner, name in owners if owner is not None)
     return next((site for site in sites if site is not None), None)
 
 
 def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
     """The line after `__init__` that put another tensor in the place of a registered one, which alone is elsewhere."""
     module = dict(tracker.list_modules()).get(held.module or "") if held.left_behind is None else None
-    return _in_class_of(module, class_attributes.first_write, held.name) if module is not None else None
+    return _in_class_of(module, classes.first_write, held.name) if module is not None else None
 
 
 def in_class(kind: type, look: Callable[[str, ClassName], Site | None]) -> Site | None:
@@ -134,7 +134,7 @@ def _in_class_of(module: nn.Module, look: Callable[..., Site | None], attribute:
 def _assigned_in_class(kind: type, name: str) -> Site | None:
     """The line of the class, or of a class that it derives from, that stores an attribute."""
     attribute = name.split("[")[0].split(".")[0]
-    return in_class(kind, lambda filename, owner: class_attributes.attribute_assignment(filename, owner, attribute))
+    return in_class(kind, lambda filename, owner: classes.attribute_assignment(filename, owner, attribute))
 
 
 def _owned(tracker: ModuleTracker) -> Iterator[_Owned]:
@@ -164,7 +164,7 @@ def _owned_by(module: nn.Module, search: AttributeSearch) -> Iterator[tuple[str,
             yield from (("class attribute", *found) for found in search.find_tensors(name, value))
 
 
-def _registered(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held, tensor: torch.Tensor) -> Held:
+def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held, tensor: torch.Tensor) -> Held:
     """A registered tensor with the other modules that share it, and the module that was left behind."""
     paths = {
         f"{path}.{name}".strip(".")

@@ -119,7 +119,7 @@ class CallMode(BirthMode):
         call = FailedCall(self._state, func, args, kwargs, error, frame)
         for family in FAMILIES:
             try:
-                out = family.meet(call)
+                out = family.handle_failure(call)
             except torch_internals.StopRecomputation:
                 raise
             except Exception as trouble:  # a bug of ours must not take the place of the user's exception

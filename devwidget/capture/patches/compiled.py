@@ -148,7 +148,7 @@ def _wrap_export(original: Callable[..., Any]) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def _step_aside() -> Iterator[None]:
-    """Nothing of a recording is in this thread's way. What a simulation needs stays, because labels are read by it."""
+    """Take the recording out of this thread's way. What a simulation needs stays, because labels are read by it."""
     simulated = any(map(_is_simulators, dispatch_modes()))
     with contextlib.ExitStack() as stack:
         stack.enter_context(without_dispatch_modes(lambda mode: not _is_simulators(mode)))

@@ -258,7 +258,7 @@ def _read_older(
     of_loss: list[tuple[str, torch.Tensor]],
     missing: UntrainedParameters,
 ) -> None:
-    """The same of an optimizer that is older than the recording, if the source tells where it was built.
+    """Find what an optimizer lacks that is older than the recording, if the source tells where it was built.
 
     Other optimizers may be older too, and train what this one lacks without a step in the recording.
     """

@@ -56,7 +56,7 @@ class _Weakref(types.ModuleType):
 
     @staticmethod
     def getweakrefs(value: object) -> list[Any]:
-        """Those of others."""
+        """The weak references to a tensor, without our own."""
         return [each for each in weakref.getweakrefs(value) if not isinstance(each, OURS)]
 
 

@@ -15,7 +15,7 @@ from devwidget.capture.modules import named_tensors, registered_entries
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import parameters_of
-from devwidget.capture.source_code import class_attributes
+from devwidget.capture.source_code import classes
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.tensors import is_leaf, is_parameter
 from devwidget.records.site import Site
@@ -90,7 +90,7 @@ def _never_trained(state: RecordingState, module: nn.Module, held: Held, tensor:
 
 def _read_in_class(kind: type, name: str) -> Site | None:
     attribute = name.split("[")[0].split(".")[0]
-    return owners.in_class(kind, lambda filename, owner: class_attributes.attribute_read(filename, owner, attribute))
+    return owners.in_class(kind, lambda filename, owner: classes.attribute_read(filename, owner, attribute))
 
 
 def _describe_untrained(tensor: torch.Tensor, held: Held, birth: Site | None) -> Operand:

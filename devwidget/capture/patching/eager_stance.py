@@ -55,7 +55,7 @@ _stance: _Stance | None = None
 
 
 def force_eager(undo: Undo) -> bool:
-    """Nothing is compiled, and eager originals run, until the last who asked for it leaves; whether torch lets us.
+    """Have torch compile nothing and run the eager originals, until the last who asked for it leaves. False if torch cannot.
 
     A stance that the user takes meanwhile stays, and gives back later one that means what was there before.
     """

@@ -54,7 +54,7 @@ class PatchedFunction(functools.partial[Any]):
         return patched
 
     def redirect_to(self, function: Callable[..., Any]) -> None:
-        """From now on call `function`. Who is inside the former one goes on."""
+        """Call `function` from now on; calls that are inside the former one go on."""
         self.__setstate__((function, (), {}, self.__dict__))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -107,7 +107,7 @@ class Layer:
     """One replacement of one name, while it is entered.
 
     Attributes:
-        put: what stands in the name's place.
+        put: the object that the name stands for while the layer is in: the wrapper, or the value.
         below: what stood there before.
         always: torch itself writes this name, so that whatever is there at the end is ours.
     """

@@ -156,7 +156,7 @@ class Birth(TensorRef):
         return birth
 
     def derive_from(self, parent: Birth) -> None:
-        """It was computed from another."""
+        """Note that the tensor was computed from that of another birth."""
         self.transfers = parent.transfers
         self.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.find_root()
         self.depth = parent.depth + 1
@@ -271,7 +271,7 @@ class Births:
         return older if behind is None else self.find_birth(behind)
 
     def birth_of(self, tensor: torch.Tensor) -> Birth:
-        """The same; a tensor never seen is older than the recording."""
+        """The birth of a tensor; one that was never seen is older than the recording, and gets one that says so."""
         birth = self.find_birth(tensor)
         if birth is None:
             birth = Birth.make_birth(tensor, -1)

@@ -79,7 +79,7 @@ class Places(NamedTuple):
 
 @functools.cache
 def places_of(func: Any) -> Places:
-    """By the names that the schema of an operator gives its arguments."""
+    """Where an operator takes its group, its tensors and its peer, by the names that its schema gives the arguments."""
     names = [argument.name for argument in func._schema.arguments]
     has_ends = KINDS.get(func._schema.name) in ("send", "recv")
     return Places(_first_place(names, _GROUPS), _first_place(names, _GIVEN), _first_place(names, _PEERS) if has_ends else -1)
@@ -193,7 +193,7 @@ class Collectives:
         return None
 
     def _group_place(self, group: Any) -> int:
-        """Of a process group among those met; it is kept, because an id is its own only while it lives."""
+        """The place of a process group among those met; the group is kept alive, because ids are reused after deletion."""
         if id(group) not in self._places:
             self._places[id(group)] = group, len(self._groups)
             self._groups.append(_record_of(group))

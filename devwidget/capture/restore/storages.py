@@ -139,7 +139,7 @@ class SavedStorages:
             raise NotRestored(Message("its storage was freed"))
 
     def find_unseen(self, tensors: Tensors) -> Iterator[Any]:
-        """Those that were written, though nothing was seen of it. Asked before anything is put back.
+        """Tensors that were written although no write was seen; asked before anything is put back.
 
         Of these stays what it is even what was saved: torch counts a write into a tensor that no watched thread has made.
         """
@@ -159,7 +159,7 @@ class SavedStorages:
                 yield tensors.tensors[place]
 
     def find_sampled(self) -> Iterator[Any]:
-        """Of storages of which nothing was saved, those that hold other bytes now."""
+        """Storages of which only a sample was kept, and that hold other bytes now."""
         for key, before in self._samples.items():
             holder, size = self._holders[key], self._sizes[key]
             told = key in self._seen or key in self._others or key in self._pieces

@@ -83,7 +83,7 @@ def set_switches(values: dict[str, Any]) -> None:
 
 
 def _switches_anywhere() -> Iterator[Switch]:
-    """Those that are numbers and texts, and can be sent to another process."""
+    """Settings that are numbers and texts, and so can be sent to another process."""
     yield Switch("inference mode", torch.is_inference_mode_enabled, _set_inference)
     yield Switch("grad mode", torch.is_grad_enabled, torch_internals.set_grad_enabled)
     yield Switch("default dtype", torch.get_default_dtype, torch.set_default_dtype)
@@ -109,7 +109,7 @@ def _switches_anywhere() -> Iterator[Switch]:
 
 
 def _switches_here() -> Iterator[Switch]:
-    """Those that are neither, or mean nothing elsewhere."""
+    """Settings that cannot be sent to another process, or mean nothing there."""
     for reader, writer in torch_internals.FLAG_PAIRS:
         yield Switch(reader, *_pair_functions(reader, writer))
     yield Switch("depth of autocast", _autocast_depth, _set_autocast_depth)
@@ -185,7 +185,7 @@ def _set_autocast_depth(depth: int) -> None:
 
 
 def _pair_functions(read: str, write: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
-    """By name and late, because not every build has them all; what is told in two parts is set in two."""
+    """What reads and what sets a setting of torch's C, looked up at each call: not every build has them all."""
 
     def set_again(value: Any) -> None:
         getattr(torch_internals.C, write)(*(value if type(value) is tuple else (value,)))
@@ -223,7 +223,7 @@ def _current_gpu() -> int | None:
 
 
 def _set_current_gpu(index: int | None) -> None:
-    """Nothing where the GPUs have woken up, or virtual ones of another thread have come or gone: that is no setting."""
+    """Make a GPU the current one, unless GPUs have begun or gone since: that is no setting to put back."""
     module = awake_module()
     if module is not None and index is not None:
         module.set_device(index)

@@ -74,7 +74,7 @@ class AttributeSearch:
         return self._seen >= self._limit
 
     def find_candidates(self, attributes: dict[str, Any], names: Iterable[str]) -> list[str]:
-        """Those of the names that may hold tensors; this runs for every module, so it only looks at types."""
+        """The attributes that may hold tensors; this runs for every module, so it only looks at types."""
         maybe = [name for name in names if id(type(attributes[name])) not in _SCALARS and name not in _REPEATS]
         if not maybe:
             return maybe

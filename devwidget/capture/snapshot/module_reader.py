@@ -11,11 +11,10 @@ from typing import Any
 
 from torch import nn
 
-from devwidget.capture.modules import entries_in
+from devwidget.capture.modules import ModuleTree, Visit, entries_in
 from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.object_fields import class_name, names_of, qualified_name
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
-from devwidget.capture.snapshot.module_tree import ModuleTree, Visit
 from devwidget.capture.snapshot.special_modules import SPECIAL, read_special, special_tensors
 from devwidget.capture.snapshot.tensor_reader import TensorReader, draft_class, join_notes
 from devwidget.capture.snapshot.wrapper_facts import Wrapping, displayed_class_name, find_wrapping, written_class
@@ -157,7 +156,7 @@ class ModuleReader:
         return Message("too many objects to search all of {names}", names=", ".join(cut)) if cut else ""
 
     def _read_layout(self, names: tuple[str, ...]) -> tuple[list[str], bool]:
-        """Of all attributes of a module those that not every module has, and whether one of them is special."""
+        """The attributes that not every module has, and whether one of them is special."""
         extra = [name for name in names if name not in STANDARD]
         return self._layouts.setdefault(names, (extra, not SPECIAL.isdisjoint(extra)))
 

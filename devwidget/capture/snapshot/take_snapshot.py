@@ -10,9 +10,9 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import read_memory
+from devwidget.capture.modules import ModuleTree
 from devwidget.capture.other_threads import running_thread
 from devwidget.capture.snapshot.module_reader import ModuleReader
-from devwidget.capture.snapshot.module_tree import ModuleTree
 from devwidget.capture.snapshot.optimizer_state import read_optimizer
 from devwidget.capture.snapshot.tensor_reader import join_notes
 from devwidget.capture.undo import paused_gc

@@ -161,7 +161,7 @@ _NOWHERE = RawSite(compile("", "", "exec"), 0)
 
 
 def through(site: RawSite | None, library: FrameType | None) -> RawSite | None:
-    """The same line of the user, with where a library stands that it has called."""
+    """A line of the user, joined with the line at which a library that it has called stands."""
     if library is None:
         return site
     site = site or _NOWHERE

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from devwidget.capture.source_code.source_index import FileIndex, index_of
-from devwidget.records.syntax import blocks, parsed
+from devwidget.records.syntax import inner_statements, parsed
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -90,4 +90,4 @@ def statements_of(scope: _Function) -> Iterator[ast.stmt]:
         node = waiting.pop()
         yield node
         if not isinstance(node, _Function | ast.ClassDef):
-            waiting += [*blocks(node)][::-1]
+            waiting += [*inner_statements(node)][::-1]

@@ -95,7 +95,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _fields(value: Any) -> list[tuple[str, Any]]:
-    """Of a named tuple, and what `functools.partial` keeps; [] for anything else."""
+    """The fields of a named tuple, or what `functools.partial` keeps; [] for anything else."""
     if is_a(value, tuple) and type(value) is not tuple:
         names = fields_of_class(type(value))
         return [(f".{name}", part) for name, part in zip(names, parts_of(value), strict=False)]

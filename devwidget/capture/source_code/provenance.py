@@ -21,8 +21,7 @@ from devwidget.capture.source_code.past.decisions import Aspect, Maker
 from devwidget.capture.source_code.past.lost_values import argument_sources
 from devwidget.capture.source_code.past.makers import makers
 from devwidget.capture.source_code.past.past_calls import PastCall, definition_of
-from devwidget.capture.source_code.past.running_calls import enclosing_call, running_call
-from devwidget.capture.source_code.past.top_level import top_level
+from devwidget.capture.source_code.past.running_calls import enclosing_call, running_call, top_level
 from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of, selected
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site
@@ -67,14 +66,14 @@ def origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch.devi
         if step is None:
             break
         last = step if step.site is not None or step.makers else last
-        parents = [t for t in step.parents if _same(t, tensor, aspect) and not any(t is old for old in tensors)]
+        parents = [t for t in step.parents if _is_alike(t, tensor, aspect) and not any(t is old for old in tensors)]
         if not parents:
             break
         tensors.append(parents[0])
-    return _told(last, tuple(tensors), target)
+    return _make_origin(last, tuple(tensors), target)
 
 
-def _same(one: torch.Tensor, other: torch.Tensor, aspect: Aspect) -> bool:
+def _is_alike(one: torch.Tensor, other: torch.Tensor, aspect: Aspect) -> bool:
     return one.dtype == other.dtype if aspect == "dtype" else one.device == other.device
 
 
@@ -103,7 +102,7 @@ def _step(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Step, aspect
     handed = Scope(frame).value(value)
     if handed is not UNKNOWN and not isinstance(value, ast.Tuple | ast.List) and selected(handed, keys) is tensor:
         name, path = path_of(ast.unparse(value))
-        filled = _filled(frames, frame, name, (*path, *keys), site.line)
+        filled = _find_filling(frames, frame, name, (*path, *keys), site.line)
         if filled is None:
             above = frames[next(index for index, each in enumerate(frames) if each is frame) + 1 :]
             return _step(above, tensor, last, aspect) if above else None  # `mask = self.mask`, `x, y = batch`
@@ -113,7 +112,7 @@ def _step(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Step, aspect
     if own is None:
         return _Step(frame, site)
     found = _of_sources(frame, site, tensor, makers(value, _scope(frames, frame, site), site, keys, aspect), aspect)
-    return replace(found, is_item=bool(keys), parents=(*own, *_given(frames, frame, site), *found.parents))
+    return replace(found, is_item=bool(keys), parents=(*own, *_find_given(frames, frame, site), *found.parents))
 
 
 def _scope(frames: Sequence[FrameType], frame: FrameType, site: Site) -> Scope:
@@ -131,7 +130,7 @@ def _of_sources(
     return _Step(frame, site, tuple(t for t in found if is_tensor(t)), tuple(dict.fromkeys(made)))
 
 
-def _told(last: _Step, tensors: tuple[torch.Tensor, ...], target: torch.device) -> Origin:
+def _make_origin(last: _Step, tensors: tuple[torch.Tensor, ...], target: torch.device) -> Origin:
     """The one call that made the tensor, else the line that assigned it."""
     calls = {(m.site, m.call) for m in last.makers}
     if len(calls) == 1:
@@ -148,7 +147,7 @@ def _told(last: _Step, tensors: tuple[torch.Tensor, ...], target: torch.device) 
 
 
 def _moved_in_forward(frame: FrameType, site: Site, device: torch.device) -> MoveInForward | None:
-    """For `(mask,) = ctx.saved_tensors` of a hand-written backward: the move that its forward made."""
+    """The move that `forward` made of what a hand-written `backward` reads: `(mask,) = ctx.saved_tensors`."""
     value = _value(site.text, site.line)
     left = value is not None and is_from_context(ast.unparse(value), frame.f_code)
     return move_in_forward(frame.f_code, device) if left else None
@@ -163,7 +162,7 @@ def _assignment(
         if name in ("", "self"):  # what `self` keeps is found through the model
             continue
         code, above = frame.f_code, before if frame is home else frame.f_lineno
-        filled = _filled(frames, frame, name, keys, above)
+        filled = _find_filling(frames, frame, name, keys, above)
         if filled is not None:
             return frame, *filled
         site = _last_assignment(frames, frame, name, above)
@@ -176,7 +175,9 @@ def _assignment(
     return None
 
 
-def _filled(frames: Sequence[FrameType], frame: FrameType, name: str, keys: Keys, before: int) -> tuple[Site, Keys] | None:
+def _find_filling(
+    frames: Sequence[FrameType], frame: FrameType, name: str, keys: Keys, before: int
+) -> tuple[Site, Keys] | None:
     """The last line above another that put an item into what a variable holds: `state['speed'] = torch.zeros(3)`."""
     here = Site(frame.f_code.co_filename, before, "", frame.f_code.co_name)
     scope = _scope(frames, frame, here) if keys else None
@@ -194,7 +195,7 @@ def _last_assignment(frames: Sequence[FrameType], frame: FrameType, name: str, b
     if not isinstance(scope, PastCall):
         at_top = site is not None and site.function == frame.f_code.co_name == "<module>"
         return _at_top_level(frame, name, site, before) if site is not None and at_top else site
-    found = scope.assigned(name, before)
+    found = scope.find_assignment(name, before)
     return scope.site(found) if found is not None else None
 
 
@@ -205,7 +206,7 @@ def _at_top_level(frame: FrameType, name: str, site: Site, before: int) -> Site:
     line = top.site_of_line(site.file, site.line).line if top is not None else 0
     if top is None or any(each.lineno == line for each in top.ran_above(above)):
         return site
-    found = top.assigned(name, above)
+    found = top.find_assignment(name, above)
     return top.shown(top.site(found)) if found is not None else site
 
 
@@ -228,7 +229,7 @@ def _denied(
     return bool(found) and all(isinstance(each, Maker) and not each.decides(tensor, aspect) for each in found)
 
 
-def _given(frames: Sequence[FrameType], home: FrameType, site: Site) -> list[torch.Tensor]:
+def _find_given(frames: Sequence[FrameType], home: FrameType, site: Site) -> list[torch.Tensor]:
     """What the caller gave for an argument that the line replaces: `ids = ids.unsqueeze(0)`, by the same name there."""
     name = site.text.partition("=")[0].strip()
     value = _value(site.text)
@@ -246,7 +247,7 @@ def _parents(frame: FrameType, site: Site, tensor: torch.Tensor, aspect: Aspect)
     value, scope = _value(site.text), Scope(frame)
     found = [] if value is None else list(scope.leaves(value))
     called = value is not None and any(isinstance(n, ast.Call) and is_module(scope.value(n.func)) for n in ast.walk(value))
-    weights = [t for t in found if is_parameter(t) and _same(t, tensor, aspect)]
+    weights = [t for t in found if is_parameter(t) and _is_alike(t, tensor, aspect)]
     return None if weights and (called or len(weights) < len(found)) else found
 
 
@@ -273,7 +274,7 @@ def _partner(frame: FrameType, site: Site, target: torch.device) -> tuple[str, .
 
 
 def _loop_variables(frame: FrameType, site: Site) -> set[str]:
-    """Those of the loops around a line."""
+    """The variables of the loops around a line."""
     node = definition_of(frame.f_code)
     loops = [each for each in ast.walk(node) if isinstance(each, ast.For)] if node is not None else []
     around = [each for each in loops if each.lineno < site.line <= (each.end_lineno or 0)]

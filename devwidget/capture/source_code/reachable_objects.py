@@ -65,7 +65,7 @@ def _variables(frame: FrameType | None, ours: bool) -> Iterator[Any]:
 
 
 def _frames(frame: FrameType | None) -> list[FrameType]:
-    """From the innermost to the outermost of the user, or to the last where there is none."""
+    """Frames from the innermost to the outermost of the user, or all where none is the user's."""
     frames: list[FrameType] = []
     while frame is not None:
         frames.append(frame)

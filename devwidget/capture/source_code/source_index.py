@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from devwidget.capture.source_code.archives import know_source
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.site import cell_label
-from devwidget.records.syntax import LARGEST, blocks, is_shallow, parsed
+from devwidget.records.syntax import LARGEST, inner_statements, is_shallow, parsed, targets_of
 
 MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "bfloat16"})
 """Methods of a tensor that return the moved or cast one and leave the tensor itself as it is."""
@@ -140,7 +140,7 @@ def _read(lines: list[str]) -> FileIndex | None:
     while waiting:
         node, scope = waiting.popleft()  # outer statements before inner ones, whose lines are then theirs
         inner = _enter(index, node, scope)
-        waiting.extend((child, inner) for child in blocks(node))
+        waiting.extend((child, inner) for child in inner_statements(node))
     for found in index.assigned.values():
         found.sort()
     index.moves.sort(key=lambda move: move.line)
@@ -152,7 +152,7 @@ def _enter(index: FileIndex, node: ast.stmt, scope: int) -> int:
     rows = own_lines(node)
     index.first[rows.start : rows.stop] = array("I", [rows.start]) * len(rows)
     index.last[rows.start : rows.stop] = array("I", [rows.stop - 1]) * len(rows)
-    for target in targets(node):
+    for target in targets_of(node):
         if isinstance(target, ast.Name):
             index.assigned.setdefault((scope, target.id), []).append(node.lineno)
     if isinstance(node, ast.Expr):
@@ -180,13 +180,3 @@ def own_lines(node: ast.stmt) -> range:
     last = body[0].lineno - 1 if body and isinstance(body[0], ast.stmt) else node.end_lineno or node.lineno
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
     return range(first, max(last, node.lineno) + 1)
-
-
-def targets(node: ast.stmt) -> list[ast.expr]:
-    """What a statement assigns to, tuples opened."""
-    found: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        found = node.targets
-    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
-        found = [node.target]
-    return [part for each in found for part in (each.elts if isinstance(each, ast.Tuple | ast.List) else [each])]

@@ -122,7 +122,7 @@ def unkept_move(filename: str, name: str, before: int) -> Site | None:
 
 
 def returned_by(site: Site | None) -> Site | None:
-    """For `home = last_card()`: the last `return` of that function, if the same file defines it at its top level."""
+    """The last `return` of `last_card` for the line `home = last_card()`, if the same file defines it at its top level."""
     call = assigned_call(site.text)[0] if site is not None else ""
     index = index_of(site.file) if site is not None else None
     name = call.partition("(")[0]

@@ -32,7 +32,7 @@ def keys_of(site: Site, name: str) -> Keys:
 
 
 def place_of(statement: ast.stmt, name: str) -> Keys:
-    """The same of a parsed statement."""
+    """`keys_of`, of a parsed statement."""
     for target in getattr(statement, "targets", ()):
         parts = target.elts if isinstance(target, ast.Tuple | ast.List) else []
         for index, part in enumerate(parts):

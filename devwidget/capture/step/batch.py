@@ -87,7 +87,7 @@ def moves_on(source: Any) -> bool:
 
 
 def _copy_loader(loader: Any) -> Any:
-    """The same loader but for its persistent workers: a new loop would end the one in which the user's program is."""
+    """A copy of a loader without its persistent workers: a new loop over those would end the loop that the program is in."""
     twin = object.__new__(type(loader))
     for name, value in copy_items(dict_of(loader)):
         dict_of(twin)[name] = None if name == "_iterator" else _copy_loader(value) if is_a(value, DataLoader) else value

@@ -37,7 +37,7 @@ class _Cut(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, anchor: torch.Tensor, held: tuple[torch.Tensor]) -> torch.Tensor:  # in a tuple: not in the graph
-        """The same memory, and a count of writes of its own: what the graph has saved stays valid."""
+        """Share the memory under a count of writes of its own, so that what the graph has saved stays valid."""
         return held[0].data
 
     @staticmethod
@@ -138,7 +138,7 @@ def _find_leaves(nodes: Iterable[Any]) -> list[torch.Tensor]:
 
 
 def _older_nodes(nodes: dict[int, Any], first: int) -> list[Any]:
-    """Those of the nodes that are older than the step.
+    """The nodes of a graph that are older than the step.
 
     Each thread counts for itself: what has a number that the step did not give here, and leads to a node of the step, was
     made in another thread of it.

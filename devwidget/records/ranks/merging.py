@@ -78,7 +78,7 @@ _NOT_HEARD = Message("nothing of it is here: it runs elsewhere, has not begun to
 
 
 def _select_newest_job(heard: dict[int, Heard]) -> tuple[dict[int, Heard], list[int]]:
-    """Those of the job that has spoken last, and the ranks of others of which nothing but a file is left."""
+    """Ranks of the job that has spoken last, and those of others of which only a file is left."""
     newest = max(heard.values(), key=lambda each: each.taken, default=Heard(0, "unknown")).last_word
     older = [
         rank

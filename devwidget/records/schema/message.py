@@ -31,7 +31,7 @@ class Message(str):
             KeyError: for a fact that the template names and nobody gives.
         """
         kept = {name: fact if isinstance(fact, (str, int)) else str(fact) for name, fact in facts.items()}
-        message = super().__new__(cls, filled(template, kept))
+        message = super().__new__(cls, fill_template(template, kept))
         message.template, message.facts = template, kept
         return message
 
@@ -52,16 +52,16 @@ def in_language(text: str) -> str:
     return _speakers[0](text) if _speakers else text
 
 
-def filled(template: str, facts: Mapping[str, object]) -> str:
+def fill_template(template: str, facts: Mapping[str, object]) -> str:
     """The template with its facts; no `str.format`, which would follow attributes that the template of a file names."""
     return _FACT.sub(lambda found: str(facts[found[1]]), template)
 
 
-def changed(text: str, change: Callable[[str], str]) -> str:
+def change_facts(text: str, change: Callable[[str], str]) -> str:
     """A text through `change`; of a message each fact that is text, so that its words stay known."""
     if not isinstance(text, Message):
         return change(text)
-    facts = {name: changed(fact, change) if isinstance(fact, str) else fact for name, fact in text.facts.items()}
+    facts = {name: change_facts(fact, change) if isinstance(fact, str) else fact for name, fact in text.facts.items()}
     return Message(text.template, **facts)
 
 
@@ -109,7 +109,7 @@ class Lines(str):
 
 
 def escape_line(text: str) -> str:
-    """For one line: no name in it can end the line, nor colour what follows."""
+    """A text made safe for one line: no name in it can end the line, nor colour what follows."""
     if text.isprintable() or isinstance(text, Lines):
         return text
     return "".join(_escape_letter(letter) for letter in text.replace("\t", "    "))
@@ -124,11 +124,11 @@ def escape_block(text: str) -> str:
 
 def escape_sentence(text: str) -> str:
     """A text of a record or an error, as one line where it was made of others: only a template of ours has line breaks."""
-    return text if text.isprintable() else changed(text, escape_line)
+    return text if text.isprintable() else change_facts(text, escape_line)
 
 
 def escape_paragraph(text: str) -> str:
-    """The same, where a text that is no message may have several lines."""
+    """A text made safe as `escape_line` does; one that is no message may have several lines."""
     return escape_sentence(text) if isinstance(text, Message) else escape_block(text)
 
 

@@ -124,7 +124,7 @@ def _kind_lines(blocks: tuple[Block, ...], letters: int) -> list[str]:
 
 
 def _draw_name(block: Block, kind: str, row: int, column: int, letters: int) -> Figure:
-    """In its box: as much of the path's end as has room."""
+    """Draw a name in its box: as much of the path's end as has room."""
     place = {"x": column, "y": row, "showarrow": False, "captureevents": False, "font": {"size": 11.5}}
     parts = _block_names(block)[0].split(".")
     paths = [".".join(parts[at:]) for at in range(len(parts))]
@@ -134,7 +134,7 @@ def _draw_name(block: Block, kind: str, row: int, column: int, letters: int) -> 
 
 
 def _draw_ribbon(crossing: BlockCrossing, drawn: DeviceMap, *, back: bool = False) -> Figure:
-    """From the side of one box to the side of the other; what comes from outside enters from above. `back`: against it."""
+    """Draw a ribbon from the side of one box to that of another, from above if it comes from outside; `back` turns it."""
     first, target = crossing.moves[0], drawn.blocks[crossing.target]
     start_device, shift = (first.target if back else first.source), (_BESIDE if drawn.back else 0.0) * (1 if back else -1)
     start = drawn.devices.index(start_device), (float(crossing.source) if crossing.source >= 0 else -0.85) + shift
@@ -154,7 +154,7 @@ def _draw_ribbon(crossing: BlockCrossing, drawn: DeviceMap, *, back: bool = Fals
 
 
 def _ribbon_thickness(size: int, drawn: DeviceMap) -> float:
-    """In rows, of all crossings to one scale; half of it where gradients come back beside."""
+    """The thickness of a ribbon in rows, all to one scale; half of it where gradients come back beside."""
     most = max(each.bytes for each in (*drawn.crossings, *drawn.back))
     return (_THINNEST + (_THICKEST - _THINNEST) * size / most) / (2 if drawn.back else 1)
 

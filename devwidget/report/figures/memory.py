@@ -175,7 +175,7 @@ def memory_steps_figure(series: tuple[MemorySeries, ...]) -> Figure:
 
 
 def _place_plots(series: tuple[MemorySeries, ...], gap: float) -> list[_Spot]:
-    """From top to bottom, with a gap for the names of the phases between them."""
+    """Where the plots stand, from top to bottom, with a gap for the names of the phases."""
     first, last = min(each.positions[0] for each in series), max(each.positions[-1] for each in series)
     last += 1 + (last - first) // 50
     share = 1 / len(series)

@@ -93,7 +93,7 @@ def _result_json(finding: Finding, root: str | pathlib.Path) -> Json:
 
 
 def _fingerprint_lines(finding: Finding, root: str | pathlib.Path) -> str:
-    """The same after lines were moved about: of what the lines say, without their numbers."""
+    """A fingerprint of what the lines say, without their numbers: it stays when lines are moved about."""
     sites = [site for site in (finding.fault, finding.birth) if site is not None]
     words = [finding.kind, finding.module or "", *(part for site in sites for part in (path_of(site.file, root), site.text))]
     return hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -59,7 +59,7 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
 
 
 def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
-    """The same as an output beside the live panel."""
+    """The page of a panel, as the output that is saved beside the live one."""
     return as_saved(panel_html(snapshot, trace))
 
 

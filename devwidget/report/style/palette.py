@@ -39,5 +39,5 @@ def device_hue(device: DeviceId) -> str:
 
 
 def page_hues() -> dict[str, object]:
-    """The same for a page."""
+    """The colours of devices, as a page takes them."""
     return {"accelerators": DEVICE_HUES, "cpu": CPU_HUE, "meta": META_HUE}

@@ -32,7 +32,7 @@ def text_of(lines: Iterable[str]) -> str:
 
 
 def displays_safely(make: Callable[P, T]) -> Callable[P, T]:
-    """For cards and figures: every text of the result, however deep, as `safe_block`."""
+    """Have a function return its result with every text, however deep, made safe for cards and figures by `safe_block`."""
 
     @functools.wraps(make)
     def make_safely(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -56,7 +56,7 @@ class Markup(str):
 
 
 def escape_html(text: str) -> Markup:
-    """For HTML, between tags and in quoted attributes; what is markup already stays as it is."""
+    """A text made safe for HTML, between tags and in quoted attributes; what is markup already stays as it is."""
     return text if isinstance(text, Markup) else Markup(html.escape(safe_block(text)))
 
 
@@ -72,21 +72,21 @@ def join_html(*parts: str) -> Markup:
 
 
 def plotly_text(text: str) -> str:
-    """For labels and hovers of figures: plotly reads some tags, some entities (not `&quot;`), and formulas between dollars."""
+    """A text made safe for figures: plotly reads some tags, some entities (not `&quot;`), and formulas between dollars."""
     return html.escape(safe_text(text), quote=False).replace("$", "&#36;")
 
 
 def script_json(value: Any, default: Any = None) -> str:
-    """For a script of a page: JSON in ASCII that can neither end the script nor begin a comment in it."""
+    """JSON for a script of a page, in ASCII, that can neither end the script nor begin a comment in it."""
     return json.dumps(value, default=default).replace("<", "\\u003c")
 
 
 def file_name(text: str) -> str:
-    """For a file: letters and digits, all else a dash."""
+    """A name for a file: letters and digits, all else a dash."""
     return re.sub(r"\W", "-", text)[:80] or "model"
 
 
 def spreadsheet_cell(value: Any) -> Any:
-    """For a CSV file: a text that a spreadsheet would compute is led by an apostrophe."""
+    """A text for a CSV file: one that a spreadsheet would compute is led by an apostrophe."""
     text = safe_block(value) if isinstance(value, str) else value
     return f"'{text}" if isinstance(text, str) and text.startswith(("=", "+", "-", "@", "\t")) else text

@@ -14,7 +14,7 @@ from devwidget.records.finding import Finding
 from devwidget.records.parallel import Piece
 from devwidget.records.ranks.cluster import Runs
 from devwidget.records.ranks.traced_steps import format_runs
-from devwidget.records.schema.message import Message, changed
+from devwidget.records.schema.message import Message, change_facts
 from devwidget.records.site import Site, cell_label
 from devwidget.report.style.safe_text import columns_of, safe_text
 
@@ -93,7 +93,7 @@ def translate_finding(finding: Finding) -> Finding:
         return text
 
     def translate_text(text: str) -> str:
-        return said(changed(text, name_places))
+        return said(change_facts(text, name_places))
 
     fixes = tuple(dataclasses.replace(fix, summary=said(fix.summary)) for fix in finding.fixes)
     headline, why, notes = (

@@ -223,7 +223,7 @@ class _Full:
 
     @property
     def fitting_samples(self) -> int:
-        """The same in samples, cut evenly."""
+        """Samples of the largest batch that fits, as many for each replica."""
         size = int(self.fitting * self.samples)
         return size - size % self.replicas if size > self.replicas else size
 

@@ -46,7 +46,7 @@ def _end_words(failure: Failure) -> str:
 
 
 def failure_lines(trace: Trace) -> Iterator[str]:
-    """The same as text."""
+    """The card of a failure as lines of text."""
     card = failure_card(trace)
     if card is None:
         return
@@ -96,7 +96,7 @@ def _live_then(trace: Trace) -> list[Card]:
 
 
 def _find_cures(trace: Trace, failure: Failure) -> Iterator[Advice]:
-    """Of the finding on whose line the step ended; for want of room, of DataParallel calls and of the memory measured."""
+    """What to do: the fix of the finding on whose line the step ended; for want of room, what memory and DataParallel tell."""
     for finding in trace.findings:
         if finding.fixes and failure.site is not None and finding.fault == failure.site:
             yield Advice(finding.kind, finding.fixes[0].summary, finding.fixes[0].code)

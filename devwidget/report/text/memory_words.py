@@ -117,7 +117,7 @@ def refusal_words(curve: MemoryCurve, refused: Refusal) -> str:
 
 
 def memory_parts(trace: Trace) -> Iterator[Part]:
-    """The same as tables and what did not fit; nothing without an allocator that was asked."""
+    """Tables of memory, and what did not fit; nothing where no allocator was asked."""
     cards, series = memory_cards(trace), memory_series(trace)
     if not series or _model_only(series):
         return

@@ -112,7 +112,7 @@ def _report_blocks(trace: Trace) -> list[str]:
 
 
 def _is_clean(trace: Trace) -> bool:
-    """Nothing is to be read but that all is well."""
+    """Whether a trace has nothing to tell but that all is well."""
     return not (trace.error or trace.findings or trace.parallel or any(curve.refused for curve in trace.memory))
 
 
@@ -147,7 +147,7 @@ def check_lines(trace: Trace) -> Iterator[str]:
 
 
 def wait_words(trace: Trace) -> Iterator[str]:
-    """That silence of the rule for waits does not mean that nothing waits."""
+    """Says that silence of the rule for waits does not mean that nothing waits."""
     silent = [wait for wait in trace.waits if not any(f.kind == "host-sync" and f.fault == wait.site for f in trace.findings)]
     if silent and "host-sync" in trace.checked:
         told = count_words(sum(wait.count for wait in silent), "wait")

@@ -25,10 +25,10 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each request of a device that is not there."""
     for fault in trace.faults:
         if fault.what == "device":
-            yield _finding(fault)
+            yield _make_finding(fault)
 
 
-def _finding(fault: Fault) -> Finding:
+def _make_finding(fault: Fault) -> Finding:
     ordinal = fault.requested.partition(":")[2].isdigit()
     why = (
         Message("ordinals count the visible devices from 0")
@@ -47,14 +47,14 @@ def _finding(fault: Fault) -> Finding:
         headline=Claim("nowhere", fault.number, name=fault.requested, others=fault.available),
         why=why,
         birth=fault.birth or fault.site,
-        fixes=_fixes(fault),
+        fixes=_list_fixes(fault),
         notes=(visible,) if ordinal and variable else (),
         cause=fault.requested,
         operands=(),
     )
 
 
-def _fixes(fault: Fault) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
     right = _right_name(fault)
     kind = _kind(fault).type
     if fault.call == "load":

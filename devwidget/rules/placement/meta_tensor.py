@@ -25,22 +25,22 @@ from devwidget.rules.wording import about_kept, strays_in
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each use of a tensor without data."""
     for fault, stray in strays_in(trace, "meta"):
-        yield _finding(fault, stray)
+        yield _make_finding(fault, stray)
 
 
-def _finding(fault: Fault, stray: Operand) -> Finding:
+def _make_finding(fault: Fault, stray: Operand) -> Finding:
     return finding_of(
         fault,
         "meta-tensor",
         headline=about_kept("empty", fault, stray, site=fault.site),
         why=Message("a meta tensor is a shape and a dtype; its data was never made or loaded"),
         birth=stray.birth,
-        fixes=_fixes(fault, stray),
+        fixes=_list_fixes(fault, stray),
         operands=(o for o in fault.operands if o.stray),
     )
 
 
-def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     model = fault.model_name or "model"
     known = fault.target is not None and (fault.target.is_accelerator or any(not o.stray for o in fault.operands))
     device = str(fault.target) if known else CUDA.type

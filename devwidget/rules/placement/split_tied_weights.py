@@ -13,10 +13,10 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import is_self_attribute
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.code import is_self
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import path_of, strays_in
 
@@ -29,7 +29,7 @@ def check(trace: Trace) -> Iterator[Finding]:
             held = stray.held
             split = held is not None and (held.left_behind != "" or _is_carried(trace, fault))
             if held is not None and held.shared and split and stray.device.is_accelerator:
-                yield _finding(fault, stray, held)
+                yield _make_finding(fault, stray, held)
                 break
     for fault, stray in strays_in(trace, "tie"):
         if stray.held is not None:
@@ -51,18 +51,18 @@ def _copied(fault: Fault, stray: Operand, held: Held) -> Finding:
         ),
         why=Message("two tensors with equal values are not tied: each takes its own steps from here on"),
         birth=stray.birth,
-        fixes=_fixes(fault, held, stray),
+        fixes=_list_fixes(fault, held, stray),
     )
 
 
-def _finding(fault: Fault, stray: Operand, held: Held) -> Finding:
+def _make_finding(fault: Fault, stray: Operand, held: Held) -> Finding:
     return finding_of(
         fault,
         "split-tied-weights",
         headline=Claim("shared", fault.number, name=path_of(stray), device=stray.device, others=held.shared),
         why=Message("a shared parameter is one tensor and lives on one device"),
         birth=stray.birth,
-        fixes=(_brought(fault, stray) if held.left_behind == "" else None, *_fixes(fault, held, stray)),
+        fixes=(_brought(fault, stray) if held.left_behind == "" else None, *_list_fixes(fault, held, stray)),
     )
 
 
@@ -77,7 +77,7 @@ def _brought(fault: Fault, stray: Operand) -> Fix | None:
     return mended(fault.site, Message("keep the tied modules together, and bring the activations to them"), change)
 
 
-def _fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault, held: Held, stray: Operand) -> Iterator[Fix | None]:
     model, target = fault.model_name or "model", str(fault.target)
     other = held.shared[0].rpartition(".")[0]
     words = Message("keep the tied modules on the same device, and move the activations between them")
@@ -94,7 +94,7 @@ def _together(draft: Draft, statement: ast.stmt, stray: Operand, held: Held, tar
     moved = held.name if held.module is None else f"{held.module}.{held.name}"
     names = {part.rpartition(".")[0].rpartition(".")[2] for part in (moved, *held.shared)}
     for node in ast.walk(draft.code.tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self(node.func, node.func.attr):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self_attribute(node.func, node.func.attr):
             away = [c for a in node.args for c in ast.walk(a) if isinstance(c, ast.Constant) and c.value == str(stray.device)]
             if node.func.attr in names and away:
                 draft.replace(away[0], repr(target))

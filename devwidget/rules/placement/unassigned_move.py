@@ -28,11 +28,11 @@ def check(trace: Trace) -> Iterator[Finding]:
     for fault, _ in strays_in(trace, "operands", "dtype"):
         for stray in fault.operands:
             if stray.ineffective is not None:
-                yield _finding(fault, stray, stray.ineffective)
+                yield _make_finding(fault, stray, stray.ineffective)
                 break
 
 
-def _finding(fault: Fault, stray: Operand, move: Site) -> Finding:
+def _make_finding(fault: Fault, stray: Operand, move: Site) -> Finding:
     subject = calls.moved_name(move.text)
     named = {"name": subject, "argument": ""} if subject else {}
     return finding_of(
@@ -41,17 +41,17 @@ def _finding(fault: Fault, stray: Operand, move: Site) -> Finding:
         headline=Claim("discarded", fault.number, call=fault.call, site=move),
         why=Message("`Tensor.to` returns the moved tensor and leaves the tensor itself where it is"),
         birth=move,
-        fixes=_fixes(move, subject),
+        fixes=_list_fixes(move, subject),
         notes=(about("remained", fault, stray, site=move, **named),),
     )
 
 
-def _fixes(move: Site, subject: str) -> Iterator[Fix | None]:
-    yield mended(move, Message("assign the result"), _assigned, "sure")
+def _list_fixes(move: Site, subject: str) -> Iterator[Fix | None]:
+    yield mended(move, Message("assign the result"), _assign_result, "sure")
     yield Fix(Message("assign the result of the move"), f"{subject} = {move.text.split('#')[0].rstrip()}" if subject else "")
 
 
-def _assigned(draft: Draft, statement: ast.stmt) -> None:
+def _assign_result(draft: Draft, statement: ast.stmt) -> None:
     """`x.to(d)` becomes `x = x.to(d)`, `x.cuda` is called, `[t.to(d) for t in batch]` is kept."""
     value = getattr(statement, "value", None)
     method = value.func if isinstance(value, ast.Call) else value
@@ -60,13 +60,13 @@ def _assigned(draft: Draft, statement: ast.stmt) -> None:
             draft.append(value, "()")
         loop = draft.code.parents.get(statement)
         if isinstance(loop, ast.For) and (item := _item(loop, draft.code.text(method.value))):
-            draft.begin(statement, f"{item} = ")
+            draft.insert_in_front(statement, f"{item} = ")
         elif isinstance(loop, ast.For) and draft.code.text(loop.target) == draft.code.text(method.value):
             _all_assigned(draft, loop, statement)
         elif isinstance(statement, ast.Expr):
-            draft.begin(statement, f"{draft.code.text(method.value)} = ")
+            draft.insert_in_front(statement, f"{draft.code.text(method.value)} = ")
     elif isinstance(value, ast.ListComp) and isinstance(statement, ast.Expr):
-        draft.begin(statement, f"{draft.code.text(value.generators[0].iter)} = ")
+        draft.insert_in_front(statement, f"{draft.code.text(value.generators[0].iter)} = ")
 
 
 def _item(loop: ast.For, name: str) -> str:

@@ -14,14 +14,14 @@ from collections.abc import Iterator
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_statement
+from devwidget.records.syntax import is_self_attribute, parsed_statement, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
-from devwidget.rules.repairs.attributes import is_taken, registered
-from devwidget.rules.repairs.code import code_at, is_self, root_of, targets
+from devwidget.rules.repairs.attributes import is_taken, register_attribute
+from devwidget.rules.repairs.code import code_at, root_of
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.wording import about_kept, one_target
@@ -35,18 +35,18 @@ def check(trace: Trace) -> Iterator[Finding]:
         for stray in fault.operands if fault.what in ("operands", "untrained") else ():
             held = stray.held
             if stray.stray and held is not None and held.how in ("attribute", "class attribute") and not held.moves_along:
-                yield _finding(evidence, fault, stray, held)
+                yield _make_finding(evidence, fault, stray, held)
                 break
 
 
-def _finding(evidence: Evidence, fault: Fault, stray: Operand, held: Held) -> Finding:
+def _make_finding(evidence: Evidence, fault: Fault, stray: Operand, held: Held) -> Finding:
     return finding_of(
         fault,
         "unregistered-tensor",
         headline=strongest(evidence, _headlines(fault, stray, held)),
         why=Message("`Module.to` and `parameters()` reach parameters, buffers and registered modules; this is none of them"),
         birth=_birth(stray, held),
-        fixes=_fixes(evidence.trace, fault, stray, held),
+        fixes=_list_fixes(evidence.trace, fault, stray, held),
         notes=(Claim("assigned", fault.number, name=held.name, owner=held.owner_class, how=held.how, site=held.assigned),),
     )
 
@@ -83,15 +83,15 @@ def _is_made_again(birth: Site | None, held: Held) -> bool:
     scope = at[0].scope(at[1]) if at is not None else None
     if birth is None or held.assigned is None or not isinstance(scope, ast.FunctionDef) or scope.name == held.assigned.function:
         return False
-    stored = (target for node in ast.walk(scope) if isinstance(node, ast.Assign) for target in targets(node))
-    return any(is_self(target, held.name) for target in stored)
+    stored = (target for node in ast.walk(scope) if isinstance(node, ast.Assign) for target in targets_of(node))
+    return any(is_self_attribute(target, held.name) for target in stored)
 
 
 def _binds(birth: Site, name: str) -> bool:
     """Whether a line gives the attribute, or the item of it that this is, its value: the last one to do so counts."""
     statement = parsed_statement(birth.text)
     return statement is not None and any(
-        ast.unparse(each) in (f"self.{name}", f"self.{root_of(name)}") for each in targets(statement)
+        ast.unparse(each) in (f"self.{name}", f"self.{root_of(name)}") for each in targets_of(statement)
     )
 
 
@@ -134,14 +134,14 @@ def _owner(value: ast.expr | None) -> str:
     return value.id if isinstance(value, ast.Name) else ""
 
 
-def _fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
+def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     literal = one_target(trace, fault, stray)
     filled = held.assigned is not None and calls.starts_empty(held.assigned.text)
     made = where_made(fault, stray, literal=literal) if fault.what == "operands" else None
     if made is not None and (filled or stray.birth_partners):
         yield made  # it came later than the model's move, which a buffer would have missed too
     if not _came_late(fault, held):
-        yield from registered(held, _assigned_with(trace, held), _dtype(stray, held))
+        yield from register_attribute(held, _assigned_with(trace, held), _dtype(stray, held))
     yield made
     if fault.what == "operands":
         yield where_used(fault, [o for o in fault.operands if o.stray], literal=literal)

@@ -34,10 +34,10 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each call without a kernel."""
     for fault in trace.faults:
         if fault.what == "kernel":
-            yield _finding(fault)
+            yield _make_finding(fault)
 
 
-def _finding(fault: Fault) -> Finding:
+def _make_finding(fault: Fault) -> Finding:
     dtype = fault.details.dtype
     return finding_of(
         fault,
@@ -45,22 +45,22 @@ def _finding(fault: Fault) -> Finding:
         headline=Claim("lacking", fault.number, call=fault.call, dtype=dtype, target=fault.target),
         why=Message("kernels are written device by device and dtype by dtype"),
         birth=stray.birth if dtype and (stray := first_stray(fault)) is not None else None,
-        fixes=_fixes(fault, dtype),
+        fixes=_list_fixes(fault, dtype),
     )
 
 
-def _fixes(fault: Fault, dtype: str) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault, dtype: str) -> Iterator[Fix | None]:
     stray = first_stray(fault)
     subject = (stray.source or stray.expression if stray is not None else "") or "x"
     if dtype and _COMPLEX.fullmatch(fault.call):  # a cast back would lose the imaginary part, and no device has a kernel
         yield mended(fault.site, Message("compute in float32"),
-                     lambda draft, statement: _around(draft, statement, fault, subject, ".float()", ""))  # fmt: skip
+                     lambda draft, statement: _wrap_call(draft, statement, fault, subject, ".float()", ""))  # fmt: skip
         return
     if dtype:
         yield mended(fault.site, Message("compute in float32 and cast back"),
-                     lambda draft, statement: _around(draft, statement, fault, subject, ".float()", "dtype"))  # fmt: skip
+                     lambda draft, statement: _wrap_call(draft, statement, fault, subject, ".float()", "dtype"))  # fmt: skip
     yield mended(fault.site, Message("run it on the CPU, and bring the result back"),
-                 lambda draft, statement: _around(draft, statement, fault, subject, ".cpu()", "device"))  # fmt: skip
+                 lambda draft, statement: _wrap_call(draft, statement, fault, subject, ".cpu()", "device"))  # fmt: skip
     yield Fix(
         Message("run it on the CPU, and bring the result back with .to({subject}.device)", subject=subject), f"{subject}.cpu()"
     )
@@ -68,7 +68,7 @@ def _fixes(fault: Fault, dtype: str) -> Iterator[Fix | None]:
         yield Fix(_ALTERNATIVES[fault.call], "", "choice")
 
 
-def _around(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, move: str, back: str) -> None:
+def _wrap_call(draft: Draft, statement: ast.stmt, fault: Fault, subject: str, move: str, back: str) -> None:
     """`torch.linalg.inv(x)` becomes `torch.linalg.inv(x.float()).to(x.dtype)`, `histogram(x).hist` likewise."""
     for call in draft.code.alike(statement, fault.expression):
         if not isinstance(call, ast.Call):

@@ -50,17 +50,17 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault of operands; the registry folds equal causes."""
     evidence = Evidence(trace)
     for fault, stray in strays_in(trace, "operands"):
-        yield _finding(evidence, fault, stray, literal=one_target(trace, fault, stray))
+        yield _make_finding(evidence, fault, stray, literal=one_target(trace, fault, stray))
 
 
-def _finding(evidence: Evidence, fault: Fault, stray: Operand, *, literal: bool) -> Finding:
+def _make_finding(evidence: Evidence, fault: Fault, stray: Operand, *, literal: bool) -> Finding:
     return finding_of(
         fault,
         "wrong-device",
         headline=_headline(fault, stray),
         why=_why(fault),
         birth=_birth(stray),
-        fixes=_fixes(evidence.trace, fault, stray, literal=literal),
+        fixes=_list_fixes(evidence.trace, fault, stray, literal=literal),
         notes=(strongest(evidence, _whereabouts(fault, stray)),),
         cause=_cause(fault, stray),
     )
@@ -129,7 +129,7 @@ def _whereabouts(fault: Fault, stray: Operand) -> Iterator[Claim]:
     yield about("lies", fault, stray, target=target, how="" if stray.birth is not None else "unplaced")
 
 
-def _fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
+def _list_fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
         if stray.held.left_behind is not None and is_moved_away(trace, stray.birth, fault.target):
             yield copy_moved(stray.birth, fault.model_name)

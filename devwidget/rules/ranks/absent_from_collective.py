@@ -18,7 +18,7 @@ from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.ranks.rank import Collective
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.site import Site
-from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
+from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_ranks
 from devwidget.rules.ranks.rank_claims import words_of
 
 Why = Literal["dead", "stopped", "not begun", "unknown", ""]
@@ -31,19 +31,19 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     for (_, members, _), ranks in waiting(cluster).items():
         if not members or not any(rank.state == "hung" for rank in ranks):
             continue
-        others = grouped((rank for rank in cluster.ranks if rank.number in members), functools.partial(_why, ranks[0]))
+        others = group_ranks((rank for rank in cluster.ranks if rank.number in members), functools.partial(_why, ranks[0]))
         named = [(why, absent) for why in _HEADLINES if (absent := others.get(why, []))]
         unknown = others.get("unknown", [])
         if named:
-            yield _finding(cluster, ranks, *named[0], [rank for _, absent in named for rank in absent], unknown)
+            yield _make_finding(cluster, ranks, *named[0], [rank for _, absent in named for rank in absent], unknown)
         elif unknown:
-            yield _finding(cluster, ranks, "unknown", unknown, [], unknown)
+            yield _make_finding(cluster, ranks, "unknown", unknown, [], unknown)
 
 
 def waiting(cluster: Cluster) -> dict[tuple[str, tuple[int, ...], int], list[Rank]]:
     """Ranks by the place where they wait: group, its ranks, number."""
     held = [rank for rank in cluster.ranks if rank.collective is not None and not rank.collective.finished]
-    return grouped(held, lambda rank: _place(rank.collective))
+    return group_ranks(held, lambda rank: _place(rank.collective))
 
 
 def _place(collective: Collective | None) -> tuple[str, tuple[int, ...], int]:
@@ -113,7 +113,7 @@ _FIXES = {
 }
 
 
-def _finding(
+def _make_finding(
     cluster: Cluster, ranks: list[Rank], why: Why, others: list[Rank], absent: list[Rank], unknown: list[Rank]
 ) -> Finding:
     """One collective: who waits, the others by name, where all are that hold it up, and of whom nothing is known."""
@@ -123,10 +123,12 @@ def _finding(
     seconds = max(rank.collective.seconds for rank in ranks if rank.collective is not None)
     waits = Claim("waiting", name=collective.group, call=collective.kind, count=collective.sequence, ranks=_numbers(ranks))
     absence = dataclasses.replace(waits, kind="absent", how=why, ranks=_numbers(others))
-    of_one, of_many = _HEADLINES.get(why, _unknown)(words_of(waits), told(absence.ranks))
+    of_one, of_many = _HEADLINES.get(why, _unknown)(words_of(waits), format_rank_ranges(absence.ranks))
     notes = [Message("they have waited for {seconds} s", seconds=round(seconds)), *_whereabouts(cluster, absent)]
     if unknown and absent:
-        notes.append(Message("whether {others} began it is not known here", others=told(rank.number for rank in unknown)))
+        notes.append(
+            Message("whether {others} began it is not known here", others=format_rank_ranges(rank.number for rank in unknown))
+        )
     return Finding(
         "absent-from-collective", "error" if absent else "warning", None,
         of_one if len(others) == 1 else of_many,
@@ -154,8 +156,8 @@ def _is_installed(file: str) -> bool:
 
 
 def _whereabouts(cluster: Cluster, absent: list[Rank]) -> Iterator[str]:
-    for (state, note, stack), ranks in grouped(absent, lambda rank: (rank.state, rank.note, rank.stack)).items():
+    for (state, note, stack), ranks in group_ranks(absent, lambda rank: (rank.state, rank.note, rank.stack)).items():
         line = line_of(cluster, ranks[0]) if stack != NOWHERE else None
         at = Message("at {place}: {source}", place=str(line), source=line.text) if line is not None else ""
         how = in_row((Message(state), note, at))
-        yield Message("{what}: {place}", what=told(rank.number for rank in ranks), place=how)
+        yield Message("{what}: {place}", what=format_rank_ranges(rank.number for rank in ranks), place=how)

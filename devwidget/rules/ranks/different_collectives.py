@@ -14,7 +14,7 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster, Rank
 from devwidget.records.schema.message import Message, in_row
 from devwidget.rules.ranks.absent_from_collective import line_of, waiting
-from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
+from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_ranks
 from devwidget.rules.ranks.rank_claims import answered
 
 _SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast"})
@@ -25,12 +25,13 @@ _SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast"})
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each place where ranks do not do the same."""
     for (group, _, sequence), ranks in waiting(cluster).items():
-        kinds = grouped(ranks, _kind)
+        kinds = group_ranks(ranks, _kind)
         if len(kinds) > 1:
             fewest = sorted(kinds, key=lambda kind: len(kinds[kind]))
             odd = kinds[fewest[0]][0]
             found = in_row(
-                Message("{kind} on {ranks}", kind=kind, ranks=told(rank.number for rank in kinds[kind])) for kind in fewest
+                Message("{kind} on {ranks}", kind=kind, ranks=format_rank_ranges(rank.number for rank in kinds[kind]))
+                for kind in fewest
             )
             yield Finding(
                 "different-collectives", "error", None,

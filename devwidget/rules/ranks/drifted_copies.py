@@ -13,7 +13,15 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import NOWHERE, Cluster
 from devwidget.records.schema.message import Message
-from devwidget.rules.ranks.over_ranks import STAGES_ARE_FINE, are_copies, cluster_rule, grouped, named, peers_in, told
+from devwidget.rules.ranks.over_ranks import (
+    STAGES_ARE_FINE,
+    are_copies,
+    cluster_rule,
+    format_paths,
+    format_rank_ranges,
+    group_ranks,
+    peers_in,
+)
 from devwidget.rules.ranks.rank_claims import answered
 
 
@@ -23,21 +31,21 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     groups = [{number for numbers in peers.values() for number in numbers} for peers in peers_in(cluster)]
     for numbers in groups or [{rank.number for rank in cluster.ranks}]:
         told_of = [rank for rank in cluster.ranks if rank.checksums and rank.number in numbers]
-        for step, ranks in grouped(told_of, lambda rank: rank.step).items():
+        for step, ranks in group_ranks(told_of, lambda rank: rank.step).items():
             copies: dict[str, dict[str, list[int]]] = {}
             for rank in ranks:
                 for path, checksum in rank.checksums:
                     copies.setdefault(path, {}).setdefault(checksum, []).append(rank.number)
             drifted = {path: list(values.values()) for path, values in copies.items() if len(values) > 1}
             if drifted:
-                yield _finding(drifted, step, copies=are_copies(cluster))
+                yield _make_finding(drifted, step, copies=are_copies(cluster))
 
 
-def _finding(drifted: dict[str, list[list[int]]], step: int, *, copies: bool) -> Finding:
+def _make_finding(drifted: dict[str, list[list[int]]], step: int, *, copies: bool) -> Finding:
     paths = list(drifted)
     values = sorted(drifted[paths[0]], key=len)
     odd = sorted(number for ranks in values[:-1] for number in ranks)
-    facts = {"paths": named(paths), "ranks": told(odd)}
+    facts = {"paths": format_paths(paths), "ranks": format_rank_ranges(odd)}
     what = (
         Message("{paths} on {ranks} differs from the others", **facts)
         if len(paths) == 1

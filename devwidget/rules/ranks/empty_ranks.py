@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.schema.message import Message
-from devwidget.rules.ranks.over_ranks import cluster_rule, holdings_of, ranks_of, told
+from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, holdings_of, ranks_of
 from devwidget.rules.ranks.rank_claims import answered
 
 
@@ -28,9 +28,9 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     fix = 'mesh = init_device_mesh("cuda", (replicas, shards), mesh_dim_names=("replicate", "shard"))'
     yield Finding(
         "empty-ranks", "warning", "",
-        Message("{ranks} of {count} holds no parameter", ranks=told(empty), count=len(cluster.ranks))
+        Message("{ranks} of {count} holds no parameter", ranks=format_rank_ranges(empty), count=len(cluster.ranks))
         if len(empty) == 1
-        else Message("{ranks} of {count} hold no parameter", ranks=told(empty), count=len(cluster.ranks)),
+        else Message("{ranks} of {count} hold no parameter", ranks=format_rank_ranges(empty), count=len(cluster.ranks)),
         Message("a dimension is cut in chunks of equal size, and there are fewer rows than ranks to give them to"),
         fixes=(Fix(Message("shard over fewer ranks, and keep copies of the shards on the others"), fix, "choice"),),
         notes=(Message("the longest first dimension that is cut has {rows} rows", rows=f"{rows:,}"),),

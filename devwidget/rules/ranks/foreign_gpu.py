@@ -14,7 +14,7 @@ from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster, Rank
 from devwidget.records.ranks.rank import RankMemory
 from devwidget.records.schema.message import Message
-from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
+from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_ranks
 from devwidget.rules.ranks.rank_claims import answered
 
 _CHOOSE = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
@@ -29,7 +29,7 @@ Card = tuple[str, str]
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each card that several ranks keep their models on, and one for all other strays of a card."""
     own = {rank.number: card for rank in cluster.ranks if (card := _own_card(rank)) is not None}
-    owners = grouped((rank for rank in cluster.ranks if rank.number in own), lambda rank: own[rank.number])
+    owners = group_ranks((rank for rank in cluster.ranks if rank.number in own), lambda rank: own[rank.number])
     for ranks in owners.values():
         if len(ranks) > 1:
             yield _crowded(ranks)
@@ -53,7 +53,7 @@ def _crowded(ranks: list[Rank]) -> Finding:
     return Finding(
         "foreign-gpu", "warning", None,
         Message("{ranks} keep their models on one card, `{device}` of {host}",
-                ranks=told(rank.number for rank in ranks), device=str(ranks[0].device), host=ranks[0].host),
+                ranks=format_rank_ranges(rank.number for rank in ranks), device=str(ranks[0].device), host=ranks[0].host),
         _WHY_CROWDED,
         fixes=(Fix(Message("give each rank its own card, before anything of CUDA is used"), _CHOOSE),),
         claims=answered(rank.number for rank in ranks),
@@ -63,10 +63,10 @@ def _crowded(ranks: list[Rank]) -> Finding:
 def _stray(found: list[tuple[Rank, RankMemory]], owners: list[Rank]) -> Finding:
     taken = max(memory.reserved or memory.allocated for _, memory in found)
     facts = {
-        "ranks": told(rank.number for rank, _ in found),
+        "ranks": format_rank_ranges(rank.number for rank, _ in found),
         "bytes": f"{taken:,}",
         "device": str(found[0][1].device),
-        "owners": told(rank.number for rank in owners),
+        "owners": format_rank_ranges(rank.number for rank in owners),
     }
     return Finding(
         "foreign-gpu", "warning", None,

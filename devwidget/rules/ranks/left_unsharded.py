@@ -13,18 +13,18 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.schema.message import Message
-from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
+from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_ranks
 from devwidget.rules.ranks.rank_claims import answered
 
 
 @cluster_rule("left-unsharded")
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for all ranks with the same modules."""
-    for paths, ranks in grouped(cluster.ranks, lambda rank: rank.unsharded).items():
+    for paths, ranks in group_ranks(cluster.ranks, lambda rank: rank.unsharded).items():
         if paths:
             first = f"`{paths[0]}`"
             named = Message("{first} and {count} more", first=first, count=len(paths) - 1) if len(paths) > 1 else first
-            facts = {"modules": named, "ranks": told(rank.number for rank in ranks)}
+            facts = {"modules": named, "ranks": format_rank_ranges(rank.number for rank in ranks)}
             yield Finding(
                 "left-unsharded", "warning", paths[0],
                 Message("{modules} stays whole on {ranks} while neither forward nor backward runs", **facts)

@@ -13,7 +13,7 @@ from devwidget.records.ranks.rank import Holding
 from devwidget.records.ranks.traced_steps import format_runs, numbers_in, runs_of
 from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.rank_claims import without_unheard
-from devwidget.rules.running import asked, import_rules, worst_first
+from devwidget.rules.registry import import_rules, run_rule, worst_first
 
 Check = Callable[[Cluster], Iterator[Finding]]
 Group = TypeVar("Group", bound=Hashable)
@@ -60,7 +60,7 @@ def judge_cluster(cluster: Cluster, rules: Iterable[ClusterRule] | None = None) 
     checked: list[str] = []
     not_checked: list[str] = []
     for each in all_cluster_rules() if rules is None else rules:
-        told_by_it, crash = asked(each.kind, each.check, cluster)
+        told_by_it, crash = run_rule(each.kind, each.check, cluster)
         found += told_by_it
         if crash is None:
             checked.append(each.kind)
@@ -71,7 +71,7 @@ def judge_cluster(cluster: Cluster, rules: Iterable[ClusterRule] | None = None) 
     return dataclasses.replace(cluster, findings=worst_first(founded), checked=tuple(checked), not_checked=tuple(not_checked))
 
 
-def told(ranks: Iterable[int]) -> str:
+def format_rank_ranges(ranks: Iterable[int]) -> str:
     """`rank 3`, `ranks 0-7, 12`, and how many where they are scattered."""
     numbers = list(ranks)
     runs = runs_of(numbers)
@@ -80,7 +80,7 @@ def told(ranks: Iterable[int]) -> str:
     return Message("{count} ranks, such as {ranks}", count=len(numbers), ranks=format_runs(runs[:_MOST_RUNS]))
 
 
-def named(paths: list[str]) -> str:
+def format_paths(paths: list[str]) -> str:
     """`a`, `b`, `c` in backticks, and how many more there are."""
     first = ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED])
     more = len(paths) - _MOST_NAMED
@@ -96,9 +96,11 @@ def peers_in(cluster: Cluster) -> Iterator[Peers]:
     """Ranks that can be compared: of a pipeline those of one stage, whose names may be those of other tensors elsewhere."""
     cuts = [place for place, axis in enumerate(cluster.axes) if axis.name in _PIPELINES]
     said = [rank for rank in cluster.ranks if rank.placement != NOWHERE]
-    stages = grouped(said, lambda rank: (rank.stages, tuple(rank.coordinates[cut] for cut in cuts if rank.coordinates)))
+    stages = group_ranks(said, lambda rank: (rank.stages, tuple(rank.coordinates[cut] for cut in cuts if rank.coordinates)))
     for ranks in stages.values():
-        placements = {at: [rank.number for rank in same] for at, same in grouped(ranks, lambda rank: rank.placement).items()}
+        placements = {
+            at: [rank.number for rank in same] for at, same in group_ranks(ranks, lambda rank: rank.placement).items()
+        }
         yield from _without_stages(cluster, placements)
 
 
@@ -129,7 +131,7 @@ def modules_of(cluster: Cluster, placement: int) -> frozenset[int]:
     return frozenset(module for module, at in enumerate(cluster.placements[placement].held) if at != NOWHERE)
 
 
-def grouped(ranks: Iterable[Rank], key: Callable[[Rank], Group]) -> dict[Group, list[Rank]]:
+def group_ranks(ranks: Iterable[Rank], key: Callable[[Rank], Group]) -> dict[Group, list[Rank]]:
     """Ranks by something of them."""
     found: dict[Group, list[Rank]] = {}
     for rank in ranks:

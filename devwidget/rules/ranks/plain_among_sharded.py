@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.schema.message import Message
-from devwidget.rules.ranks.over_ranks import cluster_rule, holdings_of, named, ranks_of, tensor_path, told
+from devwidget.rules.ranks.over_ranks import cluster_rule, format_paths, format_rank_ranges, holdings_of, ranks_of, tensor_path
 from devwidget.rules.ranks.rank_claims import answered
 
 WRAPPER = "FSDP2"
@@ -40,7 +40,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         if plain:
             found.setdefault(plain, []).extend(ranks_of(cluster, at))
     for plain, ranks in found.items():
-        yield _finding(cluster, plain, ranks)
+        yield _make_finding(cluster, plain, ranks)
 
 
 def _below(cluster: Cluster, module: int, given: list[str]) -> bool:
@@ -48,9 +48,9 @@ def _below(cluster: Cluster, module: int, given: list[str]) -> bool:
     return any(path == each or path.startswith(f"{each}.") for each in given)
 
 
-def _finding(cluster: Cluster, plain: tuple[tuple[int, str], ...], ranks: list[int]) -> Finding:
+def _make_finding(cluster: Cluster, plain: tuple[tuple[int, str], ...], ranks: list[int]) -> Finding:
     paths = [tensor_path(cluster, *place) for place in plain]
-    facts = {"paths": named(paths), "ranks": told(ranks)}
+    facts = {"paths": format_paths(paths), "ranks": format_rank_ranges(ranks)}
     module = cluster.modules[plain[0][0]]
     return Finding(
         "plain-among-sharded", "warning", module.path,

@@ -27,7 +27,7 @@ def words_of(claim: Claim) -> str:
 
 
 def answered(ranks: Iterable[int]) -> tuple[Claim, ...]:
-    """That these ranks were asked and have said what they hold and do."""
+    """The claim that these ranks were asked and have said what they hold and do."""
     return (Claim("answered", ranks=tuple(ranks)),)
 
 

@@ -19,10 +19,10 @@ from devwidget.rules.ranks.over_ranks import (
     Peers,
     are_copies,
     cluster_rule,
+    format_rank_ranges,
     modules_of,
     peers_in,
     tensor_path,
-    told,
 )
 from devwidget.rules.ranks.rank_claims import answered
 
@@ -42,12 +42,12 @@ def check(cluster: Cluster) -> Iterator[Finding]:
             for name, difference in _differences(cluster, peers, module):
                 found.setdefault(difference, []).append((module, name))
         for (what, values), places in found.items():
-            yield _finding(cluster, peers, what, values, places)
+            yield _make_finding(cluster, peers, what, values, places)
         yield from _modules(cluster, peers)
 
 
 def _differences(cluster: Cluster, peers: Peers, module: int) -> Iterator[tuple[str, Difference]]:
-    """Of the tensors of one module, over all placements that have it."""
+    """Differences between the tensors of one module, over all placements that have it."""
     holdings = {at: each for at in peers if (each := cluster.holding(at, module)) is not None}
     if len(set(holdings.values())) < 2:
         return
@@ -83,14 +83,14 @@ def _values(values: dict[int, str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
     return tuple((value, tuple(places)) for value, places in groups.items())
 
 
-def _finding(
+def _make_finding(
     cluster: Cluster, peers: Peers, what: str, values: tuple[tuple[str, tuple[int, ...]], ...], places: list[tuple[int, str]]
 ) -> Finding:
     ranks = {value: [rank for at in places_of for rank in peers[at]] for value, places_of in values}
     fewest = sorted(ranks, key=lambda value: len(ranks[value]))  # those that differ from most are named first
     module = places[0][0]
     paths = [tensor_path(cluster, *place) for place in places]
-    told_values = in_row(Message("{kind} on {ranks}", kind=value, ranks=told(ranks[value])) for value in fewest)
+    told_values = in_row(Message("{kind} on {ranks}", kind=value, ranks=format_rank_ranges(ranks[value])) for value in fewest)
     more = [Message("{count} more", count=len(paths) - _MOST_NAMED)] if len(paths) > _MOST_NAMED else []
     others = in_row([*(f"`{path}`" for path in paths[1:_MOST_NAMED]), *more])
     copies = are_copies(cluster)
@@ -99,7 +99,7 @@ def _finding(
         "ranks-disagree", "error" if copies else "warning", cluster.modules[module].path,
         Message("`{path}` differs in {what}: {values}", path=paths[0], what=what, values=told_values)
         if what != "registered"
-        else Message("`{path}` is missing on {ranks}", path=paths[0], ranks=told(ranks[str(False)])),
+        else Message("`{path}` is missing on {ranks}", path=paths[0], ranks=format_rank_ranges(ranks[str(False)])),
         _WHY[what],
         fault=cluster.modules[module].defined,
         fixes=(_FIX,),
@@ -131,16 +131,16 @@ def _modules(cluster: Cluster, peers: Peers) -> Iterator[Finding]:
             lost = Message("{first} and {count} more", first=first, count=len(lacking) - 1) if len(lacking) > 1 else first
             here, there = peers[at], peers[larger[0]]
             lack = (
-                Message("{ranks} lacks module {modules}", ranks=told(here), modules=lost)
+                Message("{ranks} lacks module {modules}", ranks=format_rank_ranges(here), modules=lost)
                 if len(here) == 1
-                else Message("{ranks} lack module {modules}", ranks=told(here), modules=lost)
+                else Message("{ranks} lack module {modules}", ranks=format_rank_ranges(here), modules=lost)
             )
             copies = are_copies(cluster)
             yield Finding(
                 "ranks-disagree", "error" if copies else "warning", path,
-                Message("{lack}, which {others} has", lack=lack, others=told(there))
+                Message("{lack}, which {others} has", lack=lack, others=format_rank_ranges(there))
                 if len(there) == 1
-                else Message("{lack}, which {others} have", lack=lack, others=told(there)),
+                else Message("{lack}, which {others} have", lack=lack, others=format_rank_ranges(there)),
                 _WHY["registered"],
                 fault=cluster.modules[lacking[0]].defined,
                 fixes=(_FIX,),

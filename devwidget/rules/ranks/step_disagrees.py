@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster, Rank
 from devwidget.records.schema.message import Message, in_row
-from devwidget.rules.ranks.over_ranks import cluster_rule, grouped, told
+from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_ranks
 from devwidget.rules.ranks.rank_claims import answered
 
 
@@ -21,12 +21,13 @@ from devwidget.rules.ranks.rank_claims import answered
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each set of ranks that take part in the same collectives, by how many of them each has begun."""
     counted = [rank for rank in cluster.ranks if rank.step >= 0 and rank.groups]
-    for (name, *_), ranks in grouped(counted, _largest_group).items():
-        if _apart(ranks):
-            by_step = grouped(ranks, lambda rank: rank.step)
+    for (name, *_), ranks in group_ranks(counted, _largest_group).items():
+        if _steps_differ(ranks):
+            by_step = group_ranks(ranks, lambda rank: rank.step)
             fewest = sorted(by_step, key=lambda step: len(by_step[step]))
             steps = in_row(
-                Message("{ranks} {step}", ranks=told(rank.number for rank in by_step[step]), step=step) for step in fewest[:4]
+                Message("{ranks} {step}", ranks=format_rank_ranges(rank.number for rank in by_step[step]), step=step)
+                for step in fewest[:4]
             )
             yield Finding(
                 "step-disagrees", "error", None,
@@ -52,7 +53,7 @@ def _begun(rank: Rank) -> tuple[int, int]:
     return largest.begun, sum(group.begun for group in rank.groups)
 
 
-def _apart(ranks: list[Rank]) -> bool:
+def _steps_differ(ranks: list[Rank]) -> bool:
     """Whether their steps differ for certain.
 
     They are asked one after the other, so one that is asked later may have come further. But whoever has ended one step more
@@ -70,8 +71,8 @@ def _no_further(a: Rank, b: Rank) -> bool:
 
 
 def _extreme(ranks: list[Rank]) -> list[Rank]:
-    """Of each number of collectives the rank with the most steps: hundreds of ranks are at few places."""
-    return [max(same, key=lambda rank: rank.step) for same in grouped(ranks, _begun).values()]
+    """For each number of collectives the rank with the most steps: hundreds of ranks are at few places."""
+    return [max(same, key=lambda rank: rank.step) for same in group_ranks(ranks, _begun).values()]
 
 
 def _place_of(rank: Rank) -> tuple[str, tuple[int, ...], int] | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import NOWHERE, Cluster
 from devwidget.records.schema.message import Message
-from devwidget.rules.ranks.over_ranks import cluster_rule, holdings_of, ranks_of, tensor_path, told
+from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, holdings_of, ranks_of, tensor_path
 from devwidget.rules.ranks.rank_claims import answered
 
 LEAST_SHARE, LEAST_BYTES = 0.1, 2**20
@@ -34,15 +34,15 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         most, least = max(filled, key=filled.__getitem__), min(filled, key=filled.__getitem__)
         spread = filled[most] - filled[least]
         if spread >= LEAST_BYTES and spread >= LEAST_SHARE * filled[most]:
-            yield _finding(cluster, most, least, filled)
+            yield _make_finding(cluster, most, least, filled)
 
 
 def _sharded_bytes(cluster: Cluster, placement: int) -> int:
     return sum(t.local_bytes for _, holding in holdings_of(cluster, placement) for t in holding if t.is_sharded)
 
 
-def _finding(cluster: Cluster, most: int, least: int, sizes: dict[int, int]) -> Finding:
-    large, small = told(ranks_of(cluster, most)), told(ranks_of(cluster, least))
+def _make_finding(cluster: Cluster, most: int, least: int, sizes: dict[int, int]) -> Finding:
+    large, small = format_rank_ranges(ranks_of(cluster, most)), format_rank_ranges(ranks_of(cluster, least))
     facts = {"ranks": large, "bytes": f"{sizes[most]:,}", "others": small, "least": f"{sizes[least]:,}"}
     worst, rows, other = _worst(cluster, most, least)
     return Finding(

@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterator, Sequence
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, targets_of
 from devwidget.records.trace import Held
 from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.code import Code, code_at, is_self, targets
+from devwidget.rules.repairs.code import Code, code_at
 from devwidget.rules.repairs.edits import Draft, fix
 from devwidget.rules.repairs.modules import spelled
 
@@ -27,7 +28,7 @@ _TAKEN_KEYS = frozenset({
 _CONTAINERS = (ast.List, ast.Tuple, ast.Dict, ast.ListComp, ast.DictComp, ast.GeneratorExp)
 
 
-def registered(held: Held, together: Collection[str] = (), dtype: str = "float32") -> Iterator[Fix | None]:
+def register_attribute(held: Held, together: Collection[str] = (), dtype: str = "float32") -> Iterator[Fix | None]:
     """Ways to register what a module keeps, best first.
 
     Args:
@@ -44,14 +45,14 @@ def registered(held: Held, together: Collection[str] = (), dtype: str = "float32
         yield _class_attribute(code, statement, owner, attribute)
         return
     value = getattr(statement, "value", None)
-    if value is None or not any(is_self(target, attribute) for target in targets(statement)):
+    if value is None or not assigns_self_attribute(statement, attribute):
         return
-    if len(targets(statement)) != 1:
+    if len(targets_of(statement)) != 1:
         yield _unpacked(code, owner, statement, {attribute, *together}) if held.name == attribute else None
         return
     if held.note:
         yield _modules(code, owner, statement, attribute, held)
-        yield _beside(code, owner, statement, attribute) if is_taken(held) else None
+        yield _register_list_beside(code, owner, statement, attribute) if is_taken(held) else None
     elif held.name == attribute:
         yield _one_tensor(code, owner, statement, attribute, dtype)
     elif held.name.startswith(f"{attribute}[") and held.name.count("[") == 1 and "." not in held.name:
@@ -65,7 +66,7 @@ def _assignments(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, at
     """Every statement of the class that sets the attribute."""
     if owner is None:
         return [statement]
-    return [n for n in ast.walk(owner) if isinstance(n, ast.stmt) and any(is_self(t, attribute) for t in targets(n))]
+    return [n for n in ast.walk(owner) if isinstance(n, ast.stmt) and assigns_self_attribute(n, attribute)]
 
 
 def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, dtype: str) -> Fix | None:
@@ -74,7 +75,7 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
     inside = [n for n in _assignments(code, owner, statement, attribute) if getattr(code.scope(n), "name", "") == "__init__"]
     for each in inside or [statement]:
         value = getattr(each, "value", None)
-        if not isinstance(each, ast.Assign | ast.AnnAssign) or value is None or len(targets(each)) != 1:
+        if not isinstance(each, ast.Assign | ast.AnnAssign) or value is None or len(targets_of(each)) != 1:
             return None
         text = code.text(value)
         if isinstance(value, ast.Constant) and value.value is not None:
@@ -98,12 +99,17 @@ def _unpacked(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, wante
     """`self.cos, self.sin = a.cos(), a.sin()`: those that are wanted become buffers, one line each."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
-    unpacked = targets(statement)
-    names = [target.attr if isinstance(target, ast.Attribute) and is_self(target, target.attr) else "" for target in unpacked]
+    unpacked = targets_of(statement)
+    names = [
+        target.attr if isinstance(target, ast.Attribute) and is_self_attribute(target, target.attr) else ""
+        for target in unpacked
+    ]
     parts = statement.value.elts if isinstance(statement.value, ast.Tuple | ast.List) else []
     if not all(names) or any(len(_assignments(code, owner, statement, name)) != 1 for name in names):
         return None
-    if len(parts) != len(names) or any(is_self(node, name) for part in parts for node in ast.walk(part) for name in names):
+    if len(parts) != len(names) or any(
+        is_self_attribute(node, name) for part in parts for node in ast.walk(part) for name in names
+    ):
         values, lines = names, [f"{', '.join(names)} = {code.text(statement.value)}"]
         if set(names) & code.bound(statement):
             return None
@@ -127,7 +133,7 @@ def _kind_of(code: Code, owner: ast.ClassDef | None, value: ast.expr, attribute:
     made = {ast.unparse(n.func).rpartition(".")[2] for n in ast.walk(value) if isinstance(n, ast.Call)}
     initialised = any(
         isinstance(n, ast.Call) and re.search(r"init\.\w+_$", ast.unparse(n.func)) and n.args
-        and is_self(n.args[0], attribute)
+        and is_self_attribute(n.args[0], attribute)
         for n in ast.walk(owner or code.tree)
     )  # fmt: skip
     plain = isinstance(value, ast.Call) and ast.unparse(value.func).rpartition(".")[2] in _RANDOM
@@ -149,9 +155,9 @@ def is_taken(held: Held) -> bool:
 def _is_set_once(code: Code, owner: ast.ClassDef | None, attribute: str) -> bool:
     """Whether no method but `__init__` and those that initialise gives the attribute a value, whole or in part."""
     for node in ast.walk(owner) if owner is not None else ():
-        for target in targets(node) if isinstance(node, ast.stmt) else ():
+        for target in targets_of(node) if isinstance(node, ast.stmt) else ():
             inner = target.value if isinstance(target, ast.Subscript) else target
-            if is_self(inner, attribute) and getattr(code.scope(node), "name", "") == "forward":
+            if is_self_attribute(inner, attribute) and getattr(code.scope(node), "name", "") == "forward":
                 return False
     return True
 
@@ -175,7 +181,7 @@ def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
     return fix(Message("register the modules"), draft, "sure")
 
 
-def _beside(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
+def _register_list_beside(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
     """The dict stays, because `nn.ModuleDict` refuses a key of it, and a list beside it registers the modules."""
     value = getattr(statement, "value", None)
     listed = f"{attribute}_modules"
@@ -188,7 +194,7 @@ def _beside(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribu
     if _is_empty(value) or any(isinstance(n, ast.Attribute) and n.attr == listed for n in ast.walk(owner)):
         return None
     draft = Draft(code)
-    draft.after(statement, f"self.{listed} = {spelled(code, 'ModuleList')}(self.{attribute}.values())")
+    draft.insert_below(statement, f"self.{listed} = {spelled(code, 'ModuleList')}(self.{attribute}.values())")
     return fix(Message("register them in an nn.ModuleList beside the dict: nn.ModuleDict refuses these keys"), draft)
 
 
@@ -213,7 +219,7 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
     kinds = (ast.Dict, ast.DictComp) if is_named else (ast.List, ast.ListComp)
     if owner is None or not isinstance(value, kinds) or not isinstance(method, ast.FunctionDef) or _is_empty(value):
         return None
-    uses = [n for n in ast.walk(owner) if is_self(n, attribute)]
+    uses = [n for n in ast.walk(owner) if is_self_attribute(n, attribute)]
     taken = {n.id for n in ast.walk(method) if isinstance(n, ast.Name)} & {"key", "part"}
     if taken or len(_assignments(code, owner, statement, attribute)) != 1 or any(_may_change(code, each) for each in uses):
         return None
@@ -226,7 +232,7 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
     draft.rewrite(statement, f"for key, part in {items}:\n    self.register_buffer(f'{prefix}{{key}}', part, persistent=False)")
     mine = f"for name, part in self.named_buffers(recurse=False) if name.startswith({prefix!r})"
     built = f"{{name.removeprefix({prefix!r}): part {mine}}}" if is_named else f"[part {mine}]"
-    draft.before(_after(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
+    draft.insert_above(_next_method(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
     return fix(Message("register its tensors as buffers, and build `{attribute}` from them", attribute=attribute), draft)
 
 
@@ -276,13 +282,13 @@ def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
     method = code.scope(statement)
     if not isinstance(method, ast.FunctionDef):
         return None
-    draft.before(_after(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
+    draft.insert_above(_next_method(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
     return fix(
         Message("register its tensors as buffers, and build `{attribute}` from them", attribute=attribute), draft, "likely"
     )
 
 
-def _after(owner: ast.ClassDef, method: ast.stmt) -> ast.stmt:
+def _next_method(owner: ast.ClassDef, method: ast.stmt) -> ast.stmt:
     """The next method of the class, above which a new one can stand; the method itself if it is the last."""
     index = owner.body.index(method)
     return owner.body[index + 1] if index + 1 < len(owner.body) else method
@@ -311,9 +317,9 @@ def _class_attribute(code: Code, statement: ast.stmt, owner: ast.ClassDef | None
     inits = [n for n in owner.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"] if owner is not None else []
     value = getattr(statement, "value", None)
     begun = [n for n in inits[0].body if "super()" in ast.unparse(n)] if inits else []
-    if value is None or not begun or len(targets(statement)) != 1:
+    if value is None or not begun or len(targets_of(statement)) != 1:
         return None
     draft = Draft(code)
     draft.rewrite(statement, "pass" if owner is not None and len(owner.body) == 1 else f"{attribute}: torch.Tensor")
-    draft.after(begun[0], f"self.register_buffer({attribute!r}, {code.text(value)}, persistent=False)")
+    draft.insert_below(begun[0], f"self.register_buffer({attribute!r}, {code.text(value)}, persistent=False)")
     return fix(Message("register it as a buffer in `__init__`"), draft, "sure")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed as parsed_file
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import parsed_expression, targets_of
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -114,7 +114,7 @@ def code_at(site: Site | None) -> tuple[Code, ast.stmt] | None:
     """The file of a site and the statement there; of a file that is not at hand the statement alone; None for a library."""
     if site is None or not site.is_users:
         return None
-    code = code_of(site.file, tuple(linecache.getlines(site.file))) or _kept(site)
+    code = code_of(site.file, tuple(linecache.getlines(site.file))) or _read_kept_text(site)
     node = code.statement(site.line) if code is not None else None
     return (code, node) if code is not None and node is not None else None
 
@@ -126,7 +126,7 @@ def code_of(file: str, lines: tuple[str, ...]) -> Code | None:
     return Code(file, tuple(line.rstrip("\n") for line in lines), tree) if tree is not None else None
 
 
-def _kept(site: Site) -> Code | None:
+def _read_kept_text(site: Site) -> Code | None:
     rows = tuple(f"{row}\n" for row in site.text.split("\n"))
     return code_of(site.file, ("\n",) * (site.line - 1) + rows) if site.text else None
 
@@ -138,22 +138,6 @@ def own_lines(node: ast.stmt) -> range:
     last = inner.lineno - 1 if isinstance(inner, ast.stmt) else node.end_lineno or node.lineno
     first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
     return range(first, max(last, node.lineno) + 1)
-
-
-def targets(node: ast.stmt) -> list[ast.expr]:
-    """What a statement assigns to, tuples opened."""
-    found: list[ast.expr] = []
-    if isinstance(node, ast.Assign):
-        found = list(node.targets)
-    elif isinstance(node, ast.AnnAssign | ast.AugAssign):
-        found = [node.target]
-    return [part for target in found for part in (target.elts if isinstance(target, ast.Tuple | ast.List) else [target])]
-
-
-def is_self(node: ast.AST, attribute: str) -> bool:
-    """True for `self.attribute`."""
-    named = isinstance(node, ast.Attribute) and node.attr == attribute
-    return named and isinstance(node.value, ast.Name) and node.value.id == "self"  # type: ignore[attr-defined]
 
 
 def _loaded(node: ast.expr) -> str:
@@ -174,7 +158,7 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 def _sure(node: ast.stmt) -> Iterator[str]:
     """Names that a statement has bound for sure once it is over."""
-    for target in targets(node):
+    for target in targets_of(node):
         value = getattr(node, "value", None)
         if value is None or not _is_none(value):
             yield from _names(target) if isinstance(target, ast.Name | ast.Starred | ast.Tuple | ast.List) else ()

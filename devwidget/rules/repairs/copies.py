@@ -8,8 +8,9 @@ from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
+from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Trace
-from devwidget.rules.repairs.code import Code, root_of, targets
+from devwidget.rules.repairs.code import Code, root_of
 from devwidget.rules.repairs.edits import Draft, mended
 
 
@@ -42,15 +43,15 @@ def _places(call: ast.Call) -> bool:
 def _copy(draft: Draft, statement: ast.stmt, move: ast.Call, moved: ast.expr, model: str) -> None:
     code, name = draft.code, draft.code.text(moved)
     dropped = isinstance(statement, ast.Expr) and statement.value is move
-    written = [code.text(target) for target in targets(statement)] if isinstance(statement, ast.Assign) else []
+    written = [code.text(target) for target in targets_of(statement)] if isinstance(statement, ast.Assign) else []
     renamed = dropped or name in written  # the name stands for the copy from here on
     if renamed and not _is_own_name(code, statement, moved, model):
         return
     spelled = _spelled(draft)
     if dropped:
-        draft.begin(moved, f"{name} = {spelled}(")
+        draft.insert_in_front(moved, f"{name} = {spelled}(")
     else:
-        draft.begin(moved, f"{spelled}(")
+        draft.insert_in_front(moved, f"{spelled}(")
     draft.append(moved, ")")
 
 
@@ -84,7 +85,7 @@ def _spelled(draft: Draft) -> str:
                 return f"{shown}.deepcopy"
             if isinstance(node, ast.ImportFrom) and (node.module, alias.name) == ("copy", "deepcopy"):
                 return shown
-    draft.before(_first(draft.code.tree), "import copy")
+    draft.insert_above(_first(draft.code.tree), "import copy")
     return "copy.deepcopy"
 
 

@@ -6,7 +6,8 @@ import ast
 
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Site
-from devwidget.rules.repairs.code import Code, Scope, code_at, root_of, targets
+from devwidget.records.syntax import targets_of
+from devwidget.rules.repairs.code import Code, Scope, code_at, root_of
 
 
 def written_device(code: Code, statement: ast.stmt, target: DeviceId | None) -> str:
@@ -26,7 +27,7 @@ def _named_devices(code: Code, scope: Scope, statement: ast.stmt) -> dict[str, a
     found: dict[str, list[ast.expr]] = {}
     before = _statements_before(code, statement)
     for each in (node for node in ast.walk(scope) if isinstance(node, ast.stmt)):
-        for target in targets(each):
+        for target in targets_of(each):
             if isinstance(target, ast.Name) and code.scope(each) is scope:
                 value = getattr(each, "value", None)
                 found.setdefault(target.id, []).append(value if value is not None and each in before else ast.Constant(None))

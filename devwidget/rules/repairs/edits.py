@@ -74,11 +74,11 @@ class Draft:
             line, column = _end(call)
             self.changes.add(_Change((line, column - 1), (line, column - 1), f"{name}={value}"))
 
-    def before(self, statement: ast.stmt, text: str) -> None:
+    def insert_above(self, statement: ast.stmt, text: str) -> None:
         """New lines above a statement."""
         self._insert(own_lines(statement).start, statement, text)
 
-    def after(self, statement: ast.stmt, text: str) -> None:
+    def insert_below(self, statement: ast.stmt, text: str) -> None:
         """New lines below a simple statement."""
         self._insert((statement.end_lineno or statement.lineno) + 1, statement, text)
 
@@ -91,7 +91,7 @@ class Draft:
         """The lines of a simple statement, gone."""
         self.removed.add((statement.lineno, statement.end_lineno or statement.lineno))
 
-    def begin(self, node: ast.AST, text: str) -> None:
+    def insert_in_front(self, node: ast.AST, text: str) -> None:
         """A text in front of a node."""
         start = (node.lineno, node.col_offset)  # type: ignore[attr-defined]
         self.changes.add(_Change(start, start, text))
@@ -232,7 +232,7 @@ def without_edit(fixes: Iterable[Fix], why: Message) -> tuple[Message, ...]:
 
 
 def chosen(fixes: Iterable[Fix | None], fault: Fault | None = None) -> tuple[Fix, ...]:
-    """Those that there are, each once: edits, then other designs. What can only be told stands where nothing can be edited.
+    """The fixes that could be made, each once: edits, then other designs; advice in words only where nothing can be edited.
 
     Edits that can be known not to mend the fault are none of them.
     """

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.rules.repairs.code import Code, targets
+from devwidget.records.syntax import targets_of
+from devwidget.rules.repairs.code import Code
 from devwidget.rules.repairs.edits import Draft
 
 
@@ -22,7 +23,7 @@ def read_after_loop(draft: Draft, statement: ast.stmt, expression: str) -> None:
     node, value = inside[0]
     draft.replace(node, f"{code.text(value).removesuffix('.detach()')}.detach()")
     listed = f"torch.stack({name}).flatten().tolist() if {name} else {name}"
-    draft.after(loop, f"{name} = {listed if isinstance(statement, ast.Expr) else f'torch.as_tensor({name}).item()'}")
+    draft.insert_below(loop, f"{name} = {listed if isinstance(statement, ast.Expr) else f'torch.as_tensor({name}).item()'}")
 
 
 def _kept_in(statement: ast.stmt) -> str:
@@ -79,7 +80,9 @@ def _loop_that_keeps(code: Code, statement: ast.stmt, name: str) -> ast.For | as
 
 def _assigning(code: Code, scope: ast.AST, name: str) -> Iterator[ast.stmt]:
     for each in ast.walk(scope):
-        if isinstance(each, ast.stmt) and any(isinstance(target, ast.Name) and target.id == name for target in targets(each)):
+        if isinstance(each, ast.stmt) and any(
+            isinstance(target, ast.Name) and target.id == name for target in targets_of(each)
+        ):
             yield each
 
 

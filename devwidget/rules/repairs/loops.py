@@ -21,7 +21,7 @@ def run_all_turns(draft: Draft, statement: ast.stmt, test: str) -> None:
     """
     code = draft.code
     loop = _loop_that_ends(code, statement)
-    pairs = list(_assigned(loop)) if loop is not None else []
+    pairs = list(_list_assignments(loop)) if loop is not None else []
     if loop is None or not pairs or not all(isinstance(target, ast.Name) for target, _ in pairs):
         return
     names = {target.id for target, _ in pairs if isinstance(target, ast.Name)}
@@ -32,7 +32,7 @@ def run_all_turns(draft: Draft, statement: ast.stmt, test: str) -> None:
     for target, value in pairs:
         if isinstance(target, ast.Name) and target.id in carried:
             draft.replace(value, f"torch.where({done}, {target.id}, {code.text(value)})")
-    draft.before(loop, f"{done} = torch.zeros((), dtype=torch.bool, device={carried[0]}.device)")
+    draft.insert_above(loop, f"{done} = torch.zeros((), dtype=torch.bool, device={carried[0]}.device)")
     draft.rewrite(statement, f"{done} = {done} | ({test})")
 
 
@@ -47,7 +47,7 @@ def _loop_that_ends(code: Code, statement: ast.stmt) -> ast.For | None:
     return loop if ends else None
 
 
-def _assigned(loop: ast.For | None) -> Iterator[tuple[ast.expr | None, ast.expr]]:
+def _list_assignments(loop: ast.For | None) -> Iterator[tuple[ast.expr | None, ast.expr]]:
     """Each target with its value, pairs of tuples opened; a target of None for any statement that does more."""
     for each in loop.body[:-1] if loop is not None else ():
         if not isinstance(each, ast.Assign) or len(each.targets) != 1:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Held, Operand
-from devwidget.rules.repairs.code import Code, code_at, code_of, targets
+from devwidget.rules.repairs.code import Code, code_at, code_of
 from devwidget.rules.repairs.devices import written_device
 from devwidget.rules.repairs.edits import Draft, fix
 
@@ -39,7 +40,7 @@ def where_built(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None
 def _is_empty_container(node: ast.expr) -> bool:
     """`nn.ModuleDict()`."""
     empty = isinstance(node, ast.Call) and not node.args and not node.keywords
-    return empty and isinstance(node, ast.Call) and _called(node) in ("ModuleDict", "ModuleList", "Sequential")
+    return empty and isinstance(node, ast.Call) and _called_name(node) in ("ModuleDict", "ModuleList", "Sequential")
 
 
 def _files(fault: Fault, first: Code) -> list[Code]:
@@ -80,20 +81,20 @@ def _construction(
         return at
     inside = "__init__" in (getattr(files[0].scope(birth), "name", ""), function)
     value = getattr(birth, "value", None)
-    return (files[0], value) if not inside and isinstance(value, ast.Call) and len(targets(birth)) == 1 else None
+    return (files[0], value) if not inside and isinstance(value, ast.Call) and len(targets_of(birth)) == 1 else None
 
 
 def built_at(held: Held) -> tuple[Code, ast.expr] | None:
     """The construction that is known to have built it; None where its name is moved: then it was changed afterwards."""
     at = code_at(held.built)
-    calls = [n for n in at[0].parts(at[1]) if isinstance(n, ast.Call) and _called(n) == held.left_class] if at else []
+    calls = [n for n in at[0].parts(at[1]) if isinstance(n, ast.Call) and _called_name(n) == held.left_class] if at else []
     found = (at[0], _moved_already(at[0], calls[0])) if at is not None and len(calls) == 1 else None
     return found if found is not None and not _is_moved(*found) else None
 
 
 def _built_outside(files: Sequence[Code], name: str, model: str = "?") -> tuple[Code, ast.expr] | None:
     """The one construction of a class outside of it; of several the one that bears a name, or that no line moves."""
-    calls = [(code, n) for code in files for n in ast.walk(code.tree) if isinstance(n, ast.Call) and _called(n) == name]
+    calls = [(code, n) for code in files for n in ast.walk(code.tree) if isinstance(n, ast.Call) and _called_name(n) == name]
     outside = [(code, n) for code, n in calls if _is_value(code, n) and getattr(code.owner(n), "name", "") != name]
     left = [(code, n) for code, n in outside if not _is_moved(code, n)]
     named = [(code, n) for code, n in calls if _name_of(code, n) == model]
@@ -118,7 +119,7 @@ def _name_of(code: Code, node: ast.expr) -> str:
     """`model` of `model = Net().eval()`."""
     statement = code.statement_of(node)
     whole = _moved_already(code, node)
-    return ast.unparse(targets(statement)[0]) if isinstance(statement, ast.Assign) and statement.value is whole else ""
+    return ast.unparse(targets_of(statement)[0]) if isinstance(statement, ast.Assign) and statement.value is whole else ""
 
 
 def owner_built(fault: Fault, stray: Operand) -> Fix | None:
@@ -218,10 +219,10 @@ def _moves_data(loop: ast.For, name: str) -> bool:
     (only, *more) = loop.body
     value = getattr(only, "value", None)
     moves = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in PLACING_METHODS
-    return not more and moves and [*map(ast.unparse, targets(only))] == [f"{name}.data"]
+    return not more and moves and [*map(ast.unparse, targets_of(only))] == [f"{name}.data"]
 
 
-def _called(node: ast.Call) -> str:
+def _called_name(node: ast.Call) -> str:
     return ast.unparse(node.func).rpartition(".")[2]
 
 

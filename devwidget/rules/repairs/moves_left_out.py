@@ -9,8 +9,9 @@ from devwidget.records.device import PLACING_METHODS, DeviceId
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
+from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand
-from devwidget.rules.repairs.code import Code, Function, code_at, targets
+from devwidget.rules.repairs.code import Code, Function, code_at
 from devwidget.rules.repairs.edits import Draft, mended
 
 _READS_ON_HOST = ("numpy", "tolist", "item", "map_", "apply_")
@@ -46,7 +47,7 @@ def left_in_forward(fault: Fault, stray: Operand) -> Fix | None:
         return None
     summary, (code, statement) = Message("leave it where it is, so that backward meets it there"), at
     moves = [method for _, method in _moves(Draft(code), statement)]
-    if [code.text(target) for target in targets(statement)] == [code.text(method.value) for method in moves]:
+    if [code.text(target) for target in targets_of(statement)] == [code.text(method.value) for method in moves]:
         return mended(stray.birth, summary, Draft.remove)  # `x = x.cpu()`
     return without_move(stray.birth, stray.device, summary)
 
@@ -70,15 +71,15 @@ def _goes(node: ast.Call, method: ast.Attribute, target: DeviceId) -> bool:
     """Whether a call names the device that a tensor went to."""
     if method.attr == "cpu":
         return target.kind == "cpu"
-    given = [ast.unparse(each).replace(f"{target.kind}(", f"{target.kind}:") for each in _given(node)]
+    given = [ast.unparse(each).replace(f"{target.kind}(", f"{target.kind}:") for each in _list_arguments(node)]
     return method.attr in ("to", target.kind) and any(str(target) in each for each in given)
 
 
 def _may_go(node: ast.Call, method: ast.Attribute, target: DeviceId) -> bool:
     """Whether a call goes to a device that it does not write down: `.cuda()`, `.to(device)`."""
     bare = method.attr == target.kind and method.attr != "cpu"
-    return bare or (method.attr == "to" and not any(isinstance(each, ast.Constant) for each in _given(node)))
+    return bare or (method.attr == "to" and not any(isinstance(each, ast.Constant) for each in _list_arguments(node)))
 
 
-def _given(node: ast.Call) -> list[ast.expr]:
+def _list_arguments(node: ast.Call) -> list[ast.expr]:
     return [*node.args, *(keyword.value for keyword in node.keywords)]

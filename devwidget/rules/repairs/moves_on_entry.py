@@ -75,10 +75,10 @@ def in_the_loop(fault: Fault, stray: Operand) -> Fix | None:
     if not met and not taken.device and _fails_inside(fault, loop, code) and stray.expression == name:
         return None  # the failing line knows a tensor that is there, the head of the loop no more than a literal
     device, draft = taken.device or written_device(code, loop.body[0], fault.target), Draft(code)
-    moves = [(each, _moved(each, kinds[each], device)) for each in (name, *met)]
+    moves = [(each, _write_move(each, kinds[each], device)) for each in (name, *met)]
     if any(_is_stored(loop, each) for each, _ in moves) or (taken.device and _is_stored(loop, taken.device)):
         return None
-    draft.before(loop.body[0], f"{', '.join(each for each, _ in moves)} = {', '.join(move for _, move in moves)}")
+    draft.insert_above(loop.body[0], f"{', '.join(each for each, _ in moves)} = {', '.join(move for _, move in moves)}")
     return fix(Message("move it where it comes in"), draft)
 
 
@@ -87,7 +87,7 @@ def _fails_inside(fault: Fault, loop: ast.For, code: Code) -> bool:
     return site is not None and site.file == code.file and loop.lineno <= site.line <= (loop.end_lineno or 0)
 
 
-def _moved(name: str, kind: str, device: str) -> str:
+def _write_move(name: str, kind: str, device: str) -> str:
     """The move of a tensor, or of those in a container."""
     pairs = f"value.to({device})"
     return {
@@ -173,9 +173,9 @@ def _where_given(draft: Draft, function: Function, statement: ast.stmt, given: G
     moved = {"": f"{given.name}.to({device})", "list": f"[{each}]", "tuple": f"tuple({each})"}[given.kind]
     move = f"{given.name} = {moved}"
     if last is None:
-        draft.before(first, move)
+        draft.insert_above(first, move)
     else:
-        draft.after(last, move)
+        draft.insert_below(last, move)
 
 
 def _where_read(draft: Draft, function: Function, given: Given) -> None:

@@ -7,10 +7,10 @@ import ast
 from devwidget.records.device import HOST_CONSTRUCTORS, PLACING_METHODS
 from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import parsed_expression, targets_of
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.repairs.calls import FACTORIES, LIKENESSES
-from devwidget.rules.repairs.code import Code, code_at, root_of, targets
+from devwidget.rules.repairs.code import Code, code_at, root_of
 from devwidget.rules.repairs.devices import device_at_hand, written_device
 from devwidget.rules.repairs.edits import Draft, fix
 
@@ -88,13 +88,13 @@ def _others_there(draft: Draft, statement: ast.stmt, calls: list[ast.Call], devi
     False where they would stay apart.
     """
     code, scope = draft.code, draft.code.scope(statement)
-    mine = {target.id for target in targets(statement) if isinstance(target, ast.Name)}
+    mine = {target.id for target in targets_of(statement) if isinstance(target, ast.Name)}
     for node in ast.walk(scope) if mine else ():
         if isinstance(node, ast.BinOp) and code.scope(node) is scope and (names := _met(node, mine)):
             for each in (n for n in ast.walk(scope) if isinstance(n, ast.Assign) and n is not statement):
                 inside = (n for n in ast.walk(each.value) if isinstance(n, ast.Call))
                 made = [call for call in inside if _is_factory(call) and not _is_moved(code, call)]
-                if not made or not {ast.unparse(target) for target in targets(each)} & names:
+                if not made or not {ast.unparse(target) for target in targets_of(each)} & names:
                     continue
                 if any(keyword.arg in ("device", None) for call in made for keyword in call.keywords):
                     continue
@@ -128,7 +128,7 @@ def is_right_elsewhere(fault: Fault, stray: Operand) -> bool:
     code, statement = at
     if used[0].file != code.file or code.scope(used[1]) is not code.scope(statement):
         return True
-    names = {target.id for target in targets(statement) if isinstance(target, ast.Name)}
+    names = {target.id for target in targets_of(statement) if isinstance(target, ast.Name)}
     failing = code.alike(used[1], fault.expression)
     reads = (n for n in ast.walk(code.scope(statement)) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
     return any(n.id in names and statement.lineno < n.lineno <= used[1].lineno and code.parents.get(n) not in failing
@@ -142,7 +142,7 @@ def _is_given(code: Code, node: ast.expr) -> bool:
 
 def _is_pinned_later(code: Code, statement: ast.stmt) -> bool:
     """Whether the function calls `.pin_memory()` of what the statement assigns."""
-    names = {ast.unparse(target) for target in targets(statement)}
+    names = {ast.unparse(target) for target in targets_of(statement)}
     for node in ast.walk(code.scope(statement)):
         if isinstance(node, ast.Attribute) and node.attr == "pin_memory" and ast.unparse(node.value) in names:
             return True
@@ -223,7 +223,7 @@ def _is_factory(node: ast.Call) -> bool:
 def _module_made(statement: ast.stmt, stray: Operand) -> ast.Call | None:
     """`nn.Linear(8, 8)` of `head = nn.Linear(8, 8)` for the stray `head.weight`; a container for `critic[0].weight`."""
     value, held = getattr(statement, "value", None), stray.held
-    name = ast.unparse(targets(statement)[0]) if len(targets(statement)) == 1 else ""
+    name = ast.unparse(targets_of(statement)[0]) if len(targets_of(statement)) == 1 else ""
     of_module = held is None or held.how in ("parameter", "buffer") or bool(held.note)
     if not isinstance(value, ast.Call) or not name or not of_module:
         return None
@@ -237,7 +237,7 @@ def device_there(code: Code, statement: ast.stmt, stray: Operand, fault: Fault, 
     """An expression for the right device that has a value at the birth of a tensor; "" if there is none."""
     bound = code.bound(statement) | {name for node in ast.walk(statement) for name in code.local_names(node)}
     mentioned = {ast.unparse(n) for n in ast.walk(statement) if isinstance(n, ast.Name | ast.Attribute | ast.Subscript)}
-    assigned = {ast.unparse(target) for target in targets(statement)}
+    assigned = {ast.unparse(target) for target in targets_of(statement)}
     partners = stray.birth_partners or ((stray.birth_partner,) if stray.birth_partner else ())
     fragment = isinstance(code.scope(statement), ast.Module) and getattr(stray.birth, "function", "") not in ("", "<module>")
     sure = {*mentioned, *partners} if fragment else mentioned  # of a line alone nothing can be read about its function
@@ -337,7 +337,7 @@ def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") 
     at = code_at(stray.birth)
     if at is None or not isinstance(at[1], ast.Assign | ast.AnnAssign) or at[1].value is None:
         return None
-    (only, *more) = targets(at[1])
+    (only, *more) = targets_of(at[1])
     value = at[1].value
     ways = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
     makes_more = any(isinstance(way, _CONTAINERS) for way in ways)

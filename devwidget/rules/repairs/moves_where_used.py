@@ -6,9 +6,9 @@ import ast
 
 from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import parsed_expression, targets_of
 from devwidget.records.trace import Fault, Operand
-from devwidget.rules.repairs.code import Code, code_at, root_of, targets
+from devwidget.rules.repairs.code import Code, code_at, root_of
 from devwidget.rules.repairs.edits import Draft, fix
 
 
@@ -27,7 +27,7 @@ def where_used(fault: Fault, strays: list[Operand], *, literal: bool) -> Fix | N
         return None
     move = ".cpu()" if device == "'cpu'" else f".to({device})"
     done = [
-        _moved(draft, statement, fault, stray, move) or _moved_in_place(draft, statement, fault, stray, move)
+        _move_operand(draft, statement, fault, stray, move) or _moved_in_place(draft, statement, fault, stray, move)
         for stray in strays
     ]
     if isinstance(statement, ast.Assert) and not draft.inserted:
@@ -42,7 +42,7 @@ def cast_where_used(fault: Fault, strays: list[Operand], cast: str, summary: str
     if at is None or not strays:
         return None
     draft = Draft(at[0])
-    done = [_moved(draft, at[1], fault, stray, cast) for stray in strays]
+    done = [_move_operand(draft, at[1], fault, stray, cast) for stray in strays]
     return fix(summary, draft) if all(done) else None
 
 
@@ -57,7 +57,7 @@ def above_the_loop(draft: Draft, statement: ast.stmt, name: str, home: str) -> N
                 break
             loops.append(each)
     if loops and name.isidentifier() and _is_local(draft.code, statement, name) and home in draft.code.bound(loops[-1]):
-        draft.before(loops[-1], f"{name} = {name}.to({home}.device)")
+        draft.insert_above(loops[-1], f"{name} = {name}.to({home}.device)")
 
 
 def _is_inplace(name: str) -> bool:
@@ -66,7 +66,7 @@ def _is_inplace(name: str) -> bool:
 
 def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | None:
     """`shadow.lerp_(p, w)`: what is written stays where it is, so the others go there."""
-    name = _written(fault.operands[0])
+    name = _source_of(fault.operands[0])
     others = [o for o in fault.operands[1:] if not o.stray and o.shape]
     if not name or not others:
         return None
@@ -74,7 +74,7 @@ def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | No
     return fix(Message("move the other to the tensor that is written"), draft) if all(done) else None
 
 
-def _written(home: Operand) -> str:
+def _source_of(home: Operand) -> str:
     """`shadow[k]` of `shadow[k].mul_(decay)`: what can be read once more; "" for what would be computed once more."""
     node = parsed_expression(home.source) if home.source else None
     while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_inplace(node.func.attr):
@@ -115,7 +115,7 @@ def _plain(text: str) -> str:
     return "" if node is None or any(isinstance(n, ast.Call | ast.BinOp | ast.Compare) for n in inner) else text
 
 
-def _moved(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
+def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
     name = stray.expression
     if only := _used_elsewhere(draft.code, statement, fault, stray):
         for node in only:
@@ -124,7 +124,7 @@ def _moved(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move
     if name.isidentifier() and _is_local(draft.code, statement, name) and not _is_compound(statement):
         uses = draft.code.alike(statement, name)
         if (uses and not any(name in draft.code.local_names(node) for node in uses)) or not uses:
-            draft.before(statement, f"{name} = {name}{move}")
+            draft.insert_above(statement, f"{name} = {name}{move}")
             return True
     return _inline(draft, statement, stray, move)
 
@@ -150,22 +150,22 @@ def _moved_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Oper
     place, call = parsed_expression(stray.expression), parsed_expression(fault.expression)
     if isinstance(place, ast.Subscript) and isinstance(place.slice, ast.Constant) and root_of(stray.expression) not in inner:
         if anew := _tuple_anew(fault, place, move):
-            draft.before(statement, anew)
+            draft.insert_above(statement, anew)
             return True
         if isinstance(place.slice.value, int):  # how many there are, another run may tell
             every = ast.unparse(place.value)
             if not _is_list(draft.code, statement, every):
                 return False
-            draft.before(statement, f"{every} = [each{move} for each in {every}]")
+            draft.insert_above(statement, f"{every} = [each{move} for each in {every}]")
             return True
-        draft.before(statement, f"{stray.expression} = {stray.expression}{move}")
+        draft.insert_above(statement, f"{stray.expression} = {stray.expression}{move}")
         return True
     owner = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
     if root_of(owner) in inner:
         return False
     is_module = stray.held is not None and stray.held.how in ("parameter", "buffer")
     if owner and (stray.expression.startswith(f"{owner}.") or (is_module and owner.startswith("self."))):
-        draft.before(statement, f"{owner}{move}")
+        draft.insert_above(statement, f"{owner}{move}")
         return True
     return False
 
@@ -173,7 +173,7 @@ def _moved_in_place(draft: Draft, statement: ast.stmt, fault: Fault, stray: Oper
 def _is_list(code: Code, statement: ast.stmt, name: str) -> bool:
     """Whether the function gives a name a list, and nothing else, that it hands on as a whole in a statement."""
     scope = code.scope(statement)
-    given = [n.value for n in ast.walk(scope) if isinstance(n, ast.Assign) and name in map(ast.unparse, targets(n))]
+    given = [n.value for n in ast.walk(scope) if isinstance(n, ast.Assign) and name in map(ast.unparse, targets_of(n))]
     return (
         bool(given)
         and all(isinstance(value, ast.List | ast.ListComp) for value in given)

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from devwidget.records.finding import Edit, Fix, apply_edits
-from devwidget.records.syntax import parsed
+from devwidget.records.syntax import parsed, targets_of
 from devwidget.records.trace import Fault
-from devwidget.rules.repairs.code import Code, Function, code_of, root_of, targets
+from devwidget.rules.repairs.code import Code, Function, code_of, root_of
 
 _MAKES_ARRAYS = ("np.", "numpy.")
 IN_WORKERS = ("__getitem__", "__getitems__", "collate", "collate_fn")
@@ -145,7 +145,7 @@ def _read_where(old: Code, statement: ast.stmt) -> set[str]:
     if (
         there is None
         or type(there) is not type(statement)
-        or [*map(ast.dump, targets(there))] != [*map(ast.dump, targets(statement))]
+        or [*map(ast.dump, targets_of(there))] != [*map(ast.dump, targets_of(statement))]
     ):
         return set()
     return {n.id for n in old.parts(there) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
@@ -216,7 +216,7 @@ def _writes(fault: Fault) -> bool:
 
 def _is_key_of_this_run(code: Code, statement: ast.stmt, added: Collection[ast.expr]) -> bool:
     """`states['a'] = states['a'].to(d)`, where the program itself has `states[key]`; `losses[0] = ...`."""
-    for target in targets(statement):
+    for target in targets_of(statement):
         if not isinstance(target, ast.Subscript) or not isinstance(target.slice, ast.Constant):
             continue
         if not any(ast.unparse(node) == ast.unparse(target) for node in added):

@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
+from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.code import Code, code_at, targets
+from devwidget.rules.repairs.code import Code, code_at
 from devwidget.rules.repairs.edits import Draft, fix, mended
 
 
@@ -28,10 +29,10 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each input or output that does not fit the wrapper."""
     for fault in trace.faults:
         if fault.what == "io":
-            yield _finding(fault)
+            yield _make_finding(fault)
 
 
-def _finding(fault: Fault) -> Finding:
+def _make_finding(fault: Fault) -> Finding:
     told = fault.details
     birth = fault.birth or next((operand.birth for operand in fault.operands if operand.birth is not None), None)
     found = finding_of(
@@ -40,7 +41,7 @@ def _finding(fault: Fault) -> Finding:
         headline=_headline(fault),
         why=Message("DataParallel cuts every tensor along one axis, a piece for each GPU, and joins the outputs along it"),
         birth=birth,
-        fixes=_fixes(fault, birth),
+        fixes=_list_fixes(fault, birth),
         notes=tuple(_notes(fault)),
         cause=f"{told.problem} {told.name}" if told.name else "",
     )
@@ -68,7 +69,7 @@ def _headline(fault: Fault) -> Claim:
     return Claim("starved", number, count=told.samples, total=told.replicas)
 
 
-def _fixes(fault: Fault, birth: Site | None) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault, birth: Site | None) -> Iterator[Fix | None]:
     if fault.details.problem == "scalar":
         yield _reduced(fault)
         yield Fix(Message("reduce the gathered losses before backward"), "loss = loss.mean()", "sure")
@@ -113,14 +114,14 @@ def _batch_first(fault: Fault, birth: Site | None) -> Fix | None:
         return None
     axis, (code, statement) = shape.index(batch), made
     function, value = code.scope(used[1]), getattr(statement, "value", None)
-    if not isinstance(function, ast.FunctionDef) or value is None or len(targets(statement)) != 1:
+    if not isinstance(function, ast.FunctionDef) or value is None or len(targets_of(statement)) != 1:
         return None
-    name = _argument(code, function, used[1], shape, targets(statement)[0])
+    name = _argument(code, function, used[1], shape, targets_of(statement)[0])
     if not name:
         return None
     draft = Draft(code)
     draft.append(value, f".transpose(0, {axis}).contiguous()")
-    draft.before(used[1], f"{name} = {name}.transpose(0, {axis}).contiguous()")
+    draft.insert_above(used[1], f"{name} = {name}.transpose(0, {axis}).contiguous()")
     return fix(Message("pass it with the batch first, and put it back inside forward"), draft, "likely")
 
 

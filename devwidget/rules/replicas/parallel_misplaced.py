@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from devwidget.records.device import CPU, PLACING_METHODS
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.code import Code, targets
+from devwidget.rules.repairs.code import Code
 from devwidget.rules.repairs.copies import copy_moved, is_moved_away
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import strays_in
@@ -30,7 +31,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each wrapper that could not run."""
     for fault in trace.faults:
         if fault.what == "parallel":
-            finding = _finding(trace, fault)
+            finding = _make_finding(trace, fault)
             yield dataclasses.replace(finding, explains=(*finding.explains, *_met_inside(trace, fault)))
 
 
@@ -42,7 +43,7 @@ def _met_inside(trace: Trace, wrapper: Fault) -> Iterator[int]:
             yield fault.number
 
 
-def _finding(trace: Trace, fault: Fault) -> Finding:
+def _make_finding(trace: Trace, fault: Fault) -> Finding:
     ids, found = fault.details.device_ids, fault.details.found
     outside = fault.operands[0]
     away = is_moved_away(trace, outside.birth, fault.target)
@@ -52,7 +53,7 @@ def _finding(trace: Trace, fault: Fault) -> Finding:
         headline=Claim("wrapped", fault.number, numbers=ids, devices=found),
         why=Message("the replicas are copied from `device_ids[0]`, so every parameter and buffer must be there"),
         birth=outside.birth if away else fault.birth or fault.site,
-        fixes=_fixes_of_move(fault, outside) if away else _fixes(fault),
+        fixes=_fixes_of_move(fault, outside) if away else _list_fixes(fault),
         notes=(Claim("outside", fault.number, argument=outside.argument, device=outside.device, target=fault.target),),
         operands=(),
     )
@@ -65,30 +66,37 @@ def _fixes_of_move(fault: Fault, outside: Operand) -> Iterator[Fix | None]:
     yield Fix(Message("move it back before it is used"), f"{model}.to({str(fault.target)!r})")
 
 
-def _fixes(fault: Fault) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
     model, target = fault.model_name or "model", str(fault.target)
     found = fault.details.found
     first = found[0].index if len(found) == 1 else None
     if len(found) > 1:
-        yield mended(fault.birth, Message("make it where the rest of the model is"), lambda d, s: _made(d, s, target))
+        yield mended(
+            fault.birth, Message("make it where the rest of the model is"), lambda d, s: _place_where_made(d, s, target)
+        )
     if found == (CPU,):
         yield mended(fault.birth, Message("for a model meant for the CPU, remove the wrapper"), _unwrapped, "choice")
         yield mended(
-            fault.birth, Message("for GPUs, move the model before it is wrapped"), lambda d, s: _moved(d, s, target), "choice"
+            fault.birth,
+            Message("for GPUs, move the model before it is wrapped"),
+            lambda d, s: _move_before_wrapping(d, s, target),
+            "choice",
         )
         yield Fix(Message("for GPUs, move the model before it is wrapped"), f"{model}.to({target!r})", "choice")
         return
     if first is not None:
         words = Message("begin the list with the model's GPU")
         yield mended(fault.birth, words, lambda draft, statement: _first_id(draft, statement, first), "likely")
-    yield mended(fault.birth, Message("move the model to `device_ids[0]`"), lambda d, s: _moved(d, s, target), "likely")
+    yield mended(
+        fault.birth, Message("move the model to `device_ids[0]`"), lambda d, s: _move_before_wrapping(d, s, target), "likely"
+    )
     yield Fix(Message("move the model to `device_ids[0]`"), f"{model}.to({target!r})", "likely")
     if first is not None:
         ids = ",".join(map(str, fault.details.device_ids))
         yield Fix(Message("hide the other cards: CUDA_VISIBLE_DEVICES={ids} makes these 0, 1, ...", ids=ids), "", "choice")
 
 
-def _made(draft: Draft, statement: ast.stmt, target: str) -> None:
+def _place_where_made(draft: Draft, statement: ast.stmt, target: str) -> None:
     """The line that made the one tensor that came later."""
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in FACTORIES:
@@ -113,7 +121,7 @@ def _unwrapped(draft: Draft, statement: ast.stmt) -> None:
         draft.replace(node, draft.code.text(node.args[0]))
 
 
-def _moved(draft: Draft, statement: ast.stmt, target: str) -> None:
+def _move_before_wrapping(draft: Draft, statement: ast.stmt, target: str) -> None:
     """What is wrapped is moved before; where the wrapper is moved as well, that move decides, and goes elsewhere."""
     for node in _wrappers(draft, statement):
         moves = _moves_of(draft.code, statement, node)
@@ -125,7 +133,7 @@ def _moved(draft: Draft, statement: ast.stmt, target: str) -> None:
 
 def _moves_of(code: Code, statement: ast.stmt, wrapper: ast.Call) -> list[tuple[ast.Call, ast.expr]]:
     """`nn.DataParallel(model).cuda()`, and `model.to(...)` further down in the same function, each with what it moves."""
-    names = {ast.unparse(target) for target in targets(statement)}
+    names = {ast.unparse(target) for target in targets_of(statement)}
     found = []
     for node in ast.walk(code.scope(statement)):
         method = node.func if isinstance(node, ast.Call) else None

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import is_self_attribute
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.code import Code, is_self
+from devwidget.rules.repairs.code import Code
 from devwidget.rules.repairs.edits import Draft, chosen, mended, without_edit
 
 
@@ -25,13 +26,13 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each attribute that is lost, or look-up that finds nothing."""
     for fault in trace.faults:
         if fault.what == "replica":
-            yield _finding(fault)
+            yield _make_finding(fault)
 
 
-def _finding(fault: Fault) -> Finding:
+def _make_finding(fault: Fault) -> Finding:
     written = fault.details.problem == "write"
     name = fault.details.attribute
-    fixes = chosen(_written(fault, name) if written else _looked_up(fault, name), fault)
+    fixes = chosen(_list_buffer_fixes(fault, name) if written else _looked_up(fault, name), fault)
     why = Message("no edit is written: only a number that `__init__` begins and `forward` adds to can become a buffer")
     return finding_of(
         fault,
@@ -46,7 +47,7 @@ def _finding(fault: Fault) -> Finding:
     )
 
 
-def _written(fault: Fault, name: str) -> Iterator[Fix | None]:
+def _list_buffer_fixes(fault: Fault, name: str) -> Iterator[Fix | None]:
     yield mended(fault.site, Message("keep it in a buffer and update that in place: the first device's is kept"),
                  lambda draft, statement: _in_buffer(draft, statement, name))  # fmt: skip
     buffer = f"self.register_buffer({name!r}, torch.zeros(()))  # in __init__; in forward: self.{name}.add_(1)"
@@ -63,7 +64,7 @@ def _in_buffer(draft: Draft, statement: ast.stmt, name: str) -> None:
     code = draft.code
     owner = code.owner(statement)
     lines = [n for n in ast.walk(owner) if isinstance(n, ast.Assign)] if owner is not None else []
-    begun = [n for n in lines if any(is_self(t, name) for t in n.targets) and isinstance(n.value, ast.Constant)]
+    begun = [n for n in lines if any(is_self_attribute(t, name) for t in n.targets) and isinstance(n.value, ast.Constant)]
     update = _update(code, statement, name)
     if not update or len(begun) != 1 or type(begun[0].value.value) not in (int, float):  # type: ignore[attr-defined]
         return
@@ -80,10 +81,10 @@ def _update(code: Code, statement: ast.stmt, name: str) -> str:
     if isinstance(statement, ast.AugAssign):
         return f"add_({code.text(statement.value)})" if isinstance(statement.op, ast.Add) else ""
     value = statement.value if isinstance(statement, ast.Assign) and len(statement.targets) == 1 else None
-    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and is_self(value.left, name):
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and is_self_attribute(value.left, name):
         return f"add_({code.text(value.right)})"
     bound = {"max": "min", "min": "max"}.get(ast.unparse(value.func), "") if isinstance(value, ast.Call) else ""
-    others = [each for each in value.args if not is_self(each, name)] if isinstance(value, ast.Call) else []
+    others = [each for each in value.args if not is_self_attribute(each, name)] if isinstance(value, ast.Call) else []
     alone = bound and isinstance(value, ast.Call) and len(value.args) == 2 and len(others) == 1 and not value.keywords
     return f"clamp_({bound}={code.text(others[0])})" if alone else ""
 
@@ -91,7 +92,7 @@ def _update(code: Code, statement: ast.stmt, name: str) -> str:
 def _clamped(draft: Draft, call: ast.Call, name: str) -> None:
     """`min(1.0, self.calls / n)` would wait for the tensor: `(self.calls / n).clamp(max=1.0)` does not."""
     number, other = sorted(call.args, key=lambda a: not isinstance(a, ast.Constant))
-    uses = any(is_self(node, name) for node in ast.walk(other))
+    uses = any(is_self_attribute(node, name) for node in ast.walk(other))
     if uses and isinstance(number, ast.Constant):
         bound = "max" if ast.unparse(call.func) == "min" else "min"
         draft.replace(call, f"({draft.code.text(other)}).clamp({bound}={draft.code.text(number)})")

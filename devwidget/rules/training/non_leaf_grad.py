@@ -25,10 +25,10 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each tensor that an optimizer refused, or that has no gradient where the code looks for it."""
     for fault in trace.faults:
         for operand in fault.operands if fault.what == "leaf" else ():
-            yield _finding(fault, operand)
+            yield _make_finding(fault, operand)
 
 
-def _finding(fault: Fault, operand: Operand) -> Finding:
+def _make_finding(fault: Fault, operand: Operand) -> Finding:
     claim = Claim("computed", fault.number, name=operand.expression, call=fault.call)
     return Finding(
         kind="non-leaf-grad",
@@ -39,13 +39,13 @@ def _finding(fault: Fault, operand: Operand) -> Finding:
         why=Message("a move of a tensor that requires a gradient is an operation, and the leaf stays behind it"),
         fault=fault.site,
         birth=operand.birth,
-        fixes=chosen(_fixes(operand)),
+        fixes=chosen(_list_fixes(operand)),
         operands=described([operand]),
         explains=(fault.number,),
     )
 
 
-def _fixes(operand: Operand) -> Iterator[Fix | None]:
+def _list_fixes(operand: Operand) -> Iterator[Fix | None]:
     for birth in (operand.birth, operand.held.assigned if operand.held is not None else None):
         yield mended(birth, Message("make it on its device, so that it is a leaf there"), _made_as_leaf, "sure")
         yield mended(birth, Message("cut it off from its origin, so that it is a leaf"), _cut_off)

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.code import Code, targets
+from devwidget.rules.repairs.code import Code
 from devwidget.rules.repairs.devices import written_device
 from devwidget.rules.repairs.edits import Draft, chosen, mended
 from devwidget.rules.repairs.moves_where_made import where_made
@@ -30,7 +31,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each optimizer and problem."""
     for fault in trace.faults:
         if fault.what == "optimizer":
-            yield _finding(fault)
+            yield _make_finding(fault)
         stray = first_stray(fault) if fault.what == "operands" else None
         if stray is not None and stray.held is not None and stray.held.how == "optimizer state":
             yield _of_object(fault, stray, stray.held)
@@ -57,14 +58,14 @@ def _moved_there(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     code = f"{stray.expression} = {stray.expression}.to({device})"
     yield where_made(fault, stray, literal=False) if "device" not in stray.birth_call else None
     if stray.expression:
-        yield mended(fault.site, words, lambda draft, statement: draft.before(statement, code))
+        yield mended(fault.site, words, lambda draft, statement: draft.insert_above(statement, code))
         yield Fix(words, code)
     yield Fix(
         Message("read the checkpoint to where the parameters are"), f"torch.load(path, map_location={str(fault.target)!r})"
     )
 
 
-def _finding(fault: Fault) -> Finding:
+def _make_finding(fault: Fault) -> Finding:
     told = fault.details
     optimizer = told.optimizer
     if told.problem == "state":
@@ -88,14 +89,14 @@ def _finding(fault: Fault) -> Finding:
         why=why,
         fault=fault.site,
         birth=fault.birth or fault.site,
-        fixes=chosen(_fixes(fault)),
+        fixes=chosen(_list_fixes(fault)),
         operands=described(fault.operands[:4]),
         explains=(fault.number,),
         cause=f"{optimizer} {told.problem} {fault.birth or fault.site}",
     )
 
 
-def _fixes(fault: Fault) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
     model, told = fault.model_name or "model", fault.details
     if told.problem == "state":
         if told.optimizer not in _EAGER:
@@ -117,7 +118,7 @@ def _fixes(fault: Fault) -> Iterator[Fix | None]:
         yield Fix(Message("or add the group"), "optimizer.add_param_group({'params': criterion.parameters()})", "choice")
         return
     when = Message("after the parameters are freed") if told.reason == "frozen" else Message("after the last layer is in place")
-    yield mended(fault.birth, Message("build the optimizer {when}", when=when), _later, "sure")
+    yield mended(fault.birth, Message("build the optimizer {when}", when=when), _move_below_last_need, "sure")
     yield Fix(Message("build the optimizer {when}", when=when), "", "sure")
     yield Fix(Message("or add the group"), f"optimizer.add_param_group({{'params': {model}.parameters()}})", "choice")
 
@@ -146,7 +147,7 @@ def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Attribute) and node.attr in ("parameters", "named_parameters") and _is_optimizers(statement):
             device = written_device(draft.code, statement, fault.target)
-            draft.before(statement, f"{draft.code.text(node.value)}.to({device})")
+            draft.insert_above(statement, f"{draft.code.text(node.value)}.to({device})")
             return
 
 
@@ -197,7 +198,7 @@ def _before_the_step(draft: Draft, statement: ast.stmt) -> None:
             moved = "{key: value.to(parameter.device) for key, value in kept.items() if key != 'step' and hasattr(value, 'to')}"
             given = node.args[0] if node.args and not _is_closure(draft.code, node.args[0]) else node.func.value
             owner = draft.code.text(given)
-            draft.before(statement, f"for parameter, kept in {owner}.state.items():\n    kept.update({moved})")
+            draft.insert_above(statement, f"for parameter, kept in {owner}.state.items():\n    kept.update({moved})")
             return
 
 
@@ -224,14 +225,14 @@ def _is_step(draft: Draft, node: ast.Call) -> bool:
     return isinstance(key, ast.Constant) and key.value == "step"
 
 
-def _later(draft: Draft, statement: ast.stmt) -> None:
+def _move_below_last_need(draft: Draft, statement: ast.stmt) -> None:
     """The line goes down to just above the first statement of its block that uses what it makes."""
     around = draft.code.parents.get(statement)
     block = next((b for b in (getattr(around, "body", []), getattr(around, "orelse", [])) if statement in b), [])
-    names = {ast.unparse(target) for target in targets(statement)}
+    names = {ast.unparse(target) for target in targets_of(statement)}
     later = block[block.index(statement) + 1 :] if statement in block else []
     user = next((s for s in later if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(s))), None)
     if user is None or not later or user is later[0]:
         return
     draft.remove(statement)
-    draft.before(user, "\n".join(draft.code.rows[statement.lineno - 1 : statement.end_lineno]).strip())
+    draft.insert_above(user, "\n".join(draft.code.rows[statement.lineno - 1 : statement.end_lineno]).strip())

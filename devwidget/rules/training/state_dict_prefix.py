@@ -24,10 +24,10 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each checkpoint whose names miss the module's by a prefix."""
     for fault in trace.faults:
         if fault.what == "checkpoint":
-            yield _finding(fault)
+            yield _make_finding(fault)
 
 
-def _finding(fault: Fault) -> Finding:
+def _make_finding(fault: Fault) -> Finding:
     told = fault.details
     return finding_of(
         fault,
@@ -39,12 +39,12 @@ def _finding(fault: Fault) -> Finding:
             "DataParallel registers the model as its child `module`; with strict=False the keys are skipped in silence"
         ),
         birth=fault.birth,
-        fixes=_fixes(fault),
+        fixes=_list_fixes(fault),
         operands=(),
     )
 
 
-def _fixes(fault: Fault) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
     name = fault.expression or "checkpoint"
     if len(fault.details.key) > len(fault.details.right):
         off = _taken_off(fault.details)

@@ -26,7 +26,7 @@ from devwidget.rules.wording import about, strays_in
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault of floating types."""
     for fault, stray in strays_in(trace, "dtype"):
-        yield _finding(fault, stray)
+        yield _make_finding(fault, stray)
     roots: dict[str, str] = {}
     for fault, stray in strays_in(trace, "promotion"):  # after the errors, so that one with the same birth speaks for both
         born, failed = (site.line_id if site is not None else "" for site in (stray.birth, fault.site))
@@ -43,7 +43,7 @@ def _promotion(fault: Fault, stray: Operand, cause: str) -> Finding:
         headline=about("promotes", fault, stray, dtype=stray.dtype, wanted=stray.dtype, site=fault.site),
         why=Message("element-wise operators promote to the wider type, which is slow on most GPUs and spreads"),
         birth=stray.birth,
-        fixes=_fixes(fault, stray),
+        fixes=_list_fixes(fault, stray),
         cause=cause,
     )
 
@@ -61,7 +61,7 @@ def _constant(fault: Fault, stray: Operand) -> Finding:
     )
 
 
-def _finding(fault: Fault, stray: Operand) -> Finding:
+def _make_finding(fault: Fault, stray: Operand) -> Finding:
     if fault.details.problem == "constant":
         return _constant(fault, stray)
     types = tuple(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
@@ -71,7 +71,7 @@ def _finding(fault: Fault, stray: Operand) -> Finding:
         headline=Claim("mixed", fault.number, call=fault.call, dtypes=types, site=fault.site),
         why=Message("this operator wants one floating type and casts nothing for you"),
         birth=stray.birth,
-        fixes=_fixes(fault, stray),
+        fixes=_list_fixes(fault, stray),
         notes=_notes(fault, stray),
     )
 
@@ -87,20 +87,20 @@ def _notes(fault: Fault, stray: Operand) -> tuple[Claim, ...]:
     return typed, about("promoted", fault, stray, dtype=stray.dtype, by=since.call, wanted=since.dtype, site=since.site)
 
 
-def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
+def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     wanted = fault.details.wanted
     cast = ".float()" if wanted == "float32" else f".to(torch.{wanted})"
     if stray.birth_direct or stray.birth_op in ("from_numpy", "load"):
         yield mended(
             stray.birth,
             Message("make it {wanted}", wanted=wanted),
-            lambda draft, statement: _made(draft, statement, stray, wanted, cast),
+            lambda draft, statement: _cast_where_made(draft, statement, stray, wanted, cast),
         )
     elif stray.held is not None and stray.held.how == "buffer":
         yield mended(
             stray.birth,
             Message("make it {wanted}", wanted=wanted),
-            lambda draft, statement: _registered(draft, statement, cast),
+            lambda draft, statement: _cast_registration(draft, statement, cast),
         )
     yield cast_where_used(
         fault, [o for o in fault.operands if o.stray], cast, Message("cast it to {wanted} where it is used", wanted=wanted)
@@ -109,7 +109,7 @@ def _fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     yield Fix(Message("cast it to {wanted} where it is used", wanted=wanted), f"{name}{cast}" if name else "")
 
 
-def _made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: str, cast: str) -> None:
+def _cast_where_made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: str, cast: str) -> None:
     for call in draft.code.alike(statement, stray.birth_call):
         if stray.birth_op in FACTORIES and isinstance(call, ast.Call):
             draft.keyword(call, "dtype", f"torch.{wanted}")
@@ -117,7 +117,7 @@ def _made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: str, cast: 
             draft.append(call, cast)
 
 
-def _registered(draft: Draft, statement: ast.stmt, cast: str) -> None:
+def _cast_registration(draft: Draft, statement: ast.stmt, cast: str) -> None:
     """`self.register_buffer('angles', table)` is given another dtype."""
     for call in draft.code.parts(statement):
         if isinstance(call, ast.Call) and ast.unparse(call.func).endswith(".register_buffer") and len(call.args) > 1:

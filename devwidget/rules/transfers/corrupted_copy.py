@@ -22,10 +22,10 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each pair of GPUs, at the first line whose copy was damaged."""
     pairs = dict.fromkeys((each.source, each.target) for each in trace.copy_checks if each.wrong)
     for source, target in pairs:
-        yield _finding([each for each in trace.copy_checks if (each.source, each.target) == (source, target)])
+        yield _make_finding([each for each in trace.copy_checks if (each.source, each.target) == (source, target)])
 
 
-def _finding(checks: list[CopyCheck]) -> Finding:
+def _make_finding(checks: list[CopyCheck]) -> Finding:
     count, wrong = sum(each.count for each in checks), sum(each.wrong for each in checks)
     damaged = [each for each in checks if each.wrong]
     first = damaged[0]

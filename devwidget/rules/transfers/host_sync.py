@@ -48,7 +48,7 @@ def check(trace: Trace) -> Iterator[Finding]:
         uses = frozenset({"prints"}) if wait.call in _FORMATS else uses_of(wait.site, wait.expression)
         severity = _severity(wait, uses, trace.steps)
         if severity is not None:
-            yield _finding(wait, severity, uses, trace.steps)
+            yield _make_finding(wait, severity, uses, trace.steps)
 
 
 def _by_line(waits: Iterable[Wait]) -> list[Wait]:
@@ -85,10 +85,10 @@ def _is_often(wait: Wait) -> bool:
     return wait.turns > 0 and wait.count >= 2 * wait.turns
 
 
-def _finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: int) -> Finding:
+def _make_finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: int) -> Finding:
     in_steps = steps if steps > 1 and wait.turns > 1 else 0
-    waits = Claim("waits", name=_shown(wait), device=wait.device, count=wait.count, total=in_steps, site=wait.site)
-    fixes = chosen(_fixes(wait, uses))
+    waits = Claim("waits", name=_show_wait(wait), device=wait.device, count=wait.count, total=in_steps, site=wait.site)
+    fixes = chosen(_list_fixes(wait, uses))
     rewritten = wait.call in ("numpy", "__array__") and wait.in_step and severity == "warning"
     why_not = without_edit(fixes, Message("no edit is written: what numpy computes has to be written with torch"))
     called = (Claim("called", site=wait.called),) if wait.called is not None else ()
@@ -114,7 +114,7 @@ def _costs(wait: Wait) -> Iterator[str]:
         yield Message("at each step the GPU runs out of work until Python goes on; that costs little if a step takes long")
 
 
-def _shown(wait: Wait) -> str:
+def _show_wait(wait: Wait) -> str:
     text = wait.site.text if wait.site is not None else ""
     followed = (f"{wait.expression} {word} " for word in ("and", "or"))
     if wait.call == "__bool__" and any(each in text for each in followed):  # Python tells this one's place for the next as well
@@ -128,7 +128,7 @@ def _condition(statement: str) -> str:
     return statement.partition("\n")[0].rstrip(" :")
 
 
-def _fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
+def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
     if wait.library:
         return
     over = loop_over(wait.site, wait.expression) if _is_often(wait) else ""
@@ -144,12 +144,12 @@ def _fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
             "likely",
         )
     elif not wait.in_step or (uses and uses <= _FOR_PEOPLE):
-        yield from _later(wait, uses)
+        yield from _list_later_reads(wait, uses)
     else:
         yield from _on_the_gpu(wait, uses)
 
 
-def _later(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
+def _list_later_reads(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:
     """Cures for a value that can be read later."""
     if "keeps" in uses:
         words = Message("keep sums and lists on the GPU, `.detach()` in the place of `.item()`, and read them once an epoch")
@@ -171,7 +171,7 @@ def _on_the_gpu(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
     yield mended(wait.site, words, lambda draft, statement: _unbroken(draft, statement, wait))
     if wait.call in ("item", "__float__") and uses <= {"computes"}:
         words = Message("keep the value on the GPU, as a tensor")
-        yield mended(wait.site, words, lambda draft, statement: _kept(draft, statement, wait))
+        yield mended(wait.site, words, lambda draft, statement: _keep_tensor(draft, statement, wait))
     if wait.call in ("numpy", "__array__"):
         yield Fix(
             Message(
@@ -229,7 +229,7 @@ def _on_gpu(draft: Draft, test: ast.expr, wait: Wait) -> str:
     return text.replace(".item()", "") if wait.call in ("item", "__bool__") else ""
 
 
-def _kept(draft: Draft, statement: ast.stmt, wait: Wait) -> None:
+def _keep_tensor(draft: Draft, statement: ast.stmt, wait: Wait) -> None:
     """`scale = x.max().item()` becomes `scale = x.max()`: a tensor of no dimension computes like the number."""
     if not isinstance(statement, ast.Assign | ast.Return | ast.AugAssign):
         return

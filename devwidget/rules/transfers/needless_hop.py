@@ -12,15 +12,19 @@ Source: https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html (av
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Iterator
 
+from devwidget.records.device import DeviceId
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Held, Trace, UserMove
-from devwidget.rules import generation_hops, made_on_host, writes
+from devwidget.records.site import Site
+from devwidget.records.trace import Held, Move, Trace, UserMove
+from devwidget.rules import made_on_host, writes
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.attributes import registered
+from devwidget.rules.repairs.attributes import register_attribute
+from devwidget.rules.repairs.code import Code, code_at
 from devwidget.rules.repairs.edits import Draft, chosen, mended
 from devwidget.rules.repairs.moves_left_out import without_move
 
@@ -31,14 +35,14 @@ def check(trace: Trace) -> Iterator[Finding]:
     yield from writes.fillings(trace.crossings)
     yield from writes.repeated(trace.crossings)
     yield from made_on_host.find_remade(trace)
-    yield from generation_hops.find_generations(trace)
+    yield from find_generations(trace)
     known = {crossing.number: crossing for crossing in trace.crossings}
     for crossing in trace.crossings:
         before = known.get(crossing.direct_from)
         if crossing.meant or (before is not None and before.meant):
             continue
         if before is not None and _in_one_step(before, crossing):
-            yield _around(before, crossing)
+            yield _make_finding(before, crossing)
         elif crossing.held is not None and crossing.phase in ("forward", "loss") and crossing.target.is_accelerator:
             yield _every_time(crossing, crossing.held)
 
@@ -49,7 +53,7 @@ def _in_one_step(before: UserMove, last: UserMove) -> bool:
     return not kept and before.step == last.step and "build" not in (before.phase, last.phase)
 
 
-def _around(before: UserMove, last: UserMove) -> Finding:
+def _make_finding(before: UserMove, last: UserMove) -> Finding:
     back, moved = before.source == last.target, min(before.bytes, last.bytes)  # of a whole one part may have been written
     words = Message("stay on the device") if back else Message("copy directly, without .{verb}", verb=_verb(before))
     claim = Claim("crossed", devices=(before.source, before.target, last.target), bytes=moved, site=last.site)
@@ -78,7 +82,7 @@ def _every_time(crossing: UserMove, held: Held) -> Finding:
         if held.module is not None
         else Message("move it once")
     )
-    fixes = list(registered(held, dtype="")) if held.module is not None else [_moved_once(crossing, held)]
+    fixes = list(register_attribute(held, dtype="")) if held.module is not None else [_moved_once(crossing, held)]
     claim = Claim(
         "repeated", name=held.name, source=crossing.source, target=crossing.target, bytes=crossing.bytes, site=crossing.site
     )
@@ -101,3 +105,74 @@ def _moved_once(crossing: UserMove, held: Held) -> Fix | None:
             draft.append(statement.value, f".to({str(crossing.target)!r})")
 
     return mended(held.assigned, Message("move it once"), change)
+
+
+_FEWEST_TURNS = 3
+"""There and back: a result that is looked at once is no loop."""
+_INPUTS = ("inputs", "input_ids", "inputs_embeds", "attention_mask", "token_type_ids", "encoder_outputs", "pixel_values")
+
+
+def find_generations(trace: Trace) -> Iterator[Finding]:
+    """Lines that call `generate` of a library, in which data goes to a GPU and back again and again."""
+    lines: dict[tuple[str, int], list[Move]] = {}
+    for move in trace.moves:
+        if move.site is not None and move.site.library is not None and move.cause == "explicit":
+            lines.setdefault((move.site.file, move.site.line), []).append(move)
+    for moves in lines.values():
+        site = dataclasses.replace(moves[0].site, library=None) if moves[0].site is not None else None
+        for device in {move.target for move in moves if move.target.is_accelerator and move.source.kind == "cpu"}:
+            there, back = _count_turns(moves, device)
+            if site is not None and min(there, back) >= _FEWEST_TURNS and _generations_at(site):
+                yield _make_hop_finding(site, device, there, back)
+
+
+def _count_turns(moves: list[Move], device: DeviceId) -> tuple[int, int]:
+    """How often data went from the host to a device, and back."""
+    there = sum(move.count for move in moves if move.source.kind == "cpu" and move.target == device)
+    return there, sum(move.count for move in moves if move.source == device and move.target.kind == "cpu")
+
+
+def _make_hop_finding(site: Site, device: DeviceId, there: int, back: int) -> Finding:
+    claim = Claim("shuttled", call="generate", target=device, count=there, total=back, site=site)
+    words = Message("give it inputs on {device}", device=device)
+    return Finding(
+        kind="needless-hop",
+        severity="info",
+        module=None,
+        headline=words_of(claim),
+        why=Message("each result is put where the prompt is, which is not where the model is, and the host waits for it"),
+        fault=site,
+        fixes=chosen((mended(site, words, _move_inputs), Fix(words, "inputs.to(model.device)"))),
+        claims=(claim,),
+    )
+
+
+def _generations_at(site: Site) -> list[ast.Call]:
+    at = code_at(site)
+    return list(_generations_in(*at)) if at is not None else []
+
+
+def _generations_in(code: Code, statement: ast.stmt) -> Iterator[ast.Call]:
+    for node in code.parts(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "generate":
+            yield node
+
+
+def _move_inputs(draft: Draft, statement: ast.stmt) -> None:
+    """`model.generate(ids.to(model.device))`, and the same for a batch of a tokenizer, `**batch.to(model.device)`."""
+    for call in _generations_in(draft.code, statement):
+        model = draft.code.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        given = [*call.args[:1], *(each.value for each in call.keywords if each.arg is None or each.arg in _INPUTS)]
+        batches = [each.value for each in call.keywords if each.arg is None]
+        if model.replace(".", "").isidentifier() and all(_is_tokenized(draft.code, statement, each) for each in batches):
+            for each in given:
+                if isinstance(each, ast.Name | ast.Attribute | ast.Subscript):
+                    draft.append(each, f".to({model}.device)")
+
+
+def _is_tokenized(code: Code, statement: ast.stmt, batch: ast.expr) -> bool:
+    """Whether a tokenizer made a batch: a plain dict cannot move itself."""
+    scope = code.scope(statement)
+    made = [each.value for each in ast.walk(scope) if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) ==
+            ast.unparse(batch) and each.lineno < statement.lineno]  # fmt: skip
+    return len(made) == 1 and isinstance(made[0], ast.Call) and ast.unparse(made[0].func).endswith(("tokenizer", "processor"))

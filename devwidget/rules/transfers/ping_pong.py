@@ -40,7 +40,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     misplaced = {o.birth for fault in trace.faults for o in fault.operands if o.stray and o.birth is not None}
     for chain in longest.values():
         if not any(crossing.into is not None and crossing.into.birth in misplaced for crossing in chain):
-            yield _finding(chain)  # else a tensor is in the wrong place, which another finding tells
+            yield _make_finding(chain)  # else a tensor is in the wrong place, which another finding tells
 
 
 def _belongs(other: UserMove, last: UserMove, pair: frozenset[object]) -> bool:
@@ -48,7 +48,7 @@ def _belongs(other: UserMove, last: UserMove, pair: frozenset[object]) -> bool:
     return same_pass and not other.meant and frozenset((other.source, other.target)) == pair
 
 
-def _finding(chain: list[UserMove]) -> Finding:
+def _make_finding(chain: list[UserMove]) -> Finding:
     sites = [crossing.site for crossing in chain]
     fault = max(reversed(sites), key=sites.count)  # of a way out and a way back the way back
     first, total = chain[0], sum(crossing.bytes for crossing in chain)

@@ -30,13 +30,13 @@ def check(trace: Trace) -> Iterator[Finding]:
             continue
         if crossing.unsafe_read is not None:
             early = Claim("early", bytes=crossing.bytes, source=crossing.source, site=crossing.site)
-            yield _finding(crossing, early, crossing.source, crossing.unsafe_read)
+            yield _make_finding(crossing, early, crossing.source, crossing.unsafe_read)
         elif crossing.overwritten is not None:
             lost = Claim("overwritten", bytes=crossing.bytes, target=crossing.target, site=crossing.site)
-            yield _finding(crossing, lost, crossing.target, crossing.overwritten)
+            yield _make_finding(crossing, lost, crossing.target, crossing.overwritten)
 
 
-def _finding(crossing: UserMove, claim: Claim, device: DeviceId, used: Site) -> Finding:
+def _make_finding(crossing: UserMove, claim: Claim, device: DeviceId, used: Site) -> Finding:
     wait = f"torch.{device.kind}.synchronize()"
     before = (
         Message("wait once, before the first read")
@@ -70,6 +70,6 @@ def _blocking(draft: Draft, statement: ast.stmt) -> None:
 def _waiting(wait: str) -> Callable[[Draft, ast.stmt], None]:
     def change(draft: Draft, statement: ast.stmt) -> None:
         if not getattr(statement, "body", None):
-            draft.before(statement, wait)
+            draft.insert_above(statement, wait)
 
     return change

@@ -5,19 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from types import FunctionType
-from typing import Any
 
 import torch
 
-from devwidget.capture.source_code.class_attributes import set_by_name
-from devwidget.capture.source_code.class_functions import functions_of
+from devwidget.capture.source_code.classes import functions_of, set_by_name
 from devwidget.capture.source_code.definitions import statements_of
 from devwidget.capture.source_code.past.decisions import Maker
 from devwidget.capture.source_code.past.makers import makers
 from devwidget.capture.source_code.past.past_calls import PastCall, entered
-from devwidget.capture.source_code.source_index import targets
 from devwidget.capture.source_code.value_paths import Keys, path_of
 from devwidget.records.site import Site
+from devwidget.records.syntax import is_self_attribute, targets_of
 
 _FILLING = frozenset({"append", "add", "insert", "appendleft"})
 
@@ -51,19 +49,14 @@ def _methods(kind: type) -> list[FunctionType]:
 def _puts(statement: ast.stmt, attribute: str, keys: Keys) -> Iterator[tuple[ast.expr, Keys]]:
     value = getattr(statement, "value", None)
     if isinstance(statement, ast.Assign | ast.AnnAssign) and value is not None:
-        for target in targets(statement):
-            if _is_own(target, attribute):
+        for target in targets_of(statement):
+            if is_self_attribute(target, attribute):
                 yield value, keys
-            elif isinstance(target, ast.Subscript) and _is_own(target.value, attribute):
+            elif isinstance(target, ast.Subscript) and is_self_attribute(target.value, attribute):
                 yield value, keys[1:]
     elif isinstance(statement, ast.Expr) and isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        fills = value.func.attr in _FILLING and _is_own(value.func.value, attribute)
+        fills = value.func.attr in _FILLING and is_self_attribute(value.func.value, attribute)
         yield from ((added, keys[1:]) for added in value.args[-1:] if fills)
     given = set_by_name(statement, attribute)
     if given is not None:
         yield given, keys
-
-
-def _is_own(node: Any, attribute: str) -> bool:
-    named = isinstance(node, ast.Attribute) and node.attr == attribute
-    return named and isinstance(node.value, ast.Name) and node.value.id == "self"

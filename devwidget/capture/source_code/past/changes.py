@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from devwidget.capture.source_code.past.past_calls import EMPTY, Choices, PastCall, past_call
-from devwidget.capture.source_code.source_index import MOVES, targets
+from devwidget.capture.source_code.source_index import MOVES
 from devwidget.capture.source_code.value_paths import Keys, place_of
 from devwidget.records.site import Site
+from devwidget.records.syntax import targets_of
 
 _REGISTRATIONS = frozenset({"register_buffer", "register_parameter", "add_module", "register_module"})
 
@@ -46,14 +47,14 @@ def change_of(past: PastCall, name: str, keys: Keys, before: int, *, moves: bool
     """
     found = None
     for each in past.ran_above(before):
-        for part, value, rest in _assigned(each, name, past.choices):
-            same = _same(part, keys)
+        for part, value, rest in _assigned_parts(each, name, past.choices):
+            same = _is_same_part(part, keys)
             if same is not False:
                 found = Change(past, past.site(each), value if same else None, (*rest, *keys[len(part) :]))
         if not keys or not isinstance(each, ast.Expr):
             continue
-        moved = _moved(each, name) if moves else None
-        if moved is not None and len(moved) < len(keys) and _same(moved, keys):
+        moved = _moved_part(each, name) if moves else None
+        if moved is not None and len(moved) < len(keys) and _is_same_part(moved, keys):
             found = Change(past, past.site(each), each.value, keys, is_move=True)
         found = _inside(past, each.value, name, keys, past.site(each), moves=moves, deep=deep) or found
     return found
@@ -64,7 +65,7 @@ def _inside(past: PastCall, call: ast.expr, name: str, keys: Keys, site: Site, *
     inner = past_call(call, past, site) if isinstance(call, ast.Call) and deep else None
     for parameter, given in inner.arguments.items() if inner is not None else ():
         root, part = path_of_node(given.node)
-        if inner is not None and root == name and len(part) < len(keys) and _same(part, keys):
+        if inner is not None and root == name and len(part) < len(keys) and _is_same_part(part, keys):
             return change_of(inner, parameter, keys[len(part) :], inner.last_line + 1, moves=moves, deep=deep - 1)
     return None
 
@@ -80,11 +81,11 @@ def dropped_move(past: PastCall, name: str, after: int, before: int) -> Site | N
     return None
 
 
-def _assigned(statement: ast.stmt, name: str, choices: Choices) -> Iterator[tuple[Keys, ast.expr, Keys]]:
+def _assigned_parts(statement: ast.stmt, name: str, choices: Choices) -> Iterator[tuple[Keys, ast.expr, Keys]]:
     """Parts of a variable that a statement assigns, the value, and which part of that."""
     value = getattr(statement, "value", None)
     if isinstance(statement, ast.Assign | ast.AnnAssign) and value is not None:
-        for target in targets(statement):
+        for target in targets_of(statement):
             root, keys = path_of_node(target, choices)
             if root == name:
                 yield keys, value, place_of(statement, ast.unparse(target))
@@ -99,7 +100,7 @@ def _assigned(statement: ast.stmt, name: str, choices: Choices) -> Iterator[tupl
             yield (*keys, value.args[0].value), value.args[1], ()
 
 
-def _moved(statement: ast.stmt, name: str) -> Keys | None:
+def _moved_part(statement: ast.stmt, name: str) -> Keys | None:
     """The part of a variable that `model.head.to(...)` moves, if nobody keeps the result: a module."""
     value = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in MOVES:
@@ -125,7 +126,7 @@ def path_of_node(node: ast.expr, choices: Choices = EMPTY) -> tuple[str, Keys]:
     return (node.id if isinstance(node, ast.Name) else ""), tuple(reversed(keys))
 
 
-def _same(part: Keys, keys: Keys) -> bool | None:
+def _is_same_part(part: Keys, keys: Keys) -> bool | None:
     """Whether the one is the other, or holds it; None if it may be. `layers[0]` is the module `layers.0`."""
     if len(part) > len(keys):
         return False

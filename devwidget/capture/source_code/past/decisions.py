@@ -71,7 +71,7 @@ def made_by_factory(node: ast.Call, name: str, scope: Scope, site: Site, aspect:
     device = _device(scope.value(told)) if told is not None and aspect == "device" else None
     dtype = _dtype(told, scope) if told is not None and aspect == "dtype" else None
     known = told is None or device is not None or dtype is not None
-    return Maker(_at(node, site), ast.unparse(node), name, scope, device, dtype) if known else None
+    return Maker(_place_at_call(node, site), ast.unparse(node), name, scope, device, dtype) if known else None
 
 
 def decided_by_move(node: ast.Call, scope: Scope, site: Site, aspect: Aspect) -> Maker | None:
@@ -80,22 +80,24 @@ def decided_by_move(node: ast.Call, scope: Scope, site: Site, aspect: Aspect) ->
     given = [*node.args, *(k.value for k in node.keywords if k.arg in ("device", "dtype", "other"))]
     dtypes = [CASTS[name]] if name in CASTS else [d for each in given if (d := _dtype(each, scope)) is not None]
     if aspect == "dtype":
-        return Maker(_at(node, site), ast.unparse(node), name, scope, dtype=dtypes[0], is_move=True) if dtypes else None
+        return (
+            Maker(_place_at_call(node, site), ast.unparse(node), name, scope, dtype=dtypes[0], is_move=True) if dtypes else None
+        )
     if aspect == "object" or name in CASTS or name == "type":
         return None
     if name != "to":  # `.cpu()`, `.cuda()`, `.cuda(1)`
         number = scope.value(node.args[0]) if node.args else None
         device = torch.device(name) if type(number) is not int else torch.device(name, number)
-        return Maker(_at(node, site), ast.unparse(node), name, scope, device, is_move=True)
+        return Maker(_place_at_call(node, site), ast.unparse(node), name, scope, device, is_move=True)
     others = [each for each in given if _dtype(each, scope) is None and not ast.unparse(each).endswith("dtype")]
     if not others:
         return None
     value = scope.value(others[0])
     device_told = value.device if is_tensor(value) else _device(value)
-    return Maker(_at(node, site), ast.unparse(node), name, scope, device_told, is_move=True)
+    return Maker(_place_at_call(node, site), ast.unparse(node), name, scope, device_told, is_move=True)
 
 
-def _at(node: ast.Call, site: Site) -> Site:
+def _place_at_call(node: ast.Call, site: Site) -> Site:
     """The line of the call in a statement of several lines."""
     return replace(site, line=node.lineno)
 

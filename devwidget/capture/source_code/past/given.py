@@ -21,7 +21,7 @@ from devwidget.records.trace import Given
 
 
 def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target: torch.device) -> Given | None:
-    """Of a tensor and those that it was computed from.
+    """The argument by which a tensor, or one that it was computed from, came in.
 
     Args:
         frames: of the user, innermost first.

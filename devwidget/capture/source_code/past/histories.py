@@ -16,21 +16,20 @@ from devwidget.capture.source_code.frames import MOST_ITEMS
 from devwidget.capture.source_code.past.decisions import Aspect, Maker
 from devwidget.capture.source_code.past.makers import makers
 from devwidget.capture.source_code.past.past_calls import PastCall
-from devwidget.capture.source_code.past.running_calls import running_call
-from devwidget.capture.source_code.past.top_level import TopLevel, top_level
+from devwidget.capture.source_code.past.running_calls import TopLevel, running_call, top_level
 from devwidget.capture.source_code.value_paths import Keys, path_of
 from devwidget.records.site import Site
 
 
 def construction(frames: Sequence[FrameType], wanted: object) -> Maker | None:
     """The one call that made an object; None if the source does not tell it."""
-    found = [each for each in _made(frames, wanted, (), "object", moves=False) if each.op == type(wanted).__name__]
+    found = [each for each in _find_makers(frames, wanted, (), "object", moves=False) if each.op == type(wanted).__name__]
     return found[0] if len({each.site for each in found}) == 1 else None
 
 
 def filling(frames: Sequence[FrameType], owner: object, keys: Keys) -> Site | None:
     """The one line that put something into an object; ... stands for any item."""
-    sites = {each.site for each in _made(frames, owner, keys, "object", moves=False) if not each.op}
+    sites = {each.site for each in _find_makers(frames, owner, keys, "object", moves=False) if not each.op}
     return sites.pop() if len(sites) == 1 else None
 
 
@@ -47,7 +46,9 @@ def decisions(
         aspect: what is asked.
         moves: whether a move of what holds it moves it too, as with parameters.
     """
-    found = [m for path in paths for m in _made(frames, owner, _keys(path), aspect, moves=moves) if m.decides(tensor, aspect)]
+    found = [
+        m for path in paths for m in _find_makers(frames, owner, _keys(path), aspect, moves=moves) if m.decides(tensor, aspect)
+    ]
     return list(dict.fromkeys(found)) if len({each.site for each in found}) == 1 else []
 
 
@@ -57,7 +58,7 @@ def _keys(path: str) -> Keys:
     return (*dotted.split("."), *(path_of(f"_{bracket}{rest}")[1] if bracket else ()))
 
 
-def _made(frames: Sequence[FrameType], wanted: object, keys: Keys, aspect: Aspect, *, moves: bool) -> list[Maker]:
+def _find_makers(frames: Sequence[FrameType], wanted: object, keys: Keys, aspect: Aspect, *, moves: bool) -> list[Maker]:
     for index, frame in enumerate(frames):
         is_top = frame.f_code.co_name == "<module>"
         path = _path(frame, wanted) if is_top or aspect == "object" else None
@@ -67,7 +68,7 @@ def _made(frames: Sequence[FrameType], wanted: object, keys: Keys, aspect: Aspec
             here = scope.site_of_line(file, line) if isinstance(scope, TopLevel) else Site(file, line, "", scope.name)
             name, own = path
             found = makers(ast.Name(name, ast.Load()), scope, here, (*own, *keys), aspect, moves=moves)
-            made = [_shown(each) for each in found if isinstance(each, Maker)]
+            made = [_show_as_known(each) for each in found if isinstance(each, Maker)]
             if made or is_top:
                 return made
     return []
@@ -80,7 +81,7 @@ def _as_source(frame: FrameType, above: Sequence[FrameType]) -> Scope | None:
     return running_call(frame, above[0] if above else None, 0)
 
 
-def _shown(made: Maker) -> Maker:
+def _show_as_known(made: Maker) -> Maker:
     return replace(made, site=made.scope.shown(made.site)) if isinstance(made.scope, TopLevel) else made
 
 

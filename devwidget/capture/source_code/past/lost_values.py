@@ -69,7 +69,7 @@ def operands_of(frame: FrameType) -> list[ast.expr]:
 
 
 def element_of(node: ast.expr) -> ast.expr:
-    """Of a comprehension what it writes for one element, else the expression itself."""
+    """What a comprehension writes for one element; any other expression itself."""
     return node.elt if isinstance(node, ast.ListComp | ast.GeneratorExp) else node
 
 

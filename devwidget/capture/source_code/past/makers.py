@@ -13,10 +13,9 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import find_class_attribute, is_a, mro_of
-from devwidget.capture.source_code.class_functions import written
+from devwidget.capture.source_code.classes import list_written
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
 from devwidget.capture.source_code.past.changes import Change, change_of, dropped_move, path_of_node
-from devwidget.capture.source_code.past.comprehensions import Comprehension, items_of_comprehension
 from devwidget.capture.source_code.past.decisions import ARRIVALS, THEMSELVES, Aspect, Maker, decided_by_move, made_by_factory
 from devwidget.capture.source_code.past.past_calls import Argument, PastCall, entered, given_by, past_call
 from devwidget.capture.source_code.source_index import MOVES
@@ -93,7 +92,7 @@ class _Search:
         """A part of what a value is, or what a property of a class returns."""
         owner = UNKNOWN if self._is_of_comprehension(node.value, scope) else scope.value(node.value)
         member = find_class_attribute(type(owner), node.attr) if owner is not UNKNOWN else None
-        getter = next(written(member), None) if type(member) is property else None
+        getter = next(list_written(member), None) if type(member) is property else None
         past = entered(getter, owner, {}) if getter is not None else None
         if past is None:
             yield from self.follow(node.value, scope, site, (node.attr, *keys))
@@ -111,20 +110,20 @@ class _Search:
             yield from self.follow(given.node, given.scope, given.site, keys)
         elif change is not None:
             dropped = dropped_move(scope, name, change.site.line, site.line) if not keys else None
-            for made in self._changed(change, keys):
+            for made in self._follow_change(change, keys):
                 yield replace(made, dropped=made.dropped or dropped) if isinstance(made, Maker) else made
 
-    def _changed(self, change: Change, keys: Keys) -> Iterator[Maker | torch.Tensor]:
+    def _follow_change(self, change: Change, keys: Keys) -> Iterator[Maker | torch.Tensor]:
         """What a statement did to a part of a variable."""
         if change.is_move and change.value is not None:
-            yield from self._moved(change.value, change.scope, change.site, change.keys)
+            yield from self._follow_move(change.value, change.scope, change.site, change.keys)
             return
         found = list(self.follow(change.value, change.scope, change.site, change.keys))
         if not found and self._aspect == "object" and keys and change.value is not None:
             found = [Maker(change.site, ast.unparse(change.value), "", change.scope)]
         yield from found
 
-    def _moved(self, node: ast.expr, scope: Scope, site: Site, keys: Keys) -> Iterator[Maker | torch.Tensor]:
+    def _follow_move(self, node: ast.expr, scope: Scope, site: Site, keys: Keys) -> Iterator[Maker | torch.Tensor]:
         """`model.to('cuda:0')`: what it did, or what had been done before."""
         made = decided_by_move(node, scope, site, self._aspect) if isinstance(node, ast.Call) else None
         if made is not None:
@@ -153,7 +152,9 @@ class _Search:
     ) -> Iterator[Maker | torch.Tensor]:
         """A method of a tensor or a module that is gone: a move, or one whose result is where its object was."""
         made = decided_by_move(node, scope, site, self._aspect) if func.attr in MOVES and (self._moves or not keys) else None
-        beside = self._beside(node.args[0], scope, site) if made is not None and func.attr == "to" and node.args else []
+        beside = (
+            self._follow_neighbour(node.args[0], scope, site) if made is not None and func.attr == "to" and node.args else []
+        )
         if beside:
             yield from beside
         elif made is not None:
@@ -178,7 +179,7 @@ class _Search:
         if self._aspect == "object":
             return
         told = next((keyword.value for keyword in node.keywords if keyword.arg == self._aspect), None)
-        if beside := self._beside(told, scope, site):
+        if beside := self._follow_neighbour(told, scope, site):
             yield from beside
         elif name in HOST_CONSTRUCTORS and ast.unparse(node.func).rpartition(".")[0].endswith("cuda"):
             return  # its namesake, which makes it there
@@ -190,12 +191,12 @@ class _Search:
             for argument in node.args:
                 yield from self.follow(argument, scope, site, ())
 
-    def _beside(self, told: ast.expr | None, scope: Scope, site: Site) -> list[Maker | torch.Tensor]:
+    def _follow_neighbour(self, told: ast.expr | None, scope: Scope, site: Site) -> list[Maker | torch.Tensor]:
         """What `device=x.device` put a result beside, if that is on the CPU: between GPUs either may be right."""
         if isinstance(told, ast.Name) and isinstance(scope, PastCall):
             change, given = change_of(scope, told.id, (), site.line, moves=False), scope.arguments.get(told.id)
             if change is None and given is not None:
-                return self._beside(given.node, given.scope, given.site)
+                return self._follow_neighbour(given.node, given.scope, given.site)
             told = change.value if change is not None else None
         if self._aspect != "device" or not isinstance(told, ast.Attribute) or told.attr != "device":
             return []
@@ -248,7 +249,7 @@ class _Search:
         me = init.__code__.co_varnames[0]
         change = change_of(past, me, keys, past.last_line + 1, moves=self._aspect != "object" and self._moves)
         if change is not None:
-            yield from self._changed(change, keys)
+            yield from self._follow_change(change, keys)
 
 
 def _made_by_class(node: ast.expr, scope: Scope, site: Site) -> Argument | None:
@@ -277,3 +278,40 @@ def is_module_class(kind: type) -> bool:
 def names_of_factories() -> frozenset[str]:
     """Functions of torch that decide a device themselves."""
     return frozenset(func.__name__ for func in torch_internals.device_constructors()) | ARRIVALS
+
+
+Comprehension = ast.ListComp | ast.GeneratorExp | ast.SetComp | ast.DictComp
+
+
+def items_of_comprehension(node: Comprehension, index: object) -> dict[str, ast.expr]:
+    """Variables of a comprehension, each as an item of what it runs over.
+
+    Args:
+        node: the comprehension.
+        index: which element of the result is asked for; another than a number is any.
+    """
+    (first, *more) = node.generators
+    at = index if type(index) is int and not more and not first.ifs and not isinstance(node, ast.DictComp) else None
+    return {name: item for each in node.generators for name, item in items_of_loop(each.target, each.iter, at)}
+
+
+def items_of_loop(target: ast.expr, over: ast.expr, index: int | None = None) -> Iterator[tuple[str, ast.expr]]:
+    """`a` is `x[index]` and `b` is `y[index]` of `for a, b in zip(x, y)`."""
+    if isinstance(target, ast.Name):
+        yield target.id, _item(over, index)
+    for at, part in enumerate(target.elts if isinstance(target, ast.Tuple | ast.List) else ()):
+        called = ast.unparse(over.func).rpartition(".")[2] if isinstance(over, ast.Call) else ""
+        given = over.args if isinstance(over, ast.Call) else []
+        if called == "zip" and at < len(given):
+            yield from items_of_loop(part, given[at], index)
+        elif called == "enumerate" and given:
+            yield from items_of_loop(part, given[0], index) if at else ()
+        elif called == "items" and isinstance(over, ast.Call) and isinstance(over.func, ast.Attribute):
+            yield from items_of_loop(part, over.func.value) if at else ()
+        else:
+            yield from items_of_loop(part, _item(over, index), at)
+
+
+def _item(over: ast.expr, index: int | None) -> ast.expr:
+    key = ast.Name("_", ast.Load()) if index is None else ast.Constant(index)
+    return ast.fix_missing_locations(ast.copy_location(ast.Subscript(over, key, ast.Load()), over))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -11,15 +12,14 @@ from typing import Any
 import torch
 
 from devwidget.capture.modules import is_module
-from devwidget.capture.object_fields import find_class_attribute, is_a
+from devwidget.capture.object_fields import find_class_attribute, is_a, is_scalar
 from devwidget.capture.source_code.call_sites import is_library
-from devwidget.capture.source_code.class_functions import written
+from devwidget.capture.source_code.classes import list_written
 from devwidget.capture.source_code.definitions import definition, statements_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
-from devwidget.capture.source_code.past.branches import branches, exclude, may_have_run
-from devwidget.capture.source_code.source_index import targets
 from devwidget.capture.source_code.statements import site_at
 from devwidget.records.site import Site
+from devwidget.records.syntax import inner_statements, targets_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -53,7 +53,7 @@ class PastCall(Scope):
     def __init__(self, function: FunctionType, node: Function, given: dict[str, Argument] | None, owner: Any) -> None:
         code = function.__code__
         hidden = dict.fromkeys((*code.co_varnames, *code.co_cellvars), UNKNOWN)
-        anew = {part.id for each in statements_of(node) for part in targets(each) if isinstance(part, ast.Name)}
+        anew = {part.id for each in statements_of(node) for part in targets_of(each) if isinstance(part, ast.Name)}
         known = {name: each.scope.value(each.node) for name, each in (given or {}).items() if name not in anew}
         own = {code.co_varnames[0]: owner} if owner is not UNKNOWN and code.co_argcount else {}
         self._locals, self._globals = hidden | closure_of(function) | known | own, function.__globals__
@@ -73,7 +73,7 @@ class PastCall(Scope):
 
     @property
     def last_line(self) -> int:
-        """Of its source."""
+        """The last line of the function's source."""
         return self.node.end_lineno or self.node.lineno
 
     def ran_above(self, before: int) -> Iterator[ast.stmt]:
@@ -84,12 +84,12 @@ class PastCall(Scope):
             if each.lineno < before and not exclude(around, here) and may_have_run(around, self.was):
                 yield each
 
-    def assigned(self, name: str, before: int) -> ast.stmt | None:
+    def find_assignment(self, name: str, before: int) -> ast.stmt | None:
         """The last of them that gave a variable its value."""
         found = None
         for each in self.ran_above(before):
             plain = isinstance(each, ast.Assign | ast.AnnAssign) and each.value is not None
-            if plain and any(ast.unparse(target) == name for target in targets(each)):
+            if plain and any(ast.unparse(target) == name for target in targets_of(each)):
                 found = each
         return found
 
@@ -107,7 +107,7 @@ class PastCall(Scope):
         stores = [each for each in statements_of(self.node) if node.id in _names_in(_given_in(each))]
         if not stores and (now := self.value(node)) is not UNKNOWN:
             return now
-        first = self._given(node.id) if self._called else UNKNOWN
+        first = self._find_argument(node.id) if self._called else UNKNOWN
         if (first is None or first is UNKNOWN) and any(each.lineno < line for each in stores):
             return UNKNOWN
         changed = [each for each in self.ran_above(line) if each in stores] if stores else []
@@ -130,7 +130,7 @@ class PastCall(Scope):
         sides = [[_stored_in(side) for side in (each.body, each.orelse)] for each in ifs]
         return bool(sides) and all(body & other for body, other in sides)
 
-    def _given(self, name: str) -> Any:
+    def _find_argument(self, name: str) -> Any:
         """What a parameter was, when the call began."""
         if name in self.arguments:
             given = self.arguments[name]
@@ -152,12 +152,12 @@ def _names_in(nodes: Iterable[ast.expr]) -> set[str]:
 
 def _given_in(statement: ast.stmt) -> list[ast.expr]:
     """What a statement itself gives a value: its targets, and the variable of a loop."""
-    return [statement.target] if isinstance(statement, ast.For | ast.AsyncFor) else targets(statement)
+    return [statement.target] if isinstance(statement, ast.For | ast.AsyncFor) else targets_of(statement)
 
 
 def _stored_in(block: Iterable[ast.stmt]) -> set[str]:
     inside = (part for each in block for part in ast.walk(each) if isinstance(part, ast.stmt))
-    return {name for each in inside for name in _names_in(targets(each))}
+    return {name for each in inside for name in _names_in(targets_of(each))}
 
 
 def _is_of_torch(node: ast.AST | None, scope: Scope) -> bool:
@@ -223,7 +223,7 @@ def callee(node: ast.expr, scope: Scope) -> tuple[FunctionType | None, Any]:
         value = member.__func__ if is_a(member, staticmethod) else member
     elif value is not UNKNOWN and type(value) is not FunctionType and not is_a(value, type):
         value, owner = find_class_attribute(type(value), "__call__"), value
-    return (next(written(value), value), owner) if type(value) is FunctionType else (None, UNKNOWN)
+    return (next(list_written(value), value), owner) if type(value) is FunctionType else (None, UNKNOWN)
 
 
 def given_by(call: ast.Call, function: FunctionType, owner: Any, scope: Scope, site: Site) -> dict[str, Argument]:
@@ -241,3 +241,81 @@ def definition_of(code: CodeType) -> Function | None:
         return None
     node = definition(code.co_filename, code.co_firstlineno, code.co_name)
     return node if isinstance(node, Function) else None
+
+
+Branch = tuple[ast.If, bool]
+Value = Callable[[ast.expr, int], Any]
+"""What an expression was when the test at a line asked for it; UNKNOWN if that cannot be told."""
+
+
+def branches(function: ast.stmt) -> dict[ast.stmt, tuple[Branch, ...]]:
+    """The statements of a function, each with the `if`s around it and whether it stands in their body."""
+    found: dict[ast.stmt, tuple[Branch, ...]] = {}
+    waiting: list[tuple[ast.stmt, tuple[Branch, ...]]] = [(function, ())]
+    while waiting:
+        node, around = waiting.pop()
+        found[node] = around
+        waiting += [(child, around + side) for child, side in _children(node)]
+    return found
+
+
+def _children(node: ast.stmt) -> Iterator[tuple[ast.stmt, tuple[Branch, ...]]]:
+    if isinstance(node, ast.If):
+        yield from ((child, ((node, True),)) for child in node.body)
+        yield from ((child, ((node, False),)) for child in node.orelse)
+    else:
+        yield from ((child, ()) for child in inner_statements(node))
+
+
+def exclude(one: tuple[Branch, ...], other: tuple[Branch, ...]) -> bool:
+    """Whether two statements stand in the two branches of one `if`."""
+    return any(node is also and side != there for node, side in one for also, there in other)
+
+
+def may_have_run(around: tuple[Branch, ...], value: Value) -> bool:
+    """False for a statement in a branch that was not taken."""
+    return all(decided(node.test, node.lineno, value) in (None, side) for node, side in around)
+
+
+_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_COMPUTED: dict[type[ast.operator], Callable[[Any, Any], Any]] = {ast.Add: operator.add, ast.Sub: operator.sub}
+
+
+def _compared(test: ast.Compare, line: int, value: Value) -> bool | None:
+    """`step == steps - 1` of whole numbers, and texts that are the same or not."""
+    left, right = (_plain(each, line, value) for each in (test.left, test.comparators[0]))
+    alike = type(left) is type(right) and type(left) in (int, bool, str)
+    return _COMPARED[type(test.ops[0])](left, right) if alike else None
+
+
+def _plain(node: ast.expr, line: int, value: Value) -> Any:
+    """What an expression of whole numbers was, and of a name or a constant."""
+    if isinstance(node, ast.BinOp) and type(node.op) in _COMPUTED:
+        left, right = _plain(node.left, line, value), _plain(node.right, line, value)
+        return _COMPUTED[type(node.op)](left, right) if type(left) is type(right) is int else UNKNOWN
+    return value(node, line)
+
+
+def decided(test: ast.expr, line: int, value: Value) -> bool | None:
+    """What a test gave; None if that cannot be told."""
+    if isinstance(test, ast.BoolOp):
+        parts, stops = [decided(part, line, value) for part in test.values], isinstance(test.op, ast.Or)
+        return stops if stops in parts else None if None in parts else not stops
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = decided(test.operand, line, value)
+        return None if inner is None else not inner
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Is | ast.IsNot):
+        left, right = value(test.left, line), value(test.comparators[0], line)
+        known = left is not UNKNOWN and right is None
+        return (left is None) == isinstance(test.ops[0], ast.Is) if known else None
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _COMPARED:
+        return _compared(test, line, value)
+    found = value(test, line)
+    return bool(found) if found is not UNKNOWN and is_scalar(found) else None

@@ -15,7 +15,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.other_threads import running_thread
-from tests.trying.outside.models import Faulty, first_fix, traced
+from tests.trying.models import Faulty, first_fix, traced
 
 
 @pytest.fixture(autouse=True)

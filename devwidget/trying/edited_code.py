@@ -1,18 +1,25 @@
-"""A file before and after some edits, compiled so that each line that stands in both has its old number."""
+"""Edited code: a file before and after some edits, the functions alive that get the new code, and which edits were reached.
+
+Each line that stands in both versions has its old number, so that findings of the edited step stand where they stood before.
+"""
 
 from __future__ import annotations
 import __future__
 
 import ast
+import contextlib
 import functools
 import linecache
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from devwidget.capture.object_fields import copy_items
+from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
+from devwidget.capture.undo import Undo
 from devwidget.records.finding import Edit, apply_edits, splice_lines
-from devwidget.trying.reached import marker
 
 Key = tuple[str, int]
 """Qualified name and first line of a function."""
@@ -56,7 +63,7 @@ class EditedFile:
     new: dict[Key, CodeType]
     flags: int
 
-    def changed(self) -> set[Key]:
+    def changed_functions(self) -> set[Key]:
         """The functions that both have, with another code."""
         return {key for key in self.old.keys() & self.new.keys() if self.old[key] != self.new[key]}
 
@@ -69,10 +76,10 @@ class EditedFile:
     def _of_cells(self) -> dict[Key, CodeType]:
         """The old code, each statement compiled alone as IPython does: it knows no names that another one imports."""
         parts = [ast.Module([node], []) for node in self.before.body]
-        return {key: code for part in parts for key, code in _codes(part, self.file, self.flags).items()}
+        return {key: code for part in parts for key, code in _function_codes(part, self.file, self.flags).items()}
 
 
-def edited(file: str, edits: Sequence[Edit], numbers: Sequence[int], flags: int) -> EditedFile:
+def edit_file(file: str, edits: Sequence[Edit], numbers: Sequence[int], flags: int) -> EditedFile:
     """Apply edits to a file.
 
     Args:
@@ -92,13 +99,13 @@ def edited(file: str, edits: Sequence[Edit], numbers: Sequence[int], flags: int)
     try:
         before, after = ast.parse("\n".join(rows)), ast.parse("\n".join(lines))
         spans = [_span(edit, numbering) for edit in edits]
-        places = [located(after, *span) for span in spans]
+        places = [locate_edit(after, *span) for span in spans]
         statements = [[node for node in place.block if _within(node, *span)] for place, span in zip(places, spans, strict=True)]
         _renumber(after, numbering)
         for place, number in sorted(zip(places, numbers, strict=True), key=lambda pair: -pair[0].number):
             if place.function is not None:
-                place.block.insert(place.number, marker(number, place.block[min(place.number, len(place.block) - 1)]))
-        old, new = (_codes(tree, file, flags) for tree in (before, after))
+                place.block.insert(place.number, make_marker(number, place.block[min(place.number, len(place.block) - 1)]))
+        old, new = (_function_codes(tree, file, flags) for tree in (before, after))
     except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError) as error:
         raise NotTried(str(error)) from error
     return EditedFile(file, edits, before, places, statements, old, new, flags)
@@ -129,7 +136,7 @@ def _renumber(tree: ast.Module, numbering: Sequence[tuple[int, Edit | None]]) ->
             node.col_offset = node.end_col_offset = 0  # of lines that share a number now
 
 
-def located(tree: ast.Module, first: int, last: int) -> Place:
+def locate_edit(tree: ast.Module, first: int, last: int) -> Place:
     """The innermost block that some lines stand in, and the statement that they begin with."""
     block, function, owner = tree.body, None, None
     while True:
@@ -163,7 +170,7 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
                 yield each.body
 
 
-def _codes(tree: ast.Module, file: str, flags: int) -> dict[Key, CodeType]:
+def _function_codes(tree: ast.Module, file: str, flags: int) -> dict[Key, CodeType]:
     """Every function's code; those with the same name and line, such as lambdas, have none."""
     wanted = (flags & _FUTURES) | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     found: dict[Key, CodeType | None] = {}
@@ -178,3 +185,87 @@ def _nested(code: CodeType) -> Iterator[CodeType]:
         if isinstance(constant, CodeType):
             yield constant
             yield from _nested(constant)
+
+
+_seen: set[int] = set()
+
+
+def mark_reached(number: int) -> None:
+    """Note that the edit with that number is about to run: the edited code calls this right before each."""
+    _seen.add(number)
+
+
+def forget_reached() -> None:
+    """A new trial begins."""
+    _seen.clear()
+
+
+def reached_edits() -> frozenset[int]:
+    """Numbers of the edits that have run."""
+    return frozenset(_seen)
+
+
+def make_marker(number: int, place: ast.stmt) -> ast.stmt:
+    """The statement that calls `mark_reached`, at the line of another; it needs no name in the user's namespace."""
+    call = ast.parse(f"__import__({__name__!r}, fromlist=['mark_reached']).mark_reached({number})").body[0]
+    for node in ast.walk(call):
+        ast.copy_location(node, place)
+    return call
+
+
+_DEEPEST = 50
+"""Modules inside modules count two each."""
+
+
+class LiveFunctions:
+    """The functions of some files, looked for when they are first asked for: that takes as long as a small step."""
+
+    def __init__(self, files: Collection[str]) -> None:
+        self._files = files
+        self._found: dict[str, list[FunctionType]] = {}
+
+    def find_in(self, files: Collection[str]) -> dict[str, list[FunctionType]]:
+        """Those of a part of the files."""
+        if not self._found:
+            self._found = {file: [] for file in self._files}
+            for each in _functions(self._files):
+                if each.__code__.co_filename in self._found:
+                    self._found[each.__code__.co_filename].append(each)
+        return {file: self._found[file] for file in files}
+
+
+def _functions(files: Collection[str]) -> Iterator[FunctionType]:
+    """Those in modules of the files and in the notebook, and what the calls under way can reach: the model, its loss."""
+    modules = (module for module in list(sys.modules.values()) if type(module) is ModuleType)
+    namespaces = (copy_items(vars(module)) for module in modules if _is_of(module, files))
+    roots = [value for namespace in namespaces for _, value in namespace]
+    with contextlib.suppress(TooManyObjects):
+        reached = reachable_objects(sys._getframe(1), roots=roots, ours=True, deepest=_DEEPEST)
+        yield from (each for each in reached if type(each) is FunctionType)
+
+
+def _is_of(module: ModuleType, files: Collection[str]) -> bool:
+    file = vars(module).get("__file__")
+    return module is sys.modules.get("__main__") or (type(file) is str and file in files)
+
+
+def pair_with_new_code(edited: EditedFile, functions: Collection[FunctionType]) -> list[tuple[FunctionType, CodeType]]:
+    """The functions that the edits change, each with its new code.
+
+    One that is not what the file says by now, or would need other variables around it, stays as it is: its edits are
+    never reached.
+    """
+    changed, pairs = edited.changed_functions(), []
+    for function in functions:
+        code = function.__code__
+        key = code.co_qualname, code.co_firstlineno
+        if key in changed and edited.is_of(code) and code.co_freevars == edited.new[key].co_freevars:
+            pairs.append((function, edited.new[key]))
+    return pairs
+
+
+def put_codes_in_place(pairs: Collection[tuple[FunctionType, CodeType]], undo: Undo) -> None:
+    """Give functions other code."""
+    for function, code in pairs:
+        undo.add_step(setattr, function, "__code__", function.__code__)
+        function.__code__ = code

@@ -53,20 +53,20 @@ class ReachableState:
         self._waiting: deque[tuple[str, Any, int]] = deque(("", root, _DEPTH) for root in kept.reached_code())
         self._waiting.extend((class_name(type(each)), each, 1) for each in kept.left_alone())
         while self._waiting and len(self._notes) < _MOST_NOTES:
-            self._look(*self._waiting.popleft())
+            self._look_at(*self._waiting.popleft())
 
-    def changed(self) -> Iterator[str]:
+    def list_changes(self) -> Iterator[str]:
         """Names of what is different now."""
         for name, read, before in self._notes:
             if not _are_same(before, read()):
                 yield name
 
-    def _note(self, name: str, read: Callable[[], Parts]) -> Parts:
+    def _note_state(self, name: str, read: Callable[[], Parts]) -> Parts:
         parts = read()
         self._notes.append((name, read, parts))
         return parts
 
-    def _look(self, name: str, value: Any, depth: int) -> None:
+    def _look_at(self, name: str, value: Any, depth: int) -> None:
         if is_scalar(value) or id(value) in self._met or depth < 0:
             return
         self._met[id(value)] = value
@@ -81,17 +81,17 @@ class ReachableState:
         elif self._is_kept(value):
             return
         elif is_tensor(value):
-            self._note(name, functools.partial(_version, value))
+            self._note_state(name, functools.partial(_tensor_version, value))
         elif is_module(value):
             self._look_at_module(name, value)
         elif issubclass(kind, io.IOBase):
-            self._note(name, functools.partial(_position, value))
+            self._note_state(name, functools.partial(_stream_position, value))
         elif kind in _COUNTS:
-            self._note(name, lambda: [repr(value)])
+            self._note_state(name, lambda: [repr(value)])
         elif kind is types.GeneratorType:
-            self._note(name, functools.partial(_progress, value))
+            self._note_state(name, functools.partial(_generator_progress, value))
         elif _is_array(kind) and value.nbytes <= _NUMPY_BYTES:
-            self._note(name, lambda: [value.tobytes()])
+            self._note_state(name, lambda: [value.tobytes()])
         elif not issubclass(kind, _OPAQUE):
             self._look_inside(name, value, depth)
 
@@ -101,14 +101,18 @@ class ReachableState:
         for each in _names_in(function.__code__):
             self._look_at_name(function.__globals__, each, function)
         for cell in function.__closure__ or ():
-            self._inside(function.__name__, self._note(function.__name__, functools.partial(_content, cell)), _DEPTH)
-        self._inside(function.__name__, [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()], _DEPTH)
+            self._look_at_parts(
+                function.__name__, self._note_state(function.__name__, functools.partial(_cell_content, cell)), _DEPTH
+            )
+        self._look_at_parts(
+            function.__name__, [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()], _DEPTH
+        )
         self._look_inside(function.__name__, function.__dict__, _DEPTH)
 
     def _look_at_name(self, names: dict[str, Any], name: str, function: types.FunctionType) -> None:
         if name not in names:
             return
-        self._note(name, lambda: [_light(names.get(name))])
+        self._note_state(name, lambda: [_reduce_value(names.get(name))])
         value = names[name]
         if type(value) is types.ModuleType and not is_library(_file_in(value)):
             for each in _names_in(function.__code__):
@@ -121,7 +125,7 @@ class ReachableState:
             if is_library(_file_of(base)):
                 continue
             fields, called = names_of(base), class_name(base)
-            self._note(called, functools.partial(_attributes, fields))
+            self._note_state(called, functools.partial(_attribute_values, fields))
             for name, value in list(fields.items()):
                 inner = value.__func__ if is_exactly(value, (classmethod, staticmethod)) else value
                 inner = inner.fget if type(inner) is property else inner
@@ -133,27 +137,27 @@ class ReachableState:
                 tensor for group in TENSOR_GROUPS for _, tensor in registered_entries(module, group) if is_tensor(tensor)
             ]
             if tensors:
-                read = functools.partial(lambda found: [part for each in found for part in _version(each)], tensors)
-                self._note(f"{name}.{path}" if path else name, read)
+                read = functools.partial(lambda found: [part for each in found for part in _tensor_version(each)], tensors)
+                self._note_state(f"{name}.{path}" if path else name, read)
             self._waiting.append((name, type(module), _DEPTH))
 
     def _look_inside(self, name: str, value: Any, depth: int) -> None:
-        parts = _contents(value)
+        parts = _container_parts(value)
         if parts is not None:
-            self._note(name, lambda: [_light(part) for part in _contents(value) or ()])
-            self._inside(name, parts, depth)
-        for attribute, part in self._fields(name, value):
+            self._note_state(name, lambda: [_reduce_value(part) for part in _container_parts(value) or ()])
+            self._look_at_parts(name, parts, depth)
+        for attribute, part in self._list_fields(name, value):
             self._waiting.append((f"{name}.{attribute}", part, depth - 1))
 
-    def _fields(self, name: str, value: Any) -> list[tuple[str, Any]]:
+    def _list_fields(self, name: str, value: Any) -> list[tuple[str, Any]]:
         """Also noted; what an object of a library has only afterwards is what it remembers for itself, as a path its text."""
         found = list(fields_of(value))
         known = {key for key, _ in found} if is_library(_file_of(type(value))) else None
         if found:
-            self._note(name, functools.partial(_fields_now, value, known))
+            self._note_state(name, functools.partial(_fields_now, value, known))
         return found
 
-    def _inside(self, name: str, parts: Iterable[Any], depth: int) -> None:
+    def _look_at_parts(self, name: str, parts: Iterable[Any], depth: int) -> None:
         self._waiting.extend((name, part, depth - 1) for part in parts if not is_scalar(part))
 
 
@@ -172,32 +176,32 @@ def _names_in(code: types.CodeType) -> tuple[str, ...]:
     return known[1]
 
 
-def _contents(value: Any) -> Parts | None:
+def _container_parts(value: Any) -> Parts | None:
     """What a container of Python holds, read past methods of the user's; None for what is none."""
     kind = type(value)
     if issubclass(kind, dict):
-        return _few([part for pair in copy_items(value) for part in pair])
+        return _keep_few([part for pair in copy_items(value) for part in pair])
     for base in (list, tuple, deque, set, frozenset, bytearray):
         if issubclass(kind, base):
-            return _few(list(base.__iter__(value)))
+            return _keep_few(list(base.__iter__(value)))
     return None
 
 
-def _few(parts: Parts) -> Parts:
+def _keep_few(parts: Parts) -> Parts:
     return parts if len(parts) <= _MOST_PARTS else [len(parts), *parts[:_ENDS], *parts[-_ENDS:]]
 
 
-def _light(value: Any) -> Any:
+def _reduce_value(value: Any) -> Any:
     """The value, of a tensor only who it is: none is kept alive."""
     return ("tensor", id(value)) if is_tensor(value) else value
 
 
-def _version(tensor: torch.Tensor) -> Parts:
+def _tensor_version(tensor: torch.Tensor) -> Parts:
     with DisableTorchFunction():
         return [-1 if tensor.is_inference() else tensor._version]
 
 
-def _position(stream: Any) -> Parts:
+def _stream_position(stream: Any) -> Parts:
     """How far a file has been written; of Python's own kinds alone."""
     if module_name(type(stream)) != "_io" or stream.closed:
         return []
@@ -207,16 +211,16 @@ def _position(stream: Any) -> Parts:
         return [None]
 
 
-def _content(cell: types.CellType) -> Parts:
+def _cell_content(cell: types.CellType) -> Parts:
     try:
-        return [_light(cell.cell_contents)]
+        return [_reduce_value(cell.cell_contents)]
     except ValueError:  # not set yet
         return []
 
 
-def _progress(generator: types.GeneratorType[Any, Any, Any]) -> Parts:
+def _generator_progress(generator: types.GeneratorType[Any, Any, Any]) -> Parts:
     frame = generator.gi_frame
-    return [] if frame is None else [frame.f_lasti, *map(_light, frame.f_locals.values())]
+    return [] if frame is None else [frame.f_lasti, *map(_reduce_value, frame.f_locals.values())]
 
 
 def _is_array(kind: type) -> bool:
@@ -237,11 +241,11 @@ def _file_in(module: Any) -> str:
 
 def _fields_now(value: Any, known: set[str] | None) -> Parts:
     fields = [(key, field) for key, field in fields_of(value) if known is None or key in known]
-    return [part for key, field in fields for part in (key, _light(field))]
+    return [part for key, field in fields for part in (key, _reduce_value(field))]
 
 
-def _attributes(fields: Mapping[str, Any]) -> Parts:
-    return [_light(value) for name, value in list(fields.items()) if not name.startswith("__")]
+def _attribute_values(fields: Mapping[str, Any]) -> Parts:
+    return [_reduce_value(value) for name, value in list(fields.items()) if not name.startswith("__")]
 
 
 def _are_same(before: Parts, now: Parts) -> bool:

@@ -1,15 +1,67 @@
-"""What the methods of a class do with an attribute: where it is assigned, read and written."""
+"""Classes: their functions as the author wrote them, and where these assign, read and write an attribute."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from types import FunctionType
+from typing import Any
 
+from devwidget.capture.object_fields import mro_of, names_of
+from devwidget.capture.source_code.call_sites import is_library
 from devwidget.capture.source_code.definitions import ClassName, classes, methods_of, statements_of
-from devwidget.capture.source_code.source_index import index_of, targets
+from devwidget.capture.source_code.source_index import index_of
 from devwidget.capture.source_code.statements import first_line, site_at, statement_text
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_statement
+from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, parsed_statement, targets_of
+
+MOST_WRAPPERS = 32
+
+
+def functions_of(kind: type) -> Iterator[FunctionType]:
+    """The user's functions in a class and its bases, nearest first, with those that a decorator has wrapped."""
+    for base in mro_of(kind):
+        yield from functions_in(base)
+
+
+def functions_in(kind: type) -> Iterator[FunctionType]:
+    """`functions_of`, of one class without its bases."""
+    for member in list(names_of(kind).values()):
+        yield from list_written(member)
+
+
+def list_written(member: object) -> Iterator[FunctionType]:
+    """The user's functions behind a method, a property or a wrapper, the outermost first."""
+    outer, seen = _unwrap_member(member), 0
+    waiting = [outer] if outer is not None else []
+    while waiting and seen < MOST_WRAPPERS:
+        each, seen = waiting.pop(0), seen + 1
+        if not is_library(each.__code__.co_filename):
+            yield each
+        waiting += _wrapped_by(each)
+
+
+def _wrapped_by(function: FunctionType) -> list[FunctionType]:
+    """What `functools.wraps` says that a function stands for, then the functions of the same name that it closes over."""
+    told = _unwrap_member(function.__dict__.get("__wrapped__"))
+    cells = [_unwrap_member(value) for value in map(_cell_contents, function.__closure__ or ())]
+    return [each for each in (told, *cells) if each is not None and each.__name__ == function.__name__]
+
+
+def _cell_contents(cell: Any) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
+
+
+def _unwrap_member(member: object) -> FunctionType | None:
+    if type(member) is staticmethod or type(member) is classmethod:
+        member = member.__func__
+    elif type(member) is property:
+        member = member.fget
+    return member if type(member) is FunctionType else None
+
 
 INITIALISERS = ("__init__", "reset_parameters", "setup")
 
@@ -20,13 +72,13 @@ def attribute_assignment(filename: str, kind: ClassName, attribute: str) -> Site
         for method, node in _assignments(owner, attribute):
             return site_at(filename, node.lineno, method.name)
         for node in owner.body:
-            if any(isinstance(target, ast.Name) and target.id == attribute for target in targets(node)):
+            if any(isinstance(target, ast.Name) and target.id == attribute for target in targets_of(node)):
                 return site_at(filename, node.lineno, kind.name)
     return None
 
 
-def filled(filename: str, kind: ClassName, attribute: str) -> Site | None:
-    """The same of what is registered, where `self.attribute = None` only announces it."""
+def find_filling(filename: str, kind: ClassName, attribute: str) -> Site | None:
+    """Where a class first registers or assigns something that is not None: `self.attribute = None` only announces it."""
     for owner in classes(filename, kind):
         for method, node in _assignments(owner, attribute):
             value = getattr(node, "value", None)
@@ -38,7 +90,7 @@ def filled(filename: str, kind: ClassName, attribute: str) -> Site | None:
 def _assignments(owner: ast.ClassDef, attribute: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, ast.stmt]]:
     for method in sorted(methods_of(owner), key=lambda m: m.name != "__init__"):
         for node in statements_of(method):
-            sets = any(_is_self(target, attribute) for target in targets(node))
+            sets = assigns_self_attribute(node, attribute)
             if sets or _registers(node, attribute) or set_by_name(node, attribute) is not None:
                 yield method, node
 
@@ -48,7 +100,7 @@ def _registers(node: ast.stmt, attribute: str) -> bool:
     call = node.value if isinstance(node, ast.Expr) else None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not call.args:
         return False
-    registers = call.func.attr in ("register_buffer", "register_parameter") and _is_self(call.func, call.func.attr)
+    registers = call.func.attr in ("register_buffer", "register_parameter") and is_self_attribute(call.func, call.func.attr)
     return registers and isinstance(call.args[0], ast.Constant) and call.args[0].value == attribute
 
 
@@ -66,7 +118,7 @@ def attribute_read(filename: str, kind: ClassName, attribute: str) -> Site | Non
     """Where a method of a class first reads `self.attribute`; the initialisers are not asked."""
     for owner in classes(filename, kind):
         for method in methods_of(owner):
-            reads = (n for n in ast.walk(method) if isinstance(n, ast.Attribute) and _is_self(n, attribute))
+            reads = (n for n in ast.walk(method) if isinstance(n, ast.Attribute) and is_self_attribute(n, attribute))
             read = next(reads, None) if method.name not in INITIALISERS else None
             if read is not None:
                 return site_at(filename, first_line(filename, read.lineno), kind.name)
@@ -77,9 +129,11 @@ def relied_on_writes(filename: str, kind: ClassName, attribute: str) -> Site | N
     """Where a method other than `__init__` writes `self.attribute`, if the class reads it too."""
     for owner in classes(filename, kind):
         methods = [method for method in methods_of(owner) if method.name not in INITIALISERS]
-        writes = [(n, m) for m in methods for n in statements_of(m) if any(_is_self(t, attribute) for t in targets(n))]
+        writes = [(n, m) for m in methods for n in statements_of(m) if assigns_self_attribute(n, attribute)]
         reads = (n for m in methods for n in ast.walk(m) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
-        if writes and (any(isinstance(n, ast.AugAssign) for n, _ in writes) or any(_is_self(n, attribute) for n in reads)):
+        if writes and (
+            any(isinstance(n, ast.AugAssign) for n, _ in writes) or any(is_self_attribute(n, attribute) for n in reads)
+        ):
             node, method = writes[0]
             return site_at(filename, node.lineno, method.name)
     return None
@@ -112,15 +166,6 @@ def first_write(filename: str, kind: ClassName, attribute: str) -> Site | None:
     for owner in classes(filename, kind):
         for method in methods_of(owner):
             for node in statements_of(method) if method.name not in INITIALISERS else ():
-                if any(_is_self(target, attribute) for target in targets(node)):
+                if assigns_self_attribute(node, attribute):
                     return site_at(filename, node.lineno, method.name)
     return None
-
-
-def _is_self(target: ast.expr, attribute: str) -> bool:
-    return (
-        isinstance(target, ast.Attribute)
-        and target.attr == attribute
-        and isinstance(target.value, ast.Name)
-        and target.value.id == "self"
-    )

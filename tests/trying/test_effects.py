@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.trying.outside.reachable_state import ReachableState
-from tests.trying.outside.models import Faulty, first_fix, traced
+from devwidget.trying.reachable_state import ReachableState
+from tests.trying.models import Faulty, first_fix, traced
 
 CALLS = []
 COUNTS = collections.Counter()
@@ -132,9 +132,9 @@ class KeepsNothing:
 @each_state
 def test_what_a_function_changes_and_nobody_puts_back_is_named(act):
     state = ReachableState(KeepsNothing(act))
-    assert list(state.changed()) == []
+    assert list(state.list_changes()) == []
     act()
-    assert STATES[act][0] in list(state.changed())
+    assert STATES[act][0] in list(state.list_changes())
 
 
 def test_a_hook_that_counts_in_a_closure_of_the_model_is_put_back_and_tried():
@@ -246,9 +246,9 @@ def test_asked_for_it_is_tried_all_the_same_and_says_what_may_be_noticed(tmp_pat
 
 
 def test_a_slow_step_runs_once(monkeypatch):
-    from devwidget.trying.outside import conditions
+    from devwidget.trying import watch
 
-    monkeypatch.setattr(conditions, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(watch, "MOST_SECONDS", 0.0)
     trace = traced(Faulty())
     assert (trace.step_runs, first_fix(trace).not_tried) == (1, "the step took 0 s")
 

@@ -16,9 +16,9 @@ from devwidget.recording import StepRecording, record_step, repeat_step, step_su
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Trace
-from devwidget.trying.offers import LiveParts, LiveStep, SeenCalls, offered
-from devwidget.trying.outside.quiet import quiet
-from devwidget.trying.trials import tried_alone
+from devwidget.trying.offers import LiveParts, LiveStep, SeenCalls, offer_step
+from devwidget.trying.quiet import silence_trial
+from devwidget.trying.trials import try_alone
 
 Call = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 """A module, and what it was called with."""
@@ -30,14 +30,14 @@ def offer_explained(told: Explanation, error: BaseException) -> Explanation:
     if call is None:
         return told
     live = LiveStep(_live_parts(call), functools.partial(_try_alone, told.findings))
-    return dataclasses.replace(told, findings=offered(Trace(findings=told.findings), live).findings)
+    return dataclasses.replace(told, findings=offer_step(Trace(findings=told.findings), live).findings)
 
 
 def offer_trials(trace: Trace, calls: SeenCalls, error: BaseException | None) -> Trace:
     """A recorded trace whose edits can be tried on the calls that were seen, that of the exception first."""
     failed = outermost_call(error) if error is not None else None
     run = functools.partial(_try_alone, trace.findings)
-    return calls.offered(trace, run, _live_parts(failed) if failed is not None else None)
+    return calls.offer_trials(trace, run, _live_parts(failed) if failed is not None else None)
 
 
 def _live_parts(call: Call) -> LiveParts:
@@ -47,7 +47,7 @@ def _live_parts(call: Call) -> LiveParts:
 def _heal_call(step: Step) -> Trace:
     """One run of the call with each fault healed."""
     recording = StepRecording(heal=True)
-    with quiet() as own:
+    with silence_trial() as own:
         found, _ = record_step(step, lambda: step.inputs, recording, "", None, restore=True, inside=own.inside)
     return dataclasses.replace(found, step_runs=1)
 
@@ -73,6 +73,6 @@ def _try_alone(findings: tuple[Finding, ...], fix: Fix, model: nn.Module, args: 
     """What `Fix.try_it` does: the forward pass alone, which is not all of a step that trains."""
     step = Step(model, Arguments(args, kwargs))
     trace = _put_in_place(_heal_call(step), findings)
-    tried = tried_alone(trace, step_subjects(step), repeat_step(step, (), ""), fix)
+    tried = try_alone(trace, step_subjects(step), repeat_step(step, (), ""), fix)
     trains = any(parameter.requires_grad for parameter in model.parameters())
     return dataclasses.replace(tried, confidence="likely") if trains and tried.confidence == "sure" else tried
