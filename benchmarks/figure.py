@@ -30,7 +30,7 @@ from trial_cost import Positions, seconds
 from workloads import WORKLOADS, Workload, mlp
 
 import devwidget
-from devwidget.live import Rereader
+from devwidget.live_model import Rereader
 
 REFRESH = "panel, nothing changed"
 LONGEST_S = 1.0

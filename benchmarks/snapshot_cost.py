@@ -20,7 +20,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.undo import paused_gc
-from devwidget.live import Rereader
+from devwidget.live_model import Rereader
 
 
 class Leaf(nn.Module):

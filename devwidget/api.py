@@ -528,7 +528,7 @@ def show(
 
         return RanksWidget(model, asker_of(model))
 
-    from devwidget.live import Engine, Rereader, open_panel
+    from devwidget.live_model import Engine, Rereader, open_panel
 
     refuse_loss(loss_fn)
 
@@ -621,6 +621,6 @@ def _serve_engine() -> tuple[int, str]:
 
 def model_names() -> list[str]:
     """Variables of the notebook that hold a model, newest last."""
-    from devwidget import live
+    from devwidget import live_model
 
-    return live.model_names()
+    return live_model.model_names()

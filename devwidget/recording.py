@@ -32,8 +32,8 @@ from devwidget.rules import registry as rules
 if TYPE_CHECKING:
     from devwidget.capture.restore import SavedState
     from devwidget.distributed.report import RankWriter
-    from devwidget.trying.comparison import Results
     from devwidget.trying.offers import SeenCalls
+    from devwidget.trying.reference_step import Results
     from devwidget.trying.subjects import Subjects
     from devwidget.trying.trials import Again
     from devwidget.trying.watch import Inside, Watch
@@ -313,7 +313,7 @@ def step_subjects(step: Step) -> Subjects:
 
 def repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:
     """Runs a step twice for a trial."""
-    from devwidget.trying.comparison import Run, results_of
+    from devwidget.trying.reference_step import Run, results_of
 
     def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> list[Run]:
         first, second = (StepRecording(heal=heal, allow=allow) for _ in range(2))

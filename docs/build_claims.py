@@ -31,6 +31,7 @@ OTHERWISE = {
     "remained": {"target": None},
     "waits": {"name": "loss.item()", "device": GPU0, "count": 300, "total": 100},
     "chained": {"count": 3},
+    "compared": {"name": "device == 'cuda'", "by": "device", "call": "cuda:0", "how": "False", "dtype": "device"},
     "early": {"source": GPU0},
     "changed": {"source": GPU0, "target": GPU1, "count": 2, "total": 9},
     "linked": {"source": GPU0, "target": GPU1, "how": "no"},

@@ -122,5 +122,5 @@ def cannot_be_interrupted(line: Line) -> bool:
         or text.startswith(("with uninterrupted()", "if self._session is None", "labels.inside.depth"))
         or (text == "return func(*args, **(kwargs or {}))" and file.endswith("birth_mode.py"))
         or (file.endswith("operator_key.py") and text.startswith(("_here.stack =", "if below is None", "_include(KEY, True)")))
-        or file.endswith(("interrupts.py", "identity.py", "labels.py"))
+        or file.endswith(("interrupts.py", "labels.py"))
     )

@@ -16,7 +16,7 @@ PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type
 
 FOLDERS = {"records", "language", "opening", "capture", "distributed", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {
-    *("api", "passive", "recording", "checking", "live", "planning", "post_mortem", "call_trials", "trying", "applying"),
+    *("api", "passive", "recording", "checking", "live_model", "planning", "post_mortem", "call_trials", "trying", "applying"),
     *("magics", "cli", "pytest_plugin", "pytest_explainer"),
 }
 MAY_IMPORT = {
@@ -36,7 +36,7 @@ MAY_IMPORT = {
     "recording": EVERYTHING,  # what `record` and `trace` run
     "call_trials": EVERYTHING,  # the trials that `explain` and `record` offer
     "checking": EVERYTHING,  # what `check` refuses
-    "live": EVERYTHING,  # the live half of `show`, split from api
+    "live_model": EVERYTHING,  # the live half of `show`, split from api
     "planning": EVERYTHING,  # the half of `plan` that runs the step
     "post_mortem": EVERYTHING,  # the half of `explain` that is not `trace`
     "applying": EVERYTHING,  # the half of `%devwidget fix` that writes

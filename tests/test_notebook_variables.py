@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget import live
+from devwidget import live_model
 from tests import hostile
 from tests.hostile import calls
 
@@ -22,7 +22,7 @@ from tests.hostile import calls
 def namespace(monkeypatch):
     """The variables of a notebook."""
     variables: dict = {}
-    monkeypatch.setattr(live, "_user_namespace", lambda: variables)
+    monkeypatch.setattr(live_model, "_user_namespace", lambda: variables)
     return variables
 
 

@@ -16,7 +16,7 @@ from devwidget.records.errors import DevwidgetError, SimulationError
 from devwidget.records.loading import json_io
 from devwidget.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.records.site import Site
-from devwidget.simulator.cluster import CARDS
+from devwidget.simulator.virtual_machine import CARDS
 from tests.measured import measured, total
 
 PAGE = Path(__file__).parents[1] / "docs" / "plan.md"

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.live import Rereader
+from devwidget.live_model import Rereader
 
 
 def watched(model, **more):

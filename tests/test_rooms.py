@@ -29,7 +29,7 @@ FLOORS = {
         "step",
         "snapshot",
         "recording",
-        "changes",
+        "snapshot_changes",
         "faults",
         "data_parallel",
         "patches",
@@ -54,13 +54,13 @@ FLOORS = {
         "findings",
         "registry",
         "made_on_host",
-        "writes",
+        "repeated_writes",
         *("placement", "transfers", "training", "replicas", "ranks"),
     ),
     "simulator": (
         "accelerator",
         "allocator",
-        "cluster",
+        "virtual_machine",
         "patching",
         "torch_internals",
         "devices",
@@ -104,11 +104,29 @@ def room_of(module: str) -> str:
     return module.split(".")[2]
 
 
-def test_no_files_import_each_other_in_a_circle():
+def find_circle(found: dict[str, set[str]]) -> list[str]:
+    """Modules that import each other in a circle, the first one again at the end; none if there is no circle."""
     try:
-        tuple(TopologicalSorter(arrows()).static_order())
+        tuple(TopologicalSorter(found).static_order())
     except CycleError as error:
-        pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
+        return list(error.args[1])
+    return []
+
+
+def arrows_up(layer: str, found: dict[str, set[str]]) -> list[str]:
+    """Imports inside a layer that go to a room above."""
+    floors, inside = FLOORS[layer], f"devwidget.{layer}."
+    return [
+        f"{source} imports {target}"
+        for source, targets in found.items()
+        for target in targets
+        if source.startswith(inside) and target.startswith(inside)
+        and floors.index(room_of(target)) > floors.index(room_of(source))
+    ]  # fmt: skip
+
+
+def test_no_files_import_each_other_in_a_circle():
+    assert find_circle(arrows()) == []
 
 
 @pytest.mark.parametrize("layer", FLOORS)
@@ -119,21 +137,15 @@ def test_every_room_stands_on_a_floor(layer):
 
 @pytest.mark.parametrize("layer", FLOORS)
 def test_arrows_between_rooms_run_down(layer):
-    floors, inside = FLOORS[layer], f"devwidget.{layer}."
-    wrong = [
-        f"{source} imports {target}"
-        for source, targets in arrows().items()
-        for target in targets
-        if source.startswith(inside) and target.startswith(inside)
-        and floors.index(room_of(target)) > floors.index(room_of(source))
-    ]  # fmt: skip
-    assert wrong == []
+    assert arrows_up(layer, arrows()) == []
 
 
-def test_an_arrow_up_would_be_seen():
-    assert any(targets for targets in arrows().values())
-    with pytest.raises(CycleError):
-        tuple(TopologicalSorter({"a": {"b"}, "b": {"a"}}).static_order())
+def test_an_arrow_up_and_a_circle_would_be_seen():
+    lower, upper = "devwidget.capture.tensors", "devwidget.capture.recorder"
+    found = arrows()
+    found[lower].add(upper)
+    assert arrows_up("capture", found) == [f"{lower} imports {upper}"]
+    assert {lower, upper} <= set(find_circle(found))
 
 
 def test_no_folder_is_crowded():

@@ -26,6 +26,7 @@ from devwidget.capture.patches.attention_fast_path import fast_paths
 from devwidget.capture.patches.compiled import watch_compilation, watch_exports
 from devwidget.capture.patches.custom_gradients import watch_gradients
 from devwidget.capture.patches.higher_order import higher_order
+from devwidget.capture.patches.loaders import watch_loaders
 from devwidget.capture.patches.optimizers import watch_optimizers
 from devwidget.capture.patches.saved_hooks import saved_hooks
 from devwidget.capture.patches.state_dicts import watch_checkpoints
@@ -35,7 +36,7 @@ from devwidget.capture.recording.allowed_transfers import AllowedTransfer
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.threads import watch_threads
 from devwidget.capture.recording.transfers import CopyChecks
-from devwidget.capture.source_code.call_sites import forget_edited_files, forget_sites
+from devwidget.capture.source_code.call_sites import forget_edited_files, forget_sites, newcomers
 from devwidget.capture.tensors import shape_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model
@@ -218,6 +219,7 @@ class Recorder:
             parallel=self._state.parallel.list_calls(),
             crossings=self._state.transfers.list_crossings(),
             waits=self._state.waits.list_records(),
+            comparisons=self._state.comparisons.list_records(),
             steps=self._state.tracker.steps,
             error=self._error,
             failure=self._failure,
@@ -247,6 +249,7 @@ class Recorder:
             watch_constructions,
             watch_functional,
             watch_arrivals,
+            watch_loaders,
             watch_optimizers,
             watch_checkpoints,
             parallel_gradients,
@@ -263,6 +266,8 @@ class Recorder:
         watch_gradients(self._state, lambda: CallMode(self._state), undo)
         self._state.transfers.watch_synchronizers(self._state.is_here, undo)
         watch_threads(self._state, undo)
+        newcomers.append(self._state.meet_place)
+        undo.add_step(newcomers.remove, self._state.meet_place)
         undo.enter_gathered()
         module_hooks(self._state, undo)
         self._enter_modes(undo)

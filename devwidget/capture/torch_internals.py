@@ -131,6 +131,7 @@ _PURPOSES = {
 }
 """The same in words."""
 OPTIONAL: Mapping[str, str] = {
+    "BatchIterator": "torch.utils.data.dataloader._BaseDataLoaderIter",
     "C": "torch._C",
     "Gather": "torch.nn.parallel._functions.Gather",
     "ProcessGroup": "torch.distributed.ProcessGroup",

@@ -99,6 +99,7 @@ def _attempt_step(step: Step, errors: list[BaseException]) -> None:
 def paused_gc() -> Iterator[None]:
     """Switch Python's collector off for the duration, unless the user has it off already."""
     with Undo() as undo:
+        # In this order: an interrupt between the two leaves the collector on, never off.
         if gc.isenabled():
             undo.add_step(gc.enable)
             gc.disable()

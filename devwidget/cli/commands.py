@@ -135,11 +135,22 @@ def run_program(options: Namespace) -> int | BaseException:
     if os.getpid() == process:  # not in a child that the program has forked
         program.flush_output()
         told = dataclasses.replace(recording.trace, error=recording.trace.error.partition(":")[0])  # Python has said the rest
-        program.report_text("\n".join(("", *_rank_line(), str(told))))
+        program.report_text("\n".join(("", *_rank_line(), str(told), *_writing_line(told, options))))
         _write_files(recording.trace, options)
     if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
         return ended
     return FOUND if options.fail_on is not None and _has_severity(recording.trace, options.fail_on) else FINE
+
+
+def _writing_line(trace: Trace, options: Namespace) -> Iterator[str]:
+    """How the edits of a report come into the files."""
+    if not any(finding.fixes[0].edits for finding in _choose_findings(trace.findings, None)):
+        return
+    if options.save is not None:
+        yield say("write its edits: {command}", command=f"python -m devwidget fix apply {options.save}")
+    else:
+        yield say("write its edits: run with {option}, then {command}", option="--save trace.json",
+                  command="python -m devwidget fix apply trace.json")  # fmt: skip
 
 
 def _is_one_of_many() -> bool:

@@ -152,6 +152,7 @@ class Reporter:
     """
 
     def __init__(self, model: nn.Module | None, memory: ReadMemory, *, counts: bool = True) -> None:
+        # Weak: an agent answers as long as its process lives, and the model and its optimizers need not live so long.
         self._model = weakref.ref(model) if model is not None else None
         self._memory, self._counts, self._job = memory, counts, job_name()
         self._progress = ProgressReader()

@@ -20,7 +20,7 @@ from devwidget.planning.what_if import WhatIf
 from devwidget.records.errors import DevwidgetError, nearest, require_package
 from devwidget.records.plan import Plan, may_be_asked
 from devwidget.records.schema.message import Message
-from devwidget.simulator.cluster import parse_cluster
+from devwidget.simulator.virtual_machine import parse_cluster
 
 
 def make_plan(

@@ -16,9 +16,9 @@ from devwidget.planning.watcher import Watcher
 from devwidget.records.answers import CacheAt, Generation
 from devwidget.records.errors import DevwidgetError, message
 from devwidget.records.schema.message import Message
-from devwidget.simulator.cluster import parse_cluster
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.ledger_listeners import settle_accounts
+from devwidget.simulator.virtual_machine import parse_cluster
 
 
 def make_generation(model: nn.Module, inputs: Arguments, asked: dict[str, Any], new_tokens: int) -> Generation:

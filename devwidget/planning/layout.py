@@ -23,7 +23,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import Plan
 from devwidget.records.schema.message import Message
-from devwidget.simulator.cluster import parse_cluster
+from devwidget.simulator.virtual_machine import parse_cluster
 
 # Runs of one kind of layout: each tells how far the estimate of a GPU was off, and the next counts with it.
 MOST_TRIES = 8

@@ -16,9 +16,9 @@ from devwidget.planning.changes import Changed
 from devwidget.planning.placement import place_copy
 from devwidget.planning.rehearsal import rehearse_step
 from devwidget.planning.watcher import Watcher, bytes_by_gpu, virtual_gpu
-from devwidget.simulator.cluster import UNLIMITED, parse_cluster
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.ledger_listeners import settle_accounts
+from devwidget.simulator.virtual_machine import UNLIMITED, parse_cluster
 
 
 @dataclass

@@ -24,11 +24,11 @@ from devwidget.planning.child_process import original_device
 from devwidget.planning.watcher import Watcher, is_on_gpu, virtual_gpu
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.schema.message import Message
-from devwidget.simulator.cluster import UNLIMITED, VirtualMachine
 from devwidget.simulator.devices.labels import CPU_DEVICE, real_device
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.ledger_listeners import watch_allocations
 from devwidget.simulator.torch_internals import DisableTorchFunction
+from devwidget.simulator.virtual_machine import UNLIMITED, VirtualMachine
 from devwidget.simulator.without_values.known_values import is_small, keep_storage, keep_values
 
 Where = Callable[[torch.Tensor], torch.device]

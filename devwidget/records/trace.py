@@ -320,6 +320,21 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Loading:
+    """How a tensor that a `DataLoader` handed out was copied to an accelerator.
+
+    Attributes:
+        loader: the user's line that made the loader; None where it is older than the recording, or a library made it.
+        is_pinned: it lay in pinned memory.
+        is_asynchronous: the copy was asked for with `non_blocking=True`.
+    """
+
+    loader: Site | None
+    is_pinned: bool
+    is_asynchronous: bool
+
+
+@dataclass(frozen=True, slots=True)
 class UserMove:
     """A move that the user's own line asked for, or caused by writing into a tensor, with what its data had been through.
 
@@ -347,6 +362,7 @@ class UserMove:
         is_index: nobody asked for it: a tensor on `target` was read or written at this index.
         made: what was moved to an accelerator, where a factory that the user's code calls had made it, or what it was computed
             from, on the host and for this call; None for all else.
+        loading: how a tensor of a `DataLoader` was copied to an accelerator; None for all else.
     """
 
     number: int
@@ -371,6 +387,7 @@ class UserMove:
     is_index: bool = False
     made: Operand | None = None
     overwritten: Site | None = None
+    loading: Loading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,6 +421,27 @@ class Wait:
     turns: Size = 0
     in_step: bool = True
     called: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceComparison:
+    """A comparison in the program that gives the same for every device that it can be about.
+
+    Attributes:
+        site: the line that compares.
+        expression: source of the comparison.
+        subject: source of what is compared with the name of a device.
+        value: what that was: a `torch.device` as text, or the text that it was.
+        kept: which of the two.
+        gives: what the comparison gives.
+    """
+
+    site: Site
+    expression: str
+    subject: str
+    value: str
+    kept: Literal["device", "text"]
+    gives: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -519,6 +557,7 @@ class Trace(Record):
         step_runs: how often the step ran: once, and once more for each trial of its fixes; 0 for what is no step of `trace`.
         steps: how often the program went back, or else called its model; 0 if nobody counted.
         engine: what recorded: a `mode` of ours, or torch's `profiler`, which knows no names, no births and no faults.
+        comparisons: those of the program's devices that say the same for each.
         noticed: why these trials may have been noticed outside of the step, where they were asked for all the same.
     """
 
@@ -547,3 +586,4 @@ class Trace(Record):
     noticed: tuple[str, ...] = ()
     steps: Size = 0
     engine: Literal["mode", "profiler"] = "mode"
+    comparisons: tuple[DeviceComparison, ...] = ()

@@ -3,7 +3,7 @@
 Importing this package teaches the records how to print, how to become data frames, and how to become HTML.
 """
 
-from devwidget.report import frames
+from devwidget.report import data_frames
 from devwidget.report.answers import comparison, plan, questions
 from devwidget.report.page import html, ranks
 from devwidget.report.text import cluster_text, finding_text, snapshot_text, trace_text
@@ -11,8 +11,8 @@ from devwidget.report.text import cluster_text, finding_text, snapshot_text, tra
 __all__ = [
     "cluster_text",
     "comparison",
+    "data_frames",
     "finding_text",
-    "frames",
     "html",
     "plan",
     "questions",

@@ -219,6 +219,20 @@ def _overwritten(claim: Claim) -> str:
     )
 
 
+def _compared(claim: Claim) -> str:
+    facts = {"expression": claim.name, "gives": claim.how, "subject": claim.by, "value": claim.call}
+    if claim.dtype == "device":
+        return Message("`{expression}` is {gives}: `{subject}` is the device {value}, and not its name", **facts)
+    return Message("`{expression}` is {gives}: `{subject}` is {value}, with a number", **facts)
+
+
+def _loaded(claim: Claim) -> str:
+    facts = {"bytes": claim.bytes, "target": claim.target}
+    if claim.how == "pinned":
+        return Message("the host waits while {bytes} bytes of a batch are copied to {target}", **facts)
+    return Message("{bytes} bytes of a batch are copied to {target} from memory that is not pinned", **facts)
+
+
 def _changed(claim: Claim) -> str:
     return Message(
         "{wrong} of {count} copies from {source} to {target} arrived changed",
@@ -387,6 +401,8 @@ WORDS: dict[ClaimKind, Callable[[Claim], str]] = {
     "chained": _chained,
     "early": _early,
     "overwritten": _overwritten,
+    "loaded": _loaded,
+    "compared": _compared,
     "changed": _changed,
     "linked": _linked,
     "nowhere": _nowhere,

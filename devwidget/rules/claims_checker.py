@@ -415,6 +415,27 @@ def _overwritten(evidence: Evidence, claim: Claim, fault: Fault | None) -> Itera
         yield "no such write was seen"
 
 
+def _compared(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The line has this comparison, and its subject was seen to hold this value."""
+    told = claim.site, claim.name, claim.by, claim.call, claim.how
+    seen = evidence.trace.comparisons
+    if all((each.site, each.expression, each.subject, each.value, str(each.gives)) != told for each in seen):
+        yield "no such comparison was seen"
+
+
+def _loaded(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
+    """The line copied what a loader handed out to that device, from such memory, and so many bytes went there for one batch."""
+    steps: dict[int, int] = {}
+    for each in evidence.trace.crossings:
+        if each.loading is not None and each.target == claim.target:
+            steps[each.step] = steps.get(each.step, 0) + each.bytes
+    there = evidence.crossings.get(_line(claim.site), []) if claim.site is not None else []
+    if claim.bytes not in steps.values():
+        yield "no batch was of that size"
+    if not any(each.loading is not None and each.loading.is_pinned == (claim.how == "pinned") for each in there):
+        yield "no such copy was seen"
+
+
 def _changed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
     """Checksums at both ends were compared for so many copies between the two GPUs, and so many differed."""
     there = [each for each in evidence.trace.copy_checks if (each.source, each.target) == (claim.source, claim.target)]
@@ -576,6 +597,8 @@ REQUIRED: dict[ClaimKind, Required] = {
     "chained": _chained,
     "early": _early,
     "overwritten": _overwritten,
+    "loaded": _loaded,
+    "compared": _compared,
     "changed": _changed,
     "linked": _linked,
     "nowhere": _nowhere,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from devwidget.capture.interrupts import Lock, all_or_nothing, sure_exit, uninterrupted
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
-from devwidget.simulator.cluster import VirtualMachine, parse_cluster
+from devwidget.simulator.virtual_machine import VirtualMachine, parse_cluster
 
 if TYPE_CHECKING:
     from devwidget.simulator.devices.ledger_listeners import VirtualMemory

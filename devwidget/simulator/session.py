@@ -10,7 +10,6 @@ from devwidget.capture.explain.folded_frames import fold, folded, unfold
 from devwidget.capture.undo import Undo
 from devwidget.simulator import patching
 from devwidget.simulator.accelerator import CUDA
-from devwidget.simulator.cluster import VirtualMachine
 from devwidget.simulator.cuda_surface import comm, functions
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import LABELS
@@ -31,6 +30,7 @@ from devwidget.simulator.torch_surface import (
     storage,
     tensor_classes,
 )
+from devwidget.simulator.virtual_machine import VirtualMachine
 
 
 def install_folding(patches: Patches) -> None:

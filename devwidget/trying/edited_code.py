@@ -206,7 +206,8 @@ def reached_edits() -> frozenset[int]:
 
 
 def make_marker(number: int, place: ast.stmt) -> ast.stmt:
-    """The statement that calls `mark_reached`, at the line of another; it needs no name in the user's namespace."""
+    """The statement that calls `mark_reached`, at the line of another."""
+    # `__import__` is reached from any namespace, and leaves no name of ours in the user's.
     call = ast.parse(f"__import__({__name__!r}, fromlist=['mark_reached']).mark_reached({number})").body[0]
     for node in ast.walk(call):
         ast.copy_location(node, place)
@@ -240,6 +241,7 @@ def _functions(files: Collection[str]) -> Iterator[FunctionType]:
     namespaces = (copy_items(vars(module)) for module in modules if _is_of(module, files))
     roots = [value for namespace in namespaces for _, value in namespace]
     with contextlib.suppress(TooManyObjects):
+        # From the frames below us: a model or a loss may be held by a variable of a running call alone.
         reached = reachable_objects(sys._getframe(1), roots=roots, ours=True, deepest=_DEEPEST)
         yield from (each for each in reached if type(each) is FunctionType)
 
@@ -259,6 +261,7 @@ def pair_with_new_code(edited: EditedFile, functions: Collection[FunctionType]) 
     for function in functions:
         code = function.__code__
         key = code.co_qualname, code.co_firstlineno
+        # Python refuses a code object that wants other cells than the function has.
         if key in changed and edited.is_of(code) and code.co_freevars == edited.new[key].co_freevars:
             pairs.append((function, edited.new[key]))
     return pairs
@@ -267,5 +270,6 @@ def pair_with_new_code(edited: EditedFile, functions: Collection[FunctionType]) 
 def put_codes_in_place(pairs: Collection[tuple[FunctionType, CodeType]], undo: Undo) -> None:
     """Give functions other code."""
     for function, code in pairs:
+        # The function stays the same object: hooks, partials and variables that hold it run the new code too.
         undo.add_step(setattr, function, "__code__", function.__code__)
         function.__code__ = code

@@ -44,9 +44,8 @@ def _silence_streams(own: OwnThreads) -> Iterator[Layer]:
         buffer = getattr(stream, "buffer", None)
         if hasattr(buffer, "__dict__"):
             yield make_patch(buffer, "write", _drop_output(own, len))
-            yield make_patch(
-                stream, "flush", _drop_output(own, _return_nothing)
-            )  # else what others have written before it is dropped
+            # A flush would write what others have written before it into a buffer that drops it.
+            yield make_patch(stream, "flush", _drop_output(own, _return_nothing))
 
 
 def _silence_reports(own: OwnThreads) -> Iterator[Layer]:

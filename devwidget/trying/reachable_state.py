@@ -220,6 +220,7 @@ def _cell_content(cell: types.CellType) -> Parts:
 
 def _generator_progress(generator: types.GeneratorType[Any, Any, Any]) -> Parts:
     frame = generator.gi_frame
+    # A generator cannot be asked how far it is: the next instruction and the variables tell, and read nothing out of it.
     return [] if frame is None else [frame.f_lasti, *map(_reduce_value, frame.f_locals.values())]
 
 

@@ -15,10 +15,10 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Confidence, Finding, Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Trace
-from devwidget.trying.comparison import Reference, Run, cured_moves, is_random, key_of, make_reference, on_one_device
 from devwidget.trying.edited_code import LiveFunctions, NotTried
 from devwidget.trying.placing import place_edits
 from devwidget.trying.quiet import silence_trial
+from devwidget.trying.reference_step import Reference, Run, cured_moves, is_random, key_of, make_reference, on_one_device
 from devwidget.trying.subjects import Subjects
 from devwidget.trying.watch import Inside, reasons_around
 

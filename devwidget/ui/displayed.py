@@ -72,6 +72,7 @@ class SpeakingWidget(Protocol):
         """Say everything in the language of reports."""
 
 
+# Weak: a widget that nobody has any more says nothing again.
 _widgets: weakref.WeakSet[SpeakingWidget] = weakref.WeakSet()
 
 

@@ -12,6 +12,7 @@ from devwidget.ui.actions import Panel
 SAMPLE_SECONDS = 1.0
 """Time between two looks at memory, and how long a cell must run before the first."""
 
+# Weak: to be kept up to date does not keep a panel, or a shell that a test or an embedding program has made, alive.
 _panels: weakref.WeakSet[Panel] = weakref.WeakSet()
 _shells: weakref.WeakSet[Any] = weakref.WeakSet()
 _cell_ended: list[threading.Event] = []

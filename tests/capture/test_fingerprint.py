@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from devwidget.capture.changes import Fingerprint, NotWatchable
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
+from devwidget.capture.snapshot_changes import Fingerprint, NotWatchable
 from devwidget.simulator import simulate
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.patching import operator_key
-from devwidget.live import Rereader
+from devwidget.live_model import Rereader
 
 
 class Doubled(torch.autograd.Function):

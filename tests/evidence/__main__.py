@@ -96,7 +96,7 @@ OPEN = [
     "",
     *(f"- {reason}" for reason in NOT_PREDICTED.values()),
     "- Convolutions, whose workspaces cuDNN chooses on the card.",
-    "- Contexts: they are read off published errors (`devwidget/simulator/cluster.py`), not predicted.",
+    "- Contexts: they are read off published errors (`devwidget/simulator/virtual_machine.py`), not predicted.",
 ]
 
 

@@ -33,8 +33,10 @@ SAID = {
     "device_of_an_array": ("wrong-device", "adjacency = adjacency.to(features.device)"),
     "loader_moved_in_the_data_set": ("wrong-device", "y = y.to(x.device)"),
     "edit_on_the_whole_call": ("wrong-device", "index = index.to(x.device)"),
+    "file_read_by_a_library": ("wrong-device", "data = data.to(model.weight.device)"),
     "loader_in_a_function": ("wrong-device", "x, y = x.to(device), y.to(device)"),
     "loader_not_moved": ("wrong-device", "x, y = x.to('cuda:0'), y.to('cuda:0')"),
+    "loader_of_a_library": ("wrong-device", "x = x.to(device)"),
     "loader_of_dicts": ("wrong-device", "batch = {key: value.to(device) for key, value in batch.items()}"),
     "loader_of_pairs": ("wrong-device", "batch = [each.to(self.device) for each in batch]"),
     "loader_of_targets": (
@@ -45,6 +47,7 @@ SAID = {
         "unregistered-tensor",
         "self.register_buffer('bias', torch.tril(torch.ones(4, 4)).view(1, 4, 4), persistent=False)",
     ),
+    "methods_of_an_agent": ("wrong-device", "agent = Agent().to(device)"),
     "metric_in_a_dict": (
         "wrong-device",
         "self.head, self.accs = nn.Linear(4, 2), {\"val\": Accuracy().to('cuda:0')}",
@@ -52,6 +55,7 @@ SAID = {
     "model_in_another_file": ("wrong-device", "model = Net().to('cuda:0')"),
     "move_before_pin": ("wrong-device", "y = y.to(x.device)"),
     "name_bound_later": ("wrong-device", "x, y = torch.randn(4, 4).to(device), torch.randint(0, 5, (4,), device=device)"),
+    "network_behind_transforms": ("wrong-device", "generator = Generator().to('cuda:0')"),
     "other_models_attribute": ("wrong-device", "target = Actor().to(device)"),
     "other_place_built": ("wrong-device", "model = GPT(4).to(device)"),
     "own_assert": ("unregistered-tensor", "self.register_buffer('cos', torch.ones(16, 4))"),
@@ -76,7 +80,7 @@ SAID = {
 }
 """Program -> the kind of its finding, and the line that its first edit writes."""
 QUICK = {"branch_not_run", "mask_named_bias", "own_assert", "scaler_state", "state_of_a_library"}
-FOREIGN = ("biglib", "network_apart", "tinymodel")
+FOREIGN = ("biglib", "network_apart", "tinydata", "tinyfile", "tinymodel")
 
 
 @pytest.fixture(autouse=True)

@@ -104,3 +104,15 @@ def test_a_library_that_waits_is_a_hint_in_forward_alone(phase, told):
 
 def test_a_wait_of_an_older_file_is_judged_as_it_was():
     assert severities(0, wait(count=3)) == ["warning"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "cure"),
+    [("pred[mask]", "keep the size"), ("x[:, mask]", "keep the size"), ("x[:length]", "select on the GPU")],
+)
+def test_a_mask_has_another_cure_than_a_slice_by_a_number(expression, cure):
+    line = site(f"right += ({expression} == 1).sum()", 20, "test")
+    (found,) = findings(
+        waits=(wait(**{**LOG, "site": line}, call="__getitem__", expression=expression, count=9, turns=3),), steps=3
+    )
+    assert found.fixes[0].summary.startswith(cure)

@@ -9,7 +9,7 @@ from devwidget import explain, snapshot, trace
 from devwidget.records.device import KINDS
 from devwidget.simulator import Simulation
 from devwidget.simulator.accelerator import CUDA
-from devwidget.simulator.cluster import parse_cluster
+from devwidget.simulator.virtual_machine import parse_cluster
 
 TOY = replace(
     CUDA,

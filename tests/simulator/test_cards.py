@@ -5,7 +5,7 @@ import torch
 
 import devwidget
 from devwidget.records.errors import SimulationError
-from devwidget.simulator.cluster import CARDS
+from devwidget.simulator.virtual_machine import CARDS
 
 MIB = 1 << 20
 

@@ -163,13 +163,13 @@ def test_a_candidate_that_cannot_be_registered_is_not_called_verified(monkeypatc
 
     from devwidget.rules.placement import unregistered_tensor
 
-    real = unregistered_tensor.registered
+    real = unregistered_tensor.register_attribute
 
     def wrong(held, *others):
         for fix in real(held, *others):
             yield fix and replace(fix, edits=tuple(replace(e, text=e.text.replace("'scale'", "'other'")) for e in fix.edits))
 
-    monkeypatch.setattr(unregistered_tensor, "registered", wrong)
+    monkeypatch.setattr(unregistered_tensor, "register_attribute", wrong)
     model = Scaled(3).to("cuda:0")
     before = described(model)
     (found,) = devwidget.trace(model, torch.ones(2, 3, device="cuda:0")).findings

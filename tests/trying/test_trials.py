@@ -121,7 +121,7 @@ def test_a_stray_that_is_returned_may_be_where_the_edit_puts_it(model):
 
 
 def test_an_output_that_goes_to_the_cpu_by_an_edit_is_another_result():
-    from devwidget.trying.comparison import are_equal, cured_moves
+    from devwidget.trying.reference_step import are_equal, cured_moves
 
     trace = devwidget.trace(Shifted(), torch.ones(2, 3, device="cuda:0"), verify=False)
     on_gpu = torch.ones(2, device="cuda:0")
@@ -193,7 +193,7 @@ def test_a_finding_is_verified_beside_one_whose_edits_fail(monkeypatch):
 
 def judged(trace, error=""):
     """What becomes of the findings of a trace whose trials all end alike."""
-    from devwidget.trying.comparison import Run, results_of
+    from devwidget.trying.reference_step import Run, results_of
     from devwidget.trying.subjects import Subjects
     from devwidget.trying.trials import try_fixes
 

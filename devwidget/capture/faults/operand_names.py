@@ -31,9 +31,9 @@ from devwidget.capture.source_code.call_sites import (
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import deep_tensors, frames_at_work, lookup, name_in, user_frames
-from devwidget.capture.source_code.past.attributes import attribute_makers
+from devwidget.capture.source_code.past.attribute_makers import attribute_makers
 from devwidget.capture.source_code.past.decisions import Aspect, Maker
-from devwidget.capture.source_code.past.given import where_given
+from devwidget.capture.source_code.past.given_arguments import where_given
 from devwidget.capture.source_code.past.histories import decisions, path_text
 from devwidget.capture.source_code.past.loop_variables import variables_taken
 from devwidget.capture.source_code.value_paths import path_of

@@ -177,15 +177,28 @@ def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held
     module = next((module for path, module in tracker.list_modules() if path == left), None)
     if module is None:
         return dataclasses.replace(held, shared=shared)
+    is_root = any(ref() is module for ref in tracker.roots)
+    module = _find_whole(frames, module, tensor.device) if is_root else module
     made = construction(frames, module)
     return dataclasses.replace(
         held,
         shared=shared,
         left_behind=left,
         left_class=class_name(type(module)),
-        left_root=any(ref() is module for ref in tracker.roots),
+        left_root=is_root,
         built=made.site if made is not None else None,
     )
+
+
+def _find_whole(frames: Sequence[FrameType], module: nn.Module, device: torch.device) -> nn.Module:
+    """The module of a variable of the user that has this one as a part, and nothing elsewhere: its methods were called."""
+    for _, each in modules_named(frames):
+        parts = [part for _, part in walk_modules(each)]
+        if any(part is module for part in parts) and all(
+            t.device == device for part in parts for t in own_tensors(part).values()
+        ):
+            module = each
+    return module
 
 
 def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str | None:
@@ -196,8 +209,9 @@ def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str
         for owner, module in tracker.list_modules()
         if any(tensor.device != device for tensor in own_tensors(module).values())
     }
-    names, known = path.split(".") if path else [], {owner for owner, _ in tracker.list_modules()}
-    for length in range(len(names) + 1):
+    names, known = path.split(".") if path else [], dict(tracker.list_modules())
+    parts = dict(registered_entries(known[""], "_modules")) if "" in known else {}
+    for length in range(1 if names and names[0] not in parts else 0, len(names) + 1):  # a second model stands beside the first
         top = ".".join(names[:length])
         if top in known and not any(owner == top or owner.startswith(f"{top}." if top else "") for owner in elsewhere):
             return top

@@ -49,6 +49,7 @@ class BirthMode(FunctionMode):
         name = getattr(func, "__name__", "")
         if name in _QUESTIONS:
             return func(*args, **(kwargs or {}))
+        # C has no frames: the next one is who called torch, however many kernels and bindings lie between.
         frame = sys._getframe(1)
         if name == "__get__":  # an attribute such as `x.shape`
             out = func(*args)

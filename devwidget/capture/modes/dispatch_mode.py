@@ -118,6 +118,7 @@ class OperatorMode(DispatchMode):
 
     def _run_logged(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_foreign: bool = False) -> Any:
         here, tracker = self._threads.place, self._tracker
+        # A function mode above has found the line already, unless autograd runs: then the frames tell, past our own two.
         site = here.site or tracker.find_site(sys._getframe(2))
         here.operator_site = None if is_foreign else site  # what it allocates needs no walk of its own
         try:

@@ -149,8 +149,18 @@ class CallMode(BirthMode):
         held = self._find_keeper(source, before, frame, birth.site)
         later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
         self._state.transfers.add_transfer(
-            birth, before, source, result, held, later=later, made=self._find_maker(before, source, result, frame)
-        )
+            birth, before, source, result, held, later=later, made=self._find_maker(before, source, result, frame),
+            loading=self._find_loading(source, result, later=later),
+        )  # fmt: skip
+
+    def _find_loading(
+        self, source: torch.Tensor, result: torch.Tensor, *, later: bool
+    ) -> tuple[RawSite | None, bool, bool] | None:
+        """How what a loader handed out, or a view of it, is copied to an accelerator."""
+        loaded, whole = self._state.loaded, source if source in self._state.loaded else source._base
+        if whole is None or whole not in loaded or source.device.type != "cpu" or not is_accelerator(result.device):
+            return None
+        return loaded[whole], source.is_pinned(), later
 
     def _find_maker(
         self, before: Birth | None, source: torch.Tensor, result: torch.Tensor, frame: FrameType

@@ -68,6 +68,7 @@ def module_hooks(state: RecordingState, undo: Undo) -> None:
         here = threads.place
         if not here.stack and here.replica < 0:
             state.ties.look_for_ties(module)
+        # Past torch's relays between a call of a module and its hooks, which every search would have to walk through.
         tracker.enter_module(module, sys._getframe(3), _now(), log.number())
         if is_a(module, nn.DataParallel) and id(module) not in watched:
             with uninterrupted():

@@ -89,6 +89,7 @@ def _note_calls(say: Callable[[Message], None], undo: Undo) -> None:
             return callback
         if getattr(getattr(callback, "_torchdynamo_orig_backend", None), "_export", False):
             return callback  # `torch.export` runs nothing, it only reads the code
+        # Past dynamo's own function, which asks for the callback: above it is who called the compiled one.
         if not _is_library(sys._getframe(2)):
             say(NOTE)
         return None

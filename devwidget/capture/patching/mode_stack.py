@@ -44,6 +44,7 @@ class FunctionMode(TorchFunctionMode):
     def leave_mode(self) -> None:
         """End, wherever it is."""
         if not self._take_out(self):
+            # It stands on the stack of another thread, which this one cannot reach: what it is there only forwards from now on.
             self.__class__ = _ended_class(EndedFunctionMode, type(self))
 
 

@@ -69,6 +69,7 @@ class Transfer:
     made: Operand | None = None
     sent: TensorRef | None = None
     overwritten: tuple[RawSite | None, str | None] | None = None
+    loading: tuple[RawSite | None, bool, bool] | None = None
 
 
 class Birth(TensorRef):

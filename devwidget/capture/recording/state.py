@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from types import FrameType
 
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -19,6 +20,7 @@ from devwidget.capture.recording.parallel_calls import ParallelCalls
 from devwidget.capture.recording.ties import Ties
 from devwidget.capture.recording.transfers import CopyChecks, Transfers
 from devwidget.capture.recording.waits import Waits
+from devwidget.capture.source_code.device_comparisons import DeviceComparisons
 from devwidget.capture.undo import Undo
 
 
@@ -41,6 +43,8 @@ class RecordingState:
         given: tensors of the batch and the target of a step, and which of the two each is part of.
         frozen: parameters that the code has taken the gradient from, `requires_grad = False`.
         saved: which line made a state dict.
+        loaders: which line made a `DataLoader`, also by its iterator.
+        loaded: the same of each tensor that one handed out.
         watching: makes fresh modes for another thread; set by the tracer.
 
     Args:
@@ -63,6 +67,14 @@ class RecordingState:
     def _end_in_thread(self) -> None:
         _thread.states = tuple(each for each in _thread.states if each is not self)
 
+    def meet_place(self, frame: FrameType) -> None:
+        """A line of the user is met for the first time, here or in another thread."""
+        if self.is_here():
+            try:
+                self.comparisons.look_at(frame)
+            except Exception as trouble:  # a bug of ours is no business of the user's
+                self.log.log_trouble(trouble)
+
     def is_here(self) -> bool:
         """Whether this thread runs the program of this recording: hooks and patches are everybody's."""
         return self in _thread.states or self._is_in_engine()
@@ -82,7 +94,7 @@ class RecordingState:
         All weak references go here and now, and none is left to the garbage collector, which a traceback could leave them to:
         until 3.13 Python dies where it collects a weak reference in the moment in which the object that it is to dies.
         """
-        for known in (self.births, self.attempts, self.given, self.frozen, self.saved):
+        for known in (self.births, self.attempts, self.given, self.frozen, self.saved, self.loaders, self.loaded):
             known.clear()
         self.tracker.let_go()
         self.ties.let_go()
@@ -96,6 +108,8 @@ class RecordingState:
         self.given: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=TensorKeyRef)
         self.frozen: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=TensorKeyRef)
         self.saved: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.loaders: WeakIdKeyDictionary = WeakIdKeyDictionary()
+        self.loaded: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=TensorKeyRef)
         self.tracker = ModuleTracker()
         self.ties = Ties(self.log, self.births, self.tracker)
         self.transfers = Transfers(self.tracker)
@@ -103,3 +117,4 @@ class RecordingState:
         self.copy_checks: CopyChecks | None = None
         self.collectives = Collectives(self.log, self.tracker)
         self.parallel = ParallelCalls()
+        self.comparisons = DeviceComparisons()

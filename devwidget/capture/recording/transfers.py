@@ -23,7 +23,7 @@ from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import CopyCheck, Held, Operand, Phase, UserMove
+from devwidget.records.trace import CopyCheck, Held, Loading, Operand, Phase, UserMove
 
 _CHUNK = 1 << 20
 """Bytes that are looked at together: the sums take 16 times as many."""
@@ -121,7 +121,7 @@ class Transfers:
 
     def add_transfer(
         self, birth: Birth, before: Birth | None, source: torch.Tensor, result: torch.Tensor, held: Held | None, *, later: bool,
-        made: Callable[[], Operand] | None = None,
+        made: Callable[[], Operand] | None = None, loading: tuple[RawSite | None, bool, bool] | None = None,
     ) -> None:  # fmt: skip
         """User code moved a tensor.
 
@@ -131,6 +131,7 @@ class Transfers:
             held: who keeps that tensor, if it outlives the step.
             later: an asynchronous copy.
             made: describes what was made on the host just to be moved; asked once for each line.
+            loading: of what a loader handed out, as `Loading`.
         """
         unsafe = later and result.device.type == "cpu"
         moved = TensorRef(result) if held is not None or (made is not None and self.tracker.here.stack) else None
@@ -140,6 +141,7 @@ class Transfers:
         if made is not None:
             line = self.lines.get(_transfer_line(transfer), [])
             transfer.made = next((each.made for each in line if each.made is not None), None) or made()
+        transfer.loading = loading
         self._note_arrival(birth, transfer, before)
         if later:
             self._note_sent(transfer, source, result)
@@ -300,6 +302,7 @@ def _make_crossing(transfer: Transfer) -> UserMove:
         again=transfer.again,
         is_index=transfer.is_index,
         made=transfer.made,
+        loading=Loading(to_site(transfer.loading[0]), *transfer.loading[1:]) if transfer.loading is not None else None,
     )
 
 

@@ -136,6 +136,7 @@ def _copy_block(owner: Any) -> Any:
 
 
 def _write_block(owner: Any, copy: Any) -> None:
+    # ctypes has no method that writes a structure or a union whole.
     if isinstance(owner, _C_TYPES):
         ctypes.memmove(ctypes.addressof(owner), copy, len(copy))
     elif not _is_numpy(type(owner)):

@@ -134,6 +134,7 @@ def _read_position(iterator: Any, depth: int = _DEEPEST) -> object:
         return str(iterator.__length_hint__())
     if kind is types.GeneratorType:
         frame = iterator.gi_frame
+        # Its next instruction and what it refers to change when it moves; asking for an item would move it.
         return None if frame is None else [frame.f_lasti, *_mark_parts(gc.get_referents(iterator), depth)]
     return list(_mark_parts(_made_of(iterator), depth))
 

@@ -65,6 +65,7 @@ def _class_facts(kind: type) -> tuple[weakref.ref[type], Wrapping, Site | None]:
     """Found once for all snapshots."""
     key = id(kind)
     found = _classes.get(key)
+    # The id of a class that is gone may be that of another now: the reference tells.
     if found is None or found[0]() is not kind:
         ref = weakref.ref(kind, lambda _: _classes.pop(key, None))
         found = _classes[key] = ref, find_wrapping(kind), class_site(written_class(kind))

@@ -11,7 +11,7 @@ import os
 import pathlib
 import sys
 import sysconfig
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
@@ -86,6 +86,8 @@ class _Owners(dict[str, int]):
 owners = _Owners()
 """For walks through many frames."""
 _sites: dict[tuple[int, ...], RawSite] = {}
+newcomers: list[Callable[[FrameType], None]] = []
+"""Told of each place of a program that is met for the first time."""
 _HOOKS = os.path.join("accelerate", "hooks.py")
 
 
@@ -152,8 +154,15 @@ def raw_site(frame: FrameType | None) -> RawSite | None:
 
 def site_of(frame: FrameType) -> RawSite:
     """Where a frame of user code stands."""
+    # The site that is kept holds the code object, so that its id cannot be given to another meanwhile.
     key = (id(frame.f_code), frame.f_lasti)
-    return _sites.get(key) or _sites.setdefault(key, RawSite(frame.f_code, frame.f_lasti))
+    return _sites.get(key) or _first_site(key, frame)
+
+
+def _first_site(key: tuple[int, ...], frame: FrameType) -> RawSite:
+    for look_at in newcomers:
+        look_at(frame)
+    return _sites.setdefault(key, RawSite(frame.f_code, frame.f_lasti))
 
 
 _NOWHERE = RawSite(compile("", "", "exec"), 0)
@@ -165,6 +174,7 @@ def through(site: RawSite | None, library: FrameType | None) -> RawSite | None:
     if library is None:
         return site
     site = site or _NOWHERE
+    # Ids again: the sites that are kept hold both code objects.
     key = (id(site.code), site.offset, id(library.f_code), library.f_lasti)
     return _sites.get(key) or _sites.setdefault(key, RawSite(site.code, site.offset, RawSite(library.f_code, library.f_lasti)))
 

@@ -16,12 +16,12 @@ from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
 from devwidget.capture.source_code.frames import name_in
 from devwidget.capture.source_code.gradient_functions import MoveInForward, is_from_context, move_in_forward
-from devwidget.capture.source_code.past.changes import change_of
 from devwidget.capture.source_code.past.decisions import Aspect, Maker
 from devwidget.capture.source_code.past.lost_values import argument_sources
 from devwidget.capture.source_code.past.makers import makers
 from devwidget.capture.source_code.past.past_calls import PastCall, definition_of
 from devwidget.capture.source_code.past.running_calls import enclosing_call, running_call, top_level
+from devwidget.capture.source_code.past.variable_changes import change_of
 from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of, selected
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site

@@ -25,7 +25,7 @@ from devwidget.records.errors import DevwidgetError, error_text, nearest
 from devwidget.records.ranks.parallel_plan import ParallelPlan, RankPlan
 from devwidget.records.ranks.traced_steps import runs_of
 from devwidget.records.schema.message import Message
-from devwidget.simulator.cluster import UNLIMITED, parse_cluster
+from devwidget.simulator.virtual_machine import UNLIMITED, parse_cluster
 
 T = TypeVar("T")
 # What torch says once it has threads of its own for devices (`Engine::initialize_device_threads_pool` in `engine.cpp`).

@@ -1,4 +1,7 @@
-"""JSON values to records, field by field as their types say; anything else is refused with the path where it stands."""
+"""JSON values to records, field by field as their types say; anything else is refused with the path where it stands.
+
+Not a library's: saved files open with torch alone, and what is refused is said in the language of reports.
+"""
 
 from __future__ import annotations
 

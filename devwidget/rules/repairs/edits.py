@@ -176,8 +176,19 @@ def mended(
 def read_to(draft: Draft, statement: ast.stmt, device: str) -> None:
     """`torch.load(path)` takes each tensor to where it was saved, unless it is told where to."""
     for node in draft.code.parts(statement):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "load"):
-            draft.keyword(node, "map_location", device)
+        if isinstance(node, ast.Call):
+            map_location(draft, node, device)
+
+
+def map_location(draft: Draft, call: ast.Call, device: str) -> bool:
+    """Have a call of `torch.load` read to a device; False for any other call."""
+    if ast.unparse(call.func) not in ("torch.load", "load"):
+        return False
+    if len(call.args) > 1:  # it is told by its place
+        draft.replace(call.args[1], device)
+    else:
+        draft.keyword(call, "map_location", device)
+    return True
 
 
 def merged(many: Iterable[tuple[Edit, ...]]) -> tuple[Edit, ...] | None:

@@ -76,7 +76,7 @@ def in_the_loop(fault: Fault, stray: Operand) -> Fix | None:
         return None  # the failing line knows a tensor that is there, the head of the loop no more than a literal
     device, draft = taken.device or written_device(code, loop.body[0], fault.target), Draft(code)
     moves = [(each, _write_move(each, kinds[each], device)) for each in (name, *met)]
-    if any(_is_stored(loop, each) for each, _ in moves) or (taken.device and _is_stored(loop, taken.device)):
+    if any(_is_replaced(loop, each) for each, _ in moves) or (taken.device and _is_stored(loop, taken.device)):
         return None
     draft.insert_above(loop.body[0], f"{', '.join(each for each, _ in moves)} = {', '.join(move for _, move in moves)}")
     return fix(Message("move it where it comes in"), draft)
@@ -115,13 +115,14 @@ def _names_taken(loop: ast.For) -> list[str]:
 
 def _is_loaded(code: Code, loop: ast.For, stray: Operand) -> bool:
     """Whether a data set made the tensor, or a loader put it together on the line of the loop."""
-    at = code_at(stray.birth)
-    if at is None or stray.birth is None:
+    if stray.birth is None:
         return False
-    owner = at[0].owner(at[1])
+    if (stray.birth.file, stray.birth.line) == (code.file, loop.lineno):
+        return True  # whatever library has made it there
+    at = code_at(stray.birth)
+    owner = at[0].owner(at[1]) if at is not None else None
     methods = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)} if owner is not None else set()
-    here = at[0].file == code.file and stray.birth.line == loop.lineno
-    return here or bool(methods & {"__getitem__", "__getitems__"}) or stray.birth.function in IN_WORKERS
+    return bool(methods & {"__getitem__", "__getitems__"}) or (at is not None and stray.birth.function in IN_WORKERS)
 
 
 def _meets(loop: ast.For, name: str, moved: str) -> bool:
@@ -146,6 +147,15 @@ _ON_HOST = frozenset({"pack_padded_sequence", "print", "zip", "append"})
 
 def _read(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def _is_replaced(loop: ast.For, name: str) -> bool:
+    """Whether the body gives a variable a value that is not computed from what it was."""
+    nodes = [node for each in loop.body for node in ast.walk(each)]
+    derived = [t for node in nodes if isinstance(node, ast.Assign) and name in _read(node.value) for t in node.targets]
+    kept = {id(node) for target in derived for node in ast.walk(target)}
+    return any(isinstance(node, ast.Name) and node.id == name and isinstance(node.ctx, ast.Store) and id(node) not in kept
+               for node in nodes)  # fmt: skip
 
 
 def _is_stored(loop: ast.For, name: str) -> bool:

@@ -12,7 +12,7 @@ from devwidget.records.trace import Fault, Operand
 from devwidget.rules.repairs.calls import FACTORIES, LIKENESSES
 from devwidget.rules.repairs.code import Code, code_at, root_of
 from devwidget.rules.repairs.devices import device_at_hand, written_device
-from devwidget.rules.repairs.edits import Draft, fix
+from devwidget.rules.repairs.edits import Draft, fix, map_location
 
 _ARRIVALS = HOST_CONSTRUCTORS | {
     "from_numpy",
@@ -74,7 +74,8 @@ def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, 
         elif takes_device and not any(k.arg == "generator" for k in call.keywords):
             draft.keyword(call, "device", device)
         elif stray.birth_op == "load":  # it may give a dict of them, which has no `.to`
-            draft.keyword(call, "map_location", device)
+            if not map_location(draft, call, device):  # a library has read the file
+                return False
         elif takes_device or stray.birth_op in _ARRIVALS:
             draft.append(call, f".to({device})")
         else:

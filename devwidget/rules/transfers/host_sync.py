@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix, Severity
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Trace, Wait
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
@@ -134,7 +135,7 @@ def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
     over = loop_over(wait.site, wait.expression) if _is_often(wait) else ""
     if over:
         yield Fix(Message("read all values at once"), f"{over}.tolist()", "likely")
-    elif "indexes" in uses or wait.call in ("__getitem__", "__setitem__", "__index__"):
+    elif "indexes" in uses or (wait.call in ("__getitem__", "__setitem__", "__index__") and not _is_chosen(wait.expression)):
         yield Fix(Message("select on the GPU without reading: index_select, index_copy_, torch.where"), "", "likely")
         yield Fix(Message("or keep the number, or how many are chosen, in Python from the start"), "", "choice")
     elif wait.call in _SIZES:
@@ -147,6 +148,15 @@ def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
         yield from _list_later_reads(wait, uses)
     else:
         yield from _on_the_gpu(wait, uses)
+
+
+def _is_chosen(expression: str) -> bool:
+    """`x[mask]`, and not `x[:length]`."""
+    node = parsed_expression(expression)
+    parts = ast.walk(node.slice) if isinstance(node, ast.Subscript) else ()
+    return isinstance(node, ast.Subscript) and not any(
+        isinstance(each, ast.Slice) and (each.lower or each.upper) for each in parts
+    )
 
 
 def _list_later_reads(wait: Wait, uses: frozenset[str]) -> Iterator[Fix]:

@@ -20,7 +20,7 @@ from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Held, Move, Trace, UserMove
-from devwidget.rules import made_on_host, writes
+from devwidget.rules import made_on_host, repeated_writes
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.attributes import register_attribute
@@ -32,8 +32,8 @@ from devwidget.rules.repairs.moves_left_out import without_move
 @rule("needless-hop", needs=("operations",), loses_to=("ping-pong",))
 def check(trace: Trace) -> Iterator[Finding]:
     """Round trips, detours, what is copied or made anew at every call or turn, and tensors on the host filled from a GPU."""
-    yield from writes.fillings(trace.crossings)
-    yield from writes.repeated(trace.crossings)
+    yield from repeated_writes.fillings(trace.crossings)
+    yield from repeated_writes.repeated(trace.crossings)
     yield from made_on_host.find_remade(trace)
     yield from find_generations(trace)
     known = {crossing.number: crossing for crossing in trace.crossings}
@@ -65,7 +65,7 @@ def _make_finding(before: UserMove, last: UserMove) -> Finding:
         why=Message("each copy costs time on the bus, and one to the host makes the GPU wait"),
         fault=last.site,
         birth=before.site,
-        fixes=chosen((writes.made_there(before), without_move(before.site, before.target, words), Fix(words))),
+        fixes=chosen((repeated_writes.made_there(before), without_move(before.site, before.target, words), Fix(words))),
         explains=(),
         claims=(claim,),
     )

@@ -19,7 +19,7 @@ from devwidget.rules.registry import rule
 from devwidget.rules.repairs.code import Code, code_at
 from devwidget.rules.repairs.edits import Draft, chosen, fix, without_edit
 from devwidget.rules.repairs.moves_left_out import leave_out
-from devwidget.rules.writes import made_there
+from devwidget.rules.repeated_writes import made_there
 
 _GROUP = Message("group the layers: consecutive ones on the same device, so that the data crosses once")
 ENOUGH = 3

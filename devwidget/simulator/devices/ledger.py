@@ -11,7 +11,7 @@ from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.records.memory import in_blocks
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator, NoRoom
 from devwidget.simulator.allocator.pools import SegmentBlock
-from devwidget.simulator.cluster import UNLIMITED
+from devwidget.simulator.virtual_machine import UNLIMITED
 
 
 class Listener(Protocol):

@@ -13,15 +13,16 @@ import torch
 from devwidget.simulator import torch_internals
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator
 from devwidget.simulator.allocator.settings import parse_settings
-from devwidget.simulator.cluster import CardModel
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.simulation_state import SimulationState
+from devwidget.simulator.virtual_machine import CardModel
 
 DEFAULT_STREAM = 0
 """Its number, on each GPU."""
 
 
+# CUDA too keeps the current device and stream for each thread.
 class _Current(threading.local):
     index = 0
     streams: Mapping[int, int] = MappingProxyType({})

@@ -15,9 +15,9 @@ from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import find_class_attribute, is_a, mro_of
 from devwidget.capture.source_code.classes import list_written
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
-from devwidget.capture.source_code.past.changes import Change, change_of, dropped_move, path_of_node
 from devwidget.capture.source_code.past.decisions import ARRIVALS, THEMSELVES, Aspect, Maker, decided_by_move, made_by_factory
 from devwidget.capture.source_code.past.past_calls import Argument, PastCall, entered, given_by, past_call
+from devwidget.capture.source_code.past.variable_changes import Change, change_of, dropped_move, path_of_node
 from devwidget.capture.source_code.source_index import MOVES
 from devwidget.capture.source_code.value_paths import Keys, fields_of_class, parts_of_value, selected
 from devwidget.capture.tensors import is_tensor, tensors_in

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import torch
 from torch import nn
 
-from devwidget.capture.changes import Fingerprint, NotWatchable
 from devwidget.capture.devices import read_memory
 from devwidget.capture.memory.training_state import TrainingWatch
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import copy_items, is_a, items_of
 from devwidget.capture.other_threads import running_thread
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
+from devwidget.capture.snapshot_changes import Fingerprint, NotWatchable
 from devwidget.capture.source_code.call_sites import CLICK, user_frame
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.step.batch import (

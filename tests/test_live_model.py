@@ -10,14 +10,14 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget import live
+from devwidget import live_model
 
 
 @pytest.fixture
 def namespace(monkeypatch):
     """The variables of a notebook."""
     variables: dict = {}
-    monkeypatch.setattr(live, "_user_namespace", lambda: variables)
+    monkeypatch.setattr(live_model, "_user_namespace", lambda: variables)
     return variables
 
 
@@ -31,8 +31,8 @@ class Net(nn.Module):
 
 
 def opened_on(model, expression="", batch=None, loss=None):
-    engine = live.Engine(devwidget.snapshot, devwidget.trace, tuple)
-    return live.Live(model, None, {"batch": batch, "loss": loss, "target": None}, expression, engine)
+    engine = live_model.Engine(devwidget.snapshot, devwidget.trace, tuple)
+    return live_model.Live(model, None, {"batch": batch, "loss": loss, "target": None}, expression, engine)
 
 
 def test_the_model_is_freed_while_its_panel_is_shown():
@@ -152,7 +152,7 @@ def test_an_interrupt_ends_the_trace_and_leaves_nothing():
 
 def test_main_is_the_namespace_without_ipython(monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython", None)
-    assert live._user_namespace() is vars(sys.modules["__main__"])
+    assert live_model._user_namespace() is vars(sys.modules["__main__"])
 
 
 def test_the_lines_below_a_batch_expression_are_told_and_its_exception_is_kept(namespace):
@@ -165,7 +165,7 @@ def test_the_lines_below_a_batch_expression_are_told_and_its_exception_is_kept(n
     with pytest.raises(devwidget.BatchError, match=r"raised KeyError: 'images'") as caught:
         opened.trace_step(opened.request, lambda phase: None)
     line = collate.__code__.co_firstlineno + 1
-    assert caught.value.why == f'test_live.py:{line} in collate: raise KeyError("images")'
+    assert caught.value.why == f'test_live_model.py:{line} in collate: raise KeyError("images")'
     assert isinstance(caught.value.__cause__, KeyError)
 
 
@@ -185,8 +185,8 @@ def test_an_expression_whose_exception_cannot_be_written_is_still_refused(namesp
 
 
 def test_a_model_that_nobody_else_holds_lives_as_long_as_its_panel_is_shown(namespace):
-    engine = live.Engine(devwidget.snapshot, devwidget.trace, tuple)
-    opened = live.Live(Net(), None, {"batch": torch.randn(3, 4), "loss": None, "target": None}, "", engine)
+    engine = live_model.Engine(devwidget.snapshot, devwidget.trace, tuple)
+    opened = live_model.Live(Net(), None, {"batch": torch.randn(3, 4), "loss": None, "target": None}, "", engine)
     gc.collect()
     assert opened.take_snapshot() is not None
     opened.forget_batch()

@@ -1,0 +1,69 @@
+"""mistaken-comparison: a device is compared with a text, or with a name without a number, which it never equals.
+
+Why: a `torch.device` equals no text, and `cuda:0` is not `cuda`; what stands under such an `if` never runs.
+Bad: `if device == 'cuda':` where `device = torch.device('cuda')`; `x.device == torch.device('cuda')`.
+Good: `if device.type == 'cuda':`; `x.is_cuda`.
+Source: https://docs.pytorch.org/docs/stable/tensor_attributes.html#torch.device
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.schema.message import Message
+from devwidget.records.trace import DeviceComparison, Trace
+from devwidget.rules.claim_words import words_of
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.edits import Draft, chosen, mended
+
+
+@rule("mistaken-comparison", needs=("operations",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for each line that compares so."""
+    for each in trace.comparisons:
+        claim = _claim(each)
+        words = Message("compare the type alone")
+        yield Finding(
+            kind="mistaken-comparison",
+            severity="info",
+            module=None,
+            headline=words_of(claim),
+            why=Message("a torch.device equals no text, and a device with a number is not the one without"),
+            fault=each.site,
+            notes=(Message("mended, it may come out the other way: what stands under it then runs for the first time"),),
+            fixes=chosen((_typed(each, words), Fix(words, f'{each.subject}.type == "cuda"'))),
+            claims=(claim,),
+        )
+
+
+def _claim(each: DeviceComparison) -> Claim:
+    gives, value = str(each.gives), each.value
+    return Claim("compared", name=each.expression, by=each.subject, call=value, how=gives, dtype=_against(each), site=each.site)
+
+
+def _against(comparison: DeviceComparison) -> str:
+    """`device` where a device is held against a text."""
+    return "device" if comparison.kept == "device" and "torch.device(" not in comparison.expression else ""
+
+
+def _typed(comparison: DeviceComparison, words: Message) -> Fix | None:
+    """The subject becomes what the words can equal: the type of a device, or all of it as text where they have a number."""
+
+    def change(draft: Draft, statement: ast.stmt) -> None:
+        for node in draft.code.alike(statement, comparison.expression):
+            for part in (node.left, *node.comparators) if isinstance(node, ast.Compare) else ():
+                text = draft.code.text(part)
+                if ast.unparse(part) == comparison.subject:
+                    draft.replace(part, _shown(comparison, text))
+                elif isinstance(part, ast.Call):
+                    draft.replace(part, draft.code.text(part.args[0]))
+
+    return mended(comparison.site, words, change, "choice")  # what hangs on it changes
+
+
+def _shown(comparison: DeviceComparison, subject: str) -> str:
+    if comparison.kept == "text":
+        return f'{subject}.split(":")[0]'
+    return f"str({subject})" if ":" in comparison.expression else f"{subject}.type"

@@ -1,0 +1,105 @@
+"""blocking-copy: large batches of a loader are copied to a GPU while the host waits.
+
+Why: from memory that is not pinned a copy goes through a buffer of the driver; without `non_blocking=True` the host waits for
+the copy, and for all that was queued on the GPU before it.
+Bad: `DataLoader(data, batch_size=256)` and `x.to('cuda')`.
+Good: `DataLoader(data, batch_size=256, pin_memory=True)` and `x.to('cuda', non_blocking=True)`.
+Source: https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from devwidget.records.device import PLACING_METHODS
+from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.schema.message import Message
+from devwidget.records.trace import Loading, Trace, UserMove
+from devwidget.rules.claim_words import words_of
+from devwidget.rules.registry import rule
+from devwidget.rules.repairs.edits import Draft, chosen, code_of_edits, mended, merged
+
+LEAST_BYTES = 4 * 2**20
+"""Of one batch: less takes under a millisecond even from memory that is not pinned, of which some 6 GB/s are copied."""
+LEAST_STEPS = 2
+"""A program that moves one batch has no next one to copy meanwhile."""
+_PINNING = frozenset({"cuda", "xpu"})
+"""Accelerators with a memory of their own, to which the host copies."""
+_BYTES_PER_MILLISECOND = 25 * 10**6
+"""What PCIe 4.0 with 16 lanes copies from pinned memory. Source: NVIDIA's bandwidthTest, about 25 GB/s of 31.5."""
+
+
+@rule("blocking-copy", needs=("forward",))
+def check(trace: Trace) -> Iterator[Finding]:
+    """One finding for a program, with all lines that copy batches of its loaders."""
+    copies = [each for each in trace.crossings if each.loading is not None and _waits(each, each.loading)]
+    steps: dict[int, int] = {}
+    for each in copies:
+        steps[each.step] = steps.get(each.step, 0) + each.bytes
+    if len(steps) >= LEAST_STEPS and max(steps.values()) >= LEAST_BYTES:
+        yield _finding(copies, max(steps.values()))
+
+
+def _waits(copy: UserMove, loading: Loading) -> bool:
+    return not copy.meant and copy.target.kind in _PINNING and not (loading.is_pinned and loading.is_asynchronous)
+
+
+def _finding(copies: list[UserMove], size: int) -> Finding:
+    first = copies[0]
+    loading = first.loading
+    assert loading is not None
+    claim = Claim("loaded", bytes=size, target=first.target, how="pinned" if loading.is_pinned else "", site=first.site)
+    took = Message(
+        "at 25 GB/s, as PCIe 4.0 has it, the copy takes {count} ms of each step at least",
+        count=f"{size / _BYTES_PER_MILLISECOND:.1f}",
+    )
+    made = (Message("the loader is made at {place}", place=loading.loader),) if loading.loader is not None else ()
+    return Finding(
+        kind="blocking-copy",
+        severity="info",
+        module=first.module,
+        headline=words_of(claim),
+        why=Message(
+            "without pinned memory and `non_blocking=True` the host waits for the copy and for all that was queued before"
+        ),
+        notes=(took, *made),
+        fault=first.site,
+        fixes=chosen((_unblocked(copies), Fix(_summary(pinned=loading.is_pinned)))),
+        claims=(claim,),
+    )
+
+
+def _summary(*, pinned: bool) -> Message:
+    if pinned:
+        return Message("copy with non_blocking=True, so that the host goes on")
+    return Message("have the loader pin its batches, and copy with non_blocking=True, so that the host goes on")
+
+
+def _unblocked(copies: list[UserMove]) -> Fix | None:
+    """The edits of all lines together; None where one of them cannot be edited."""
+    loadings = [each.loading for each in copies if each.loading is not None]
+    unpinned = dict.fromkeys(each.loader for each in loadings if not each.is_pinned)
+    waiting = dict.fromkeys(each.site for each in copies if each.loading is not None and not each.loading.is_asynchronous)
+    edits = [mended(site, "", _pin) for site in unpinned] + [mended(site, "", _go_on) for site in waiting]
+    both = merged(each.edits for each in edits if each is not None)
+    if not both or None in edits:
+        return None
+    return Fix(_summary(pinned=not unpinned), code_of_edits(both), edits=both)
+
+
+def _pin(draft: Draft, statement: ast.stmt) -> None:
+    loaders = [node for node in draft.code.parts(statement) if isinstance(node, ast.Call) and _last_name(node) == "DataLoader"]
+    for call in loaders:
+        if not any(keyword.arg == "pin_memory" or keyword.arg is None for keyword in call.keywords):
+            draft.keyword(call, "pin_memory", "True")
+
+
+def _go_on(draft: Draft, statement: ast.stmt) -> None:
+    for node in draft.code.parts(statement):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in PLACING_METHODS - {"cpu"}:
+            draft.keyword(node, "non_blocking", "True")
+
+
+def _last_name(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
