@@ -176,6 +176,13 @@ def importing(_: str, __: str, rounds: int) -> Iterator[dict[str, Any]]:
     yield {"import": statistics.median(map(float, imports)), "first": statistics.median(map(float, first))}
 
 
+def small_steps(_: str, __: str, rounds: int) -> Iterator[dict[str, Any]]:
+    """A loop of steps of a millisecond or two: recorded, on a virtual GPU, and both, each against plain, in turns."""
+    from simulator_cost import measure_small_steps  # imports much
+
+    yield measure_small_steps(min(rounds, 5))
+
+
 def growth(axis: str, size: str, rounds: int) -> Iterator[dict[str, Any]]:
     """CPU seconds of one whole call, and how many units it dealt with."""
     number = int(size)
@@ -217,7 +224,7 @@ def told(tool: str, _: str, rounds: int) -> Iterator[dict[str, Any]]:
     yield {"module": "projection" in words, "line": Path(__file__).name in words}
 
 
-KINDS = {each.__name__: each for each in (recording, told, snapshot, kept, trial, importing, growth)}
+KINDS = {each.__name__: each for each in (recording, told, snapshot, kept, trial, importing, small_steps, growth)}
 
 
 def main() -> None:

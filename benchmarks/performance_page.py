@@ -179,4 +179,11 @@ def _others(answers: Answers) -> str:
         lines.append(
             f"* A trial of a fix of the thin GPT-2 costs {answer['trial'] * 1e3:.0f} ms, {share:.2f} of the trace without it."
         )
+    for _, _, answer in of_kind(answers, "small_steps"):
+        recorded, simulated, both, floor = (answer[f"{name}_ratio"] for name in ("recorded", "simulated", "both", "floor"))
+        lines.append(
+            f"* A training step of {answer['plain_seconds'] * 1e3:.1f} ms, of a small GRU with its Adam, takes {recorded:.1f} "
+            f"times as long recorded, {simulated:.1f} times on a virtual\n  GPU, {both:.1f} times both; "
+            f"virtual, beside modes that do nothing, {floor:.1f} times."
+        )
     return "\n".join(lines)

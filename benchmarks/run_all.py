@@ -38,7 +38,7 @@ def figures() -> Iterator[tuple[str, str, str]]:
     yield from (("told", tool, "") for tool in RECORDERS)
     yield from (("snapshot", str(size), tool) for tool in LOOKS for size in (1_000, 10_000, 100_000))
     yield from (("kept", model, "") for model in WORKLOADS)
-    yield from (("trial", "", ""), ("importing", "", ""))
+    yield from (("trial", "", ""), ("importing", "", ""), ("small_steps", "", ""))
     yield from (("growth", axis, str(size)) for axis, sizes in GROWTH.items() for size in sizes)
     yield from (("recording", model, tool) for model in WORKLOADS for tool in RECORDERS if tool not in OURS)
 

@@ -115,7 +115,8 @@ def record(
         engine: `"mode"` sees every call with its names, births and faults. `"profiler"` is torch's own, which disturbs
             nothing and costs a fraction while it records: operators, modules, copies, waits and memory, without names, births
             and faults, and without the lines of `a + b`; nothing is healed, and `allow` and the rest have no meaning.
-            `"auto"` takes it where nothing else is asked for, no GPU is virtual, and no other profiler runs.
+            `"auto"` takes it where nothing else is asked for, no GPU is virtual, and no other profiler runs; where it
+            takes modes, `trace.not_checked` says why.
 
     Returns:
         A context manager; its `trace` is complete when the block has ended. Nothing is run again for it: `fix.try_it()` tries
@@ -126,18 +127,22 @@ def record(
             what it cannot do.
     """
     asked = {"heal": heal, "allow": allow, "verify_hops": verify_hops, "path": path, "checksums": checksums}
+    written = note = None
     if engine != "mode":
         from devwidget.passive.recording import choose_passive
 
-        passive = choose_passive(engine, [name for name, value in asked.items() if value])
-        if passive is not None:
-            return passive
-    written = None
+        chosen = choose_passive(engine, [name for name, value in asked.items() if value])
+        if isinstance(chosen, Recording):
+            return chosen
+        note = chosen
     if path is not None:
         from devwidget.distributed.report import RankWriter
 
         written = RankWriter(path, checksums, lambda: read_memory(virtual_gpus()))
-    return Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written, offer=_offer_trials)
+    recording = Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written, offer=_offer_trials)
+    if note is not None:
+        recording.add_note(note)
+    return recording
 
 
 def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -> Trace:

@@ -97,6 +97,10 @@ class Recording:
         self._recorder.attach_model(model, optimizer, name=name)
         self._model = model
 
+    def add_note(self, text: str) -> None:
+        """Something that the trace cannot tell, and why."""
+        self._recorder.add_note(text)
+
     @property
     def trace(self) -> Trace:
         """What was seen. Complete once the block has ended; before that, what was seen so far."""

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.timeout(900)
 """The first case of a set waits for all of them, each a process."""
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 FOLDERS = (CORPUS, CORPUS / "more")
+FURTHER = (CORPUS / "second", CORPUS / "third")
 CASES = sorted(path.stem for folder in FOLDERS for path in folder.glob("case_*.py"))
 
 
@@ -46,6 +47,14 @@ def test_the_diagnosis_is_right(diagnosis, case):
 @pytest.mark.parametrize("case", CASES)
 def test_virtual_gpus_fail_as_cuda_does(simulation, case):
     assert simulation[case]["problems"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--simulator",)], ids=["diagnosis", "simulator"])
+@pytest.mark.parametrize("folder", FURTHER, ids=lambda folder: folder.name)
+def test_two_further_sets_are_right(tmp_path_factory, folder, options):
+    found = scores_of(folder, tmp_path_factory, *options)
+    assert {case: score["problems"] for case, score in found.items() if score["problems"]} == {}
 
 
 @pytest.mark.slow

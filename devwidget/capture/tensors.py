@@ -98,7 +98,11 @@ def tensors_in(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
         yield value
     elif depth and id(kind) not in SCALAR_IDS:
         for part in value if kind is tuple or kind is list else parts_of(value):
-            yield from tensors_in(part, depth - 1)
+            kind = type(part)
+            if kind is _Tensor or kind is _Parameter:  # nearly all parts are these or numbers: no generator for each
+                yield part
+            elif id(kind) not in SCALAR_IDS:
+                yield from tensors_in(part, depth - 1)
 
 
 def replace_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor], around: tuple[Any, ...] = ()) -> Any:

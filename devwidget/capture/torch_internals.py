@@ -102,7 +102,10 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
     },
     "recording by torch's profiler": {
         "ActiveProfilerType": "torch._C._profiler.ActiveProfilerType",
-        "EventType": "torch._C._profiler._EventType",
+        "AllocationFields": "torch._C._profiler._ExtraFields_Allocation",
+        "BuiltInFields": "torch._C._profiler._ExtraFields_PyCCall",
+        "CallFields": "torch._C._profiler._ExtraFields_PyCall",
+        "OperatorFields": "torch._C._profiler._ExtraFields_TorchOp",
         "ProfilerActivity": "torch._C._profiler.ProfilerActivity",
         "ProfilerConfig": "torch._C._autograd.ProfilerConfig torch._C._profiler.ProfilerConfig torch.autograd.ProfilerConfig",
         "ProfilerOptions": "torch._C._profiler._ExperimentalConfig",
@@ -114,6 +117,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "prepare_profiler": "torch._C._autograd._prepare_profiler",
         "prepare_users_profiler": "torch.autograd.profiler._prepare_profiler",
         "profiler_type": "torch._C._autograd._profiler_type",
+        "schema_of": "torch._C._get_schema",
     },
     "reading what FSDP has gathered": {
         "fsdp_state_of": "torch.distributed.fsdp._fully_shard._fsdp_state._get_module_fsdp_state",
@@ -168,7 +172,7 @@ FIELDS = frozenset(
     """
     _backend_fns _backward_hooks _base _boxed_call _buffers _cdata _compiled_call_impl _data _destroy _export
     _fsdp_param_group _fsdp_param_groups _get_root_mesh _local_tensor _module_info _modules _nnz _parameters
-    _post_accumulate_grad_hooks _schema _sequence_nr _sharded_state _spec _state _torchdynamo_inline
+    _op _op_dk _post_accumulate_grad_hooks _schema _sequence_nr _sharded_state _spec _state _torchdynamo_inline
     _torchdynamo_orig_backend _type _use_count _version _warn_once
     """.split()
 )

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
+from devwidget.capture.patching.operator_key import ALIASES
 from devwidget.passive.places import OUTSIDE, EventPlace, ModulePaths, SiteReader
 from devwidget.records.site import Phase, Site
 
 _NODE = "autograd::engine::evaluate_function"
-_BACKWARD_CALLS = (": backward", ": grad", ": _engine_run_backward")
+_GRADIENT_CALL = ": grad"
+_BACKWARD_CALLS = (": backward", _GRADIENT_CALL, ": _engine_run_backward")
 _BACKWARD_FILES = ("torch/autograd/__init__.py", "torch/autograd/graph.py")
 _STEP, _OPTIMIZER_FILE = ": wrapper", "torch/optim/optimizer.py"
 """torch wraps the `step` of each optimizer to name it for profilers; the name itself is no span."""
+_THREAD_BEGINS, _THREAD_FILE = ": start", "threading.py"
 _MODULE = "nn.Module: "
-_COMPOSITE = "CompositeImplicitAutograd"
+_COMPOSITE, _SAME_FOR_ALL = "CompositeImplicitAutograd", "CompositeExplicitAutograd"
+_BACKENDS = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta", "mps": "MPS", "xpu": "XPU"}
+"""Device -> torch's name of the kernels for it."""
+_ABOVE_MODES = frozenset({*ALIASES, "detach_"})
+"""Operators that autograd does alone; they compute nothing, and no mode sees them."""
+_MADE_IN = 3
+"""`torch.tensor` takes memory, may copy it to a device, and shows the result alone (`lift_fresh`)."""
 
-_KINDS, _SCOPES = torch_internals.EventType, torch_internals.RecordScope
-_OPERATOR, _FUNCTION, _BUILT_IN, _ALLOCATION = _KINDS.TorchOp, _KINDS.PyCall, _KINDS.PyCCall, _KINDS.Allocation
+_SCOPES = torch_internals.RecordScope
+_Function = Literal["module", "users", "backward", "optimizer", "other"]
+_OPERATOR, _FUNCTION, _BUILT_IN, _ALLOCATION = (
+    *(torch_internals.OperatorFields, torch_internals.CallFields),
+    *(torch_internals.BuiltInFields, torch_internals.AllocationFields),
+)
 _CALL, _NODE_RUNS = _SCOPES.FUNCTION, _SCOPES.BACKWARD_FUNCTION
 
 
@@ -29,14 +44,18 @@ class Operator(NamedTuple):
     """An operator as a dispatch mode would see it: below autograd, and not inside another one.
 
     Attributes:
+        tensors: what went in, lists opened.
         place: with its phase.
         number: its place in the order of time.
+        taken: the device on which it first took memory, None where it did not or nobody asked.
     """
 
     event: Any
     name: str
+    tensors: tuple[Any, ...]
     place: EventPlace
     number: int
+    taken: torch.device | None = None
 
 
 class ProfiledModuleCall(NamedTuple):
@@ -68,7 +87,7 @@ class EventWalk:
 
     Attributes:
         operators: in the order of time, as the other lists.
-        steps: how often the program went back, or else called the outermost module.
+        has_threads: the program has started threads, of which nothing is recorded.
     """
 
     def __init__(
@@ -78,18 +97,20 @@ class EventWalk:
         self.operators: list[Operator] = []
         self.modules: list[ProfiledModuleCall] = []
         self.allocations: list[ProfiledAllocation] = []
+        self.has_threads = False
         self._paths, self._sites = ModulePaths(model, named), SiteReader()
+        self._functions: dict[str, _Function] = {}
         self._lines: dict[int, dict[int, Site | None]] = {}
         self._number = 0
-        self._forwarded, self._has_run, self._seen_grad = False, False, False
-        self._backwards, self._forwards = 0, 0
-        for root in sorted(roots, key=lambda each: each.start_time_ns):
+        self._forwarded, self._has_run, self._seen_grad, self._has_parameters = False, False, False, False
+        self._backwards, self._forwards = 0, Counter[int]()
+        for root in sorted(_of_the_program(roots), key=lambda each: each.start_time_ns):
             self._walk_tree(root)
 
     @property
     def steps(self) -> int:
-        """How often the program went back, or else called its model."""
-        return self._backwards or self._forwards
+        """How often the program went back, or else called the same model."""
+        return self._backwards or max(self._forwards.values(), default=0)
 
     def _walk_tree(self, root: Any) -> None:
         # A stack of our own: the tree is as deep as the program's calls, and Python's would overflow.
@@ -102,77 +123,122 @@ class EventWalk:
                 continue
             event, place = entry
             self._number += 1
-            below = self._enter_event(event, place)
+            children = event.children
+            below = self._enter_event(event, place, children)
             if below is None:
                 continue
-            if below.calls != place.calls or (below.phase == "backward" and place.phase is None):
+            if below.calls != place.calls or (below.phase == "backward" and place.phase != "backward"):
                 ends.append((event, place, below, self._number))
                 waiting.append(None)
-            waiting.extend([(child, below) for child in reversed(event.children)])
+            waiting.extend([(child, below) for child in reversed(children)])
 
-    def _enter_event(self, event: Any, place: EventPlace) -> EventPlace | None:
+    def _enter_event(self, event: Any, place: EventPlace, children: list[Any]) -> EventPlace | None:
         """Note an event, and return the place of what is in it; None where nothing in it counts."""
-        kind = event.tag
-        if kind == _OPERATOR:
-            return self._enter_operator(event, event.extra_fields, place)
-        if kind == _FUNCTION:
-            return self._enter_function(event, event.extra_fields, place)
-        if kind == _BUILT_IN:
-            if not event.children:
-                return None
-            site, library = self._sites.move_to_call(place.site, place.library, event.extra_fields.caller)
+        fields = event.extra_fields
+        kind = type(fields)
+        if kind is _OPERATOR:
+            return self._enter_operator(event, fields, place, children)
+        if kind is _FUNCTION:
+            try:
+                name = event.name
+            except UnicodeDecodeError:  # torch points into the name of code, which has died meanwhile
+                name = ""
+            return self._enter_function(name, fields, place, children)
+        if kind is _BUILT_IN and children:
+            site, library = self._sites.move_to_call(place.site, place.library, fields.caller)
             return EventPlace(place.module, place.phase, site, library, place.calls)
-        if kind == _ALLOCATION:
+        if kind is _ALLOCATION:
             self.allocations.append(ProfiledAllocation(event, self._with_phase(place), self._number))
         return None
 
-    def _enter_function(self, event: Any, fields: Any, place: EventPlace) -> EventPlace | None:
-        name: str = event.name
-        is_module = name.startswith(_MODULE)
-        if not is_module and not event.children:
+    def _enter_function(self, name: str, fields: Any, place: EventPlace, children: list[Any]) -> EventPlace | None:
+        known = self._functions.get(name)
+        if known is None:
+            known = self._functions[name] = self._know_function(name, fields.callsite.file_name) if name else "users"
+        if known == "module":
+            return self._enter_module(fields, place)
+        if not children:
             return None
+        if known == "users":
+            # What an operator of Python runs in the user's function has a line of that function, and it is not known which.
+            return EventPlace(place.module, place.phase, None, None, place.calls)
         site, library = self._sites.move_to_call(place.site, place.library, fields.caller)
-        if is_module:
-            path = self._paths.find_path(fields.module.self_ptr, is_outermost=not place.calls)
-            return EventPlace(place.module if path is None else path, place.phase, site, library, place.calls + 1)
-        callsite = fields.callsite
-        is_users = self._sites.is_users(callsite.file_name)
-        phase = place.phase
-        if not is_users and name.endswith(_BACKWARD_CALLS) and callsite.file_name.endswith(_BACKWARD_FILES):
-            phase = "backward"
-        elif not is_users and name.endswith(_STEP) and callsite.file_name.endswith(_OPTIMIZER_FILE):
-            phase = "optimizer"
-        # What an operator of Python runs in the user's function has a line of that function, and it is not known which.
-        return EventPlace(place.module, phase, None if is_users else site, library, place.calls)
+        return EventPlace(place.module, place.phase if known == "other" else known, site, library, place.calls)
 
-    def _enter_operator(self, event: Any, fields: Any, place: EventPlace) -> EventPlace | None:
+    def _know_function(self, name: str, file: str) -> _Function:
+        if name.startswith(_MODULE):
+            return "module"
+        self.has_threads = self.has_threads or (name.endswith(_THREAD_BEGINS) and file.endswith(_THREAD_FILE))
+        if self._sites.is_users(file):
+            return "users"
+        if name.endswith(_BACKWARD_CALLS) and file.endswith(_BACKWARD_FILES):
+            return "backward"
+        return "optimizer" if name.endswith(_STEP) and file.endswith(_OPTIMIZER_FILE) else "other"
+
+    def _enter_module(self, fields: Any, place: EventPlace) -> EventPlace:
+        site, library = self._sites.move_to_call(place.site, place.library, fields.caller)
+        path = self._paths.find_path(fields.module.self_ptr, is_outermost=not place.calls)
+        self._has_parameters = self._has_parameters or bool(fields.module.parameters)
+        return EventPlace(place.module if path is None else path, place.phase, site, library, place.calls + 1)
+
+    def _enter_operator(self, event: Any, fields: Any, place: EventPlace, children: list[Any]) -> EventPlace | None:
         name: str = event.name
         namespace, is_operator, short = name.partition("::")
-        scope = fields.scope
-        if scope == _NODE_RUNS or name.startswith(_NODE):
-            site = self._find_forward_line(fields.sequence_number, place.site)
-            return EventPlace(None, "backward", site, place.library, place.calls)
-        if not is_operator or scope != _CALL or namespace == "profiler":
+        if namespace != "aten":  # those have one scope, and it costs to ask
+            scope = fields.scope
+            if scope == _NODE_RUNS or name.startswith(_NODE):
+                site = self._find_forward_line(fields.sequence_number, place.site)
+                return EventPlace(place.module, "backward", site, place.library, place.calls)
+            if scope != _CALL:
+                return place
+        self._note_line(event, fields.sequence_number, place)  # a gradient written by hand has its name, and a node too
+        if not is_operator or namespace == "profiler" or is_composite(event) or _is_passed_on(event, children):
             return place
-        self._note_line(event.start_tid, fields.sequence_number, place)
-        if is_composite(name, event.overload_name):
-            return place
-        here = self._with_phase(place)
-        self.operators.append(Operator(event, short if namespace == "aten" else name, here, self._number))
-        for each in iterate_below(event) if self.has_memory else ():
-            if each.tag == _ALLOCATION:
-                self._number += 1
-                self.allocations.append(ProfiledAllocation(each, here, self._number))
+        here, taken = self._with_phase(place), None
+        if self.has_memory or (fields.sequence_number >= 0 and not _runs_alike(name, event.overload_name)):
+            for child in children:
+                for each in iterate_below(child):
+                    below = self._enter_below(each, here)
+                    taken = below if taken is None else taken
+        self._add_operator(event, short if namespace == "aten" else name, here, taken)
         return None
 
-    def _note_line(self, thread: int, number: int, place: EventPlace) -> None:
+    def _enter_below(self, event: Any, place: EventPlace) -> torch.device | None:
+        """What runs in an operator: memory that it takes, whose device is returned, and what autograd copies for itself."""
+        fields = event.extra_fields
+        if type(fields) is _ALLOCATION:
+            self._number += 1
+            self.allocations.append(ProfiledAllocation(event, place, self._number))
+            return fields.device if fields.alloc_size > 0 else None
+        if type(fields) is _OPERATOR and fields.sequence_number >= 0 and "::" in event.name and not is_composite(event):
+            self._add_operator(event, event.name.removeprefix("aten::"), place, None)
+        return None
+
+    def _add_operator(self, event: Any, name: str, place: EventPlace, taken: torch.device | None) -> None:
+        if name in _ABOVE_MODES:
+            return
+        if name == "lift_fresh":
+            self._forget_making(event)
+        self._number += 1
+        tensors = tuple(find_tensors(event.extra_fields.inputs))  # torch makes them anew whenever it is asked
+        self.operators.append(Operator(event, name, tensors, place, self._number, taken))
+
+    def _forget_making(self, shown: Any) -> None:
+        """Forget how the tensor came about that an operator shows."""
+        for back in range(1, min(_MADE_IN, len(self.operators) + 1)):
+            made = self.operators[-back]
+            if made.name == "empty" and made.event.parent is shown.parent:
+                del self.operators[-back:]
+                return
+
+    def _note_line(self, event: Any, number: int, place: EventPlace) -> None:
         if number < 0:  # autograd is off
             return
-        if place.calls:
-            self._seen_grad = True
+        if place.calls and not self._seen_grad:  # autocast casts weights with autograd, whatever the program says
+            self._seen_grad = type(event.parent.extra_fields) is not _OPERATOR
         if place.phase != "backward":
             # The node takes the number that comes next, and the last operator that saw it has made the node.
-            self._lines.setdefault(thread, {})[number] = place.site
+            self._lines.setdefault(event.start_tid, {})[number] = place.site
 
     def _find_forward_line(self, number: int, asked: Site | None) -> Site | None:
         """The line that made a node; that which asked for backward where no node has the number, as for the leaves."""
@@ -195,24 +261,57 @@ class EventWalk:
         if within.calls != around.calls:
             registered = self._paths.has_path(event.extra_fields.module.self_ptr)
             self.modules.append(ProfiledModuleCall(event, within, number, self._number, registered))
-            if not around.calls and around.phase is None:
+            if not around.calls and around.phase != "backward":
                 # Without gradients a call is a step of its own; with some the loss follows, and its module is no step.
                 self._has_run, self._forwarded = True, self._forwarded or self._seen_grad
-                self._forwards += not self._forwarded or self._seen_grad
-                self._seen_grad = False
-        else:
+                self._forwards[event.extra_fields.module.self_ptr] += self._has_parameters
+                self._seen_grad = self._has_parameters = False
+        elif not event.name.endswith(_GRADIENT_CALL):  # which gives gradients, and ends no step
             self._backwards += 1
             self._forwarded = False
 
 
+def _is_passed_on(event: Any, children: list[Any]) -> bool:
+    """Whether an operator comes down in it once more, as from autocast, which casts what went in."""
+    name = event.name
+    return any(child.name == name and child.overload_name == event.overload_name for child in children)
+
+
+def _of_the_program(roots: Iterable[Any]) -> Iterator[Any]:
+    """The roots of the threads that are recorded. Of all others that ran already torch notes the calls of Python alone."""
+    by_thread: dict[int, list[Any]] = {}
+    for root in roots:
+        by_thread.setdefault(root.start_tid, []).append(root)
+    for of_thread in by_thread.values():
+        if any(True for root in of_thread for _ in iterate_operators(root)):
+            yield from of_thread
+
+
 @functools.cache
-def is_composite(name: str, overload: str) -> bool:
+def _runs_alike(name: str, overload: str) -> bool:
+    """Whether what an operator calls is seen by the profiler as if the program had called it, which no mode takes it for."""
+    return bool(torch_internals.has_kernel(f"{name}.{overload}" if overload else name, _SAME_FOR_ALL))
+
+
+def is_composite(event: Any) -> bool:
     """Whether an operator is made of others, which a dispatch mode sees in its place."""
+    kernels = _kernels_of_composite(event.name, event.overload_name)
+    if not kernels:
+        return kernels is not None
+    first = next(find_tensors(event.extra_fields.inputs), None)
+    return first is not None and first.device.type not in kernels
+
+
+@functools.cache
+def _kernels_of_composite(name: str, overload: str) -> frozenset[str] | None:
+    """The devices for which an operator has kernels of its own though it is made of others; None for one that is not."""
     full = f"{name}.{overload}" if overload else name
     try:
-        return bool(torch_internals.has_kernel(full, _COMPOSITE))
+        if not torch_internals.has_kernel(full, _COMPOSITE):
+            return None
+        return frozenset(device for device, key in _BACKENDS.items() if torch_internals.has_kernel(full, key))
     except RuntimeError:  # the profiler names more than operators of the dispatcher
-        return False
+        return None
 
 
 def find_tensors(inputs: Iterable[Any]) -> Iterator[Any]:
@@ -231,3 +330,8 @@ def iterate_below(event: Any) -> Iterator[Any]:
         each = waiting.pop()
         yield each
         waiting.extend(reversed(each.children))
+
+
+def iterate_operators(event: Any) -> Iterator[Any]:
+    """What is known of an operator and of those in it."""
+    return (fields for each in iterate_below(event) if type(fields := each.extra_fields) is _OPERATOR)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.modes.dispatch_mode import COPIES, MASKED, WAITING, WORDS
 from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.opening.allocations import FOREIGN, History, build_curve
@@ -19,6 +21,7 @@ from devwidget.passive.event_tree import (
     ProfiledModuleCall,
     find_tensors,
     iterate_below,
+    iterate_operators,
 )
 from devwidget.passive.places import EventPlace
 from devwidget.records.device import DeviceId
@@ -29,10 +32,18 @@ from devwidget.records.trace import ModuleEvent, Move, OpEvent, Trace, Wait
 
 _STEP = frozenset({"forward", "loss", "backward", "optimizer"})
 _CPU = torch.device("cpu")
+_NUMBERS = frozenset({torch.float64, torch.int64, torch.bool, torch.complex128})
+"""What torch makes of numbers of Python."""
 UNKNOWN = Message(
     "{kind}: {reason}",
     kind=Message("names, births and lines of `a + b`"),
     reason=Message("torch's profiler, which recorded this, does not know them"),
+)
+
+THREADS = Message(
+    "{kind}: {reason}",
+    kind=Message("threads that the program started"),
+    reason=Message("torch's profiler, which recorded this, does not see them"),
 )
 
 
@@ -57,14 +68,14 @@ def read_facts(
         waits=tuple(_fold_waits(walk.operators)),
         steps=walk.steps,
         engine="profiler",
-        not_checked=(UNKNOWN,),
+        not_checked=(UNKNOWN, THREADS) if walk.has_threads else (UNKNOWN,),
     )
 
 
 def _fold_operators(operators: Iterable[Operator], start: int) -> Iterator[OpEvent]:
     folded: dict[tuple[Any, ...], list[Any]] = {}
     for operator in operators:
-        place, inputs = operator.place, _input_devices(operator.event)
+        place, inputs = operator.place, _input_devices(operator)
         key = operator.name, place.module, place.phase, _site_of(place), inputs, _output_device(operator, inputs)
         entry = folded.get(key)
         if entry is None:
@@ -85,29 +96,42 @@ def _site_of(place: EventPlace) -> Site | None:
     return Site(site.file, site.line, site.text, site.function, library)
 
 
-def _input_devices(event: Any) -> tuple[torch.device, ...]:
-    return tuple(dict.fromkeys(tensor.device for tensor in find_tensors(event.extra_fields.inputs)))
+def _input_devices(operator: Operator) -> tuple[torch.device, ...]:
+    """Devices, each once. In `x * 2` the number is a tensor of the host in C++, which no mode sees; a tensor of one such number
+    beside others that are elsewhere cannot be told from it."""
+    found = tuple(dict.fromkeys(tensor.device for tensor in operator.tensors))
+    if len(found) > 1 and all(_may_be_number(tensor) for tensor in operator.tensors if tensor.device.type == "cpu"):
+        return tuple(device for device in found if device.type != "cpu")
+    return found
+
+
+def _may_be_number(tensor: Any) -> bool:
+    return not tensor.sizes and tensor.dtype in _NUMBERS
 
 
 def _output_device(operator: Operator, inputs: tuple[torch.device, ...]) -> torch.device | None:
     """Where the result is: what a copy wrote into, where memory was taken for it, or where it was computed. An empty one of
     nothing is told by nobody."""
-    if operator.name == "_local_scalar_dense":  # a number of Python
+    if not _gives_tensors(operator.event.name, operator.event.overload_name):
         return None
     if operator.name in COPIES and (target := _find_ends(operator.event)) is not None:
         device: torch.device = target[1].device
         return device
-    for each in iterate_below(operator.event) if operator.event.children else ():
-        if each.tag.name == "Allocation" and each.extra_fields.alloc_size > 0:
-            return _plain(each.extra_fields.device)
+    if operator.taken is not None:
+        return _CPU if operator.taken.type == "cpu" else operator.taken  # the allocator numbers the CPU, too
     if inputs:
         return next((device for device in inputs if device.type != "cpu"), inputs[0])
-    below = (find_tensors(each.extra_fields.inputs) for each in iterate_below(operator.event) if each.tag.name == "TorchOp")
-    return next((tensor.device for tensors in below for tensor in tensors), None)
+    return next((tensor.device for each in iterate_operators(operator.event) for tensor in find_tensors(each.inputs)), None)
 
 
-def _plain(device: torch.device) -> torch.device:
-    return _CPU if device.type == "cpu" else device  # the allocator numbers the CPU, too
+@functools.cache
+def _gives_tensors(name: str, overload: str) -> bool:
+    """Whether a tensor comes out; not of what gives a number of Python, or writes into lists."""
+    try:
+        returns = torch_internals.schema_of(name, overload).returns
+    except RuntimeError:  # no operator of the dispatcher
+        return True
+    return any("Tensor" in str(each.type) for each in returns)
 
 
 def _fold_moves(operators: Iterable[Operator]) -> Iterator[Move]:
@@ -163,14 +187,14 @@ def _fold_waits(operators: Iterable[Operator]) -> Iterator[Wait]:
 
 
 def _find_awaited(operator: Operator) -> torch.device | None:
-    name, inputs = operator.name, operator.event.extra_fields.inputs
+    name, tensors = operator.name, operator.tensors
     if name in COPIES:
         copy = _find_copy(operator)
+        inputs = operator.event.extra_fields.inputs
         later = name == "copy_" and len(inputs) > 2 and inputs[2] is True
         return copy[0].device if copy is not None and copy[1].device.type == "cpu" and not later else None
     if name not in WAITING and name not in MASKED:
         return None
-    tensors = list(find_tensors(inputs))
     if not tensors or tensors[0].device.type in ("cpu", "meta"):
         return None
     masks = any(tensor.dtype in (torch.bool, torch.uint8) for tensor in tensors[1:])

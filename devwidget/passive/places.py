@@ -43,31 +43,44 @@ class Files:
     """Files by the names that the profiler gives them: without the folders of `sys.path`."""
 
     def __init__(self) -> None:
-        folders = [re.escape(folder.rstrip("/") + "/") for folder in sys.path if folder]
-        prefix = re.compile("|".join(sorted(folders, key=len, reverse=True)) or "(?!)")
         self._known: dict[str, str] = {}
-        for module in list(sys.modules.values()):
-            file = getattr(module, "__file__", None)
-            if isinstance(file, str):
-                self._known.setdefault(prefix.sub("", file, count=1), file)
+        self._modules: set[str] = set()
+        self._count = 0
 
     def find_path(self, name: str) -> str:
         """The path of a file; the name itself for what was no file, such as the cell of a notebook."""
+        if name not in self._known and len(sys.modules) != self._count:
+            self._add_modules()
         return self._known.get(name, name)
+
+    def _add_modules(self) -> None:
+        """Add what was imported since."""
+        new = {name: module for name, module in list(sys.modules.items()) if name not in self._modules}
+        folders = [re.escape(folder.rstrip("/") + "/") for folder in sys.path if folder]
+        prefix = re.compile("|".join(sorted(folders, key=len, reverse=True)) or "(?!)")
+        for module in new.values():
+            file = getattr(module, "__file__", None)
+            if isinstance(file, str):
+                self._known.setdefault(prefix.sub("", file, count=1), file)
+        self._modules.update(new)
+        self._count = len(sys.modules)
+
+
+_files = Files()
+"""Kept: thousands of modules are imported once."""
 
 
 class SiteReader:
     """Frames of the profiler as sites, each built once."""
 
     def __init__(self) -> None:
-        self._files = Files()
         self._owners: dict[str, tuple[str, int]] = {}
 
     def owner_of(self, name: str) -> tuple[str, int]:
         """Path and owner of a file."""
         found = self._owners.get(name)
         if found is None:
-            path = self._files.find_path(name)
+            path = _files.find_path(name)
             found = self._owners[name] = path, owners[path]
         return found
 
@@ -75,9 +88,13 @@ class SiteReader:
         self, site: Site | None, library: LibraryLine | None, frame: Any
     ) -> tuple[Site | None, LibraryLine | None]:
         """The user's line, and that of the library below it, seen from what `frame` has called."""
-        path, owner = self.owner_of(frame.file_name)
+        try:
+            path, owner = self.owner_of(frame.file_name)
+            function = frame.function_name
+        except UnicodeDecodeError:  # torch points into the names of code, which has died meanwhile
+            return None, None
         if owner == USERS:
-            return _user_site(path, frame.line_number, frame.function_name), None
+            return _user_site(path, frame.line_number, function), None
         if owner == INSTALLED:
             return site, _library_line(path, frame.line_number)
         return site, library
@@ -88,8 +105,10 @@ class SiteReader:
 
 
 @functools.lru_cache(10_000)
-def _user_site(path: str, line: int, function: str) -> Site:
-    return Site(path, line, statement_text(path, line), function)
+def _user_site(path: str, line: int, function: str) -> Site | None:
+    """A line of the user; None where no such line can be read: the name may be what stands where that of dead code was."""
+    text = statement_text(path, line)
+    return Site(path, line, text, function) if text else None
 
 
 @functools.lru_cache(10_000)

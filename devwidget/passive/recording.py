@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-import weakref
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Self
@@ -17,13 +16,12 @@ from devwidget import simulator
 from devwidget.applying import remember_findings
 from devwidget.capture.explain.failure import failure_of
 from devwidget.capture.faults.owners import modules_named
-from devwidget.capture.interrupts import sure_exit, uninterrupted
+from devwidget.capture.interrupts import is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.source_code.call_sites import user_frame
 from devwidget.capture.validation import refuse_model
 from devwidget.passive.session import ProfilerSession, find_obstacle
 from devwidget.recording import Recording
 from devwidget.records.errors import DevwidgetError, error_text, message
-from devwidget.records.explanation import Failure
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
@@ -40,8 +38,8 @@ def find_reason_for_modes() -> Message | None:
     return Message("GPUs are virtual") if simulator.active() is not None else find_obstacle()
 
 
-def choose_passive(engine: str, asked: list[str]) -> PassiveRecording | None:
-    """A recording by torch's profiler; None where `auto` takes modes.
+def choose_passive(engine: str, asked: list[str]) -> PassiveRecording | Message:
+    """A recording by torch's profiler; a note that says why not where `auto` takes modes.
 
     Args:
         engine: `profiler` or `auto`.
@@ -56,7 +54,7 @@ def choose_passive(engine: str, asked: list[str]) -> PassiveRecording | None:
     if why is None:
         return PassiveRecording()
     if engine == "auto":
-        return None
+        return Message("{kind}: {reason}", kind=Message("torch's profiler was not taken"), reason=why)
     raise _refuse_profiler(why)
 
 
@@ -65,20 +63,14 @@ def _refuse_profiler(why: str) -> DevwidgetError:
 
 
 class PassiveRecording(Recording):
-    """Code under watch of torch's profiler; nothing is healed.
-
-    What is recorded becomes records only when somebody asks for `trace`.
-    """
+    """Code under watch of torch's profiler; nothing is healed. What was recorded becomes records when the block has ended."""
 
     def __init__(self) -> None:
         self._model: nn.Module | None = None
         self._session = ProfilerSession()
         self._has_begun = False
         self._trace: Trace | None = None
-        self._named: list[weakref.ref[nn.Module]] = []
-        self._error = ""
-        self._failure: Failure | None = None
-        self._started = self._seconds = 0.0
+        self._started = 0.0
 
     def attach(self, model: nn.Module, optimizer: torch.optim.Optimizer | None = None, *, name: str = "") -> None:
         """Name the modules; without it the outermost module called is the root.
@@ -97,26 +89,24 @@ class PassiveRecording(Recording):
     @property
     def trace(self) -> Trace:
         """What was seen, once the block has ended; before that, an empty trace."""
-        if self._trace is None and self._seconds:
-            self._trace = rules.judge(self._read_trace())
-            self._session.forget_events()
-            remember_findings(self._trace.findings)
         return self._trace or Trace(engine="profiler")
 
-    def _read_trace(self) -> Trace:
+    def _read_trace(self, frame: FrameType) -> Trace:
+        """The facts. Modules are found while they live, and lines while the code lives into whose names torch points."""
         from devwidget.passive.facts import read_facts  # which names parts of torch that `find_reason_for_modes` asks for
 
-        named = [module for each in self._named if (module := each()) is not None]
-        self._named = []
-        facts = read_facts(self._session.roots, self._model, named, has_memory=self._session.has_memory)
-        told = (INTERRUPTED,) if self._session.interrupted else ()
-        return dataclasses.replace(
-            facts,
-            seconds=self._seconds,
-            error=self._error,
-            failure=self._failure,
-            not_checked=(*facts.not_checked, *told),
-        )
+        session, model = self._session, self._model
+        named = [module for _, module in modules_named(_frames_of_user(frame))] if model is None else []
+        try:
+            facts = read_facts(session.roots, model, named, has_memory=session.has_memory)
+        except Exception as trouble:  # ours, which must not become the program's
+            if is_from_handler(trouble):
+                raise
+            told = Message("{kind}: {reason}", kind=Message("recorder"), reason=error_text(trouble))
+            facts = Trace(engine="profiler", not_checked=(told,))
+        finally:
+            session.forget_events()
+        return dataclasses.replace(facts, not_checked=(*facts.not_checked, *([INTERRUPTED] * session.interrupted)))
 
     def __enter__(self) -> Self:
         if self._has_begun:
@@ -137,12 +127,14 @@ class PassiveRecording(Recording):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         with uninterrupted():
-            self._seconds = time.perf_counter() - self._started
+            seconds = time.perf_counter() - self._started
             self._session.stop()
+            facts = dataclasses.replace(self._read_trace(sys._getframe(1)), seconds=seconds)
             if error is not None:  # in words: its frames would keep all that they hold
-                self._error, self._failure = error_text(error), failure_of(error, message(error), None)
-            if self._model is None:
-                self._named = [weakref.ref(module) for _, module in modules_named(_frames_of_user(sys._getframe(1)))]
+                facts = dataclasses.replace(facts, error=error_text(error), failure=failure_of(error, message(error), None))
+            self._trace = rules.judge(facts)
+            self._model = None
+            remember_findings(self._trace.findings)
         return None
 
 

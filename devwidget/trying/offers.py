@@ -50,7 +50,8 @@ class LiveParts:
         try:
             return self._parts[name]()
         except _Gone:
-            raise _refuse_trial(Message("its {part} is gone: a trace keeps nothing alive", part=name)) from None
+            part = "batch" if name in ("args", "kwargs") else name
+            raise _refuse_trial(Message("its {part} is gone: a trace keeps nothing alive", part=part)) from None
 
 
 class LiveStep:

@@ -261,3 +261,57 @@ def test_an_item_that_was_moved_lines_later_was_not_made_where_it_is():
     kinds = [claim.kind for claim in found.claims if claim.name == "states['a']"]
     assert kinds in (["moved"], ["lies"])
     assert found.birth is None or found.birth.line == line_of(program, ".cpu()")
+
+
+def one_hot(labels):
+    return torch.eye(4)[labels]
+
+
+def test_what_was_indexed_on_the_line_and_is_gone_was_made_there():
+    found = explained(lambda: one_hot(torch.tensor([0, 3], device="cuda:0")))
+    assert (found.kind, found.birth.line) == ("wrong-device", line_of(one_hot, "torch.eye"))
+    assert found.fixes[0].code == "return torch.eye(4, device=labels.device)[labels]"
+
+
+def attend(x, padding):
+    attention = nn.MultiheadAttention(8, 2, batch_first=True).to(x.device)
+    return attention(x, x, x, key_padding_mask=padding)
+
+
+def test_a_mask_that_a_layer_has_converted_is_the_one_that_it_was_given():
+    found = explained(lambda: attend(torch.randn(2, 3, 8, device="cuda:0"), torch.zeros(2, 3, dtype=torch.bool)))
+    assert found.operands[0] == "padding bool[2, 3] cpu"
+
+
+class Cached(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.bias = nn.Linear(4, 4), None
+
+    def forward(self, x):
+        if self.bias is None:
+            self.bias = torch.linspace(0, 1, 4)
+        return self.body(x) + self.bias
+
+
+def hand_on(parts):
+    model = parts["model"]
+    return model(torch.randn(2, 4, device="cuda:0"))
+
+
+@BOTH
+def test_a_line_that_hands_on_the_model_placed_nothing_that_the_model_keeps(told):
+    found = told(lambda: hand_on({"model": Cached().cuda()}))
+    assert (found.kind, found.birth.line) == ("unregistered-tensor", line_of(Cached, "torch.linspace"))
+    assert found.fixes[0].code.startswith("self.bias = torch.linspace(0, 1, 4, device=")
+    assert not [fix for fix in found.fixes if "register_buffer" in fix.code]  # the next call would put it on the CPU again
+
+
+PRIOR = torch.distributions.Normal(torch.zeros(3), torch.ones(3))
+
+
+def test_a_distribution_is_made_of_tensors_in_the_right_place():
+    here = torch.distributions.Normal(torch.zeros(3, device="cuda:0"), 1.0)
+    found = explained(lambda: torch.distributions.kl_divergence(here, PRIOR))
+    made = "torch.zeros(3, device='cuda:0'), torch.ones(3, device='cuda:0')"
+    assert found.fixes[0].code == f"PRIOR = torch.distributions.Normal({made})"

@@ -277,3 +277,190 @@ def test_the_variable_that_an_attribute_was_computed_from_is_its_birth_and_not_w
     text = written(text)
     (found,) = serious(record(text))
     assert (found.kind, found.birth.line) == ("unregistered-tensor", line(text, "table = "))
+
+
+def test_what_has_the_default_dtype_is_cast_to_the_one_that_was_asked_for(record):
+    text = """
+    sample = torch.randn(1, 3, 4, device="cuda", dtype=torch.float16)
+    steps = torch.stack([torch.randn_like(sample), sample], 1)
+    rates = torch.linalg.solve(torch.eye(2, device="cuda"), torch.ones(2, device="cuda"))
+    torch.einsum("k,bkc...->bc...", rates, steps)
+    """
+    is_blamed(record, written(text), "wrong-dtype", "torch.einsum", "rates = ")
+
+
+def test_what_is_made_to_be_compared_with_a_table_may_be_made_where_the_table_is(record):
+    text = written("""
+    class Known:
+        def __init__(self, device):
+            self.device, self.table = device, torch.tensor([[0, 0, 1], [1, 0, 2]])
+        def has(self, *row):
+            row = list(row)
+            one = torch.tensor([row], device=self.device)
+            return bool((one == self.table).all(1).any())
+    Known(torch.device("cuda")).has(0, 0, 1)
+    """)
+    found = is_blamed(record, text, "wrong-device", "one == self.table", "self.table = device", cured=False)
+    choice = found.fixes[-1]
+    assert (choice.confidence, choice.code) == ("choice", "one = torch.tensor([row], device=self.table.device)")
+    after = "\n".join(apply_edits(text.splitlines(), choice.edits)) + "\n"
+    assert serious(record(after, "mended.py")) == []
+
+
+def test_what_an_optimizer_keeps_in_its_attributes_is_built_after_the_move(record):
+    text = """
+    class Lookahead(torch.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {})
+            self.slow = [p.detach().clone() for group in self.param_groups for p in group["params"]]
+        @torch.no_grad()
+        def step(self):
+            for group in self.param_groups:
+                for slow, p in zip(self.slow, group["params"]):
+                    p.sub_(p.grad)
+                    slow.add_(p - slow, alpha=0.5)
+                    p.copy_(slow)
+    model = nn.Linear(4, 2)
+    optimizer = Lookahead(model.parameters())
+    model.to("cuda:0")
+    model(torch.randn(3, 4, device="cuda:0")).mean().backward()
+    optimizer.step()
+    """
+    found = is_blamed(record, written(text), "optimizer-misplaced", "slow.add_(p - slow", "self.slow = ")
+    assert not [fix for fix in found.fixes if "slow = slow.to" in fix.code]  # `self.slow` would stay as it is
+
+
+def test_what_a_hook_takes_to_the_host_is_no_attribute_that_stayed_behind(record):
+    text = """
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head, self.seen = nn.Linear(4, 8), nn.Linear(8, 2), {}
+        def forward(self, x):
+            return self.head(self.body(x).relu())
+    model = Net().cuda()
+    def keep(module, inputs, output):
+        model.seen["body"] = output.cpu()
+    model.body.register_forward_hook(keep)
+    x = torch.randn(3, 4).cuda()
+    (model(x).mean() + (model.seen["body"] - torch.zeros(3, 8).cuda()).abs().mean()).backward()
+    """
+    is_blamed(record, written(text), "wrong-device", "abs().mean()", "output.cpu()")
+
+
+def test_what_was_moved_to_the_wrong_gpu_goes_to_the_right_one_at_once(record):
+    text = """
+    class Head(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attn = nn.MultiheadAttention(8, 2, batch_first=True)
+        def forward(self, h):
+            causal = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1).to("cuda:0")
+            return self.attn(h, h, h, attn_mask=causal)[0]
+    Head().to("cuda:1")(torch.randn(2, 5, 8, device="cuda:1"))
+    """
+    is_blamed(record, written(text), "wrong-device", "self.attn(h", "causal = ")
+
+
+def test_what_a_method_of_a_made_tensor_is_given_is_made_there_too(record):
+    text = """
+    class Scores(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.keys, self.bias = nn.Linear(4, 4), None
+        def forward(self, x):
+            if self.bias is None:
+                self.bias = torch.zeros(4, 4).masked_fill(torch.rand(4, 4) < 0.2, -1e4)
+            return self.keys(x) + self.bias
+    Scores().cuda()(torch.randn(4, 4).cuda())
+    """
+    is_blamed(record, written(text), "unregistered-tensor", "self.keys(x) + self.bias", "masked_fill")
+
+
+def test_all_that_is_stacked_is_made_in_one_place(record):
+    text = """
+    class Spatial(nn.Module):
+        def forward(self, image, angle):
+            c, s = torch.cos(torch.tensor(angle)), torch.sin(torch.tensor(angle))
+            theta = torch.stack([torch.stack([c, -s, torch.tensor(0.0)]), torch.stack([s, c, torch.tensor(0.0)])])
+            grid = nn.functional.affine_grid(theta[None].expand(len(image), -1, -1), list(image.size()), align_corners=False)
+            return nn.functional.grid_sample(image, grid, align_corners=False)
+    Spatial()(torch.randn(2, 1, 6, 6, device="cuda:0"), 0.3)
+    """
+    is_blamed(record, written(text), "wrong-device", "grid_sample", "c, s = ")
+
+
+def test_a_dict_with_numbers_for_keys_becomes_buffers(record):
+    text = """
+    class Prototypes(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.means = nn.Linear(4, 6), {c: torch.randn(6) for c in range(3)}
+        def forward(self, x):
+            return torch.stack([self.encoder(x) @ mean for mean in self.means.values()], 1)
+    Prototypes().cuda()(torch.randn(5, 4).cuda()).sum().backward()
+    """
+    is_blamed(record, written(text), "unregistered-tensor", "@ mean", "self.means")
+
+
+def test_what_a_module_is_handed_as_a_tuple_was_made_where_it_was_made(record):
+    text = """
+    class Normed(nn.Module):
+        def __init__(self, stats):
+            super().__init__()
+            self.mean, self.std = stats
+            self.head = nn.Linear(3, 2)
+        def forward(self, x):
+            return self.head((x - self.mean) / self.std)
+    data = torch.randn(50, 3)
+    Normed((data.mean(0), data.std(0))).cuda()(data[:4].cuda())
+    """
+    is_blamed(record, written(text), "unregistered-tensor", "x - self.mean", "data = torch.randn")
+
+
+def test_a_teacher_that_a_module_hides_is_moved_where_it_is_made(record):
+    text = """
+    class Distilled(nn.Module):
+        def __init__(self, teacher):
+            super().__init__()
+            self.student = nn.Linear(6, 3)
+            self.__dict__["teacher"] = teacher
+        def forward(self, x):
+            return self.student(x) - self.teacher(x)
+    teacher = nn.Linear(6, 3).eval()
+    Distilled(teacher).cuda()(torch.randn(5, 6).cuda()).sum().backward()
+    """
+    is_blamed(record, written(text), "unregistered-tensor", "self.teacher(x)", "teacher = nn.Linear")
+
+
+def test_the_state_of_a_warmed_up_optimizer_goes_along_with_the_model(record):
+    text = """
+    def train(model, optimizer, x):
+        model(x).mean().backward()
+        optimizer.step()
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.Adam(model.parameters())
+    train(model, optimizer, torch.randn(3, 4))
+    model.cuda()
+    optimizer.zero_grad()
+    train(model, optimizer, torch.randn(3, 4).cuda())
+    """
+    found = is_blamed(record, written(text), "optimizer-misplaced", "optimizer.step()", "model.cuda()")
+    assert [edit.first for edit in found.fixes[0].edits] == [line(written(text), "model.cuda()") + 1]
+
+
+def test_in_a_split_model_what_is_read_below_stays_in_its_stage(record):
+    text = """
+    class Split(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.query, self.key = nn.Linear(4, 4).to("cuda:0"), nn.Linear(4, 4).to("cuda:1")
+            self.register_buffer("queue", torch.randn(4, 8, device="cuda:0"))
+        def forward(self, x):
+            q = self.query(x)
+            k = self.key(x.to("cuda:1"))
+            near = (q * k).sum(1)
+            return near.sum() + (q @ self.queue).sum().to(near.device)
+    Split()(torch.randn(3, 4, device="cuda:0")).backward()
+    """
+    is_blamed(record, written(text), "wrong-device", "(q * k)", "q = self.query(x)")

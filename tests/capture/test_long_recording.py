@@ -58,7 +58,7 @@ LIMITS = (
     (parallel_calls, "MOST_CALLS"),
     (module_tracker, "MOST_NODES"),
     (births, "FIRST_SWEEP"),
-    (curves, "MOST_EVENTS"),
+    (curves, "MOST_QUEUED"),
     (curves, "MOST_POINTS"),
     (curves, "MOST_SPANS"),
 )

@@ -37,3 +37,18 @@ def test_a_factory_without_a_device_is_the_cause(tmp_path, made, value, birth):
 def test_nothing_is_blamed_where_a_function_of_the_user_may_have_made_it(tmp_path, value):
     explanation = run_failing(tmp_path, written(WORKER.format(made="2.0", value=value)))
     assert explanation.findings == ()
+
+
+def test_a_device_that_an_attribute_names_is_the_cause(tmp_path):
+    text = written("""
+    class Masked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lin, self.device = nn.Linear(4, 4), "cuda:0"
+        def forward(self, x):
+            kept = torch.ones(4, 4, device=self.device).tril()
+            return self.lin(x).masked_fill(kept[0] == 0, 0.0)
+    nn.DataParallel(Masked().cuda())(torch.randn(6, 4).cuda())
+    """)
+    found = explained_and_cured(tmp_path, text)
+    assert (found.kind, found.birth.line) == ("wrong-device", line(text, "kept = "))

@@ -75,8 +75,13 @@ def after(path, finding, fix, *, alone):
     left, error = traced(copy, verify=False, heal=not alone)
     if left is None or error:
         return f"the program fails: {error}"[:300]
-    still = left if alone else [each for each in left if (each.kind, each.headline) == (finding.kind, finding.headline)]
+    still = left if alone else [each for each in left if said_of(each) == said_of(finding)]
     return "; ".join(f"left: {each.kind}: {each.headline}" for each in still)
+
+
+def said_of(finding):
+    """What a finding is about: another tensor at the same operator is another fault."""
+    return finding.kind, finding.headline, [claim.name for claim in finding.claims]
 
 
 def scored(path):
@@ -97,7 +102,7 @@ def scored(path):
 def main():
     here = pathlib.Path(__file__).parent
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folders", nargs="*", default=[here, here / "more"], type=pathlib.Path)
+    parser.add_argument("folders", nargs="*", default=[here, *(here / name for name in ("more", "second", "third"))], type=pathlib.Path)
     parser.add_argument("--only", nargs="*", default=[""])
     parser.add_argument("--json", type=pathlib.Path)
     options = parser.parse_args()

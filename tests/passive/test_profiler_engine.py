@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import threading
 import weakref
 from collections import Counter
 from types import SimpleNamespace
@@ -168,12 +169,13 @@ def test_auto_takes_modes_where_the_profiler_cannot_serve():
     def engine(**asked):
         with devwidget.record(engine="auto", **asked) as recording:
             torch.ones(3) + 1
-        return recording.trace.engine
+        notes = [note for note in recording.trace.not_checked if "was not taken" in note]
+        return recording.trace.engine, *notes
 
-    assert engine() == "profiler"
-    assert engine(heal=True) == "mode"
+    assert engine() == ("profiler",)
+    assert engine(heal=True) == ("mode", "torch's profiler was not taken: only modes know `heal`")
     with devwidget.simulate(1):
-        assert engine() == "mode"
+        assert engine() == ("mode", "torch's profiler was not taken: GPUs are virtual")
 
 
 @pytest.mark.parametrize("asked", [{"heal": True}, {"allow": "cuda:0 -> cpu"}, {"verify_hops": True}])
@@ -200,6 +202,54 @@ def test_silence_is_no_answer_of_rules_that_need_calls():
     with devwidget.record(engine="profiler") as recording:
         model(torch.ones(3, 4))
     assert recording.trace.checked == ("host-sync",)
+
+
+def test_threads_of_the_program_are_said_to_be_missing():
+    model = Scaled()
+    with devwidget.record(engine="profiler") as recording:
+        worker = threading.Thread(target=model, args=(torch.ones(3, 4),))
+        worker.start()
+        worker.join()
+    assert [note.split(":")[0] for note in recording.trace.not_checked][1] == "threads that the program started"
+    assert recording.trace.modules == ()
+
+
+def test_a_thread_that_runs_beside_is_no_part_of_the_recording():
+    model, ends, runs = Scaled(), threading.Event(), threading.Event()
+
+    def train():
+        while not ends.is_set():
+            model(torch.ones(3, 4)).sum().backward()
+            runs.set()
+
+    beside = threading.Thread(target=train)
+    beside.start()
+    runs.wait()
+    with devwidget.record(engine="profiler") as recording:
+        recording.attach(model)
+        for _ in range(3):
+            model(torch.ones(3, 4))
+        runs.clear()
+        runs.wait()
+    ends.set()
+    beside.join()
+    assert [event.calls for event in recording.trace.modules] == [3, 3, 3]
+    assert not any("threads" in note for note in recording.trace.not_checked)
+
+
+def test_code_that_has_died_leaves_no_line():
+    with devwidget.record(engine="profiler") as recording:
+        for at in range(20):
+            exec(compile("def run():\n    return torch.ones(3).mul(2)\nrun()", f"gone-{at}.py", "exec"), {"torch": torch})
+    sites = [op.site for op in recording.trace.ops if op.site is not None]
+    assert sum(op.count for op in recording.trace.ops) == 40
+    assert {site.file for site in sites} <= {__file__}
+
+
+def test_numbers_of_python_are_no_tensors_of_the_host():
+    with devwidget.record(engine="profiler") as recording:
+        torch.ones(3, device="meta") * 2
+    assert {str(device) for op in recording.trace.ops for device in op.inputs} == {"meta"}
 
 
 def test_nothing_is_printed():

@@ -102,6 +102,11 @@ def test_a_library_that_waits_is_a_hint_in_forward_alone(phase, told):
     assert severities(3, wait(library=True, phase=phase, count=3, turns=3)) == told
 
 
+@pytest.mark.parametrize(("count", "told"), [(3, ["info"]), (12, ["warning"])])
+def test_an_optimizer_that_waits_once_in_a_step_is_a_hint_and_for_each_parameter_a_warning(count, told):
+    assert severities(3, wait(phase="optimizer", module=None, count=count, turns=3)) == told
+
+
 def test_a_wait_of_an_older_file_is_judged_as_it_was():
     assert severities(0, wait(count=3)) == ["warning"]
 

@@ -168,8 +168,8 @@ def test_functions_are_looked_for_once_however_many_trials_there_are(monkeypatch
     searches = mock.Mock(side_effect=edited_code._functions)
     monkeypatch.setattr(edited_code, "_functions", searches)
     live = edited_code.LiveFunctions({__file__})
-    assert live.of({__file__}) == live.of({__file__})
-    assert Stopping.forward in live.of({__file__})[__file__]
+    assert live.find_in({__file__}) == live.find_in({__file__})
+    assert Stopping.forward in live.find_in({__file__})[__file__]
     assert searches.call_count == 1
 
 

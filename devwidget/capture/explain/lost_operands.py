@@ -35,9 +35,13 @@ _INDEXED = re.compile("same device as the indexed tensor")
 def made_there(context: ErrorContext) -> None:
     """The side that is gone was made on the failing line, or by a function that it calls."""
     (named, target), user = devices_named(context), context.user
+    there = list(_find_operands(context, user)) if user is not None else []
+    homes = {torch.device(str(each.device)) for each in there if each.device.is_accelerator}
+    if target is None and len(homes) == 1 and _INDEXED.search(message(context.error)):
+        (target,) = homes  # only the tensor that was read is named
     if target is None or user is None:
         return
-    others = [each for each in _find_operands(context, user) if each.device == device_id(target)]
+    others = [each for each in there if each.device == device_id(target)]
     at_hand = tuple(each.expression for each in others if each.expression)
     strays = [
         stray
@@ -159,19 +163,21 @@ def trace_back(context: ErrorContext) -> None:
 def _from(
     names: operand_names.Names, operand: Operand, given: list[torch.Tensor], sources: Temporaries, fault: Fault
 ) -> Operand:
-    """The operand, named after the one tensor of the user's call that shares its device and dtype, or by what made it."""
+    """The operand, named after the one tensor of the user's call that shares its device, and its dtype, or by what made it."""
     if not operand.stray or operand.expression or operand.held or operand.birth or fault.target is None:
         return operand
-    alike = [t for t in given if (device_id(t.device), format_dtype(t.dtype)) == (operand.device, operand.dtype)]
+    there = [t for t in given if device_id(t.device) == operand.device]
+    alike = [t for t in there if format_dtype(t.dtype) == operand.dtype]
+    alike = alike if alike or fault.what == "dtype" else there  # a layer makes numbers of the mask that it is given
     target = torch.device(str(fault.target))
     if len(alike) == 1:
-        named = dataclasses.replace(operand, expression=names.expression(alike[0]))
+        named = operand_of(alike[0], operand.argument, names.expression(alike[0]), stray=True)
         return names.with_birth(named, alike[0], target, of_dtype=fault.what == "dtype")
     device = torch.device(str(operand.device))
-    there_made = ((text, [m for m in each if isinstance(m, Maker) and m.makes_on(device)]) for text, each in sources)
-    made = {text: found for text, found in there_made if found}
+    made_on = ((text, [m for m in each if isinstance(m, Maker) and m.makes_on(device)]) for text, each in sources)
+    made = {text: found for text, found in made_on if found}
     if len(made) != 1 or fault.what == "dtype":
         return operand
-    ((text, there),) = made.items()
+    ((text, makers),) = made.items()
     at_hand = tuple(o.expression for o in fault.operands if not o.stray and o.expression and o.device == fault.target)
-    return made_by(dataclasses.replace(operand, source=text), there, target, at_hand)
+    return made_by(dataclasses.replace(operand, source=text), makers, target, at_hand)

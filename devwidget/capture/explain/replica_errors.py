@@ -233,9 +233,10 @@ def _decisions(site: Site, name: str, depth: int = MOST_ASSIGNMENTS) -> Iterator
 
 
 def _devices_in(site: Site, model: nn.Module) -> Iterator[DeviceId]:
-    """Devices that a statement of a worker names: in words, or by a variable of its file or around its function."""
+    """Devices that a statement of a worker names: in words, by an attribute, or by a variable of its file or around it."""
     yield from map(DeviceId.parse, DEVICE_NAME.findall(site.text))
-    for _, value in outer_values(model, site):
+    kept = [own(part).get(name) for _, part in walk_modules(model) for name in _attributes_in(site.text)]
+    for value in (*kept, *(value for _, value in outer_values(model, site))):
         if isinstance(value, torch.device) or (type(value) is str and DEVICE_NAME.fullmatch(value)):
             yield DeviceId.parse(str(value))
 

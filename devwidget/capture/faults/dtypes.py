@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import nn
 
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import own_tensors, walk_modules
 from devwidget.capture.object_fields import is_exactly
+from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.recording.event_log import format_dtype
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.errors import message
@@ -27,7 +28,7 @@ def handle_failure(call: FailedCall) -> Any:
         return _overflown(call, floats[0])
     if len({t.dtype for t in floats}) < 2 or not _DTYPE_WORDS.search(message(call.error)):
         return NOT_OURS
-    wanted = _wanted(floats, call.state.tracker.running)
+    wanted = _wanted(call, floats)
     strays = [t for t in floats if t.dtype != wanted]
     out = call.again(lambda t: t.to(wanted) if any(t is stray for stray in strays) else t)
     call.report("dtype", strays, floats[0].device, out, FaultDetails(wanted=format_dtype(wanted)))
@@ -46,15 +47,27 @@ def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
     return out
 
 
-def _wanted(floats: list[torch.Tensor], module: nn.Module | None) -> torch.dtype:
-    """That of a parameter that was given, else of the running module's own, else the one that all below it have in common."""
-    met = {t.dtype for t in floats}
+def _wanted(call: FailedCall, floats: list[torch.Tensor]) -> torch.dtype:
+    """That of a parameter that was given, else of the running module's own, else the one that all below it have in common.
+
+    Where no module has a say, the one that the program names, else the widest but float64.
+    """
+    met, module = {t.dtype for t in floats}, call.state.tracker.running
     parts = [part for _, part in walk_modules(module)] if module is not None else []
     own = _dtypes(own_tensors(module).values()) if module is not None else []
     common = met & {dtype for part in parts for dtype in _dtypes(own_tensors(part).values())}
-    known = [*_dtypes(t for t in floats if is_parameter(t)), *own, *(common if len(common) == 1 else ())]
+    agreed = common if len(common) == 1 else _named(call, floats)
+    known = [*_dtypes(t for t in floats if is_parameter(t)), *own, *agreed]
     widest = min(met, key=lambda d: (d == torch.float64, -d.itemsize))
     return next((dtype for dtype in known if dtype in met), widest)
+
+
+def _named(call: FailedCall, floats: list[torch.Tensor]) -> set[torch.dtype]:
+    """The one dtype that a line asks for, by `dtype=` or a cast: the others have theirs because nobody said anything."""
+    names = Names(call.state, call.frame)
+    made = [(t.dtype, names.with_birth(operand_of(t, "", "", stray=True), t, t.device, of_dtype=True)) for t in floats]
+    named = {dtype for dtype, each in made if each.from_move or "dtype=" in each.birth_call} - {torch.float64}
+    return named if len(named) == 1 else set()
 
 
 def _dtypes(tensors: Iterable[torch.Tensor]) -> list[torch.dtype]:

@@ -205,7 +205,8 @@ class Names:
         if held is not None and past:
             kept = dataclasses.replace(operand, held=held, birth=past[0].site)
             return kept if held.how in ("parameter", "buffer") else made_by(kept, past, target)
-        if held is not None and (found.site is None or held.how in ("parameter", "buffer")):
+        handed_on = found.site is None or not found.call  # `model = parts["model"]` has only handed on what holds it
+        if held is not None and (handed_on or held.how in ("parameter", "buffer")):
             tracker = self._state.tracker
             birth = written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "") or found.site
             kept = dataclasses.replace(operand, held=held, birth=birth)

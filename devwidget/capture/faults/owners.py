@@ -15,7 +15,7 @@ from devwidget.capture.object_fields import class_name, class_values, copy_items
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
-from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
+from devwidget.capture.snapshot.optimizer_state import attribute_tensors, optimizer_tensors
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import globals_used, locals_of, user_frame
 from devwidget.capture.source_code.classes import functions_in
@@ -41,13 +41,16 @@ def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[tor
 
 
 def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
-    """The optimizer whose `step` runs, if it keeps one of these in an object or a list of its state."""
+    """The optimizer whose `step` runs, if it keeps one of these in an attribute, or in an object or a list of its state."""
     for frame in frames:
         optimizer = locals_of(frame).get("self")
-        for name, tensor, _ in optimizer_tensors(optimizer, {}) if is_a(optimizer, torch.optim.Optimizer) else ():
-            key = name.partition("].")[2]
-            if any(tensor is member for member in family) and not key.isidentifier():  # what stands there itself is moved
-                return Held(None, key, "optimizer state", class_name(type(optimizer)))
+        if not is_a(optimizer, torch.optim.Optimizer):
+            continue
+        states = ((name.partition("].")[2], tensor) for name, tensor, _ in optimizer_tensors(optimizer, {}))
+        inside = ((name, tensor) for name, tensor in states if not name.isidentifier())  # what stands there itself is moved
+        for name, tensor in (*inside, *attribute_tensors(optimizer)):
+            if any(tensor is member for member in family):
+                return Held(None, name, "optimizer state", class_name(type(optimizer)))
     return None
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import bisect
 import sys
 import threading
-from collections.abc import Collection
+from collections import deque
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 from devwidget.capture import torch_internals
+from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.capture.recording.module_tracker import ThreadPlace
 from devwidget.capture.recording.state import RecordingState
@@ -35,13 +37,18 @@ class BackwardModules:
         starts.append(torch_internals.next_autograd_number())
         modules.append(module)
 
-    def current_module(self) -> str | None:
-        """The module whose node runs now; None if there is none, or if threads that count alike leave a doubt."""
-        node: Any = torch_internals.current_autograd_node()  # None outside backward
-        number = node._sequence_nr() if node is not None else _LEAF
+    def find_module(self, number: int | None) -> str | None:
+        """The module whose node runs now; None if there is none, or if threads that count alike leave a doubt.
+
+        Args:
+            number: of that node, if it is known.
+        """
+        if number is None:
+            node: Any = torch_internals.current_autograd_node()  # None outside backward
+            number = node._sequence_nr() if node is not None else _LEAF
         if number >= _LEAF:
             return None
-        threads = list(self._spans.values())
+        threads = tuple(self._spans.values())
         if len(threads) == 1:  # as nearly always
             return _module_at(number, *threads[0])
         found = {_module_at(number, *spans) for spans in threads}
@@ -55,8 +62,8 @@ def _module_at(number: int, starts: list[int], modules: list[str | None]) -> str
 
 MOST_POINTS = 400
 """Points kept of one device; a step of GPT-2 makes some thousand allocations, and a screen has some thousand columns."""
-MOST_EVENTS = 100_000
-"""Allocations kept until they are folded. Those of a longer step are folded before all is known of them."""
+MOST_QUEUED = 250_000
+"""Of 50,000 allocations with their ends, kept until they are folded. Those of a longer step are before all is known of them."""
 _COPIES = {"scatter": "inputs", "replicate": "parameters", "gather": "gathered"}
 """What DataParallel's copies are for."""
 _PLACE = {role: place for place, role in enumerate(ROLES)}
@@ -79,8 +86,8 @@ class _Point(NamedTuple):
 
 _MemoryEvent = tuple[MemoryBlock | None, int, int, Allocation | None]
 """A block, its device, bytes held, and where: a block taken (the bytes are those with it), a block freed (-1 of them), or,
-without a block, a look at a device. A plain tuple: there are several for each operator, and one with names costs several
-times as much."""
+without a block, a look at a device."""
+_Where = tuple[Phase, str | None, RawSite | None]
 
 
 class Curves:
@@ -93,6 +100,7 @@ class Curves:
 
     Attributes:
         calling: the user's line that runs backward, which has threads of its own on CUDA.
+        freed: told of a block that is not in use any more; no method, for whatever dies comes by here.
     """
 
     def __init__(self, state: RecordingState, backward: BackwardModules, *, exact: bool) -> None:
@@ -100,7 +108,11 @@ class Curves:
         self.calling: RawSite | None = None
         self._tracker, self._log, self._backward = state.tracker, state.log, backward
         self._lock = threading.RLock()
-        self._events: list[_MemoryEvent] = []
+        # Flat: a tuple for each event would be one more object that the garbage collector comes for, and walks through. Four
+        # entries say that a block was taken, which are put in at once, and the block alone that it was freed.
+        self._queue: deque[Any] = deque()
+        self.freed: Callable[[MemoryBlock], None] = self._queue.append
+        self._wheres: dict[_Where, _Where] = {}
         self._counted: dict[MemoryBlock, tuple[int, Allocation | None]] = {}
         self._sums: dict[int, list[int]] = {}
         self._points: dict[int, list[_Point]] = {}
@@ -118,52 +130,46 @@ class Curves:
         with self._lock:
             for block in blocks:
                 block.role = "foreign"  # until it is found to be the model's; an earlier recording may have said so of another
-            self._events[:0] = [(block, block.index, 0, None) for block in blocks]
+            self._queue.extendleft(entry for block in blocks for entry in (0, 0, block, None))
 
     def taken(self, block: MemoryBlock, held: int) -> None:
         """A block is in use from now on."""
         here = self._tracker.threads.place
-        allocation = self._current_allocation(here)
+        where = self._find_where(here)
         block.inside = bool(here.stack)
-        if allocation.phase != "backward":  # where gradients are scattered
+        if where[0] != "backward":  # where gradients are scattered
             block.role = _COPIES.get(here.cause, block.role)
-        self._note_event((block, block.index, held, allocation))
-
-    def freed(self, block: MemoryBlock) -> None:
-        """A block is not in use any more."""
-        self._note_event((block, block.index, -1, None))
+        self._queue.extend((where, block, held, self._log.number()))
+        if len(self._queue) > MOST_QUEUED:
+            self.fold_events()
 
     def refused(self, index: int, size: int, held: int) -> None:
         """An allocation did not fit."""
-        event = None, index, held, self._current_allocation(self._tracker.here)
-        self._refused.setdefault(index, []).append((event, size))
-        self._note_event(event)
+        where, number = self._find_where(self._tracker.here), self._log.number()
+        self._refused.setdefault(index, []).append(((None, index, held, Allocation(number, *where)), size))
+        self._queue.extend((where, index, held, number))
 
     def mark(self, index: int, held: int) -> None:
         """A look at a device, where nothing needs to be allocated: the end of a phase."""
-        allocation = self._current_allocation(self._tracker.here)
-        self._note_event((None, index, held, allocation._replace(site=None)))  # the look is ours
+        phase, module, _ = self._find_where(self._tracker.here)
+        self._queue.extend(((phase, module, None), index, held, self._log.number()))  # the look is ours
 
-    def _note_event(self, event: _MemoryEvent) -> None:
-        with self._lock:
-            self._events.append(event)
-            if len(self._events) > MOST_EVENTS:
-                self.fold_events()
-
-    def _current_allocation(self, here: ThreadPlace) -> Allocation:
+    def _find_where(self, here: ThreadPlace) -> _Where:
+        """Phase, module and line of what is allocated now: one tuple for each."""
         tracker = self._tracker
         phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
         module, site = here.path, here.operator_site or tracker.find_site(sys._getframe(2))
         if phase == "backward" and module is None:
-            module, site = self._backward.current_module(), site or self.calling
-        return Allocation(self._log.number(), phase, module, site)
+            module, site = self._backward.find_module(here.running_node if here.operator_site else None), site or self.calling
+        where = phase, module, site
+        return self._wheres.setdefault(where, where)
 
     # -- folding
 
     def fold_events(self) -> None:
         """Make points of the events so far, with what is known of their blocks by now."""
-        with self._lock:
-            events, self._events = self._events, []
+        with uninterrupted(), self._lock:  # what is taken off the queue is counted
+            events = list(self._take_events())
             for block, (place, allocation) in self._counted.items():
                 now = _PLACE[block.role]
                 if now != place:
@@ -184,6 +190,17 @@ class Curves:
                 if event is highest.get(device):
                     self._peaks[device], self._holdings[device] = held, self._held_by(device)
             self._points = {index: thin_points(points) for index, points in self._points.items()}
+
+    def _take_events(self) -> Iterator[_MemoryEvent]:
+        """What is in the queue; without its lock others put in more meanwhile."""
+        entries = iter([self._queue.popleft() for _ in range(len(self._queue))])
+        for first in entries:
+            if isinstance(first, MemoryBlock):
+                yield first, first.index, -1, None
+                continue
+            which, held, number = next(entries), next(entries), next(entries)
+            block, index = (which, which.index) if isinstance(which, MemoryBlock) else (None, which)
+            yield block, index, held, Allocation(number, *first) if first is not None else None
 
     def _count_event(self, event: _MemoryEvent) -> None:
         block, device, held, allocation = event

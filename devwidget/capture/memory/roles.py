@@ -13,7 +13,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.faults.owners import plain_tensors
 from devwidget.capture.modules import own_tensors, registered_entries
-from devwidget.capture.object_fields import dict_of, is_a
+from devwidget.capture.object_fields import dict_of
 from devwidget.capture.recording.births import TensorRef
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import groups_of
@@ -52,16 +52,23 @@ def kept_for_backward(tensors: Iterable[torch.Tensor], known: Iterable[Any] = ()
     """
     todo = [node for tensor in tensors if (node := tensor.grad_fn) is not None]
     seen: set[Any] = set(known)  # holds the nodes, whose ids would be used again
+    fields: dict[type, tuple[str, ...]] = {}  # a step has many nodes of few kinds
     while todo:
         node = todo.pop()
         if node in seen:
             continue
         seen.add(node)
-        for name in _saved_names(node):
+        if (names := fields.get(type(node))) is None:
+            names = fields[type(node)] = _saved_names(node)
+        for name in names:
             saved = getattr(node, name)
-            for each in saved if is_a(saved, (tuple, list)) else (saved,):
-                yield from tensors_in(_saved_data(each), depth=2)
-        todo.extend(before for before, _ in node.next_functions if before is not None)
+            for each in saved if type(saved) is tuple or type(saved) is list else (saved,):
+                data = _saved_data(each)
+                if type(data) is torch.Tensor:  # as nearly all
+                    yield data
+                else:
+                    yield from tensors_in(data, depth=2)
+        todo += [before for before, _ in node.next_functions if before is not None]
 
 
 def _saved_names(node: Any) -> tuple[str, ...]:

@@ -143,7 +143,7 @@ class BirthMode(FunctionMode):
                 if data is None or len(birth.transfers) > len(data.transfers):  # `x + layer(x)` has been where the layer was
                     data = birth
                 if name not in MOVES and name not in VIEWS:
-                    self._note_use(birth, site)
+                    self._note_use(birth, site, there=tensor.device == device)
             if tensor.device == device:
                 if parent is None or (parent.dtype is not dtype is birth.dtype):
                     parent = birth
@@ -236,7 +236,7 @@ class BirthMode(FunctionMode):
     def _nothing_read(self, func: Any, owner: Any, frame: FrameType) -> None:
         """An attribute is None."""
 
-    def _note_use(self, birth: Birth, site: RawSite | None) -> None:
+    def _note_use(self, birth: Birth, site: RawSite | None, *, there: bool) -> None:
         """Data that has crossed devices was computed with."""
 
     def _looked_up(self, index: torch.Tensor, device: torch.device, frame: FrameType, site: RawSite | None) -> None:

@@ -13,6 +13,7 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
+from devwidget.capture.patching.operator_key import in_thread
 from devwidget.capture.recording.collectives import KINDS
 from devwidget.capture.recording.event_log import Devices, join_devices
 from devwidget.capture.recording.state import RecordingState
@@ -48,6 +49,8 @@ def _operator_name(func: Any) -> tuple[str, bool, Any]:
 
 
 _Tensor, _Parameter, _DisableTorchFunction = torch.Tensor, nn.Parameter, torch_internals.DisableTorchFunction
+_next_number: Any = torch_internals.find_optional("next_autograd_number")
+"""None where this torch lacks it, and so refuses to record."""
 
 
 def _find_devices(args: tuple[Any, ...]) -> Devices:
@@ -118,22 +121,28 @@ class OperatorMode(DispatchMode):
 
     def _run_logged(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_foreign: bool = False) -> Any:
         here, tracker = self._threads.place, self._tracker
-        # A function mode above has found the line already, unless autograd runs: then the frames tell, past our own two.
-        site = here.site or tracker.find_site(sys._getframe(2))
+        here.running_node = None
+        # A function mode above has found the line already, unless autograd runs: then the frames tell, past our own three.
+        site = here.site or tracker.find_site(sys._getframe(3))
         here.operator_site = None if is_foreign else site  # what it allocates needs no walk of its own
+        asked = in_thread.asked = [args, None]
         try:
             out = redispatch(func, args, kwargs)
         finally:
-            here.operator_site = None
+            here.operator_site = in_thread.asked = None
         first = out
         if type(out) is not _Tensor and not isinstance(out, _Tensor):
             first = out[0] if (type(out) is tuple or type(out) is list) and out else None
+            first = first if isinstance(first, _Tensor) else None
         phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
-        if phase != "backward":
-            self._note_line(site)
-        with _DisableTorchFunction():  # function modes are active here while autograd runs: our looking is no call for them
-            device = first.device if isinstance(first, _Tensor) else None
-            key = name, here.path, phase, id(site), _find_devices(args), device
+        if phase != "backward" and (number := _next_number()) != here.next_node:  # else no node was made for it
+            self._note_line(here, number, site)
+        if (on := asked[1]) is not None:  # virtual GPUs have found it already
+            key = name, here.path, phase, id(site), on, on if first is not None else None
+        else:
+            with _DisableTorchFunction():  # function modes are active while autograd runs: our looking is no call for them
+                device = first.device if first is not None else None
+                key = name, here.path, phase, id(site), _find_devices(args), device
         place = self._ops.get(key)
         self._counts[self._first(key, site) if place is None else place] += 1
         return out

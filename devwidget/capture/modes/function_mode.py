@@ -106,7 +106,7 @@ class CallMode(BirthMode):
                 if loss is None:
                     raise
                 out = func(loss, *args[1:], **kwargs)
-        if func.__name__ == "backward":
+        if func.__name__ == "backward" and torch_internals.current_autograd_node() is None:  # a checkpoint's is no step
             self._state.waits.go_back(site.code if site is not None else None)
             tracker.end_step()
             self._state.ties.note_trained()
@@ -137,8 +137,8 @@ class CallMode(BirthMode):
             except Exception as trouble:  # a bug of ours is no business of the user's
                 self._state.log.log_trouble(trouble)
 
-    def _note_use(self, birth: Birth, site: RawSite | None) -> None:
-        self._state.transfers.note_use(birth, site)
+    def _note_use(self, birth: Birth, site: RawSite | None, *, there: bool) -> None:
+        self._state.transfers.note_use(birth, site, there=there)
 
     def _note_float64(self, name: str, operands: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None) -> None:
         report_promotion(self._state, name, operands, result, frame, site)

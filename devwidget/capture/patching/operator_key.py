@@ -44,14 +44,24 @@ _BUILT_FOR = (getattr(torch.version, each, None) for each in ("cuda", "hip", "xp
 _HAS_ENGINE_THREADS = any(_BUILT_FOR) or torch.backends.mps.is_built()
 """Backward on the CPU runs in the thread that calls it."""
 
-_get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping = map(
+_get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping, _OpOverload = map(
     torch_internals.find_optional,
     (
         "thread_object", "put_thread_object", "has_thread_object", "set_key_included", "is_key_excluded", "is_any_autocast",
-        "excluding_keys", "skipping_function_modes",
+        "excluding_keys", "skipping_function_modes", "OpOverload",
     ),
 )  # fmt: skip
 """None where this torch lacks one: `torch_internals.check_names` refuses to record before any of them is called."""
+
+
+def _run_with_modes(func: Any, types: tuple[()], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return func(*args, **kwargs)
+
+
+_run = _skipping or _run_with_modes
+"""Runs an operator, or the function `_op` behind it, which costs no frame of Python. What the engine or a script calls is no
+call for function modes and tensor classes: they are asked above autograd, and would be asked again. Before torch 2.13 they are.
+"""
 KEY: Any = None
 _PYTHON: Any = None
 _ABOVE: Any = None
@@ -59,6 +69,11 @@ _AUTOGRAD: Any = None
 _HIDDEN: Any = None
 _CHOOSER: Any = None
 _hides_chooser = False
+_COMPOSITE, *_BACKENDS = map(
+    torch_internals.find_optional("parse_key"), ("CompositeImplicitAutograd", "CPU", "CUDA", "MPS", "XPU")
+)
+_composites: dict[int, tuple[bool, Any]] = {}
+"""Operators by id, which each keeps."""
 _lock = Lock()
 _libraries: list[Any] = []
 _known: set[str] = set()
@@ -66,12 +81,20 @@ _known: set[str] = set()
 
 
 class _KeyThread(threading.local):
-    """What is active in one thread."""
+    """What is active in one thread.
+
+    Attributes:
+        asked: the arguments of an operator whose device a mode wants to know, and its answer: the device of all tensors that
+            go in and come out, from a mode below that has found it anyway. None where nobody asks.
+    """
 
     stack: Stack = None
+    asked: list[Any] | None = None
 
 
 _here = _KeyThread()
+in_thread = _here
+"""For who asks, or answers."""
 
 
 @_lock
@@ -169,10 +192,22 @@ def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
     stack = _here.stack
     if stack is None or _is_excluded(_PYTHON):
         return _call_unseen(func, args, kwargs)
+    if _is_composite(func):
+        return func._op_dk(_COMPOSITE, *args, **kwargs)
     if _is_autocast():
         with _exclude(_ABOVE):  # what a mode computes itself is not to be cast
-            return _pass_operator(stack, func, args, kwargs)
-    return _pass_operator(stack, func, args, kwargs)
+            return run_below(func, args, kwargs)
+    return run_below(func, args, kwargs)
+
+
+def _is_composite(func: Any) -> bool:
+    """Whether an operator is made of others alone. Autograd takes it apart, but for inference nothing of it runs."""
+    known = _composites.get(id(func))
+    if known is None:
+        has_kernel = func.has_kernel_for_dispatch_key
+        is_so = has_kernel(_COMPOSITE) and not any(map(has_kernel, _BACKENDS))
+        known = _composites.setdefault(id(func), (is_so, func))
+    return known[0]
 
 
 def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -186,13 +221,16 @@ def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
             _here.stack = None
     try:
         _watch_thread(False)
-        return _run_operator(func, args, kwargs)
+        return _run(func, (), args, kwargs)
     finally:
         _watch_thread(stack is not None)
 
 
-def _pass_operator(stack: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Give an operator to the mode on top, while those below it are active."""
+def run_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator that has come down to a mode as if that mode was not there: give it to the next one, or run it."""
+    stack = _here.stack
+    if stack is None:
+        return _run(func._op if type(func) is _OpOverload else func, (), args, kwargs)
     mode, below = stack
     _here.stack = below
     try:  # Ctrl-C strikes after calls: after the first in here
@@ -203,22 +241,6 @@ def _pass_operator(stack: Any, func: Any, args: tuple[Any, ...], kwargs: dict[st
         _here.stack = stack
         if below is None:
             _watch_thread(True)
-
-
-def run_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator that has come down to a mode as if that mode was not there."""
-    stack = _here.stack
-    if stack is not None:
-        return _pass_operator(stack, func, args, kwargs)
-    return _run_operator(func, args, kwargs)
-
-
-def _run_operator(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator. What the engine or a script calls is no call for function modes and tensor classes.
-
-    They are asked above autograd, and `func(*args)` would ask them again. Before torch 2.13 it does.
-    """
-    return func(*args, **kwargs) if _skipping is None else _skipping(func, (), args, kwargs)
 
 
 def active_modes() -> list[Any]:

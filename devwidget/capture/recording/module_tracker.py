@@ -44,28 +44,36 @@ class ForwardLines:
     def __init__(self) -> None:
         self._lines: dict[int, dict[int, RawSite | None]] = {}
 
-    def note_line(self, site: RawSite | None) -> None:
-        """An operator runs at this line, in this thread."""
-        thread, number = threading.get_ident(), torch_internals.next_autograd_number() - 1
+    def note_line(self, here: ThreadPlace, number: int, site: RawSite | None) -> None:
+        """An operator runs at this line, in this thread. `number` is that of the next node."""
+        here.next_node = number
+        thread = threading.get_ident()
         lines = self._lines.get(thread)
         if lines is None:
             lines = self._lines[thread] = {}
         elif len(lines) > MOST_NODES:
             for old in list(itertools.islice(lines, MOST_NODES // 2)):
                 del lines[old]
-        lines.setdefault(number, site)
+        lines.setdefault(number - 1, site)
 
-    def find_site(self) -> RawSite | None:
+    def find_site(self, here: ThreadPlace) -> RawSite | None:
         """The line that made the node that runs now; None if there is none, or if threads that count alike leave a doubt."""
         node: Any = torch_internals.current_autograd_node()  # None outside backward
         if node is None:
             return None
-        number = node._sequence_nr()
-        tables = list(self._lines.values())
+        number = here.running_node = node._sequence_nr()
+        tables = tuple(self._lines.values())
         if len(tables) == 1:  # as nearly always
-            return tables[0].get(number)
-        found = {lines[number] for lines in tables if number in lines}
+            return _line_of(tables[0], number)
+        found = {site for lines in tables if (site := _line_of(lines, number)) is not None}
         return found.pop() if len(found) == 1 else None
+
+
+def _line_of(lines: dict[int, RawSite | None], number: int) -> RawSite | None:
+    if number not in lines and number > next(iter(lines), number):
+        # What an operator writes over is copied first where its gradient needs it: the copy has the node that comes next.
+        return lines.get(number + 1)
+    return lines.get(number)
 
 
 @dataclass(slots=True)
@@ -108,15 +116,19 @@ class ThreadPlace:
     Attributes:
         waits: the device for which the host waited in that call, how often, and whether for copies alone; None if it did not.
         operator_site: the user's line of an operator under way that runs none of their code; None if there is none.
+        next_node: the number of the next node of autograd, when an operator was last seen: no other has been made since.
+        running_node: the number of the node of autograd that runs that operator; None where nobody has looked.
     """
 
-    __slots__ = ("cause", "failed", "operator_site", "path", "replica", "site", "stack", "waits")
+    __slots__ = ("cause", "failed", "next_node", "operator_site", "path", "replica", "running_node", "site", "stack", "waits")
 
     def __init__(self) -> None:
         self.stack: list[ModuleCall] = []
         self.path: str | None = None
         self.site: RawSite | None = None
         self.operator_site: RawSite | None = None
+        self.next_node = -1
+        self.running_node: int | None = None
         self.cause: Cause = "explicit"
         self.replica = -1
         self.failed: str | None = None
@@ -284,15 +296,16 @@ class ModuleTracker:
                 return through(stack[-1].site, library)
             owner = whose[code.co_filename]
             if owner == USERS:
-                return through(site_of(frame), library)
+                return site_of(frame) if library is None else through(site_of(frame), library)
             if owner == STEP:
                 return through(None, library)
-            if owner == ENGINE and (site := self.forward_lines.find_site()) is not None:
+            if owner == ENGINE and (site := self.forward_lines.find_site(self.threads.place)) is not None:
                 return site
             if owner == INSTALLED and library is None:
                 library = frame
             frame = frame.f_back
-        return self.forward_lines.find_site() or through(None, library)  # autograd has threads of its own, too
+        site = self.forward_lines.find_site(self.threads.place)  # autograd has threads of its own, too
+        return site or through(None, library)
 
     def _late_path(self, module: nn.Module) -> str | None:
         """A module that was registered after `attach`, or the root of a recording that was never attached."""

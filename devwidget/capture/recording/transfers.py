@@ -232,10 +232,10 @@ class Transfers:
         """Crossings kept, line by line."""
         return itertools.chain.from_iterable(self.lines.values())
 
-    def note_use(self, birth: Birth, site: RawSite | None) -> None:
-        """An operation read a tensor."""
+    def note_use(self, birth: Birth, site: RawSite | None, *, there: bool = True) -> None:
+        """An operation read a tensor, and computed with it there: not one that was healed, or that copies it itself."""
         transfer = birth.transfer
-        if transfer is not None:
+        if transfer is not None and there:
             transfer.computed = True
         if self.pending:
             for transfer in birth.transfers:

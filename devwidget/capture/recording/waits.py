@@ -108,7 +108,7 @@ class Waits:
     def add_wait(self, call: str, device: torch.device, frame: FrameType | None, times: int = 1) -> None:
         """The host waited in a call; `frame` is the one that made it."""
         tracker = self.tracker
-        made = tracker.forward_lines.find_site()
+        made = tracker.forward_lines.find_site(tracker.here)
         near, library = _find_waiting(frame, (STEP,) if made is None else (STEP, ENGINE))
         site = site_of(near) if near is not None else made
         called = _user_above(near) if near is not None and is_library(near.f_code.co_filename) else None

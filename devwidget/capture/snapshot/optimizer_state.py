@@ -35,6 +35,14 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, parameter_paths: dict[in
         yield from search.search_each(_name_values(f"param_groups[{at}]", settings), 2, "")
 
 
+def attribute_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+    """What an optimizer of the user keeps in attributes of its own, beside its parameters."""
+    trained = {id(parameter) for parameter in parameters_of(optimizer)}
+    search, fields = AttributeSearch(lambda value: id(value) in trained), dict_of(optimizer)
+    for name in search.find_candidates(fields, fields.keys() - {"state", "param_groups", "defaults"}):
+        yield from ((place, tensor) for place, tensor, _ in search.search_attribute(name, fields[name]))
+
+
 def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
     """The parameter groups of an optimizer, as it keeps them."""
     groups = [items_of(group) or () for group in parts_of(dict_of(optimizer).get("param_groups"))]

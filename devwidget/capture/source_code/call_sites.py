@@ -110,6 +110,8 @@ def is_own(filename: str) -> bool:
 
 def is_hooked(frame: FrameType | None) -> bool:
     """Whether a hook of accelerate is at work above a frame, below the user's code."""
+    if "accelerate.hooks" not in sys.modules:  # there may be many frames
+        return False
     while frame is not None and is_library(frame.f_code.co_filename):
         if frame.f_code.co_filename.endswith(_HOOKS):
             return True

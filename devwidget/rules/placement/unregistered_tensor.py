@@ -22,6 +22,8 @@ from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.attributes import is_taken, register_attribute
 from devwidget.rules.repairs.code import code_at, root_of
+from devwidget.rules.repairs.devices import written_device
+from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.wording import about_kept, one_target
@@ -31,9 +33,12 @@ from devwidget.rules.wording import about_kept, one_target
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault whose stray tensor a module keeps unregistered."""
     evidence = Evidence(trace)
+    moved = {crossing.site for crossing in trace.crossings if crossing.phase in ("forward", "loss")}
     for fault in trace.faults:
         for stray in fault.operands if fault.what in ("operands", "untrained") else ():
             held = stray.held
+            if stray.from_move and stray.birth in moved:
+                continue  # a line of the step took it there, whoever keeps it since
             if stray.stray and held is not None and held.how in ("attribute", "class attribute") and not held.moves_along:
                 yield _make_finding(evidence, fault, stray, held)
                 break
@@ -140,13 +145,15 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
     made = where_made(fault, stray, literal=literal) if fault.what == "operands" else None
     if made is not None and (filled or stray.birth_partners):
         yield made  # it came later than the model's move, which a buffer would have missed too
-    if not _came_late(fault, held):
+    each_time = filled and made is not None and stray.birth is not None and stray.birth.function == "forward"
+    if not each_time and not _came_late(fault, held):
         yield from register_attribute(held, _assigned_with(trace, held), _dtype(stray, held))
     yield made
     if fault.what == "operands":
         yield where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     attribute = held.name.split("[")[0].split(".")[0]
     if held.note:
+        yield mended(stray.birth, Message("move it where it is made"), lambda draft, made: _moved_when_made(draft, made, fault))
         kind = "ModuleDict" if held.name.startswith((f"{attribute}['", f'{attribute}["')) else "ModuleList"
         if kind == "ModuleDict" and is_taken(held):
             yield Fix(Message("register them in an nn.ModuleDict, under other keys: modules have attributes of these names"))
@@ -159,6 +166,13 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
         )
     else:
         yield Fix(Message("register what it holds: a buffer, an nn.ParameterList, a module of its own"), "", "choice")
+
+
+def _moved_when_made(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
+    """`teacher = Net().eval()`, which a module is given and hides: a line outside of classes."""
+    value, named = getattr(statement, "value", None), [isinstance(each, ast.Name) for each in targets_of(statement)]
+    if isinstance(value, ast.Call) and named == [True] and draft.code.owner(statement) is None:
+        draft.append(value, f".to({written_device(draft.code, statement, fault.target)})")
 
 
 def _came_late(fault: Fault, held: Held) -> bool:

@@ -25,9 +25,16 @@ from devwidget.rules.repairs.copies import copy_moved, is_moved_away
 from devwidget.rules.repairs.devices import device_for
 from devwidget.rules.repairs.edits import Draft, fix, mended, read_to
 from devwidget.rules.repairs.modules import buffers_too, built_at, owner_built, owner_told, where_built
-from devwidget.rules.repairs.moves_left_out import left_in_forward
+from devwidget.rules.repairs.moves_left_out import left_in_forward, without_move
 from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry, to_the_module
-from devwidget.rules.repairs.moves_where_made import from_helper, is_right_elsewhere, moved_there, value_moved, where_made
+from devwidget.rules.repairs.moves_where_made import (
+    beside_what_is_kept,
+    from_helper,
+    is_right_elsewhere,
+    moved_there,
+    value_moved,
+    where_made,
+)
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.repairs.refusals import refused
 from devwidget.rules.wording import about, about_kept, devices_met, one_target, right_device, strays_in
@@ -155,6 +162,7 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) ->
         yield Fix(Message("only memory of the host is pinned: leave it out where the tensors are on a GPU"))
         return
     yield left_in_forward(fault, stray)
+    yield _left_there(trace, fault, stray)
     if literal:
         yield owner_built(fault, stray)
         yield owner_told(fault, stray)
@@ -177,8 +185,16 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) ->
         yield value_moved(stray, device_for(stray.birth, fault.target))
     device = right_device(fault)
     name = stray.expression or stray.source
+    yield beside_what_is_kept(fault, stray)
     told = Message("move `{name}` to the device of the others before `{call}`", name=name or stray.argument, call=fault.call)
     yield Fix(told, f"{name}.to({device})" if name else "")
+
+
+def _left_there(trace: Trace, fault: Fault, stray: Operand) -> Fix | None:
+    """What a line of the step takes away, and nothing computes with where it goes, stays where it was."""
+    crossed = [each for each in trace.crossings if each.site == stray.birth] if stray.from_move else []
+    needless = all(each.source == fault.target and each.step >= 0 and not (each.computed or each.meant) for each in crossed)
+    return without_move(stray.birth, stray.device, Message("stay on the device")) if crossed and needless else None
 
 
 def _same_line(birth: Site | None, fault: Site | None) -> bool:

@@ -56,8 +56,8 @@ def register_attribute(held: Held, together: Collection[str] = (), dtype: str = 
     elif held.name == attribute:
         yield _one_tensor(code, owner, statement, attribute, dtype)
     elif held.name.startswith(f"{attribute}[") and held.name.count("[") == 1 and "." not in held.name:
-        yield _many_buffers(code, owner, statement, attribute, is_named="'" in held.name)
-        yield _many_tensors(code, owner, statement, attribute)
+        yield _many_buffers(code, owner, statement, attribute, held.name.removeprefix(attribute))
+        yield _many_tensors(code, owner, statement, attribute, held.name.removeprefix(attribute))
     elif isinstance(value, ast.Call) and re.fullmatch(rf"{attribute}(\.\w+)+", held.name):
         yield _rebuilt(code, owner, statement, attribute, value)
 
@@ -213,10 +213,16 @@ def _module_container(value: ast.expr, path: str) -> str:
     return "ModuleDict" if re.match(r"\['[^.']+'\]", path) else "ModuleList" if re.match(r"\[\d+\]", path) else ""
 
 
-def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, *, is_named: bool) -> Fix | None:
-    """A list or dict of tensors that nobody changes: each becomes a buffer, and a property gives the list or dict of them."""
+def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, item: str) -> Fix | None:
+    """A list or dict of tensors that nobody changes: each becomes a buffer, and a property gives the list or dict of them.
+
+    Args:
+        item: one of them, `[0]` or `['key']`.
+    """
     value, method = getattr(statement, "value", None), code.scope(statement)
-    kinds = (ast.Dict, ast.DictComp) if is_named else (ast.List, ast.ListComp)
+    is_dict, is_named = isinstance(value, ast.Dict | ast.DictComp), "'" in item
+    numbered = is_dict and item[1:-1].isdigit()
+    kinds = (ast.Dict, ast.DictComp) if is_named or numbered else (ast.List, ast.ListComp)
     if owner is None or not isinstance(value, kinds) or not isinstance(method, ast.FunctionDef) or _is_empty(value):
         return None
     uses = [n for n in ast.walk(owner) if is_self_attribute(n, attribute)]
@@ -227,11 +233,13 @@ def _many_buffers(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
     words = [n.value for n in ast.walk(owner) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     if "requires_grad" in text or any(word.startswith(prefix) for word in words):
         return None  # what is trained is no buffer, and another name must not be taken for an item
-    items = f"{text}.items()" if is_named else f"enumerate({text})"
+    items = f"{text}.items()" if is_dict else f"enumerate({text})"
     draft = Draft(code)
     draft.rewrite(statement, f"for key, part in {items}:\n    self.register_buffer(f'{prefix}{{key}}', part, persistent=False)")
     mine = f"for name, part in self.named_buffers(recurse=False) if name.startswith({prefix!r})"
-    built = f"{{name.removeprefix({prefix!r}): part {mine}}}" if is_named else f"[part {mine}]"
+    key = f"name.removeprefix({prefix!r})"
+    key = f"int({key})" if numbered else key
+    built = f"{{{key}: part {mine}}}" if is_dict else f"[part {mine}]"
     draft.insert_above(_next_method(owner, method), f"@property\ndef {attribute}(self):\n    return {built}\n")
     return fix(Message("register its tensors as buffers, and build `{attribute}` from them", attribute=attribute), draft)
 
@@ -246,13 +254,15 @@ def _may_change(code: Code, node: ast.AST) -> bool:
     return isinstance(outer, ast.Assign | ast.AugAssign) and outer.value is node
 
 
-def _many_tensors(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
+def _many_tensors(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, item: str) -> Fix | None:
     """A list or dict of tensors becomes an `nn.ParameterList` or `nn.ParameterDict` that asks for no gradient."""
     value = getattr(statement, "value", None)
     if value is None or len(_assignments(code, owner, statement, attribute)) != 1 or _is_empty(value):
         return None
     parameter, text = spelled(code, "Parameter"), code.text(value)
     named = isinstance(value, ast.Dict | ast.DictComp)
+    if named and "'" not in item:
+        return None  # the keys of a ParameterDict are words
     if named:
         items = f"{{name: {parameter}(part, requires_grad=False) for name, part in {text}.items()}}"
     elif isinstance(value, _CONTAINERS) or _is_plain_container_call(value):

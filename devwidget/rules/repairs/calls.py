@@ -59,9 +59,9 @@ def moved_name(statement: str) -> str:
 
 
 def hands_on(statement: str) -> bool:
-    """True for `self.mask = mask`: the value was made elsewhere."""
-    node = _assignment(statement)
-    return node is not None and isinstance(node.value, ast.Name | ast.Attribute)
+    """True for `self.mask = mask` and `self.mean, self.std = stats`: the value was made elsewhere."""
+    node = parsed_statement(statement)
+    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Name | ast.Attribute)
 
 
 def starts_empty(statement: str) -> bool:
@@ -71,9 +71,3 @@ def starts_empty(statement: str) -> bool:
         return isinstance(value.func, ast.Name) and value.func.id in ("dict", "list", "OrderedDict") and not value.args
     parts = value.keys if isinstance(value, ast.Dict) else value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
     return not parts or (isinstance(value, ast.Constant) and value.value is None)
-
-
-def _assignment(statement: str) -> ast.Assign | None:
-    only = parsed_statement(statement)
-    one = isinstance(only, ast.Assign) and len(only.targets) == 1 and isinstance(only.targets[0], ast.Name | ast.Attribute)
-    return only if one and isinstance(only, ast.Assign) else None

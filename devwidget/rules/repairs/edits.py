@@ -242,12 +242,17 @@ def without_edit(fixes: Iterable[Fix], why: Message) -> tuple[Message, ...]:
     return () if any(each.edits for each in fixes) else (why,)
 
 
+def _is_refused(each: Fix, fault: Fault | None) -> bool:
+    """Another design may leave the stray where it is."""
+    return bool(refused(each, fault if each.confidence != "choice" else None))
+
+
 def chosen(fixes: Iterable[Fix | None], fault: Fault | None = None) -> tuple[Fix, ...]:
     """The fixes that could be made, each once: edits, then other designs; advice in words only where nothing can be edited.
 
     Edits that can be known not to mend the fault are none of them.
     """
-    there = [each for each in dict.fromkeys(fixes) if each is not None and not (each.edits and refused(each, fault))]
+    there = [each for each in dict.fromkeys(fixes) if each is not None and not (each.edits and _is_refused(each, fault))]
     if any(each.edits for each in there):
         there = [each for each in there if each.edits or each.confidence == "choice"]
     texts: dict[object, Fix] = {}

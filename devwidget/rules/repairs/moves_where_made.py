@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from devwidget.records.device import HOST_CONSTRUCTORS, PLACING_METHODS
 from devwidget.records.finding import Confidence, Fix
@@ -25,6 +26,7 @@ _ARRIVALS = HOST_CONSTRUCTORS | {
     "clone",
 }
 _CONTAINERS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.GeneratorExp)
+_JOINING = frozenset({"cat", "concat", "stack", "hstack", "vstack", "dstack", "column_stack"})
 _PER_STEP = ("forward", "__call__")
 
 
@@ -56,6 +58,10 @@ def _made_here(draft: Draft, statement: ast.stmt, stray: Operand, fault: Fault, 
         and ast.unparse(wrapped.func).endswith(("Parameter", "Buffer"))
     ):
         _moved_within(draft, wrapped.args[0], device)  # the copy of a parameter would be none
+        return True
+    if device and not factory and (within := _tensors_within(statement, stray)):
+        for call in within:
+            draft.keyword(call, "device", device)
         return True
     if device and not factory and (module := _module_made(statement, stray)) is not None:
         draft.append(module, f".to({device})")
@@ -90,28 +96,39 @@ def _others_there(draft: Draft, statement: ast.stmt, calls: list[ast.Call], devi
     """
     code, scope = draft.code, draft.code.scope(statement)
     mine = {target.id for target in targets_of(statement) if isinstance(target, ast.Name)}
-    for node in ast.walk(scope) if mine else ():
-        if isinstance(node, ast.BinOp) and code.scope(node) is scope and (names := _met(node, mine)):
-            for each in (n for n in ast.walk(scope) if isinstance(n, ast.Assign) and n is not statement):
-                inside = (n for n in ast.walk(each.value) if isinstance(n, ast.Call))
-                made = [call for call in inside if _is_factory(call) and not _is_moved(code, call)]
-                if not made or not {ast.unparse(target) for target in targets_of(each)} & names:
-                    continue
-                if any(keyword.arg in ("device", None) for call in made for keyword in call.keywords):
-                    continue
-                if not _has_value(code, each, device):
-                    return False
-                for call in made:
-                    draft.keyword(call, "device", device)
+    meeting = [node for node in ast.walk(scope) if isinstance(node, ast.expr) and code.scope(node) is scope] if mine else []
+    for node in meeting:
+        names, beside = _met(code, node, mine)
+        if not names and not beside:
+            continue
+        given = [n.value for n in ast.walk(scope) if isinstance(n, ast.Assign) and n is not statement
+                 and {ast.unparse(target) for target in targets_of(n)} & names]  # fmt: skip
+        for each in (*given, *beside):
+            inside = (n for n in ast.walk(each) if isinstance(n, ast.Call))
+            made = [call for call in inside if _is_factory(call) and not _is_moved(code, call)]
+            if not made or any(keyword.arg in ("device", None) for call in made for keyword in call.keywords):
+                continue
+            written = code.statement_of(each)
+            if written is None or not _has_value(code, written, device):
+                return False
+            for call in made:
+                draft.keyword(call, "device", device)
     return True
 
 
-def _met(node: ast.BinOp, mine: set[str]) -> set[str]:
-    """The plain names on the other side of an operator than one of these."""
-    left, right = ({n.id for n in ast.walk(side) if isinstance(n, ast.Name)} for side in (node.left, node.right))
-    if left & mine:
-        return right - mine
-    return left - mine if right & mine else set()
+def _met(code: Code, node: ast.expr, mine: set[str]) -> tuple[set[str], list[ast.expr]]:
+    """The plain names that meet one of these in an operator, or in what is stacked, and what is written there beside them."""
+    call = code.parents.get(node)
+    stacked = isinstance(node, ast.List | ast.Tuple) and isinstance(call, ast.Call)
+    if stacked and isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] in _JOINING:
+        parts = list(node.elts) if isinstance(node, ast.List | ast.Tuple) else []
+    else:
+        parts = [node.left, node.right] if isinstance(node, ast.BinOp) else []
+    named = [{n.id for n in ast.walk(part) if isinstance(n, ast.Name)} for part in parts]
+    if not any(names & mine for names in named):
+        return set(), []
+    others = [(part, names) for part, names in zip(parts, named, strict=True) if not names & mine]
+    return {name for _, names in others for name in names}, [part for part, _ in others] if stacked else []
 
 
 def _has_value(code: Code, statement: ast.stmt, device: str) -> bool:
@@ -214,11 +231,31 @@ def _are_joined(code: Code, node: ast.AST, calls: list[ast.Call], around: list[a
     if code.parents.get(node) in around:
         return True
     operators = [each for each in code.around(node) if isinstance(each, ast.BinOp | ast.Compare)]
+    if any(each in code.around(node) for call in calls for each in _methods_of(code, call)):
+        return True
     return any(each in operators for call in calls for each in code.around(call))
+
+
+def _methods_of(code: Code, call: ast.expr) -> Iterator[ast.Call]:
+    """The calls of methods of what a call makes: `masked_fill` of `torch.zeros(n, n).masked_fill(chosen, -1e9)`."""
+    method = code.parents.get(call)
+    after = code.parents.get(method) if isinstance(method, ast.Attribute) else None
+    if isinstance(after, ast.Call) and after.func is method:
+        yield after
+        yield from _methods_of(code, after)
 
 
 def _is_factory(node: ast.Call) -> bool:
     return ast.unparse(node.func).rpartition(".")[2] in FACTORIES
+
+
+def _tensors_within(statement: ast.stmt, stray: Operand) -> list[ast.Call]:
+    """`torch.zeros(3)` and `torch.ones(3)` of `prior = Normal(torch.zeros(3), torch.ones(3))` for the stray `prior.scale`."""
+    value, names = getattr(statement, "value", None), [ast.unparse(each) for each in targets_of(statement)]
+    if not isinstance(value, ast.Call) or len(names) != 1 or not stray.expression.startswith(f"{names[0]}."):
+        return []
+    inside = [node for part in (*value.args, *value.keywords) for node in ast.walk(part)]
+    return [n for n in inside if isinstance(n, ast.Call) and _is_factory(n) and not any(k.arg == "device" for k in n.keywords)]
 
 
 def _module_made(statement: ast.stmt, stray: Operand) -> ast.Call | None:
@@ -300,6 +337,22 @@ def from_helper(fault: Fault, stray: Operand) -> Fix | None:
     return fix(Message("make it on the right device"), draft)
 
 
+def beside_what_is_kept(fault: Fault, stray: Operand) -> Fix | None:
+    """`one = torch.tensor([h, t], device=self.device)`, made to be compared with `self.table` alone, is made where that is."""
+    at, others = code_at(fault.site), [o.expression for o in fault.operands if not o.stray]
+    if at is None or len(others) != 1 or "." not in stray.expression:
+        return None
+    code, name, scope = at[0], others[0], at[0].scope(at[1])
+    uses = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == name]
+    made = [code.statement_of(n) for n in uses if isinstance(n.ctx, ast.Store)]
+    inside = list(ast.walk(made[0].value)) if len(made) == 1 and len(uses) == 2 and isinstance(made[0], ast.Assign) else []
+    told = [n for n in inside if isinstance(n, ast.Call) and _is_factory(n) and any(k.arg == "device" for k in n.keywords)]
+    draft = Draft(code)
+    if len(told) == 1 and made[0] is not None and _has_value(code, made[0], stray.expression):
+        draft.keyword(told[0], "device", f"{stray.expression}.device")
+    return fix(Message("or make `{name}` where the other one is kept", name=name), draft, "choice")
+
+
 def moved_there(fault: Fault, stray: Operand) -> Fix | None:
     """`positions.cuda()` that goes to another device than it is needed on: `positions.to(tokens.device)`."""
     at = code_at(stray.birth) if stray.from_move else None
@@ -349,5 +402,14 @@ def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") 
     if more or makes_more or made or holds or not isinstance(only, ast.Name | ast.Attribute):
         return None
     draft = Draft(at[0])
-    draft.append(value, f".to({device})")
+    if moved := _moved_by(at[0], value):
+        draft.replace(value, f"{moved}.to({device})")  # there at once, and not by way of the wrong one
+    else:
+        draft.append(value, f".to({device})")
     return fix(Message("move it where it is made"), draft, confidence)
+
+
+def _moved_by(code: Code, value: ast.expr) -> str:
+    """`x` of a value `x.to('cuda:0')`; "" for one that is no move, or casts as well."""
+    method = value.func if isinstance(value, ast.Call) and _names_only_a_device(value) else None
+    return code.text(method.value) if isinstance(method, ast.Attribute) and _is_moved(code, method.value) else ""

@@ -121,12 +121,26 @@ def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operan
         for node in only:
             draft.append(node, move)
         return True
+    if _is_split(fault, stray) and _is_read_below(draft.code, statement, name) and _inline(draft, statement, stray, move):
+        return True  # below it meets others of the stage that it comes from
     if name.isidentifier() and _is_local(draft.code, statement, name) and not _is_compound(statement):
         uses = draft.code.alike(statement, name)
         if (uses and not any(name in draft.code.local_names(node) for node in uses)) or not uses:
             draft.insert_above(statement, f"{name} = {name}{move}")
             return True
     return _inline(draft, statement, stray, move)
+
+
+def _is_split(fault: Fault, stray: Operand) -> bool:
+    target = fault.target
+    return stray.device.is_accelerator and target is not None and target.is_accelerator and target != stray.device
+
+
+def _is_read_below(code: Code, statement: ast.stmt, name: str) -> bool:
+    """Whether a later statement of the function reads a variable before it gets another value."""
+    found = (n for n in ast.walk(code.scope(statement)) if isinstance(n, ast.Name) and n.id == name)
+    later = sorted((n for n in found if n.lineno > (statement.end_lineno or 0)), key=lambda n: n.lineno)
+    return bool(later) and isinstance(later[0].ctx, ast.Load)
 
 
 def _used_elsewhere(code: Code, statement: ast.stmt, fault: Fault, stray: Operand) -> list[ast.expr]:

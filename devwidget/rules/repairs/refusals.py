@@ -84,6 +84,8 @@ def _objections(change: _Changed, statement: ast.stmt, fault: Fault | None) -> I
             yield f"`{ast.unparse(receiver)}` is {kind}"
         if isinstance(node, ast.Attribute) and node.attr == "device" and fault is not None and _is_stray(fault, node.value):
             yield f"`{ast.unparse(node.value)}` is not where it must be"
+    if lost := _loses_writes(code, statement, added):
+        yield f"what is written into `{lost}` would not arrive"
     if _is_key_of_this_run(code, statement, added):
         yield "the next run has other keys"
     if _in_worker(code, statement) and any(_receiver(node) is not None or _names_device(node) for node in added):
@@ -212,6 +214,30 @@ def _is_stray(fault: Fault, node: ast.expr) -> bool:
 def _writes(fault: Fault) -> bool:
     """What is written in place stays where it is, wherever that should have been."""
     return fault.call.startswith("__i") or (fault.call.endswith("_") and not fault.call.endswith("__"))
+
+
+def _loses_writes(code: Code, statement: ast.stmt, added: Collection[ast.expr]) -> str:
+    """`kept = kept.to(device)` of a variable that a loop over a container binds, and that is written in place below; ""."""
+    value = statement.value if isinstance(statement, ast.Assign) and statement.value in added else None
+    moved = _receiver(value) if isinstance(value, ast.Call) else None
+    name = moved.id if isinstance(moved, ast.Name) and ast.unparse(statement.targets[0]) == moved.id else ""  # type: ignore[attr-defined]
+    loop = next((each for each in code.around(statement) if isinstance(each, ast.For) and name in _names(each.target)), None)
+    below = (n for n in ast.walk(loop) if getattr(n, "lineno", 0) > statement.lineno) if name and loop is not None else ()
+    return name if any(_writes_into(node, name) for node in below) else ""
+
+
+def _names(target: ast.AST) -> set[str]:
+    return {node.id for node in ast.walk(target) if isinstance(node, ast.Name)}
+
+
+def _writes_into(node: ast.AST, name: str) -> bool:
+    """`x.add_(...)`, `x += ...`, `x[i] = ...`."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        method = node.func.attr
+        return root_of(ast.unparse(node.func.value)) == name and method.endswith("_") and not method.startswith("_")
+    if isinstance(node, ast.AugAssign):
+        return root_of(ast.unparse(node.target)) == name
+    return isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and root_of(ast.unparse(node)) == name
 
 
 def _is_key_of_this_run(code: Code, statement: ast.stmt, added: Collection[ast.expr]) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import targets_of
@@ -19,7 +20,7 @@ from devwidget.rules.claim_words import words_of
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.code import Code
+from devwidget.rules.repairs.code import Code, code_at
 from devwidget.rules.repairs.devices import written_device
 from devwidget.rules.repairs.edits import Draft, chosen, mended
 from devwidget.rules.repairs.moves_where_made import where_made
@@ -45,13 +46,16 @@ def _of_object(fault: Fault, stray: Operand, held: Held) -> Finding:
         headline=Claim("kept", fault.number, owner=held.owner_class, name=held.name, device=stray.device, target=fault.target),
         why=Message("nothing moves a tensor inside of an object there: neither `model.to` nor `load_state_dict` looks into it"),
         birth=stray.birth,
-        fixes=_moved_there(fault, stray),
+        fixes=_moved_there(fault, stray, held),
         cause=f"{held.owner_class} {held.name}",
     )
 
 
-def _moved_there(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
+def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     """The line before the one that failed puts it where the gradient is; a checkpoint can be read to the right place."""
+    if _is_in_init(stray):
+        words = Message("build the optimizer after the model has moved")
+        yield mended(stray.birth, words, lambda draft, _: _where_built(draft, fault, held.owner_class))
     at_hand = fault.details.at_hand
     device = f"{at_hand[0]}.device" if at_hand else right_device(fault)
     words = Message("put the state where its parameters are before the step")
@@ -59,10 +63,15 @@ def _moved_there(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
     yield where_made(fault, stray, literal=False) if "device" not in stray.birth_call else None
     if stray.expression:
         yield mended(fault.site, words, lambda draft, statement: draft.insert_above(statement, code))
-        yield Fix(words, code)
+        yield Fix(words)
     yield Fix(
         Message("read the checkpoint to where the parameters are"), f"torch.load(path, map_location={str(fault.target)!r})"
     )
+
+
+def _is_in_init(stray: Operand) -> bool:
+    at = code_at(stray.birth)
+    return at is not None and getattr(at[0].scope(at[1]), "name", "") == "__init__"
 
 
 def _make_finding(fault: Fault) -> Finding:
@@ -104,11 +113,13 @@ def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
         yield mended(fault.birth, Message("put the state where its parameters are"),
                      lambda draft, statement: _state_there(draft, statement, fault))  # fmt: skip
         if told.optimizer in _LAZY:
+            yield mended(fault.birth, Message("put the state where its parameters are"),
+                         lambda draft, statement: _along_with_the_model(draft, statement, told.optimizer))  # fmt: skip
             yield mended(fault.site, Message("put the state where its parameters are before the step"), _before_the_step)
             return
         words = Message("build the optimizer after the model has moved")
         yield mended(fault.birth, words, lambda draft, statement: _after_the_move(draft, statement, fault), "sure")
-        yield mended(fault.site, words, lambda draft, _: _where_built(draft, fault), "sure")
+        yield mended(fault.site, words, lambda draft, _: _where_built(draft, fault, told.optimizer), "sure")
         yield Fix(words, f"{model}.to({str(fault.target)!r})", "sure")
         return
     if told.reason == "loss":
@@ -151,10 +162,10 @@ def _after_the_move(draft: Draft, statement: ast.stmt, fault: Fault) -> None:
             return
 
 
-def _where_built(draft: Draft, fault: Fault) -> None:
+def _where_built(draft: Draft, fault: Fault, kind: str) -> None:
     """The same, where the state's own line is in the class of an optimizer that one line of the file builds."""
     named = (n for n in ast.walk(draft.code.tree) if isinstance(n, ast.Assign) and isinstance(n.value, ast.Call))
-    built = [each for each in named if isinstance(each.value, ast.Call) and _kind(each.value) == fault.details.optimizer]
+    built = [each for each in named if isinstance(each.value, ast.Call) and _kind(each.value) == kind]
     if len(built) == 1:
         _after_the_move(draft, built[0], fault)
 
@@ -195,11 +206,26 @@ def _before_the_step(draft: Draft, statement: ast.stmt) -> None:
     """The state of `optimizer.step()` goes to its parameters just above it, and that of `scaler.step(optimizer)`."""
     for node in draft.code.parts(statement):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
-            moved = "{key: value.to(parameter.device) for key, value in kept.items() if key != 'step' and hasattr(value, 'to')}"
             given = node.args[0] if node.args and not _is_closure(draft.code, node.args[0]) else node.func.value
             owner = draft.code.text(given)
-            draft.insert_above(statement, f"for parameter, kept in {owner}.state.items():\n    kept.update({moved})")
+            draft.insert_above(statement, _state_moved(owner))
             return
+
+
+def _along_with_the_model(draft: Draft, statement: ast.stmt, kind: str) -> None:
+    """The state goes below the line that moves the model, where the one optimizer of the function has a name."""
+    above = (n for n in ast.walk(draft.code.scope(statement)) if isinstance(n, ast.Assign) and n.lineno < statement.lineno)
+    built = [each for each in above if isinstance(each.value, ast.Call) and _kind(each.value) == kind]
+    moves = isinstance(statement, ast.Expr | ast.Assign) and any(
+        isinstance(n, ast.Attribute) and n.attr in PLACING_METHODS for n in draft.code.parts(statement)
+    )
+    if moves and len(built) == 1 and isinstance(built[0].targets[0], ast.Name):
+        draft.insert_below(statement, _state_moved(built[0].targets[0].id))
+
+
+def _state_moved(owner: str) -> str:
+    moved = "{key: value.to(parameter.device) for key, value in kept.items() if key != 'step' and hasattr(value, 'to')}"
+    return f"for parameter, kept in {owner}.state.items():\n    kept.update({moved})"
 
 
 def _is_closure(code: Code, argument: ast.expr) -> bool:

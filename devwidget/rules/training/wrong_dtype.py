@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.findings import finding_of
 from devwidget.rules.registry import rule
@@ -112,9 +113,23 @@ def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:
 def _cast_where_made(draft: Draft, statement: ast.stmt, stray: Operand, wanted: str, cast: str) -> None:
     for call in draft.code.alike(statement, stray.birth_call):
         if stray.birth_op in FACTORIES and isinstance(call, ast.Call):
-            draft.keyword(call, "dtype", f"torch.{wanted}")
+            if _is_all(draft, statement, call, stray, wanted):
+                draft.keyword(call, "dtype", f"torch.{wanted}")
         elif not stray.from_move:
             draft.append(call, cast)
+
+
+def _is_all(draft: Draft, statement: ast.stmt, call: ast.Call, stray: Operand, wanted: str) -> bool:
+    """Whether nothing else meets the new tensor before it goes wrong; half precision lacks many operators, too."""
+    made = [part for part in draft.code.parts(statement) if isinstance(part, ast.Call) and _names_factory(part)]
+    if wanted in ("float32", "float64"):
+        return len(made) == 1
+    whole = isinstance(statement, ast.Assign) and statement.value is call
+    return whole and [ast.unparse(each) for each in targets_of(statement)] == [stray.expression]
+
+
+def _names_factory(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr in FACTORIES
 
 
 def _cast_registration(draft: Draft, statement: ast.stmt, cast: str) -> None:

@@ -71,7 +71,7 @@ def _severity(wait: Wait, uses: frozenset[str], steps: int) -> Severity | None:
         return None
     if wait.library:
         return "info" if wait.phase in ("forward", "loss") and wait.in_step else None
-    if wait.in_step:
+    if wait.in_step and wait.phase != "optimizer":  # forward has long been queued when the optimizer looks
         lightly = (wait.call in _SIZES or (uses and uses <= _FOR_PEOPLE)) and not _is_often(wait)
         return "info" if lightly or wait.call in _CHOICES else "warning"
     if wait.turns < 2 or "steps" in uses:  # the result of all, or what an environment needs

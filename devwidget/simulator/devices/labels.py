@@ -176,14 +176,13 @@ def _storage_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 def blocks_of(tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
     """The allocations that a tensor lives in; none if it is on no GPU."""
-    if is_plain(tensor):  # without the guards, which cost more than the answer
+    kind = type(tensor)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:  # without the guards, which cost more than the answer
         try:
-            allocation = getattr(_storage_of(tensor), "_devwidget", None) if storage_id(tensor) in LABELS else None
+            return _block_of(_storage_of(tensor)._devwidget) if storage_id(tensor) in LABELS else ()  # type: ignore[attr-defined]
         except NotImplementedError:
             # Sparse, or one of functorch's.
             pass
-        else:
-            return _block_of(allocation)
     with hide_from_modes(), DisableTorchFunction():
         if tensor.layout != torch.strided:
             return tuple(block for part in _storage_parts(tensor) for block in blocks_of(part))
@@ -217,10 +216,9 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
         block = ledger.take_bytes(label, storage.nbytes())
         if block is None:
             raise cuda_errors.out_of_memory(label, storage.nbytes(), ledger)
-    old = getattr(storage, "_devwidget", None)
-    if old is not None:
-        # Whenever it dies, the entry is no longer its own.
-        old.address = 0
+    if address in LABELS:
+        # Whenever the old one dies, the entry is no longer its own.
+        storage._devwidget.address = 0  # type: ignore[attr-defined]
     storage._devwidget = LabelledStorage(address, block)  # type: ignore[attr-defined]
     LABELS[address] = label
 

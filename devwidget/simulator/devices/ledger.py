@@ -199,14 +199,18 @@ class Ledger:
             if self.freed:
                 self._settle_locked()
             account = self.accounts[index]
-            block = account.place_block(index, requested, self.unit)
+            # What nearly always happens, written out, not by methods: whatever comes to a GPU comes by here.
+            size = -(-requested // self.unit) * self.unit
+            if account.allocator is None and account.held + size <= account.limit:
+                block: MemoryBlock | None = MemoryBlock(index, size)
+            else:
+                block = account.place_block(index, requested, self.unit)
             if block is None:
                 for listener in self.listeners:
                     listener.refused(index, self.block_bytes(requested), account.held)
                 if not account.is_endless:
                     return None
                 block = account.place_beyond(index, requested, self.unit)
-            # Written out, not by methods: whatever comes to a GPU comes by here.
             size = block.size
             account.allocations += 1
             account.allocated_total += size

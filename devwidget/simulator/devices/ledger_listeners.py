@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-import torch
-
 from devwidget.capture.devices import compose_memory, read_memory
 from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.records.memory import DeviceMemory
@@ -96,6 +94,4 @@ class VirtualMemory:
         """Nothing: the ledger tells of every thread."""
         return contextlib.nullcontext()
 
-    def blocks_of(self, tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
-        """The blocks that a tensor lives in; none if it is on no GPU."""
-        return labels.blocks_of(tensor)
+    blocks_of = staticmethod(labels.blocks_of)

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from devwidget.capture.patching.mode_stack import DispatchMode, EndedDispatchMode, EndedFunctionMode, FunctionMode, redispatch
+from devwidget.capture.patching.operator_key import in_thread
 from devwidget.records.errors import message
 from devwidget.simulator.devices import cuda_errors, labels
-from devwidget.simulator.devices.labels import inside
+from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, TEMPORARY, inside, storage_id
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import propagate, rule_table
@@ -23,6 +24,7 @@ from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import OpOverload, TensorBase, tree_leaves
 from devwidget.simulator.without_values import call
 
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 STRIDED = torch.strided
 layout_of: Callable[[torch.Tensor], torch.layout] = TensorBase.layout.__get__
 """Read without `__torch_function__`."""
@@ -34,18 +36,18 @@ def _read_schema(func: OpOverload) -> tuple[OpSchema, OpOverload]:
     return SCHEMAS.setdefault(id(func), (rule_table.schema_of(func), func))
 
 
-def _is_strided(value: Any) -> bool:
-    """Whether it is a tensor with a storage for results to share. A plain one that has any is; to ask for the layout of one
-    would be a call for the function modes of a recording, which are active in backward.
+def _label_if_strided(value: Any) -> int | None:
+    """The label of a tensor with a storage for results to share, TEMPORARY if it is not plain; None for anything else.
+
+    A plain one that has a storage is strided; to ask for the layout of one would be a call for the function modes of a
+    recording, which are active in backward.
     """
-    if labels.is_plain(value):
+    if type(value) is _Tensor or type(value) is _Parameter:
         try:
-            labels.storage_id(value)
+            return LABELS.get(storage_id(value), CPU)
         except NotImplementedError:
             pass
-        else:
-            return True
-    return isinstance(value, torch.Tensor) and layout_of(value) is STRIDED
+    return TEMPORARY if isinstance(value, torch.Tensor) and layout_of(value) is STRIDED else None
 
 
 def _after_fork() -> None:
@@ -80,8 +82,13 @@ class VirtualMode(DispatchMode):
         """Run one operator on real tensors and say where its results are."""
         schema, _ = SCHEMAS.get(id(func)) or _read_schema(func)
         if schema.passive:
-            if schema.views_first and args and not _is_strided(args[0]):
-                return propagate.run_without_storage(func, args, kwargs)
+            if schema.views_first and args:
+                label = _label_if_strided(args[0])
+                if label is None:
+                    return propagate.run_without_storage(func, args, kwargs)
+                asked = in_thread.asked
+                if asked is not None and asked[0] is args and label >= 0:
+                    asked[1] = DEVICES[label]  # a view is where its base is
             return redispatch(func, args, kwargs)
         if schema.special is not None:
             if schema.special is not rule_table.decompose_in_mode:

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from devwidget.capture.patching.mode_stack import redispatch
-from devwidget.capture.patching.operator_key import hide_from_modes
+from devwidget.capture.patching.operator_key import hide_from_modes, in_thread
 from devwidget.simulator.devices import labels
-from devwidget.simulator.devices.labels import CPU, LABELS, META, TEMPORARY, label_new, storage_id
+from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META, TEMPORARY, label_new, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import gpu_kernels, guards, placement_rules
 from devwidget.simulator.operators.op_schema import NOTHING, ONE, OpSchema
@@ -43,12 +43,15 @@ def run_operator(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwar
         result = gpu_kernels.run_substitute(schema, func, args, kwargs, target, error)
     if has_temporary and schema.written:
         adopt_temporaries(schema, args, kwargs, target)
-    if target == CPU or schema.fresh == NOTHING:
+    if target == CPU:
         return result
     if schema.fresh == ONE:
         label_new(result, target)
-    else:
+    elif schema.fresh != NOTHING:
         label_results(result, target)
+    asked = in_thread.asked
+    if asked is not None and asked[0] is args and not has_temporary and target >= 0 and not kwargs:
+        asked[1] = DEVICES[target]
     return result
 
 

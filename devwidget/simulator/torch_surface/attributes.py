@@ -80,7 +80,8 @@ def wrap_copy_(original: Callable[..., torch.Tensor], self: torch.Tensor, src: A
 def wrap_setitem(original: Callable[..., None], self: torch.Tensor, key: Any, value: Any) -> None:
     """A `Tensor.__setitem__` whose gradient finds its way back to another device."""
     if has_torch_function((self, value)):
-        return handle_torch_function(torch.Tensor.__setitem__, (self, value), self, key, value)
+        # C++ hands the call over before it looks at anything, with `torch.Tensor.__setitem__` for the function, which is this.
+        return original(self, key, value)
     if is_exactly(value, (bool, int, float, complex)) and _is_indexed_from_elsewhere(self, key):
         value = torch.tensor(value, dtype=self.dtype)
     return original(self, key, place_like(self, value))

@@ -1,0 +1,208 @@
+"""One program recorded by modes and by torch's profiler: what they tell, and each difference with its reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import devwidget
+from devwidget.records.device import DeviceId
+from devwidget.records.trace import Trace
+
+
+class OperatorFact(NamedTuple):
+    name: str
+    module: str | None
+    phase: str
+    inputs: tuple[DeviceId, ...]
+    output: DeviceId | None
+
+
+Facts = Counter[tuple[Any, ...]]
+
+
+def _operators(trace: Trace) -> Facts:
+    found: Facts = Counter()
+    for op in trace.ops:
+        if not op.name.startswith("profiler::"):  # spans that torch's optimizers name for profilers alone
+            found[OperatorFact(op.name, op.module, op.phase, op.inputs, op.output)] += op.count
+    return found
+
+
+def _moves(trace: Trace) -> Facts:
+    found: Facts = Counter()
+    for move in trace.moves:
+        ends, what = (move.source, move.target), (move.bytes, move.shape, move.dtype, move.tensors)
+        found[(*ends, *what, move.module, move.phase, move.cause)] += move.count
+    return found
+
+
+def _waits(trace: Trace) -> Facts:
+    found: Facts = Counter()
+    for wait in trace.waits:
+        found[wait.call, wait.device, wait.module, wait.phase, wait.library, wait.in_step] += wait.count
+    return found
+
+
+def _modules(trace: Trace) -> Facts:
+    return Counter((at, event.path, event.class_name, event.calls) for at, event in enumerate(trace.modules))
+
+
+def _steps(trace: Trace) -> Facts:
+    return Counter({("steps",): trace.steps})
+
+
+FACTS: dict[str, Callable[[Trace], Facts]] = {
+    "operators": _operators,
+    "moves": _moves,
+    "waits": _waits,
+    "modules": _modules,
+    "steps": _steps,
+}
+
+
+def _is_first_left_out(mode: OperatorFact, profiler: OperatorFact) -> bool:
+    return mode.output is None and mode._replace(output=profiler.output) == profiler and mode.name.endswith("_backward")
+
+
+def _is_made_of_nothing(mode: OperatorFact, profiler: OperatorFact) -> bool:
+    return not mode.inputs and profiler.output is None and profiler._replace(output=mode.output) == mode
+
+
+def _is_hooked(mode: OperatorFact, profiler: OperatorFact) -> bool:
+    return mode.name == "view" and mode._replace(module=profiler.module) == profiler
+
+
+def _is_number(mode: OperatorFact, profiler: OperatorFact) -> bool:
+    return not mode.inputs and profiler.inputs == (DeviceId("cpu"),) and profiler._replace(inputs=()) == mode
+
+
+REASONS: dict[str, Callable[[OperatorFact, OperatorFact], bool]] = {
+    "a mode says where the first result is, which a formula may leave out; the profiler where any memory was taken": (
+        _is_first_left_out
+    ),
+    "memory that no tensor went into is told to the profiler only where an accelerator is in use": _is_made_of_nothing,
+    "two numbers of Python are tensors in C++": _is_number,
+    "a full backward hook looks at what a module returns after a mode takes it for ended": _is_hooked,
+}
+"""Why operators may differ, and what the mode and the profiler tell of such a one."""
+STOPPED = "a checkpoint stops computing again within an operator, which has begun for the profiler"
+ONE_SIDED: dict[str, tuple[str, Callable[[OperatorFact], bool]]] = {
+    "a complex tensor is conjugated for an operator, which is inside of it for the profiler": (
+        "mode",
+        lambda fact: fact.name == "clone" and fact.phase == "backward",
+    ),
+    "for inference `detach_` is an operator of its own": ("mode", lambda fact: fact.name == "detach_"),
+    STOPPED: ("profiler", lambda fact: fact.phase == "backward" and fact.module is not None),
+}
+"""Why an operator may be told by one alone, and by which."""
+APART = {
+    "case_clean_functorch_vmap_per_sample_gradients": "in `vmap` the profiler sees operators of one sample, a mode of all",
+}
+"""Programs of which only modules, moves and waits are compared."""
+NODES = "in a backward within another, and between nodes, a mode knows the line that asked; the profiler that of the node"
+
+
+@dataclass
+class Agreement:
+    """What was compared.
+
+    Attributes:
+        same: how many facts of each kind both tell.
+        known: how many differ for each reason.
+        differences: program, kind of fact, who tells more, the fact and how often.
+        lines: how many operators the profiler gives a line, and how many there are.
+    """
+
+    same: Counter[str] = field(default_factory=Counter)
+    known: Counter[str] = field(default_factory=Counter)
+    differences: list[tuple[Any, ...]] = field(default_factory=list)
+    lines: Counter[str] = field(default_factory=Counter)
+
+    def compare(self, name: str, mode: Trace, profiler: Trace) -> None:
+        """Compare two recordings of a program."""
+        for kind, facts_of in FACTS.items():
+            if kind == "operators" and name in APART:
+                continue
+            one, other = facts_of(mode), facts_of(profiler)
+            self.same[kind] += (one & other).total()
+            missing, added = one - other, other - one
+            if kind == "operators":
+                self._explain(missing, added)
+            self.differences += [(name, kind, "mode", *each) for each in missing.items()]
+            self.differences += [(name, kind, "profiler", *each) for each in added.items()]
+        if name not in APART:
+            self._compare_lines(name, mode, profiler)
+
+    def _explain(self, missing: Facts, added: Facts) -> None:
+        for reason, is_so in REASONS.items():
+            for one, other in [(one, other) for one in missing for other in added if is_so(one, other)]:
+                count = min(missing[one], added[other])
+                self.known[reason] += count
+                missing[one] -= count
+                added[other] -= count
+        for reason, (who, is_told) in ONE_SIDED.items():
+            facts = missing if who == "mode" else added
+            for one in filter(is_told, list(facts)):
+                self.known[reason] += facts.pop(one)
+        for facts in (missing, added):
+            for each in [each for each, count in facts.items() if not count]:
+                del facts[each]
+
+    def _compare_lines(self, name: str, mode: Trace, profiler: Trace) -> None:
+        """A line is the one that a mode tells, or unknown."""
+        told = set(_lines(mode))
+        places = {place for *_, place in told}
+        for op in profiler.ops:
+            self.lines["with a line"] += op.count * (op.site is not None)
+            self.lines["operators"] += op.count
+        for line in set(_lines(profiler)) - told:
+            if line[2] == "backward" and line[-1] in places:
+                self.known[NODES] += 1
+            else:
+                self.differences.append((name, "lines", "profiler", line, 1))
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{count:,} {kind}" for kind, count in self.same.items())
+        known = "".join(f"\n{count:,} differ: {reason}" for reason, count in self.known.items() if count)
+        return f"the same: {told}{known}\n{self.lines['with a line']:,} of {self.lines['operators']:,} operators have a line"
+
+
+def _lines(trace: Trace) -> Iterator[tuple[Any, ...]]:
+    for op in trace.ops:
+        if op.site is not None and op.site.function and not op.name.startswith("profiler::"):
+            yield op.name, op.module, op.phase, (op.site.file, op.site.line)
+
+
+Prepared = tuple[Callable[[], object], Any]
+"""What is recorded, and its model; None for a program that makes and drops its own."""
+
+
+def record_both(prepare: Callable[[], Prepared]) -> list[Trace]:
+    """A program prepared and recorded twice."""
+    traces = []
+    for engine in ("mode", "profiler"):
+        run, model = prepare()
+        with devwidget.record(engine=engine) as recording:
+            if model is not None:
+                recording.attach(model)
+            run()
+        traces.append(recording.trace if model is not None else without_modules(recording.trace))
+    return traces
+
+
+def without_modules(trace: Trace) -> Trace:
+    """The profiler knows a module by its address alone, and no path of one that has died."""
+    nowhere = {name: [replace(each, module=None) for each in getattr(trace, name)] for name in ("ops", "moves", "waits")}
+    return replace(trace, modules=(), **nowhere)
+
+
+def compare_all(programs: Iterable[tuple[str, Callable[[], Prepared]]]) -> Agreement:
+    """What two recorders tell of many programs."""
+    agreement = Agreement()
+    for name, prepare in programs:
+        agreement.compare(name, *record_both(prepare))
+        agreement.same["programs"] += 1
+    return agreement
