@@ -5,8 +5,9 @@
 """The wheel in environments of its own, one for each Python and torch; daily work needs `make` alone.
 
 nox -s "wheel-3.12(newest)"                             one of them
-nox -s "wheel-3.11(oldest)"                             each dependency at the lower bound that pyproject.toml gives it
 nox -s wheel -- tests/rules -q                          all of them, and what pytest shall run
+nox -s "older(2.6)"                                     the parts that older torch has, beside one of them
+nox -s "older(2.4)"                                     and each dependency at the lower bound that pyproject.toml gives it
 nox -s package                                          what is published: complete, and as an index wants it
 nox -s binder                                           the environment of Binder: its size, and every notebook in it
 nox -s lint                                             what pre-commit checks
@@ -30,8 +31,10 @@ nox.options.default_venv_backend = "uv|virtualenv"
 
 ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
-TORCH = {"oldest": "torch==2.11.*", "pinned": "torch==2.13.0", "newest": "torch"}
-OLDEST = "3.11"
+TORCH = {"pinned": "torch==2.13.0", "newest": "torch"}
+OLDER = {"2.4": "3.11", "2.6": "3.11", "2.8": "3.12", "2.10": "3.13"}
+"""torch -> a Python for which it was built."""
+ON_OLDER = ("tests/capture", "tests/rules", "tests/simulator", "tests/test_corpus.py")
 PIP_NAMES = {"pytorch": "torch"}
 """What conda calls otherwise than pip."""
 NOT_FROM_AN_INDEX = ("conda-forge", "python=", "pip")
@@ -44,14 +47,23 @@ PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 @nox.session(python=["3.11", "3.12", "3.13"])
 @nox.parametrize("torch", list(TORCH), ids=list(TORCH))
 def wheel(session: nox.Session, torch: str) -> None:
-    """Tests of the wheel: a copy of the repository without the folder of the package."""
+    """The whole suite."""
+    run_tests(session, [TORCH[torch]], PARALLEL)
+
+
+@nox.session
+@nox.parametrize("python,torch", [nox.param(python, torch, id=torch) for torch, python in OLDER.items()])
+def older(session: nox.Session, torch: str) -> None:
+    """Recording, rules, virtual GPUs and the corpus; a test of what this torch lacks skips, and says so."""
+    run_tests(session, lower_bounds() if torch == next(iter(OLDER)) else [f"torch=={torch}.*"], (*ON_OLDER, *PARALLEL))
+
+
+def run_tests(session: nox.Session, pins: list[str], arguments: tuple[str, ...]) -> None:
+    """Tests of the wheel beside these versions: in a copy without its folder, so that the wheel is what is imported."""
     folder = Path(session.create_tmp()).resolve()
-    wheel = build(session, folder / "dist")
-    pins = lower_bounds() if (torch, session.python) == ("oldest", OLDEST) else [TORCH[torch]]
-    session.install(*pins, f"{wheel}[tutorial]", *nox.project.dependency_groups(PROJECT, "test"))
-    checkout = checked_out(session, folder / "checkout", without="devwidget/")  # so that the wheel is what is imported
-    session.chdir(checkout)
-    session.run("python", "-m", "pytest", *(session.posargs or PARALLEL))
+    session.install(*pins, f"{build(session, folder / 'dist')}[lab,tutorial]", *nox.project.dependency_groups(PROJECT, "test"))
+    session.chdir(checked_out(session, folder / "checkout", without="devwidget/"))
+    session.run("python", "-m", "pytest", *(session.posargs or arguments))
 
 
 @nox.session
@@ -104,7 +116,8 @@ def build(session: nox.Session, folder: Path) -> Path:
 
 def lower_bounds() -> list[str]:
     """Each dependency of the package and of its notebooks at the oldest version that pyproject.toml allows."""
-    named = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["tutorial"]]
+    extras = PROJECT["project"]["optional-dependencies"]
+    named = [*PROJECT["project"]["dependencies"], *extras["lab"], *extras["tutorial"]]
     return [re.sub(r">=([\d.]+).*", r"==\1", each) for each in named]
 
 

@@ -85,7 +85,7 @@ def install(what):
     if is_borrowing():
         pip("install", "--ignore-installed", "--constraint", CONSTRAINTS, *JUPYTER)
     wanted = [requirement for group in GROUPS[what] for requirement in in_group(group)]
-    pip("install", "--constraint", CONSTRAINTS, "--editable", ".[tutorial]", *wanted)
+    pip("install", "--constraint", CONSTRAINTS, "--editable", ".[lab,tutorial]", *wanted)
 
 
 def in_group(name):

@@ -21,6 +21,7 @@ from devwidget.applying import refuse_edits as refuse_edits
 from devwidget.applying import remember_findings
 from devwidget.applying import write_edits as write_edits
 from devwidget.capture import background_births as background_births
+from devwidget.capture import torch_internals
 from devwidget.capture.devices import read_memory
 from devwidget.capture.explain import folded_frames as folded_frames
 from devwidget.capture.object_fields import is_a
@@ -432,6 +433,7 @@ def plan(
     """
     refuse_loss(loss_fn)
     if (parallel, parallelize, microbatches) != (None, None, None):
+        torch_internals.check_names("planning for a mesh")
         from devwidget.planning.parallel import make_parallel_plan
 
         ours: dict[str, Any] = {"memory": memory, "card": card, "parallel": parallel, "parallelize": parallelize}

@@ -203,7 +203,7 @@ class LineMagic:
             "simulate": self._switch_simulation,
             "births": self._switch_births,
         }
-        if not word or word in ("help", "?"):
+        if not word or word in ("help", "?", "--help", "-h"):
             return self._print_help()
         if word in commands:
             return in_one_line(lambda: commands[word](rest.split()))
@@ -275,7 +275,8 @@ class LineMagic:
             if active is not None:
                 active.stop()
         elif words and words != ["status"]:
-            if not words[0].lstrip("-").isdigit() or len(words) > 2:
+            words = [word for word in words if word not in ("--gpus", "--memory")]  # as the command line has it
+            if not words or not words[0].lstrip("-").isdigit() or len(words) > 2:
                 raise SimulationError(Message("cannot read `simulate {words}`", words=" ".join(words)), instead=_SIMULATE)
             try:
                 api.simulate(int(words[0]), words[1].strip("\"'") if len(words) == 2 else "16GiB").start()
@@ -300,6 +301,9 @@ class CellMagic:
         from devwidget import api
 
         name, recording = line.strip(), api.record(heal=False)
+        if name in ("--help", "-h"):
+            print(usage_lines())
+            return None
         run = in_one_line(lambda: _compile_cell(self.shell, cell))
         if name:
             in_one_line(lambda: recording.attach(evaluate_model(self.shell, name), name=name))

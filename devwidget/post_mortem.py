@@ -24,7 +24,9 @@ _ABOUT = re.compile(
     rf"device|dtype|scalar type|(?<![a-z])(?:{'|'.join(KINDS)})|\bcpu\b|meta tensor|to numpy|has the same type|non-leaf|CPU",
     re.IGNORECASE,
 )
-_ALL = Message("an exception shows the first fault only; devwidget.trace(model, batch) finds all of them in one run")
+_ALL = Message(
+    "an exception shows the first fault only; devwidget.trace(model, batch), around a loop record(heal=True), finds all"
+)
 
 
 def explain(error: object | None) -> Explanation:
@@ -32,7 +34,9 @@ def explain(error: object | None) -> Explanation:
     found = error if error is not None else last_error()
     if found is None:
         raise DevwidgetError(
-            Message("no exception has been raised yet"), instead=Message("devwidget.explain(error) with the exception itself")
+            Message("no exception is being handled, and none has ended a cell or a program yet"),
+            why=Message("Python forgets an exception at the end of the `except` that caught it"),
+            instead=Message("devwidget.explain(error) inside of that `except`, or the cell again without it"),
         )
     if not is_a(found, BaseException):
         hint = "`except Exception as error: devwidget.explain(error)`"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 import torch
 
+from devwidget.records.errors import DevwidgetError
 from tests import faults
 from tests.golden import golden as golden
 from tests.golden import pytest_addoption as pytest_addoption
@@ -24,6 +26,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long comes first, so that no process waits for another at the end."""
     slow = {item.path for item in items if "browser" in item.path.parts or item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, object, object]:
+    """A test of what an older torch lacks skips, in the words that users read."""
+    return (yield from skip_what_is_missing())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup() -> Generator[None, object, object]:
+    return (yield from skip_what_is_missing())
+
+
+def skip_what_is_missing() -> Generator[None, object, object]:
+    try:
+        return (yield)
+    except DevwidgetError as error:
+        if MISSING.search(error.what) and tuple(map(int, torch.__version__.split(".")[:2])) < COMPLETE:
+            pytest.skip(error.what)
+        raise
+
+
+MISSING = re.compile("virtual GPUs do not know torch|^torch .* has no `")
+COMPLETE = (2, 11)
+"""From this version on torch has all names that there are."""
 
 
 @pytest.fixture(scope="session", autouse=True)

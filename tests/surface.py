@@ -66,12 +66,12 @@ _SIGNALS = sorted(signal.valid_signals() - {signal.SIGALRM})
 def _part(path: str) -> Any:
     found: Any = torch
     for name in filter(None, path.split(".")):
-        found = getattr(found, name)
+        found = getattr(found, name, None)  # `accelerator` came with torch 2.6
     return found
 
 
 OWNERS = {
-    **{f"torch.{path}".strip("."): _part(path) for path in _PARTS},
+    **{f"torch.{path}".strip("."): part for path in _PARTS if (part := _part(path)) is not None},
     **{owner.__name__: owner for owner in _MODULES},
     **{owner.__qualname__: owner for owner in _CLASSES},
 }
@@ -148,20 +148,28 @@ def _interpreter() -> dict[str, Any]:
 
 
 def _torch() -> dict[str, Any]:
-    dynamo = sys.modules.get("torch._dynamo.eval_frame")
+    dynamo: Any = sys.modules.get("torch._dynamo.eval_frame")
     return {
         "anomaly mode": torch.is_anomaly_enabled(),
         "autocast": torch.is_autocast_enabled("cpu"),
         "autocast cuda": torch.is_autocast_enabled("cuda"),
         "autograd threads": torch.autograd.is_multithreading_enabled(),
-        "compile stance": dynamo._stance.stance if dynamo is not None else "default",
+        "compile stance": dynamo._stance.stance if hasattr(dynamo, "_stance") else "default",
         "default dtype": torch.get_default_dtype(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "grad mode": torch.is_grad_enabled(),
         "inference mode": torch.is_inference_mode_enabled(),
-        "function modes": int(torch._C._get_torch_function_state()),
-        "saved tensors hooks": torch._C._autograd._top_saved_tensors_default_hooks(True),
+        **{name: ask() for name, ask in _LATE.items() if ask},
     }
+
+
+_LATE: dict[str, Any] = {
+    "function modes": hasattr(torch._C, "_get_torch_function_state")  # torch 2.6
+    and (lambda: int(torch._C._get_torch_function_state())),
+    "saved tensors hooks": hasattr(torch._C._autograd, "_top_saved_tensors_default_hooks")
+    and (lambda: torch._C._autograd._top_saved_tensors_default_hooks(True)),
+}
+"""What an older torch does not tell."""
 
 
 def _shell() -> Iterator[tuple[Any, Any]]:

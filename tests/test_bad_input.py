@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.cli.main import main
+from devwidget.language.speaking import language
 from devwidget.records.errors import DevwidgetError
 
 NO_TEXTS = (None, 7, float("nan"), -1, 10**40, True, object(), nn.Linear, b"x", [1], [None])
@@ -54,3 +57,80 @@ def test_an_unknown_argument_or_severity_names_the_nearest_one() -> None:
 def test_a_table_that_is_no_text_is_refused(part: Any) -> None:
     with pytest.raises(ValueError, match="has no table"):
         devwidget.snapshot(MODEL).to_frame(part)
+
+
+WRONG: dict[str, tuple[Callable[[], Any], str, str]] = {
+    "a target without a loss": (
+        lambda: devwidget.trace(MODEL, BATCH, target=BATCH), "no loss that it is for", "loss_fn="
+    ),
+    "a target without a loss, planned": (
+        lambda: devwidget.plan(MODEL, BATCH, gpus=1, memory="1GiB", target=BATCH), "no loss that it is for", "loss_fn="
+    ),
+    "no device in a hop": (
+        lambda: devwidget.trace(MODEL, BATCH, allow="gpu0 -> cpu"), "'gpu0' in 'gpu0 -> cpu'", '"cuda:0 -> cpu"'
+    ),
+    "bytes that were meant as GiB": (lambda: devwidget.simulate(memory=16).start(), "16 is no memory size", 'memory="16GiB"'),
+    "one of them in a list": (
+        lambda: devwidget.plan(MODEL, BATCH, gpus=2, memory=["16GiB", 24]), "24 is no memory size", 'memory="24GiB"'
+    ),
+    "no GPU": (lambda: devwidget.simulate(gpus=0).start(), "cannot simulate 0 GPUs", "gpus=2"),
+    "a language without words": (lambda: devwidget.set_language("fr-FR"), "no words in 'fr-FR'", "set_language('zh')"),
+    "a table that there is not": (lambda: devwidget.snapshot(MODEL).to_frame("tensor"), "no table 'tensor'", "'tensors'"),
+    "no batch": (lambda: devwidget.trace(MODEL, None), "no batch to trace", "next(iter(loader))"),
+    "too many arguments": (lambda: devwidget.trace(MODEL, (BATCH, BATCH)), "does not fit Linear.forward", "devwidget.Inputs"),
+    "no placement": (
+        lambda: devwidget.plan(MODEL, BATCH, gpus=1, memory="1GiB", placement="as it is"), "is no placement", "'as is'"
+    ),
+}  # fmt: skip
+"""A wrong call, what is said of it, and a part of what would have been right."""
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_call_says_what_is_wrong_and_what_would_have_been_right(wrong: str) -> None:
+    call, what, right = WRONG[wrong]
+    with pytest.raises(DevwidgetError) as caught:
+        call()
+    assert what in caught.value.what
+    assert right in caught.value.instead
+
+
+def test_a_picture_is_no_record(tmp_path: Path) -> None:
+    (tmp_path / "curve.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
+    with pytest.raises(DevwidgetError, match="begins as no file does that can be opened") as caught:
+        devwidget.open(tmp_path / "curve.png")
+    assert "`.save(path)`" in caught.value.instead
+
+
+@pytest.mark.parametrize("name", ["zh-CN", "zh_CN.UTF-8", "ZH", "en-GB"])
+def test_a_language_may_be_named_with_its_country(name: str) -> None:
+    devwidget.set_language(name)
+    try:
+        assert language() == name[:2].lower()
+    finally:
+        devwidget.set_language(None)
+
+
+COMMANDS = {
+    "html trace.json nowhere/page.html": "argument OUT: there is no folder",
+    "run --sarif nowhere/x program.py": "argument --sarif: there is no folder",
+    "run --html . program.py": "argument --html: ",
+    "run --gpus 0 program.py": "argument --gpus: '0' is no number of GPUs",
+    "check --baseline nothing program:step": "argument --baseline: there is no file",
+    "plan program:step --gpus 1 --memory 1GiB --save nowhere/x": "argument --save: there is no folder",
+}
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_wrong_command_is_refused_before_anything_runs(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    assert ended.value.code == 2
+    assert COMMANDS[line] in capsys.readouterr().err
+
+
+def test_a_module_that_there_is_not_is_no_traceback_of_ours(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "nowhere.train:step"]) == 2
+    assert "there is no module nowhere.train" in capsys.readouterr().err

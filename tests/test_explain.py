@@ -99,7 +99,7 @@ def test_the_text_names_the_values_the_cause_and_what_only_a_run_can_tell(gpu):
     assert "error[wrong-device] `linear` was given tensors from cpu and cuda:0" in text
     assert re.search(r"x +f32\[3, 4\] +cpu", text)
     assert "batch = torch.ones(3, 4, device='cuda:0')" in text
-    assert "devwidget.trace(model, batch) finds all of them in one run" in text
+    assert "devwidget.trace(model, batch), around a loop record(heal=True), finds all" in text
 
 
 def test_a_move_that_was_thrown_away_is_recognised_while_its_function_is_alive(gpu):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import subprocess
+import sys
 import tomllib
+import venv
 from pathlib import Path
 from typing import Any, get_overloads
 
@@ -21,8 +25,12 @@ NOXFILE = ast.parse((ROOT / "noxfile.py").read_text(encoding="utf-8"))
 @pytest.fixture(scope="module")
 def matrix() -> dict[str, list[str]]:
     """What the workflow tests the wheel with."""
-    workflow: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
-    found: dict[str, list[str]] = workflow["jobs"]["wheel"]["strategy"]["matrix"]
+    found: dict[str, list[str]] = workflow()["jobs"]["wheel"]["strategy"]["matrix"]
+    return found
+
+
+def workflow() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encoding="utf-8"))
     return found
 
 
@@ -35,7 +43,12 @@ def nox_pythons() -> list[str]:
 
 
 def nox_torch() -> dict[str, str]:
-    (value,) = [n.value for n in NOXFILE.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "TORCH"]
+    return assigned("TORCH")
+
+
+def assigned(name: str) -> dict[str, str]:
+    """A table of noxfile.py."""
+    (value,) = [n.value for n in NOXFILE.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == name]
     found: dict[str, str] = ast.literal_eval(value)
     return found
 
@@ -48,24 +61,45 @@ def test_each_python_that_the_project_names_is_tested(matrix: dict[str, list[str
 
 def test_the_oldest_torch_that_may_be_installed_and_the_pinned_one_are_tested(matrix: dict[str, list[str]]) -> None:
     (oldest,) = [each.removeprefix("torch>=") for each in PROJECT["project"]["dependencies"] if each.startswith("torch")]
-    assert list(nox_torch()) == matrix["torch"] == ["oldest", "pinned", "newest"]
-    assert nox_torch()["oldest"] == f"torch=={oldest}.*"
+    assert list(nox_torch()) == matrix["torch"] == ["pinned", "newest"]
+    assert next(iter(assigned("OLDER"))) == oldest
+    assert list(assigned("OLDER")) == workflow()["jobs"]["older"]["strategy"]["matrix"]["torch"]
     assert f'"{nox_torch()["pinned"]}"' in (ROOT / ".ci" / "set_up.py").read_text(encoding="utf-8")
 
 
 def test_each_dependency_has_a_lower_bound_that_is_tested() -> None:
-    extra = PROJECT["project"]["optional-dependencies"]["tutorial"]
-    named = [*PROJECT["project"]["dependencies"], *extra]
+    extras = PROJECT["project"]["optional-dependencies"]
+    named = [*PROJECT["project"]["dependencies"], *extras["lab"], *extras["tutorial"]]
     assert [each for each in named if not re.fullmatch(r"[\w-]+>=[\d.]+(,<\d+)?", each)] == []
-    (oldest,) = [n.value for n in NOXFILE.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "OLDEST"]
-    assert ast.literal_eval(oldest) == nox_pythons()[0]
+    assert next(iter(assigned("OLDER").values())) == nox_pythons()[0]
 
 
 def test_a_wheel_brings_nothing_that_only_tests_need() -> None:
-    assert set(PROJECT["project"]["optional-dependencies"]) == {"cluster", "tutorial"}
+    assert set(PROJECT["project"]["optional-dependencies"]) == {"cluster", "lab", "tutorial"}
     assert PROJECT["project"]["optional-dependencies"]["cluster"] == ["ipyparallel>=9"]
     assert "ipyparallel>=9" in PROJECT["dependency-groups"]["test"]  # so that its tests do not skip
     assert not any("pytest" in each for each in PROJECT["project"]["dependencies"])
+
+
+@pytest.mark.parametrize("torch", [f"{next(iter(assigned('OLDER')))}.0", nox_torch()["pinned"].removeprefix("torch==")])
+def test_at_most_35_packages_come_and_none_is_another_torch(torch: str, tmp_path: Path) -> None:
+    """What pip would install beside a torch; without an index there is nothing to ask."""
+    venv.create(tmp_path / "env", with_pip=False)
+    python = tmp_path / "env" / "bin" / "python"
+    (folder,) = (tmp_path / "env").glob("lib/*/site-packages")
+    (folder / f"torch-{torch}.dist-info").mkdir()
+    (folder / f"torch-{torch}.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {torch}\n")
+    asked = [sys.executable, "-m", "pip", "--python", str(python), "install", "--dry-run", "--quiet", "--report", "-"]
+    done = subprocess.run(
+        [*asked, *PROJECT["project"]["dependencies"]], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    if done.returncode and re.search("from versions: none|Connection|Temporary failure|timed out", done.stderr):
+        pytest.skip("no index of packages can be reached")
+    assert done.returncode == 0, done.stderr
+    names = [each["metadata"]["name"].lower() for each in json.loads(done.stdout)["install"]]
+    assert "torch" not in names
+    assert not {"jupyterlab", "pandas", "numpy"} & set(names)
+    assert len(names) <= 35
 
 
 def test_a_type_checker_is_told_which_record_and_which_panel_come_back() -> None:

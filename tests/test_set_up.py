@@ -93,7 +93,7 @@ def test_only_tests_get_what_work_on_devwidget_needs(set_up: ModuleType, monkeyp
     for what in ("lab", "test"):
         set_up.install(what)
     lab, test = set_up.calls
-    assert lab[-1] == ".[tutorial]"
+    assert lab[-1] == ".[lab,tutorial]"
     assert {"pytest>=8.4", "mypy>=1.15"} <= set(test)
 
 

@@ -18,9 +18,19 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
 
 
+def accelerator_here() -> torch.device | None:
+    """The accelerator of this torch, without an index; before `torch.accelerator` came, in 2.6, each kind is asked."""
+    if hasattr(torch, "accelerator"):
+        try:
+            return torch.accelerator.current_accelerator()
+        except RuntimeError:  # torch 2.6, where there is none
+            return None
+    return next((torch.device(kind) for kind in KINDS if count_of(kind)), None)
+
+
 def kind_here() -> str:
     """The device type that a bare number means; CUDA where there is no accelerator, as in torch's own documentation."""
-    found = torch.accelerator.current_accelerator()
+    found = accelerator_here()
     return CUDA.type if found is None else found.type
 
 
@@ -112,7 +122,7 @@ def read_memory(virtual_gpus: int = 0) -> tuple[DeviceMemory, ...]:
     Args:
         virtual_gpus: how many virtual GPUs are active; `torch.cuda`, or the module of what they play, answers for them.
     """
-    played = torch.accelerator.current_accelerator() if virtual_gpus else None
+    played = accelerator_here() if virtual_gpus else None
     if played is not None:
         visible = torch.get_device_module(played.type).device_count()  # fewer, if an environment variable hides some
         devices = [_used_bytes(played.type, index, virtual=True) for index in range(visible)]
@@ -194,25 +204,34 @@ def _whole_card(index: int, properties: Any, uuid: str, reserved: int) -> tuple[
 
 def _other_accelerator() -> list[DeviceMemory]:
     """Apple's, Intel's and other devices, through torch's general interface; it raises where there is none."""
-    accelerator = torch.accelerator.current_accelerator()
+    accelerator = accelerator_here()
     if accelerator is None or accelerator.type == "cuda":
         return []
     if accelerator.type == "mps":
         return [_read_mps()]
-    devices = [DeviceId(accelerator.type, index) for index in range(torch.accelerator.device_count())]
     module = torch.get_device_module(accelerator)
+    devices = [DeviceId(accelerator.type, index) for index in range(module.device_count())]
     if not getattr(module, "is_initialized", lambda: True)():
         return [DeviceMemory(device, Message("not used yet"), virtual=False, total=0) for device in devices]
     return [_read_general(device) for device in devices]
 
 
+def _untold(device: DeviceId) -> DeviceMemory:
+    """Of a torch that came before the functions that tell the memory of this kind."""
+    return DeviceMemory(device, Message("torch {version} does not tell", version=torch.__version__), virtual=False, total=0)
+
+
 def _read_mps() -> DeviceMemory:
+    if not hasattr(torch.mps, "recommended_max_memory"):
+        return _untold(DeviceId("mps", 0))
     allocated, reserved = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
     total = torch.mps.recommended_max_memory()
     return compose_memory(DeviceId("mps", 0), "Apple GPU", total, allocated=allocated, reserved=reserved, used=reserved)
 
 
 def _read_general(device: DeviceId) -> DeviceMemory:
+    if not hasattr(getattr(torch, "accelerator", None), "get_memory_info"):
+        return _untold(device)
     free, total = torch.accelerator.get_memory_info(device.index)
     return compose_memory(
         device,

@@ -51,6 +51,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "has_fallback": "torch._C._dispatch_has_backend_fallback",
         "has_thread_object": "torch._C._is_key_in_tls",
         "included_keys": "torch._C._dispatch_tls_local_include_set",
+        "including_key": "torch._C._IncludeDispatchKeyGuard",
         "is_any_autocast": "torch._C._is_any_autocast_enabled",
         "is_functorch_wrapped": "torch._C._functorch.is_functorch_wrapped_tensor",
         "is_key_excluded": "torch._C._dispatch_tls_is_dispatch_key_excluded",
@@ -88,13 +89,16 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "schedule_ops": "torch.distributed.pipelining._schedule_visualizer.get_schedule_ops",
     },
     "planning a step": {
-        "FakeStore": "torch.testing._internal.distributed.fake_pg.FakeStore",
         "FakeTensorMode": "torch._subclasses.FakeTensorMode",
         "TorchDispatchMode": "torch.utils._python_dispatch.TorchDispatchMode",
         "conjugate_view": "torch._conj",
-        "local_shape_and_offset": "torch.distributed.tensor._utils._compute_local_shape_and_global_offset",
         "negative_view": "torch._neg_view",
         "tree_leaves": "torch.utils._pytree.tree_leaves",
+    },
+    "planning for a mesh": {
+        "FakeStore": "torch.testing._internal.distributed.fake_pg.FakeStore",
+        "fully_shard": "torch.distributed.fsdp.fully_shard",
+        "local_shape_and_offset": "torch.distributed.tensor._utils._compute_local_shape_and_global_offset",
     },
     "recording by torch's profiler": {
         "ActiveProfilerType": "torch._C._profiler.ActiveProfilerType",
@@ -126,7 +130,7 @@ _PURPOSES = {
     for each in (
         *(Message("reading tensors"), Message("recording"), Message("restoring"), Message("explaining an error")),
         *(Message("answering for a rank"), Message("drawing a pipeline"), Message("reading what FSDP has gathered")),
-        *(Message("planning a step"), Message("recording by torch's profiler")),
+        *(Message("planning a step"), Message("planning for a mesh"), Message("recording by torch's profiler")),
     )
 }
 """The same in words."""
@@ -146,6 +150,7 @@ OPTIONAL: Mapping[str, str] = {
     "generic_scan": "torch._higher_order_ops.scan.generic_scan",
     "global_forward_hooks": "torch.nn.modules.module._global_forward_hooks",
     "global_forward_pre_hooks": "torch.nn.modules.module._global_forward_pre_hooks",
+    "grouped_mm": "torch.ops.aten._grouped_mm.default",
     "has_any_global_hook": "torch.nn.modules.module._has_any_global_hook",
     "hooks_always_called": "torch.nn.modules.module._global_forward_hooks_always_called",
     "hooks_with_kwargs": "torch.nn.modules.module._global_forward_hooks_with_kwargs",

@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 from devwidget.cli import program
 from devwidget.language.speaking import say
-from devwidget.records.errors import DevwidgetError, PlacementError, nearest
+from devwidget.records.errors import DevwidgetError, PlacementError, UnreadableError, nearest
 from devwidget.records.finding import Edit, Finding, Severity
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
@@ -45,7 +45,15 @@ def make_arguments(name: str, call: Callable[..., Any]) -> dict[str, Any]:
 
 def _load_module(where: str) -> ModuleType:
     if not where.endswith(".py"):
-        return importlib.import_module(where)
+        try:
+            return importlib.import_module(where)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{where}.".startswith(f"{error.name}."):
+                raise  # of a module that this one imports
+            raise DevwidgetError(
+                Message("there is no module {where} in {folder} or on Python's path", where=where, folder=os.getcwd()),
+                instead=Message("module:function, such as train:step or train.py:step"),
+            ) from None
     path = os.path.abspath(where)
     spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
     if spec is None or spec.loader is None or not os.path.isfile(path):
@@ -214,7 +222,8 @@ def plan_step(options: Namespace) -> int:
         return FAILED
     print(found)
     if options.save is not None:
-        found.save(options.save)
+        with _writing():
+            found.save(options.save)
     return FINE if found.fits else FOUND
 
 
@@ -233,7 +242,8 @@ def show_record(options: Namespace) -> int:
 def write_page(options: Namespace) -> int:
     """A saved record as a page."""
     try:
-        load_record(options.file).to_html(options.out)
+        with _writing():
+            load_record(options.file).to_html(options.out)
     except NotImplementedError as error:
         raise DevwidgetError(
             Message("{name}: {error}", name=options.file.name, error=error),
@@ -259,6 +269,9 @@ def load_record(file: pathlib.Path, kind: type = object) -> Any:
 
     try:
         record = open_file(file)
+    except UnreadableError as error:
+        what = Message("{name} cannot be read: {error}", name=file.name, error=error.what)
+        raise DevwidgetError(what, why=error.why, instead=error.instead) from None
     except (OSError, ValueError) as error:
         raise DevwidgetError(Message("{name} cannot be read: {error}", name=file.name, error=error)) from None
     if not isinstance(record, kind):
@@ -302,6 +315,16 @@ def _has_severity(trace: Trace, least: str) -> bool:
     return any(finding.severity in _severities_from(least) for finding in trace.findings)
 
 
+@contextlib.contextmanager
+def _writing() -> Iterator[None]:
+    """Where a file of ours is written: a full disk, or a folder that others own, is no fault of the program."""
+    try:
+        yield
+    except OSError as error:
+        raise DevwidgetError(Message("{name} cannot be written: {error}", name=error.filename, error=error.strerror)) from None
+
+
+@_writing()
 def _write_files(trace: Trace, options: Namespace) -> None:
     if options.save is not None:
         trace.save(options.save)

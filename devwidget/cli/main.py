@@ -115,14 +115,14 @@ def _build_parser() -> argparse.ArgumentParser:
     _add_judging(check, fail_on="warning")
     words = say("try fixes by running the step again: where that is harmless (auto), everywhere, or nowhere")
     check.add_argument("--verify", choices=commands.VERIFY, help=words)
-    check.add_argument("--baseline", metavar="FILE", type=_absolute_path, help=say("a saved trace: only what is new fails"))
+    check.add_argument("--baseline", metavar="FILE", type=_file_to_read, help=say("a saved trace: only what is new fails"))
     _add_subject(check)
     check.set_defaults(command=commands.check_step)
 
     plan = add("plan", help=say("predict the memory of a step on GPUs that are not here"))
     _add_gpus(plan, required=True)
     plan.add_argument("--placement", default="as is", help=say('"as is", "data parallel" or "auto"'))
-    plan.add_argument("--save", metavar="FILE", type=_absolute_path, help=say("keep the plan, for `show` and `html`"))
+    plan.add_argument("--save", metavar="FILE", type=_file_to_write, help=say("keep the plan, for `show` and `html`"))
     _add_subject(plan)
     plan.set_defaults(command=commands.plan_step)
 
@@ -133,7 +133,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
     html = add("html", help=say("turn a saved record into one page"))
     html.add_argument("file", metavar="FILE", type=_absolute_path)
-    html.add_argument("out", metavar="OUT", type=_absolute_path)
+    html.add_argument("out", metavar="OUT", type=_file_to_write)
     html.set_defaults(command=commands.write_page)
 
     compare = add("compare", help=say("what changed from one saved trace to another"))
@@ -159,13 +159,38 @@ def _absolute_path(text: str) -> pathlib.Path:
     return pathlib.Path(text).absolute()
 
 
+def _file_to_write(text: str) -> pathlib.Path:
+    """One that can be written, as far as can be told before the program has run."""
+    path = _absolute_path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(say("{path} is a folder, not a file to write", path=path))
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(say("there is no folder {folder} to write a file in", folder=path.parent))
+    return path
+
+
+def _file_to_read(text: str) -> pathlib.Path:
+    path = _absolute_path(text)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(say("there is no file {path}", path=path))
+    return path
+
+
+def _number_of_gpus(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(say("{given} is no number of GPUs, which begins at 1", given=repr(text)))
+    return int(text)
+
+
 def _add_subject(parser: argparse.ArgumentParser) -> None:
     words = say("a function that returns (model, batch), or a dict of the arguments of devwidget.trace; file.py:function too")
     parser.add_argument("subject", metavar="MODULE:FUNCTION", help=words)
 
 
 def _add_gpus(parser: argparse.ArgumentParser, required: bool = False) -> None:
-    parser.add_argument("--gpus", metavar="N", type=int, default=0, required=required, help=say("how many virtual GPUs"))
+    parser.add_argument(
+        "--gpus", metavar="N", type=_number_of_gpus, default=0, required=required, help=say("how many virtual GPUs")
+    )
     of_each = parser.add_mutually_exclusive_group()
     of_each.add_argument("--memory", metavar="SIZE", help=say("of each GPU, such as 16GiB"))
     of_each.add_argument("--card", metavar="NAME", help=say("the kind of card that each is, such as A100-80GB"))
@@ -178,4 +203,4 @@ def _add_judging(parser: argparse.ArgumentParser, fail_on: str | None = None) ->
         least = say("{option} (default: {value})", option=least, value=fail_on)
     parser.add_argument("--fail-on", choices=("error", "warning", "info"), default=fail_on, help=least)
     for name, words in commands.FILES.items():
-        parser.add_argument(f"--{name}", dest=name, metavar="FILE", type=_absolute_path, help=said(words))
+        parser.add_argument(f"--{name}", dest=name, metavar="FILE", type=_file_to_write, help=said(words))

@@ -9,6 +9,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from devwidget.records.errors import UnknownNameError
 from devwidget.records.schema.message import Message, fill_template, spoken_by
 
 CATALOGUES = Path(__file__).parent / "catalogues"
@@ -29,15 +30,18 @@ def set_language(name: str | None) -> None:
     """Say reports, findings and the panel in a language from now on; records keep their messages in all of them.
 
     Args:
-        name: `en` or `zh` (Simplified Chinese); None goes by LANGUAGE, LC_ALL, LC_MESSAGES and LANG, as gettext does.
+        name: `en` or `zh` (Simplified Chinese), also with a country, such as `zh-CN`; None goes by LANGUAGE, LC_ALL,
+            LC_MESSAGES and LANG, as gettext does.
 
     Raises:
-        ValueError: for a language without a catalogue.
+        UnknownNameError: for a language without a catalogue.
     """
-    if name is not None and name not in languages():
-        raise ValueError(say("no words in {name}; there are {known}", name=repr(name), known=", ".join(languages())))
+    asked = name if name is None else re.split("[-_.@]", str(name))[0].lower()
+    if asked is not None and asked not in languages():
+        known = " | ".join(f"devwidget.set_language({each!r})" for each in languages())
+        raise UnknownNameError(Message("there are no words in {name}", name=repr(name)), instead=known)
     before = language()
-    _chosen[:] = [] if name is None else [name]
+    _chosen[:] = [] if asked is None else [asked]
     if language() != before:
         for told in _followers:
             told()

@@ -50,7 +50,14 @@ def open_file(path: str | pathlib.Path) -> Any:
     if file.is_dir():
         return _read_folder(file)
     begins = read_regular(file, LARGEST, first=64)
-    if _OURS in begins or not begins.lstrip().startswith((_PICKLE, _GZIP, *_JSON)):
+    if not begins.lstrip().startswith((_PICKLE, _GZIP, *_JSON)):
+        raise UnreadableError(
+            Message("it begins as no file does that can be opened"),
+            instead=Message(
+                "what `.save(path)` has written; a memory snapshot, a profile or dumps of the flight recorder, written by torch"
+            ),
+        )
+    if _OURS in begins:
         return json_io.load(file)  # which says what is wrong with it
     written = read_regular(file, LARGEST)
     if begins.startswith(_PICKLE):

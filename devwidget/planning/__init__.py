@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from devwidget.planning.placement import AskedPlacement, place_copy, retry_with_
 from devwidget.planning.rehearsal import rehearse_step
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.planning.what_if import WhatIf
-from devwidget.records.errors import DevwidgetError, nearest
+from devwidget.records.errors import DevwidgetError, nearest, require_package
 from devwidget.records.plan import Plan, may_be_asked
 from devwidget.records.schema.message import Message
 from devwidget.simulator.virtual_machine import parse_cluster
@@ -86,9 +85,5 @@ def refuse_plan(optimizer: object, placement: object) -> None:
             Message("{placement} is no placement{hint}", placement=repr(placement), hint=nearest(str(placement), _WORDS)),
             instead=Message("one of {known}, or a dict such as {'encoder': 0, 'head': 1}", known=", ".join(map(repr, _WORDS))),
         )
-    if placement not in _WORDS[:2] and importlib.util.find_spec("accelerate") is None:
-        raise DevwidgetError(
-            Message("a device map needs accelerate"),
-            why=Message("its hooks carry activations between the parts"),
-            instead="pip install accelerate",
-        )
+    if placement not in _WORDS[:2]:
+        require_package("accelerate", Message("a device map"))  # its hooks carry activations between the parts

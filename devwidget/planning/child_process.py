@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import cloudpickle
 import torch
 from torch.nn.utils.parametrize import is_parametrized
 
@@ -26,12 +25,15 @@ from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.restore.torch_settings import set_switches, switches_now
 from devwidget.capture.tensors import device_of, is_parameter
 from devwidget.capture.torch_internals import conjugate_view, negative_view
-from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.records.errors import DevwidgetError, error_text, require_package
 from devwidget.records.schema.message import Message
 from devwidget.simulator import torch_internals
 from devwidget.simulator.accelerator import CUDA
 from devwidget.simulator.torch_internals import DisableTorchFunction
 from devwidget.simulator.without_values.known_values import MOST_BYTES
+
+require_package("cloudpickle", Message("a plan"))
+import cloudpickle  # noqa: E402
 
 Answer = TypeVar("Answer")
 QUESTION, ANSWER = "question", "answer"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -52,6 +53,14 @@ class UnreadableError(DevwidgetError, ValueError):
     """A file is not what it was taken for."""
 
 
+class UnknownNameError(DevwidgetError, ValueError):
+    """A name that is none of those that there are."""
+
+
+class MissingPackageError(DevwidgetError, ImportError):
+    """A part of devwidget needs a package that is not installed; torch alone is enough for all others."""
+
+
 class PlacementError(DevwidgetError):
     """`check` found something; the message is the report.
 
@@ -60,6 +69,23 @@ class PlacementError(DevwidgetError):
     """
 
     trace: Any = None
+
+
+def require_package(name: str, purpose: str) -> str:
+    """Where a package is, found without loading it.
+
+    Args:
+        name: as it is imported, and as pip calls it.
+        purpose: what needs it.
+
+    Raises:
+        MissingPackageError: if it is not installed.
+    """
+    found = importlib.util.find_spec(name)
+    if found is None or found.origin is None:
+        what = Message("{purpose} needs the package `{name}`, which is not installed here", purpose=purpose, name=name)
+        raise MissingPackageError(what, instead=f"pip install {name}")
+    return found.origin
 
 
 def error_text(error: BaseException) -> str:

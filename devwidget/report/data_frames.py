@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from devwidget.language.speaking import say
 from devwidget.records.answers import Changes, Generation, LargestBatch, Layout
-from devwidget.records.errors import nearest
+from devwidget.records.errors import UnknownNameError, nearest, require_package
 from devwidget.records.memory import CATEGORIES, ROLES, DeviceMemory
 from devwidget.records.parallel import Piece
 from devwidget.records.plan import Plan
 from devwidget.records.ranks.cluster import Cluster
+from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
@@ -33,8 +33,11 @@ def make_frame(record: Any, part: object = "") -> pd.DataFrame:
     part = part or next(iter(tables))
     if not isinstance(part, str) or part not in tables:
         known = ", ".join(map(repr, tables))
-        facts = {"kind": type(record).__name__, "part": repr(part), "hint": nearest(str(part), tables), "known": known}
-        raise ValueError(say("{kind} has no table {part}{hint}; known: {known}", **facts))
+        facts = {"kind": type(record).__name__, "part": repr(part), "hint": nearest(str(part), tables)}
+        raise UnknownNameError(
+            Message("{kind} has no table {part}{hint}", **facts), instead=Message("one of {known}", known=known)
+        )
+    require_package("pandas", Message("a data frame"))
     import pandas
 
     return pandas.DataFrame(tables[part](record))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SHARDED_RANDOM, SHARDED_RANDOM_TRACKER = "torch.distributed.tensor._random", "_RNGStateTracker"
 """A module, and the class in it that moves the random state of a mesh of GPUs: where they have moved, it is left alone."""
-LOWEST, TESTED = (2, 11), torch_internals.TESTED
+LOWEST, TESTED = (2, 6), torch_internals.TESTED
 NEEDED = {
     "C": "torch._C",
     "FakeTensor": "torch._subclasses.fake_tensor.FakeTensor",
@@ -30,7 +30,6 @@ NEEDED = {
     "ScriptMethod": "torch._C.ScriptMethod",
     "StorageBase": "torch._C.StorageBase",
     "VariableFunctions": "torch._C._VariableFunctions",
-    "accelerator_device": "torch._C._accelerator_exchangeDevice",
     "accelerator_kind": "torch._C._accelerator_getAccelerator",
     "accelerator_stream": "torch._C._accelerator_getStream",
     "apply_on_tensors": "torch.utils.hooks.BackwardHook._apply_on_tensors",
@@ -47,7 +46,6 @@ NEEDED = {
     "functions": "torch._VF",
     "functorch": "torch._C._functorch",
     "group_tensors": "torch._C._group_tensors_by_device_and_dtype",
-    "grouped_mm": "torch.ops.aten._grouped_mm.default",
     "graph_task": "torch._C._current_graph_task_id",
     "has_kernel": "torch._C._dispatch_has_kernel_for_dispatch_key",
     "init_gpu_context": "torch._subclasses.fake_tensor.init_gpu_context",

@@ -125,15 +125,17 @@ def parse_bytes(size: object) -> int:
     elif isinstance(size, str) and len(size) < LONGEST and (match := _SIZE.fullmatch(size)):
         factor = _UNITS.get(match[2].lower())
         found = None if factor is None else float(match[1]) * factor
-    if found is None or not 1 <= found <= UNLIMITED:
+    if found is None or not SMALLEST <= found <= UNLIMITED:
         raise SimulationError(
             Message("{given} is no memory size", given=_show_value(size)),
-            why=Message("a size is a number of bytes from one to an exbibyte, or such a number with a unit"),
-            instead='devwidget.simulate(memory="16GiB")',
+            why=Message("a size is a number of bytes from {least} to an exbibyte, or a number with a unit", least=SMALLEST),
+            instead=f'memory="{size}GiB"' if isinstance(size, int) and 0 < size < SMALLEST else 'memory="16GiB"',
         )
     return int(found)
 
 
+SMALLEST = 512
+"""Bytes: one block of CUDA's allocator. A number below it was meant with a unit."""
 HOPPER = 9
 """The first major compute capability whose cuBLAS workspace is the larger one."""
 

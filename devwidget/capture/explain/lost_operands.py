@@ -10,6 +10,7 @@ from types import FrameType
 
 import torch
 
+from devwidget.capture.devices import accelerator_here
 from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
@@ -106,7 +107,7 @@ def _met(context: ErrorContext, home: DeviceId) -> DeviceId | None:
 
 def _accelerators(home: DeviceId) -> list[DeviceId]:
     """The accelerators that there are, of the kind of a device if that is one."""
-    kind = torch.accelerator.current_accelerator() if not home.is_accelerator else torch.device(home.kind)
+    kind = accelerator_here() if not home.is_accelerator else torch.device(home.kind)
     count = torch.get_device_module(kind).device_count() if kind is not None else 0
     return [DeviceId(kind.type, index) for index in range(count)] if kind is not None else []
 

@@ -6,9 +6,11 @@ another thread.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
+from torch import nn
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
@@ -124,9 +126,26 @@ class GlobalHook:
             undo.enter_context(registry.make_replacement(*torch_internals.find_target(self._names[0]), self._table.own))
 
 
+def _register_at_end(hook: Hook) -> Any:
+    """After a module has run, or raised.
+
+    Before torch 2.5 a global hook is not given keyword arguments, and must find out itself whether `forward` has raised.
+    """
+    if torch_internals.has_name("hooks_with_kwargs"):
+        return modules.register_module_forward_hook(hook, with_kwargs=True, always_call=True)
+
+    def call_hook(module: nn.Module, args: Any, result: Any) -> None:
+        error = sys.exception()
+        caught_in = error.__traceback__ if error is not None else None
+        raised = caught_in is not None and caught_in.tb_frame is sys._getframe(1)  # not one that a caller handles meanwhile
+        hook(module, args, *(() if raised else ({},)), result)
+
+    return modules.register_module_forward_hook(call_hook, always_call=True)
+
+
 MODULE_BEGINS = GlobalHook(modules.register_module_forward_pre_hook, "global_forward_pre_hooks")
 MODULE_ENDS = GlobalHook(
-    lambda hook: modules.register_module_forward_hook(hook, with_kwargs=True, always_call=True),
+    _register_at_end,
     "global_forward_hooks",
     "hooks_with_kwargs",
     "hooks_always_called",

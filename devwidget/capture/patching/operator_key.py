@@ -13,9 +13,13 @@ ends with the program then aborts it.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
 import itertools
+import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -27,14 +31,17 @@ from devwidget.records.schema.message import Message
 
 NAMES = ("Fake", "CustomRNGKeyId")
 """Keys that torch gives no kernels, best first. Above the second are the kernels of sparse and nested tensors: of those one
-would see the operators inside."""
+would see the operators inside. Above it is also the key that chooses the backend of what makes a tensor, and asks no other:
+see `_watch_thread`."""
 ALIASES = ("detach", "alias")
 """Operators that no mode sees. `Parameter(tensor)` and `as_subclass` give the result of one another class, which they can as
 long as Python has not seen it; torch hides its modes from them."""
+_ALIASED = frozenset(f"aten::{name}" for name in ALIASES)
 Stack = tuple[Any, "Stack"] | None
 """The mode on top, and the stack below it."""
 _SLOT = "devwidget.dispatch_modes"
-_HAS_ENGINE_THREADS = bool(torch.version.cuda or torch.version.hip or torch.version.xpu or torch.backends.mps.is_built())
+_BUILT_FOR = (getattr(torch.version, each, None) for each in ("cuda", "hip", "xpu"))
+_HAS_ENGINE_THREADS = any(_BUILT_FOR) or torch.backends.mps.is_built()
 """Backward on the CPU runs in the thread that calls it."""
 
 _get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping, _OpOverload = map(
@@ -60,6 +67,8 @@ _PYTHON: Any = None
 _ABOVE: Any = None
 _AUTOGRAD: Any = None
 _HIDDEN: Any = None
+_CHOOSER: Any = None
+_hides_chooser = False
 _COMPOSITE, *_BACKENDS = map(
     torch_internals.find_optional("parse_key"), ("CompositeImplicitAutograd", "CPU", "CUDA", "MPS", "XPU")
 )
@@ -67,6 +76,8 @@ _composites: dict[int, tuple[bool, Any]] = {}
 """Operators by id, which each keeps."""
 _lock = Lock()
 _libraries: list[Any] = []
+_known: set[str] = set()
+"""Operators that have been entered."""
 
 
 class _KeyThread(threading.local):
@@ -88,21 +99,34 @@ in_thread = _here
 
 @_lock
 def register_key() -> None:
-    """Have torch call the modes of a thread. Once is enough: the key is included for the threads that are watched alone."""
-    if _libraries:
+    """Have torch call the modes of a thread. Once is enough: the key is included for the threads that are watched alone.
+
+    Where a fallback would not see all operators each has a kernel of its own, also one that came since.
+    """
+    if _libraries and not _has_kernels():
         return
-    _choose_key()
-    every, aten = (torch_internals.operator_library("IMPL", namespace, "") for namespace in ("_", "aten"))
-    _know_operators()
-    for name in ALIASES:
-        aten.impl(name, KEY, torch.library.fallthrough_kernel)
-    every.fallback(KEY, _call_modes)
-    _libraries[:] = every, aten
+    is_first = not _libraries
+    if is_first:
+        _choose_key()
+        _libraries[:] = [torch_internals.operator_library("IMPL", space, "") for space in ("_", "aten")]
+    _know_operators(keep=_has_kernels())
+    if is_first:
+        every, aten = _libraries[:2]
+        for name in ALIASES:
+            aten.impl(name, KEY, torch.library.fallthrough_kernel)
+        if not _has_kernels():
+            every.fallback(KEY, _call_modes)
+
+
+def _has_kernels() -> bool:
+    """Whether each operator needs a kernel. torch takes the second key for a backend, to which it gives kernels made of other
+    operators, and before 2.5 no Python can be a fallback."""
+    return torch_internals.parse_key(NAMES[0]) != KEY or not hasattr(_libraries[0], "fallback")
 
 
 def _choose_key() -> None:
     """The first key of which torch has no fallback, and the sets of keys around it."""
-    global KEY, _PYTHON, _ABOVE, _AUTOGRAD, _HIDDEN
+    global KEY, _PYTHON, _ABOVE, _AUTOGRAD, _HIDDEN, _CHOOSER, _hides_chooser
     parse, below = torch_internals.parse_key, torch_internals.keys_below
     keys, key_set = torch_internals.DispatchKey, torch_internals.DispatchKeySet
     KEY, _PYTHON = next(filter(_is_free, map(parse, NAMES)), None), keys.Python  # 2.13 prints the name of the first as `???`
@@ -112,8 +136,10 @@ def _choose_key() -> None:
             why=Message("a `TorchDispatchMode` would change the ways of autograd"),
             instead=Message("torch {tested}, with which this is tested", tested=torch_internals.TESTED),
         )
-    _ABOVE = torch_internals.all_keys() - below(KEY) - key_set(KEY)
+    _CHOOSER = parse("BackendSelect")
+    _ABOVE = torch_internals.all_keys() - below(KEY) - key_set(KEY) - key_set(_CHOOSER)
     _AUTOGRAD = below(parse("Tracer")) - below(keys.ADInplaceOrView)
+    _hides_chooser = int(KEY) < int(_CHOOSER)
     _HIDDEN = key_set(KEY).add(_PYTHON).add(keys.PythonTLSSnapshot).add(keys.PreDispatch)
 
 
@@ -122,18 +148,43 @@ def _is_free(key: Any) -> bool:
     return int(key) < int(torch_internals.DispatchKey.Python) and not torch_internals.has_fallback(key)
 
 
-def _know_operators() -> None:
+def _know_operators(keep: bool) -> None:
     """Enter the fallback in the table in which torch looks for the kernel of a tensor with a `__torch_dispatch__` of its own.
 
     The table is filled by `impl` alone, and keeps what it was given when the kernel itself is taken out again. Without it an
     operator on such a tensor ends in an assertion: `python_op_registration_trampoline_impl` in `python_dispatch.cpp`.
+
+    Args:
+        keep: whether the kernels stay, for want of a fallback.
     """
-    names = sorted(torch_internals.operator_names())
+    names = sorted(set(torch_internals.operator_names()) - _known)
+    _known.update(names)
     for namespace, group in itertools.groupby(names, lambda name: name.partition("::")[0]):
         library = torch_internals.operator_library("IMPL", namespace, "")
         for name in group:
-            library.impl(name.partition("::")[2], KEY, _call_modes)
-        library.reset()
+            if not keep or name not in _ALIASED:
+                library.impl(name.partition("::")[2], KEY, functools.partial(_call_named, name) if keep else _call_modes)
+        if keep:
+            _libraries.append(library)
+        else:
+            library.reset()
+
+
+def _call_named(name: str, *args: Any, **kwargs: Any) -> Any:
+    """A kernel, which torch does not tell whose it is."""
+    namespace, _, operator = name.partition("::")
+    packet, _, overload = operator.partition(".")
+    return _call_modes(getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default"), *args, **kwargs)
+
+
+def _watch_thread(on: bool) -> None:
+    """Have torch call us for the operators of this thread, or not.
+
+    Where the key lies below the one that chooses a backend, that one waits until we let an operator go on.
+    """
+    _include(KEY, on)
+    if _hides_chooser:
+        _include(_CHOOSER, not on)
 
 
 def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -169,10 +220,10 @@ def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         finally:
             _here.stack = None
     try:
-        _include(KEY, False)
+        _watch_thread(False)
         return _run(func, (), args, kwargs)
     finally:
-        _include(KEY, stack is not None)
+        _watch_thread(stack is not None)
 
 
 def run_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -184,12 +235,12 @@ def run_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _here.stack = below
     try:  # Ctrl-C strikes after calls: after the first in here
         if below is None:
-            _include(KEY, False)
+            _watch_thread(False)
         return mode.__torch_dispatch__(func, args, kwargs)
     finally:
         _here.stack = stack
         if below is None:
-            _include(KEY, True)
+            _watch_thread(True)
 
 
 def active_modes() -> list[Any]:
@@ -208,16 +259,30 @@ def replace_modes(modes: Iterable[Any]) -> None:
         stack = mode, stack
     _here.stack = stack
     if _HAS_ENGINE_THREADS:
-        _stash(_SLOT, stack)
+        _hand_to_engine(stack)
     if KEY is not None:  # nothing was watched before the first registration, and no thread has the key
-        _include(KEY, stack is not None)
+        _watch_thread(stack is not None)
+
+
+def _hand_to_engine(stack: Stack) -> None:
+    """Put the stack where threads of the engine find it. An older torch gives back there a reference that it never took."""
+    before = sys.getrefcount(stack)
+    _stash(_SLOT, stack)
+    if sys.getrefcount(stack) == before:
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(stack))
 
 
 def hide_from_modes() -> Any:
     """A block that no dispatch mode sees, neither ours nor the user's, and no `__torch_dispatch__` of a tensor."""
     if not _libraries:
         register_key()
-    return _exclude(_HIDDEN)
+    return _exclude(_HIDDEN) if not _hides_chooser else _hide_with_chooser()
+
+
+@contextlib.contextmanager
+def _hide_with_chooser() -> Iterator[None]:
+    with _exclude(_HIDDEN), torch_internals.including_key(_CHOOSER):
+        yield
 
 
 def above_autograd() -> Any:

@@ -134,6 +134,12 @@ def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss
             why=Message("the model is run on real inputs"),
             instead="devwidget.trace(model, next(iter(loader)))",
         )
+    if target is not None and not has_loss:
+        raise BatchError(
+            Message("there is a target, and no loss that it is for"),
+            why=Message("without a loss the step is a forward pass, to which no target is given"),
+            instead="devwidget.trace(model, batch, loss_fn=torch.nn.functional.cross_entropy, target=target)",
+        )
     args, kwargs = _split_batch(take_item(batch) if is_source(batch) else batch)
     call = _find_callable(model)
     problem = _describe_misfit(call, args, kwargs)

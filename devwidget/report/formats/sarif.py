@@ -6,6 +6,7 @@ Source: https://docs.oasis-open.org/sarif/sarif/v2.1.0/sarif-v2.1.0.html
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import pathlib
 import urllib.parse
@@ -34,13 +35,10 @@ def sarif_log(findings: Iterable[Finding], root: str | pathlib.Path = ".") -> st
         root: the folder of the repository, against which paths are written.
     """
     given = list(dict.fromkeys(findings))
-    whys: dict[str, str] = {}
-    for finding in given:
-        whys.setdefault(finding.kind, said(finding.why))
+    firsts = {finding.kind: finding for finding in reversed(given)}
+    rules = [_rule_json(firsts[kind]) for kind in dict.fromkeys(finding.kind for finding in given)]
     run = {
-        "tool": {
-            "driver": {"name": "devwidget", "version": __version__, "rules": [_rule_json(*each) for each in whys.items()]}
-        },
+        "tool": {"driver": {"name": "devwidget", "version": __version__, **_home_page(), "rules": rules}},
         "columnKind": "unicodeCodePoints",
         "language": _LANGUAGES.get(language(), language()),
         "results": [_result_json(finding, root) for finding in given],
@@ -48,9 +46,32 @@ def sarif_log(findings: Iterable[Finding], root: str | pathlib.Path = ".") -> st
     return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1)
 
 
-def _rule_json(kind: str, why: str) -> Json:
-    words = kind.replace("-", " ")
-    return {"id": kind, "shortDescription": {"text": words}, "fullDescription": {"text": why or words}}
+def _home_page() -> Json:
+    """Where the project lives, if the installed package says so."""
+    try:
+        urls = importlib.metadata.metadata("devwidget").get_all("Project-URL") or ()
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    return next(({"informationUri": url.partition(", ")[2]} for url in urls), {})
+
+
+def _rule_json(first: Finding) -> Json:
+    """A kind of finding, in the words of the first one."""
+    words, why = first.kind.replace("-", " "), said(first.why) or first.kind.replace("-", " ")
+    helps = [said(fix.summary) for fix in first.fixes]
+    return {
+        "id": first.kind,
+        "name": first.kind.title().replace("-", ""),
+        "shortDescription": {"text": _as_sentence(words)},
+        "fullDescription": {"text": _as_sentence(why)},
+        "help": {"text": "\n".join([why, *helps]), "markdown": "\n".join([why, "", *(f"* {each}" for each in helps)])},
+        "defaultConfiguration": {"level": _LEVELS[first.severity]},
+    }
+
+
+def _as_sentence(text: str) -> str:
+    """Forges show the first sentence, and look for its end."""
+    return text if text.endswith((".", "。")) else f"{text}."
 
 
 def _result_json(finding: Finding, root: str | pathlib.Path) -> Json:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import pathlib
 import re
 from importlib import resources
 
-from devwidget.language.speaking import ENGLISH, language, say, template
+from devwidget.language.speaking import ENGLISH, language, template
+from devwidget.records.errors import require_package
+from devwidget.records.schema.message import Message
 from devwidget.report.style.palette import page_hues
 from devwidget.report.style.words import CODES
 
@@ -78,7 +79,4 @@ def _find_counted(*files: str) -> tuple[tuple[str, str], ...]:
 
 def plotly_path() -> pathlib.Path:
     """The minified bundle; found without importing plotly, which would take a second."""
-    found = importlib.util.find_spec("plotly")
-    if found is None or found.origin is None:
-        raise FileNotFoundError(say("plotly is not installed: pip install plotly"))
-    return pathlib.Path(found.origin).parent / "package_data" / "plotly.min.js"
+    return pathlib.Path(require_package("plotly", Message("a page with figures"))).parent / "package_data" / "plotly.min.js"

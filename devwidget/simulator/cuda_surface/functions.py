@@ -304,6 +304,7 @@ C_FUNCTIONS: dict[str, Any] = {
 
 ACCELERATOR: dict[str, Any] = {
     "getAccelerator": _current_accelerator,
+    "deviceCount": machine.count_gpus,  # before torch 2.8
     "hooks_device_count": machine.count_gpus,
     "getDeviceIndex": machine.current_index,
     "setDeviceIndex": machine.set_current,

@@ -11,15 +11,18 @@ from devwidget.records.schema.message import Message
 from devwidget.simulator.devices.ledger import Ledger
 from devwidget.simulator.devices.simulation_state import SimulationState
 
+_failure: type[RuntimeError] = getattr(torch, "AcceleratorError", RuntimeError)
+"""What CUDA's own errors become: a class of their own since torch 2.8."""
+
 
 def invalid_ordinal() -> RuntimeError:
     """A GPU that does not exist."""
-    return torch.AcceleratorError(SimulationState.accelerator.invalid_ordinal)
+    return _failure(SimulationState.accelerator.invalid_ordinal)
 
 
 def _failed_call(what: str) -> RuntimeError:
     prefix, _, _ = SimulationState.accelerator.invalid_ordinal.partition("invalid device ordinal")
-    return torch.AcceleratorError(prefix + what)
+    return _failure(prefix + what)
 
 
 def invalid_handle() -> RuntimeError:

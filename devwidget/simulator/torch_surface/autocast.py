@@ -6,6 +6,7 @@ simulation runs, kernels that look at the label take their place, and the key is
 
 from __future__ import annotations
 
+import inspect
 import warnings
 import weakref
 from collections.abc import Callable
@@ -25,6 +26,12 @@ class Casting:
 
     library: Any = None
     kept: ClassVar[dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]]] = {}
+
+
+_OVERRIDE: dict[str, Any] = (
+    {"allow_override": True} if "allow_override" in inspect.signature(torch.library.Library.impl).parameters else {}
+)
+"""Before torch 2.8 a kernel may be replaced unasked."""
 
 
 def install(patches: Patches) -> None:
@@ -67,7 +74,7 @@ def register_kernels() -> None:
             name = full_name.removeprefix("aten::")
             base, _, overload = name.partition(".")
             operator = getattr(getattr(torch.ops.aten, base), overload or "default")
-            library.impl(name, _make_kernel(name, operator), allow_override=True)
+            library.impl(name, _make_kernel(name, operator), **_OVERRIDE)
 
 
 def unregister_kernels() -> None:
