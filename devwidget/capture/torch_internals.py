@@ -49,6 +49,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "functorch_interpreter": "torch._C._functorch.peek_interpreter_stack",
         "get_unwrapped": "torch._C._functorch.get_unwrapped",
         "has_fallback": "torch._C._dispatch_has_backend_fallback",
+        "has_kernel": "torch._C._dispatch_has_kernel_for_dispatch_key",
         "has_thread_object": "torch._C._is_key_in_tls",
         "included_keys": "torch._C._dispatch_tls_local_include_set",
         "including_key": "torch._C._IncludeDispatchKeyGuard",
@@ -117,7 +118,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "prepare_profiler": "torch._C._autograd._prepare_profiler",
         "prepare_users_profiler": "torch.autograd.profiler._prepare_profiler",
         "profiler_type": "torch._C._autograd._profiler_type",
-        "schema_of": "torch._C._get_schema",
+        "schemas_of": "torch._C._jit_get_schemas_for_operator",
     },
     "reading what FSDP has gathered": {
         "fsdp_state_of": "torch.distributed.fsdp._fully_shard._fsdp_state._get_module_fsdp_state",

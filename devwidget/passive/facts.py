@@ -127,11 +127,9 @@ def _output_device(operator: Operator, inputs: tuple[torch.device, ...]) -> torc
 @functools.cache
 def _gives_tensors(name: str, overload: str) -> bool:
     """Whether a tensor comes out; not of what gives a number of Python, or writes into lists."""
-    try:
-        returns = torch_internals.schema_of(name, overload).returns
-    except RuntimeError:  # no operator of the dispatcher
-        return True
-    return any("Tensor" in str(each.type) for each in returns)
+    known = torch_internals.schemas_of(name) if "::" in name else ()  # the profiler names more than operators
+    schema = next((each for each in known if each.overload_name == overload), None)
+    return schema is None or any("Tensor" in str(each.type) for each in schema.returns)
 
 
 def _fold_moves(operators: Iterable[Operator]) -> Iterator[Move]:

@@ -204,7 +204,7 @@ def _is_composite(func: Any) -> bool:
     """Whether an operator is made of others alone. Autograd takes it apart, but for inference nothing of it runs."""
     known = _composites.get(id(func))
     if known is None:
-        has_kernel = func.has_kernel_for_dispatch_key
+        has_kernel = functools.partial(torch_internals.has_kernel, func.name())
         is_so = has_kernel(_COMPOSITE) and not any(map(has_kernel, _BACKENDS))
         known = _composites.setdefault(id(func), (is_so, func))
     return known[0]
