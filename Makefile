@@ -40,12 +40,16 @@ LAB_OPTIONS += $(if $(PORT),--port=$(PORT))
 LAB_OPTIONS += $(if $(filter no,$(BROWSER)),--no-browser)
 LAB_OPTIONS += $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test test-fast test-slow coverage shots pictures docs bench notebooks words set-up set-up-test check check-page
+.PHONY: lab test tests test-fast test-slow coverage shots pictures docs bench notebooks words set-up set-up-test check check-page
 
 lab: set-up
 	$(IN_VENV) -m jupyterlab $(LAB_OPTIONS)
 
-test: set-up-test check
+# At once, because mypy keeps one core busy and npm none.
+test: set-up-test
+	@$(MAKE) --no-print-directory -j2 check tests
+
+tests: set-up-test
 	$(PYTEST) $(PYTEST_ARGS)
 
 test-fast: set-up-test
@@ -58,7 +62,7 @@ test-slow: set-up-test
 	$(IN_VENV) -m pytest -m fuzz -n $(WORKERS) --timeout 900 -rP $(PYTEST_ARGS)
 
 shots: pictures
-	$(IN_VENV) -m pytest tests/browser -k "screenshots or pictures or parallel_flow"
+	PICTURES=yes $(IN_VENV) -m pytest tests/browser -k "screenshots or pictures or parallel_flow"
 
 pictures: set-up-test
 	$(IN_VENV) docs/take_pictures.py

@@ -1,7 +1,7 @@
 """A job that trains one model in all its processes, while a thread of the first traces and records models of its own.
 
-`torchrun --nproc-per-node 4 -m tests.beside_ranks SECONDS` prints its figures; it exits with 1 where a loss of any process
-differs from that of the same training alone, or where the thread raised.
+`python -m tests.distributed.forked 4 tests/beside_ranks.py SECONDS` prints its figures; it exits with 1 where a loss of any
+process differs from that of the same training alone, or where the thread raised.
 """
 
 from __future__ import annotations

@@ -68,6 +68,10 @@ class _At(_Lines):
     def __init__(self, line: Line, nth: int = 1) -> None:
         self._at, self._left = line, nth
 
+    def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """Other files need not be followed line by line, which costs many times what they do."""
+        return self._line if frame.f_code.co_filename == self._at[0] else None
+
     def reached(self, line: Line) -> None:
         if line == self._at:
             self._left -= 1

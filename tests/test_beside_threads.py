@@ -10,8 +10,8 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-SAMPLE_S, LONG_S = "12", "300"
-RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "-m", "tests.beside_ranks")
+SAMPLE_S, LONG_S = "5", "300"
+RANKS = ("-m", "tests.distributed.forked", "4", str(ROOT / "tests" / "beside_ranks.py"))
 
 
 def run(*arguments: str) -> str:

@@ -29,7 +29,12 @@ def executable(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def bare_machine(folder: Path, *, status: int) -> subprocess.CompletedProcess[str]:
+MAKE = """#!/usr/bin/env bash
+echo "make $*" >> "{log}"
+"""
+
+
+def bare_machine(folder: Path, *, status: int, has_make: bool = False) -> subprocess.CompletedProcess[str]:
     """Run `.ci/run` in an empty project on it; `make`, once installed, ends with `status`."""
     programs, log = folder / "bin", folder / "apt.log"
     programs.mkdir()
@@ -40,6 +45,8 @@ def bare_machine(folder: Path, *, status: int) -> subprocess.CompletedProcess[st
     executable(programs / "python3", "#!/usr/bin/env bash\nexit 0\n")
     executable(programs / "sudo", '#!/usr/bin/env bash\nshift\nexec "$@"\n')
     executable(programs / "apt-get", APT.format(log=log, bin=programs, status=status))
+    if has_make:
+        executable(programs / "make", MAKE.format(log=log))
     return subprocess.run(
         [programs / "bash", ".ci/run"], cwd=folder, env={"PATH": str(programs)}, capture_output=True, text=True
     )
@@ -57,3 +64,9 @@ def test_it_fails_when_the_tests_fail_and_names_them(tmp_path: Path) -> None:
     done = bare_machine(tmp_path, status=2)
     assert done.returncode == 2
     assert "FAILED tests/test_a.py::test_b" in done.stdout.partition("---- summary")[2]
+
+
+def test_packages_of_python_are_installed_while_apt_fetches_the_browser(tmp_path: Path) -> None:
+    done = bare_machine(tmp_path, status=0, has_make=True)
+    assert done.returncode == 0
+    assert "make set-up-test" in (tmp_path / "apt.log").read_text()

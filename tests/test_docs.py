@@ -66,7 +66,7 @@ def run_tests(folder, program, *options):
     """What pytest prints of `program`, as its own test file."""
     (folder / "test_placement.py").write_text(program, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", folder, folder, *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", env=environment).stdout
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -77,23 +76,14 @@ def torchrun(ranks: int, *args: str, module: Sequence[str] = (), **environ: str)
         yield job
 
 
-@contextlib.contextmanager
-def four_processes(*args: str, program: pathlib.Path = TRAINING) -> Iterator[Job]:
-    """The same without a launcher, which would end all ranks when one of them ends."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    with contextlib.ExitStack() as stack, running(["-c", "input()"]) as job:
-        for rank in range(4):
-            numbers = {
-                "RANK": str(rank),
-                "WORLD_SIZE": "4",
-                "LOCAL_RANK": str(rank),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": port,
-            }
-            stack.enter_context(running([str(program), *args], **numbers, **{FOLDER_VARIABLE: str(job.folder)}))
-        yield job
+def forked(ranks: int, program: pathlib.Path, *args: str, **environ: str) -> contextlib.AbstractContextManager[Job]:
+    """A program on some ranks without a launcher, which would import torch for each, and end all when one of them ends."""
+    return running(["-m", "tests.distributed.forked", str(ranks), str(program), *args], **environ)
+
+
+def four_processes(*args: str, program: pathlib.Path = TRAINING, **environ: str) -> contextlib.AbstractContextManager[Job]:
+    """The training program, or another one, on four of them."""
+    return forked(4, program, *args, **environ)
 
 
 def wait_for(seen: Callable[[], Any], seconds: float = LONGEST, pause: float = 0.1) -> Any:

@@ -26,7 +26,7 @@ def asked() -> tuple[dict[str, list[Cluster]], str]:
     for _ in range(
         2
     ):  # on a busy machine torch aborts a rank of some hundred jobs: "terminate called without an active exception"
-        with torchrun(4, ",".join(WAYS), STEPS) as job:
+        with four_processes(",".join(WAYS), STEPS) as job:
             told = {way: told_of(job, way) for way in WAYS}
             losses, _ = job.process.communicate()
         if job.process.returncode == 0:
@@ -67,7 +67,7 @@ def test_a_healthy_job_is_told_as_it_is(asked, way: str):
 
 def test_losses_are_those_of_a_job_that_nobody_asks(asked):
     told, served = asked
-    with torchrun(4, ",".join(WAYS), STEPS, SERVE="0") as job:
+    with four_processes(",".join(WAYS), STEPS, SERVE="0") as job:
         for way in WAYS:
             see_enough(job, way)
         alone, _ = job.process.communicate()

@@ -11,7 +11,7 @@ import pytest
 
 import devwidget
 from devwidget.views.ranks.meetings import find_meetings
-from tests.distributed.jobs import running
+from tests.distributed.jobs import forked
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -22,8 +22,7 @@ SHORT = {"allreduce_": "all_reduce", "_allgather_base_": "all_gather", "_reduce_
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
     found = tmp_path_factory.mktemp("steps")
-    program = str(pathlib.Path(__file__).with_name("stepping.py"))
-    with running(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", program, str(found)]) as job:
+    with forked(2, pathlib.Path(__file__).with_name("stepping.py"), str(found)) as job:
         assert job.process.wait() == 0
         yield found
 

@@ -1,25 +1,20 @@
 """In a job of several processes no rank runs the step alone to try a fix."""
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.distributed.jobs import forked
+
 pytestmark = pytest.mark.slow
 
 
 def run(folder, how):
     """What both ranks end with: weights, and what they say of their fixes."""
     folder.mkdir()
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    environ = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    program = pathlib.Path(__file__).with_name("ddp.py")
-    ended = subprocess.run([*command, str(program), str(folder), how], env=environ, timeout=150, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
+    with forked(2, pathlib.Path(__file__).with_name("ddp.py"), str(folder), how) as job:
+        assert job.process.wait(150) == 0
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 

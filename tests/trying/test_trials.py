@@ -220,6 +220,7 @@ def test_no_trial_begins_late(monkeypatch):
     from devwidget.trying import trials
 
     hours = iter(range(0, 36000, 3600))
+    monkeypatch.setattr(trials, "LAST_BEGIN_SECONDS", 30.0)
     monkeypatch.setattr(trials, "clock", lambda: next(hours))
     trace = devwidget.trace(Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0"), verify=False)
     (found,) = judged(trace, error="RuntimeError: something else").findings

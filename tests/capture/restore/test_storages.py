@@ -47,12 +47,11 @@ def test_the_end_of_a_storage_of_any_size_is_put_back(gibibytes, gpus):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gibibytes", [2.2, 4.4])
-def test_all_of_a_storage_of_any_size_is_put_back(gibibytes):
-    seen = torch.zeros(int(gibibytes * GIB), dtype=torch.int8)
+def test_all_of_a_storage_that_is_too_long_for_a_text_of_c_is_put_back():
+    seen = torch.zeros(int(2.2 * GIB), dtype=torch.uint8)
     seen[-3:] = 2
     assert _traced(Changing(lambda m, x: m.seen.fill_(7), seen=seen)) == ()
-    assert (seen[-3:].tolist(), seen[:-3].any().item()) == ([2, 2, 2], False)
+    assert (seen[-3:].tolist(), seen[:-3].max().item()) == ([2, 2, 2], 0)
 
 
 def test_what_is_too_long_for_a_text_of_c_is_copied_all_the_same(monkeypatch):
