@@ -73,7 +73,7 @@ function viewOf(node) {
 // By place and text: several notebooks, and several views of one, may be in a page.
 function nodeOf(cells, cell) {
   const place = `.jp-Notebook .jp-Cell[data-windowed-list-index="${[...cells].indexOf(cell)}"]`;
-  return [...document.querySelectorAll(place)].find((node) => node.offsetParent && viewOf(node)?.state.doc.toString() === cell.getSource());
+  return [...document.querySelectorAll(place)].find((node) => node instanceof HTMLElement && node.offsetParent && viewOf(node)?.state.doc.toString() === cell.getSource());
 }
 
 const wait = () => new Promise((go) => setTimeout(go, STEP_MS));

@@ -1,5 +1,5 @@
 // Tables below the figures; the hops by line.
-import { chip, h, prose, traceLink } from "./dom.js";
+import { chip, h, traceLink } from "./dom.js";
 import { say } from "./words.js";
 
 export function table(label, head, rows) {

@@ -17,17 +17,26 @@ const WORKS = {
 };
 
 export class Verdict {
-  // `run(question)` asks for what takes a while, `complain(answer)` tells what went wrong; without `control` the page is a saved one.
   constructor({ model, control, run, complain, open }) {
-    Object.assign(this, { model, control, run, complain, open });
-    this.at = 0;
+    this.model = model;
+    this.control = control; // without it the page is a saved one
+    this.run = run; // called with a question that takes a while
+    this.complain = complain; // called with an answer that tells what went wrong
+    this.open = open; // called with the number of a finding, or with -1 for the failure
+    this.traced = null;
+    this.applied = null;
+    this.at = 0; // which of the findings is shown
+    this.note = null; // words, or an element, below what is shown
+    this.isAway = false; // what was asked has led to a cell
     this.el = h("section", { class: "dw-verdict", "aria-label": say("verdict"), hidden: true });
   }
 
   // Drawn anew after each trace, and after what was applied; a new trace begins with its worst finding.
   show(traced, applied) {
     if (traced !== this.traced) this.at = 0;
-    Object.assign(this, { traced, applied, note: null });
+    this.traced = traced;
+    this.applied = applied;
+    this.note = null;
     this.draw();
   }
 
