@@ -95,7 +95,7 @@ def test_the_rest_shows_the_answer_and_the_proof(session):
     cells = session.page.locator(".jp-Cell")
     expect(cells.nth(cell_with("print(panel.findings[0])"))).to_contain_text("error[wrong-device]")
     proof = cells.nth(cell_with("devwidget.compare("))
-    expect(proof).to_contain_text("✓ nothing found, 15 checks")
+    expect(proof).to_contain_text("✓ nothing found, 17 checks")
     expect(proof).to_contain_text("1 finding fixed, 0 new, 0 left; 1 hop fewer")
 
 
