@@ -204,7 +204,7 @@ def test_what_is_drawn_for_each_state_is_what_the_record_says(led, records):
         led.open("Findings")
         headlines = page.locator("#a .dw-found h4").all_text_contents()
         assert headlines == [text_of([each.headline]).strip().replace("`", "") for each in (trace.findings if trace else ())]
-        assert page.locator("#a .dw-failure").count() == bool(trace and trace.error)
+        assert page.locator("#a .dw-message").count() == bool(trace and trace.error)
         led.open("Trace")
         page.wait_for_function("allDrawn()")
         lanes = make_timeline(trace) if trace else None
