@@ -117,7 +117,7 @@ def parse_bytes(size: object) -> int:
     """`"16GiB"`, `"80 GB"` or a whole number -> bytes.
 
     Raises:
-        SimulationError: if that is no size above zero.
+        SimulationError: if that is no size, or one below `SMALLEST`.
     """
     found: float | None = None
     if isinstance(size, int) and not isinstance(size, bool):

@@ -114,7 +114,7 @@ def test_plan_says_by_its_status_whether_it_fits(capsys: pytest.CaptureFixture[s
         (("check", "nothing"), "names no function"),
         (("check", "nothing.py:step"), "there is no file nothing.py"),
         (("check", "--memory", "2GiB", "outside_step.py:step"), "of how many GPUs?"),
-        (("check", "--gpus", "0", "--card", "A100-80GB", "outside_step.py:step"), "of how many GPUs?"),
+        (("check", "--card", "A100-80GB", "outside_step.py:step"), "of how many GPUs?"),
         (("run", "nothing.py"), "there is no script nothing.py"),
         (("run", "-m", "nothing.at.all"), "there is no module nothing.at.all"),
         (("show", "nothing.json"), "cannot be read"),
@@ -127,6 +127,14 @@ def test_a_mistake_is_2_and_says_what_was_meant(capsys: pytest.CaptureFixture[st
     assert (status, out) == (2, "")
     assert err.startswith("devwidget: ")
     assert words in err
+
+
+def test_no_gpus_of_a_card_are_refused_before_the_card_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(("check", "--gpus", "0", "--card", "A100-80GB", "outside_step.py:step"))
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out) == (2, "")
+    assert err.endswith("check: error: argument --gpus: '0' is no number of GPUs, which begins at 1\n")
 
 
 def test_compare_is_1_for_new_findings_alone(capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:

@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from typing import Any
 
@@ -93,12 +94,21 @@ def test_a_file_that_claims_much_is_refused_in_little_memory(name: str, tmp_path
     assert int(peak) < 150
 
 
-def test_an_archive_is_refused_without_being_unpacked(tmp_path: pathlib.Path) -> None:
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [(devwidget.open, r"^it begins as no file does that can be opened\n"), (devwidget.load, r"no UTF-8 text")],
+    ids=["open", "load"],
+)
+def test_an_archive_is_refused_without_being_unpacked(way: Any, words: str, tmp_path: pathlib.Path) -> None:
     with zipfile.ZipFile(tmp_path / "model.pt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("data.pkl", bytes(64 * MIB))
-    for way in (devwidget.open, devwidget.load):
-        with pytest.raises(DevwidgetError, match=r"no UTF-8 text|JSON"):
+    tracemalloc.start()
+    try:
+        with pytest.raises(DevwidgetError, match=words):
             way(tmp_path / "model.pt")
+        assert tracemalloc.get_traced_memory()[1] < MIB
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("way", [devwidget.open, devwidget.load], ids=["open", "load"])

@@ -97,8 +97,19 @@ def test_a_memory_size_that_makes_no_sense_is_refused(memory):
 
 
 @pytest.mark.parametrize(
+    ("memory", "right"), [("100", "16GiB"), ("511", "16GiB"), ("0.4KiB", "16GiB"), (100, "100GiB"), (511, "511GiB")]
+)
+def test_bytes_below_one_block_of_the_allocator_were_meant_with_a_unit(memory, right):
+    with pytest.raises(SimulationError) as caught:
+        simulate(2, memory)
+    assert caught.value.what == f"{memory!r} is no memory size"
+    assert caught.value.why == "a size is a number of bytes from 512 to an exbibyte, or a number with a unit"
+    assert caught.value.instead == f'memory="{right}"'
+
+
+@pytest.mark.parametrize(
     ("memory", "expected"),
-    [(1024, 1024), ("16GiB", 16 << 30), ("80 GB", 80 * 10**9), ("1.5 gib", 3 << 29), ("512MiB", 512 << 20), ("100", 100)],
+    [(1024, 1024), ("16GiB", 16 << 30), ("80 GB", 80 * 10**9), ("1.5 gib", 3 << 29), ("512MiB", 512 << 20), ("512", 512)],
 )
 def test_memory_sizes_are_read_as_written(memory, expected):
     assert simulate(2, memory).memory_bytes == (expected, expected)

@@ -61,6 +61,31 @@ def test_the_replacement_makes_of_a_file_what_the_edit_makes(tmp_path: pathlib.P
     assert after.splitlines() == apply_edits(["a", "b", "c", "d"], [given])
 
 
+def test_a_rule_says_what_is_wrong_why_and_what_helps(tmp_path: pathlib.Path) -> None:
+    finding = found_in(tmp_path, Edit(str(tmp_path / "model.py"), 1, 1, "x", "y"))
+    bare = Finding("needless-hop", "info", None, "it goes", "")
+    log = json.loads(sarif_log([finding, bare, finding], tmp_path))
+    jsonschema.validate(log, PART_OF_SARIF)
+    assert log["runs"][0]["tool"]["driver"]["rules"] == [
+        {
+            "id": "wrong-device",
+            "name": "WrongDevice",
+            "shortDescription": {"text": "wrong device."},
+            "fullDescription": {"text": "because."},
+            "help": {"text": "because\nmove it", "markdown": "because\n\n* move it"},
+            "defaultConfiguration": {"level": "error"},
+        },
+        {
+            "id": "needless-hop",
+            "name": "NeedlessHop",
+            "shortDescription": {"text": "needless hop."},
+            "fullDescription": {"text": "needless hop."},
+            "help": {"text": "needless hop", "markdown": "needless hop\n"},
+            "defaultConfiguration": {"level": "note"},
+        },
+    ]
+
+
 def test_paths_are_below_the_root_or_whole_and_a_cell_has_none(tmp_path: pathlib.Path) -> None:
     edit = Edit(str(tmp_path / "a b.py"), 1, 1, "x", "y")
     inside = log_of(found_in(tmp_path, edit, "a b.py"), tmp_path)["locations"][0]["physicalLocation"]["artifactLocation"]
