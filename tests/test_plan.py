@@ -16,6 +16,7 @@ from devwidget.records.errors import DevwidgetError, SimulationError
 from devwidget.records.loading import json_io
 from devwidget.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.records.site import Site
+from devwidget.report.style.palette import CATEGORY_HUES
 from devwidget.simulator.virtual_machine import CARDS
 from tests.measured import measured, total
 
@@ -361,7 +362,7 @@ def test_page_and_notebook_form_of_a_plan(tmp_path):
     assert (tmp_path / "plan.html").read_text() == page
     assert "Net&lt;2&gt;" in page
     assert "Net<2>" not in page
-    assert 'width: 66.67%; background: #5a9e4b" title="activations 2.00 MiB"' in page
+    assert f'width: 66.67%; background: {CATEGORY_HUES["activations"]}" title="activations 2.00 MiB"' in page
     assert 'class="limit" style="left: 66.67%"' in page
     shown = PLAN._repr_mimebundle_()
     assert shown["text/plain"] == str(PLAN)

@@ -98,6 +98,39 @@ def test_a_file_is_written_after_a_question(bare):
     assert (bare.sent("apply")[0]["finding"], bare.sent("apply")[0]["fix"]) == (0, 0)
 
 
+@pytest.mark.parametrize("end", ["restarted", "deleted"])
+def test_after_the_end_no_step_can_be_asked_for_and_no_file_written(bare, end):
+    bare.answer("apply", {"cells": [], "files": ["train.py"], "works": "now"})
+    verdict(bare).get_by_role("button", name="Apply and trace again").click()
+    expect(verdict(bare).get_by_role("alert")).to_be_visible()
+    if end == "restarted":
+        bare.page.evaluate("() => window.models.panel.fire('comm_live_update')")
+    else:
+        bare.update("panel", "gone", True)
+    expect(bare.page.locator(".dw-banner")).to_contain_text(end)
+    expect(verdict(bare).get_by_role("alert")).to_have_count(0)
+    asking = bare.page.locator(".dw-primary, .dw-try, .dw-apply-this, .dw-undo")
+    assert asking.count() > 3
+    assert [button.text_content() for button in asking.all() if button.is_enabled()] == (
+        ["Show all ranks"] if end == "deleted" else []
+    )
+    verdict(bare).get_by_role("button", name="the next finding").click()
+    verdict(bare).get_by_role("button", name="the finding before").click()
+    expect(verdict(bare).get_by_role("button", name="Apply and trace again")).to_be_disabled()
+    errors = bare.page.get_by_role("button", name="2 errors")
+    errors.click()
+    expect(errors).to_have_attribute("aria-pressed", "false")
+
+
+def test_the_button_of_another_finding_waits_while_a_step_runs(bare):
+    bare.update("panel", "status", {"kind": "busy", "text": "tracing …"})
+    verdict(bare).get_by_role("button", name="the next finding").click()
+    verdict(bare).get_by_role("button", name="the finding before").click()
+    expect(verdict(bare).get_by_role("button", name="Apply and trace again")).to_be_disabled()
+    bare.update("panel", "status", {"kind": "done", "text": "2 errors"})
+    expect(verdict(bare).get_by_role("button", name="Apply and trace again")).to_be_enabled()
+
+
 def test_what_python_refuses_is_told(bare):
     bare.answer("apply", {"error": "line 17 of train.py is not what it was"})
     verdict(bare).get_by_role("button", name="Apply and trace again").click()

@@ -39,7 +39,7 @@ async function render({ model, el, host, signal }) {
   const whole = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", title: say("the axis without its break"), onclick: () => { memory.turn(memory.variant ? "" : "whole"); drawMemory(); } }, say("full scale"));
   const tabs = new Tabs(TABS, () => figures.forEach((each) => each.fit()));
   const exportMenu = menu(savePictures, control && ((form) => ask(control, { ask: "export", form }, exported)));
-  const verdict = new Verdict({ model, control, run, complain, open: (number) => (number < 0 ? tabs.open("Findings") : reveal({ finding: number })) });
+  const verdict = new Verdict({ model, control, run, complain, drawn: hold, open: (number) => (number < 0 ? tabs.open("Findings") : reveal({ finding: number })) });
   const bars = h("div", { class: "dw-bars" }, memory.el, hint, h("div", { class: "dw-cpu" }, whole, cpu));
   const root = h(
     "div",
@@ -59,6 +59,10 @@ async function render({ model, el, host, signal }) {
     status.className = `dw-status dw-status-${kind}`;
     status.replaceChildren(kind === "busy" || kind === "queued" ? h("span", { class: "dw-spin", "aria-hidden": "true" }) : "", text ?? "");
     inputs.busy(kind === "busy" || kind === "queued");
+    hold();
+  }
+  // What asks for a step waits while one runs, and for ever when nobody is left to ask; also what was drawn meanwhile.
+  function hold() {
     for (const button of root.querySelectorAll(".dw-try, .dw-apply, .dw-apply-this, .dw-undo")) button.disabled = inputs.button.disabled;
   }
   // A word in passing: the status of the panel comes back after it.
@@ -152,7 +156,7 @@ async function render({ model, el, host, signal }) {
   const others = h("section", { class: "dw-parallel dw-others", hidden: true });
   function drawOthers() {
     others.hidden = !(model.get("offers_ranks") || model.get("ranks"));
-    const button = h("button", { class: "dw-primary", type: "button", onclick: () => askOthers(button) }, model.get("ranks") ? say("Ask all ranks again") : say("Show all ranks"));
+    const button = h("button", { class: "dw-primary dw-ask-ranks", type: "button", onclick: () => askOthers(button) }, model.get("ranks") ? say("Ask all ranks again") : say("Show all ranks"));
     others.replaceChildren(h("h4", null, say("The other ranks")), h("p", { class: "dw-soft" }, say("Above is what this process holds. It answers as one rank of a job, whose ranks can all be asked.")), control ? button : "");
     if (model.get("ranks")) showOthers();
   }
@@ -203,6 +207,7 @@ async function render({ model, el, host, signal }) {
     tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
     drawVerdict();
     tabs.page("Findings").replaceChildren(compared, ...findingsView(traced, reveal, none, control && { tryIt: tryFix, apply: applyFix }));
+    hold();
     tabs.page("Trace").replaceChildren(...(traced.summary ? [control ? keepKey() : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal), waitTable(traced.waits, reveal)] : [none(say("how one batch went through the devices: each module, each hop, each fault"))]));
     timeline.show(traced.timeline);
     drawParallel();
@@ -266,8 +271,13 @@ async function render({ model, el, host, signal }) {
     banner.textContent = text;
     banner.hidden = false;
     root.classList.add("dw-stale");
-    tell("idle", "");
     inputs.end();
+    verdict.tell(""); // a question that is open there would write a file
+    tell("idle", "");
+  }
+  function restarted() {
+    stale(say("The kernel was restarted. Run the cell again; this is the last state."));
+    for (const button of root.querySelectorAll(".dw-ask-ranks")) button.disabled = true;
   }
   function drawInputs() {
     inputs.offer(model.get("inputs") ?? {});
@@ -318,7 +328,7 @@ async function render({ model, el, host, signal }) {
   drawPrinted();
   drawCompared();
   drawOthers();
-  watchKernel(model, control, () => stale(say("The kernel was restarted. Run the cell again; this is the last state.")), signal);
+  watchKernel(model, control, restarted, signal);
   if (!model.get("gone") && !control?.get("ended")) drawStatus(); // a panel that was traced before it was shown opens as one traced after
   tabs.page("Modules").appendChild(bars);
   const inner = tabs.page("Modules").appendChild(h("div"));

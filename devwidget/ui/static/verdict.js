@@ -17,11 +17,12 @@ const WORKS = {
 };
 
 export class Verdict {
-  constructor({ model, control, run, complain, open }) {
+  constructor({ model, control, run, complain, drawn, open }) {
     this.model = model;
     this.control = control; // without it the page is a saved one
     this.run = run; // called with a question that takes a while
     this.complain = complain; // called with an answer that tells what went wrong
+    this.drawn = drawn; // called when its buttons are new
     this.open = open; // called with the number of a finding, or with -1 for the failure
     this.traced = null;
     this.applied = null;
@@ -44,6 +45,7 @@ export class Verdict {
     const parts = this.parts();
     this.el.hidden = !parts.length;
     this.el.replaceChildren(...parts);
+    this.drawn();
   }
 
   parts() {
