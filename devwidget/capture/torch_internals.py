@@ -57,6 +57,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "is_functorch_wrapped": "torch._C._functorch.is_functorch_wrapped_tensor",
         "is_key_excluded": "torch._C._dispatch_tls_is_dispatch_key_excluded",
         "keys_below": "torch._C._dispatch_keyset_full_after",
+        "keys_of": "torch._C._dispatch_keys",
         "module_call": "torch.nn.Module._call_impl.__code__",
         "next_autograd_number": "torch._C._autograd._get_sequence_nr",
         "operator_library": "torch._C._dispatch_library",

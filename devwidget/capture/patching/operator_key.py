@@ -19,7 +19,7 @@ import functools
 import itertools
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -69,8 +69,12 @@ _AUTOGRAD: Any = None
 _HIDDEN: Any = None
 _CHOOSER: Any = None
 _hides_chooser = False
-_COMPOSITE, *_BACKENDS = map(
-    torch_internals.find_optional("parse_key"), ("CompositeImplicitAutograd", "CPU", "CUDA", "MPS", "XPU")
+_watch_thread: Callable[[bool], object]
+"""Has torch call us for the operators of this thread, or not. No function of Python where that can be: Ctrl-C strikes as one
+begins, and would leave a thread as it is in mid-operator."""
+_COMPOSITE, _NESTED, *_BACKENDS = map(
+    torch_internals.find_optional("parse_key"),
+    ("CompositeImplicitAutograd", "NestedTensorCPU", "CPU", "CUDA", "MPS", "XPU"),
 )
 _composites: dict[int, tuple[bool, Any]] = {}
 """Operators by id, which each keeps."""
@@ -126,7 +130,7 @@ def _has_kernels() -> bool:
 
 def _choose_key() -> None:
     """The first key of which torch has no fallback, and the sets of keys around it."""
-    global KEY, _PYTHON, _ABOVE, _AUTOGRAD, _HIDDEN, _CHOOSER, _hides_chooser
+    global KEY, _PYTHON, _ABOVE, _AUTOGRAD, _HIDDEN, _CHOOSER, _hides_chooser, _watch_thread
     parse, below = torch_internals.parse_key, torch_internals.keys_below
     keys, key_set = torch_internals.DispatchKey, torch_internals.DispatchKeySet
     KEY, _PYTHON = next(filter(_is_free, map(parse, NAMES)), None), keys.Python  # 2.13 prints the name of the first as `???`
@@ -140,6 +144,7 @@ def _choose_key() -> None:
     _ABOVE = torch_internals.all_keys() - below(KEY) - key_set(KEY) - key_set(_CHOOSER)
     _AUTOGRAD = below(parse("Tracer")) - below(keys.ADInplaceOrView)
     _hides_chooser = int(KEY) < int(_CHOOSER)
+    _watch_thread = _watch_both if _hides_chooser else functools.partial(_include, KEY)
     _HIDDEN = key_set(KEY).add(_PYTHON).add(keys.PythonTLSSnapshot).add(keys.PreDispatch)
 
 
@@ -177,14 +182,10 @@ def _call_named(name: str, *args: Any, **kwargs: Any) -> Any:
     return _call_modes(getattr(getattr(getattr(torch.ops, namespace), packet), overload or "default"), *args, **kwargs)
 
 
-def _watch_thread(on: bool) -> None:
-    """Have torch call us for the operators of this thread, or not.
-
-    Where the key lies below the one that chooses a backend, that one waits until we let an operator go on.
-    """
+def _watch_both(on: bool) -> None:
+    """As `_watch_thread` where the key lies below the one that chooses a backend, which waits until an operator goes on."""
     _include(KEY, on)
-    if _hides_chooser:
-        _include(_CHOOSER, not on)
+    _include(_CHOOSER, not on)
 
 
 def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
@@ -192,7 +193,7 @@ def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
     stack = _here.stack
     if stack is None or _is_excluded(_PYTHON):
         return _call_unseen(func, args, kwargs)
-    if _is_composite(func):
+    if _is_composite(func) and not _has_nested(args):
         return func._op_dk(_COMPOSITE, *args, **kwargs)
     if _is_autocast():
         with _exclude(_ABOVE):  # what a mode computes itself is not to be cast
@@ -208,6 +209,16 @@ def _is_composite(func: Any) -> bool:
         is_so = has_kernel(_COMPOSITE) and not any(map(has_kernel, _BACKENDS))
         known = _composites.setdefault(id(func), (is_so, func))
     return known[0]
+
+
+def _has_nested(values: Iterable[Any]) -> bool:
+    """Whether one is a nested tensor, for which composites have kernels of their own."""
+    return any(
+        _has_nested(each)
+        if type(each) in (list, tuple)
+        else isinstance(each, torch.Tensor) and torch_internals.keys_of(each).has(_NESTED)
+        for each in values
+    )
 
 
 def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
