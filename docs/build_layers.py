@@ -17,7 +17,18 @@ sys.path.insert(0, str(ROOT))  # for what the tests know of imports
 
 from tests.test_imports import imports, layer_of  # noqa: E402
 
-_API = ("recording", "checking", "live_model", "planning", "post_mortem", "trying", "applying", "passive", "call_trials", "application")
+_API = (
+    "recording",
+    "checking",
+    "live_model",
+    "planning",
+    "post_mortem",
+    "trying",
+    "applying",
+    "passive",
+    "call_trials",
+    "application",
+)
 BELONGS_TO = {
     **dict.fromkeys(_API, "api"),
     "pytest_explainer": "pytest_plugin",
