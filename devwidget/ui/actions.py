@@ -139,7 +139,7 @@ class CellEdit:
     new: list[str]
 
 
-class Application(Protocol):
+class AppliedFix(Protocol):
     """A fix on its way into the user's source: the page writes cells, the kernel files and what is alive.
 
     Attributes:
@@ -165,7 +165,7 @@ class Application(Protocol):
         """Undo that."""
 
 
-def _apply_nothing(fix: Fix) -> Application:
+def _apply_nothing(fix: Fix) -> AppliedFix:
     raise DevwidgetError(Message("this panel cannot apply fixes"), instead=Message("copy the new lines"))
 
 
@@ -195,7 +195,7 @@ class PanelActions:
     training: Callable[[], Held] = dict
     ranks: Callable[[], Callable[[], Cluster] | None] = lambda: None
     try_fix: Callable[[TraceRequest, Fix, Callable[[str], None]], Fix] = lambda request, fix, progress: fix.try_it()
-    apply: Callable[[Fix], Application] = _apply_nothing
+    apply: Callable[[Fix], AppliedFix] = _apply_nothing
 
 
 class Panel(Protocol):
@@ -228,7 +228,7 @@ class Panel(Protocol):
     def try_fix(self, finding: int, fix: int) -> Trace:
         """Try one fix of the last trace."""
 
-    def prepare_fix(self, finding: int, fix: int) -> Application:
+    def prepare_fix(self, finding: int, fix: int) -> AppliedFix:
         """Prepare one fix of the last trace for the user's source."""
 
     def apply_fix(self) -> None:

@@ -34,7 +34,7 @@ from devwidget.report.page.html import panel_html, panel_text, saved_html
 from devwidget.report.style.safe_text import safe_block
 from devwidget.report.style.words import code_word
 from devwidget.ui import refresh
-from devwidget.ui.actions import Application, MainThreadJobs, PanelActions, TraceRequest
+from devwidget.ui.actions import AppliedFix, MainThreadJobs, PanelActions, TraceRequest
 from devwidget.ui.bridge import Control, LiveFigure, PanelView, TreeTable, refer_to, shared_plotly
 from devwidget.ui.displayed import Displayed, fall_silent, speak_along
 from devwidget.ui.questions import PanelQuestions
@@ -67,8 +67,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._refused: DevwidgetError | None = None  # why nothing was traced when that was asked for last
         self._has_moved = False  # whether the model is on other devices than when it was traced
         self._proposed: Layout | None = None
-        self._prepared: Application | None = None  # by the page's question, until it has written the cells
-        self._applied: Application | None = None
+        self._prepared: AppliedFix | None = None  # by the page's question, until it has written the cells
+        self._applied: AppliedFix | None = None
         self._awaited: tuple[str, ...] = ()  # texts of cells that are to be run before the next trace shows what was applied
         self._was_shown = False
         self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
@@ -181,7 +181,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.show_trace(trace)
         return trace
 
-    def prepare_fix(self, finding: int, fix: int) -> Application:
+    def prepare_fix(self, finding: int, fix: int) -> AppliedFix:
         """Say what a page is to write, so that one fix of the last trace stands in the user's source.
 
         Raises:
