@@ -18,7 +18,7 @@ SAID = {
     "depends_on_workers": ([HINT], 2),
     "device_out_of_range": ([ERROR], 0),
     "device_out_of_range_by_cuda": ([ERROR], 0),
-    "dtensor_random": ([], 1),
+    "dtensor_random": ([], 5057),  # torch compares the states of generators byte by byte: `all(mine == others)`
     "functional_data_parallel": ([], 0),
     "gloo": ([], 1),
     "gpus_never_used": ([], 0),
