@@ -109,17 +109,25 @@ def register_key() -> None:
     """
     if _libraries and not _has_kernels():
         return
-    is_first = not _libraries
-    if is_first:
-        _choose_key()
-        _libraries[:] = [torch_internals.operator_library("IMPL", space, "") for space in ("_", "aten")]
+    if _libraries:
+        _know_operators(keep=True)
+        return
+    try:
+        _register_first()
+    except BaseException:  # half of it would look as if all was there
+        _libraries.clear()
+        _known.clear()
+        raise
+
+
+def _register_first() -> None:
+    _choose_key()
+    _libraries[:] = every, aten = [torch_internals.operator_library("IMPL", space, "") for space in ("_", "aten")]
     _know_operators(keep=_has_kernels())
-    if is_first:
-        every, aten = _libraries[:2]
-        for name in ALIASES:
-            aten.impl(name, KEY, torch.library.fallthrough_kernel)
-        if not _has_kernels():
-            every.fallback(KEY, _call_modes)
+    for name in ALIASES:
+        aten.impl(name, KEY, torch.library.fallthrough_kernel)
+    if not _has_kernels():
+        every.fallback(KEY, _call_modes)
 
 
 def _has_kernels() -> bool:
