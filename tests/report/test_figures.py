@@ -7,20 +7,18 @@ import pytest
 
 from devwidget.records.memory import Refusal
 from devwidget.records.trace import ModuleEvent, OpEvent, Trace
-from devwidget.report.figures import memory_figure, memory_steps_figure, parallel_figure, timeline_figure
+from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
 from devwidget.report.figures.frame import byte_axis
 from devwidget.report.style.palette import HOP_HUE, WRONG, schemes_of
 from devwidget.views.clock import Clock
 from devwidget.views.memory import memory_bars, memory_series
-from devwidget.views.parallel import parallel_calls
 from devwidget.views.timeline import in_seconds, make_timeline
-from tests.views.builders import GIB, GPU0, GPU1, MIB, data_parallel, one_step, split_model
+from tests.views.builders import GIB, GPU0, GPU1, MIB, one_step, split_model
 
 FIGURES = {
     "memory": lambda: memory_figure(memory_bars(split_model().memory, one_step(), with_cpu=True)),
     "steps": lambda: memory_steps_figure(memory_series(one_step())),
     "timeline": lambda: timeline_figure(make_timeline(one_step())),
-    "parallel": lambda: parallel_figure(parallel_calls(data_parallel(8))[0]),
 }
 
 
