@@ -26,7 +26,6 @@ from devwidget.capture.step.batch import (
     ITEM_TAKEN,
     Inputs,
     is_loader,
-    is_source,
     make_arguments,
     moves_on,
     parameter_names,
@@ -219,7 +218,7 @@ class Live:
     def _find_batch(self, expression: str) -> Any:
         """What to trace; an iterator that moves on gives one item only, as long as the panel is shown."""
         batch = self._evaluate_field("batch", expression)
-        if not is_source(batch) or not moves_on(batch):
+        if not moves_on(batch):
             return batch
         if self._item is None or self._item[0]() is not batch:
             self._item, self._has_taken = (_refer_weakly(batch), take_item(batch)), True
