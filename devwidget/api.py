@@ -14,12 +14,9 @@ import torch
 from torch import nn
 
 from devwidget import simulator as simulator
-from devwidget.applying import apply_to_text as apply_to_text
-from devwidget.applying import edits_by_file as edits_by_file
-from devwidget.applying import edits_to_apply as edits_to_apply
-from devwidget.applying import refuse_edits as refuse_edits
-from devwidget.applying import remember_findings
-from devwidget.applying import write_edits as write_edits
+from devwidget.allowed_findings import parse_allowed as parse_allowed
+from devwidget.allowed_findings import parse_severities, refuse_unknown, trace_of
+from devwidget.allowed_findings import refuse_findings as refuse_findings
 from devwidget.capture import background_births as background_births
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import read_memory
@@ -29,9 +26,12 @@ from devwidget.capture.recording.allowed_transfers import allow
 from devwidget.capture.step.batch import ITEM_TAKEN, Arguments, BatchOfStep, Inputs
 from devwidget.capture.step.step import Step
 from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer
-from devwidget.checking import parse_allowed as parse_allowed
-from devwidget.checking import parse_severities, refuse_unknown, trace_of
-from devwidget.checking import refuse_findings as refuse_findings
+from devwidget.fix_writer import apply_to_text as apply_to_text
+from devwidget.fix_writer import edits_by_file as edits_by_file
+from devwidget.fix_writer import edits_to_apply as edits_to_apply
+from devwidget.fix_writer import refuse_edits as refuse_edits
+from devwidget.fix_writer import remember_findings
+from devwidget.fix_writer import write_edits as write_edits
 from devwidget.language.speaking import set_language as set_language
 from devwidget.recording import (
     Recording,
@@ -567,7 +567,7 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     Raises:
         DevwidgetError: if no rank is there, or other users may enter the folder.
     """
-    from devwidget.distributed.sources import hear_ranks
+    from devwidget.distributed.ask_ranks import hear_ranks
     from devwidget.records.ranks.cluster import may_be_asked_again
     from devwidget.rules.ranks.over_ranks import judge_cluster
 

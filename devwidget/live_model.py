@@ -110,7 +110,7 @@ def open_panel(
     model: nn.Module, optimizer: torch.optim.Optimizer | None, given: dict[str, Any], expression: str, engine: Engine
 ) -> DeviceWidget:
     """The panel for a model; see `devwidget.show`. `given` has the keys batch, loss and target."""
-    from devwidget.application import Application
+    from devwidget.applied_fix import Application
     from devwidget.ui.panel import DeviceWidget
 
     refuse_model(model)
