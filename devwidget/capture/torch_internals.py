@@ -38,6 +38,7 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "OperatorBase": "torch._ops.OperatorBase",
         "StopRecomputation": "torch.utils.checkpoint._StopRecomputationError",
         "all_keys": "torch._C._dispatch_keyset_full",
+        "backend_name": "torch._C._get_privateuse1_backend_name",
         "arg_tree_leaves": "torch.utils._pytree.arg_tree_leaves",
         "current_autograd_node": "torch._C._current_autograd_node",
         "disabled_torch_function": "torch._C._disabled_torch_function_impl torch.nn.Parameter.__torch_function__",

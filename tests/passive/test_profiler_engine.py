@@ -23,7 +23,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from tests import zoo
 
-OPERATORS_OF_NO_MODE = {"empty", "detach", "detach_", "scalar_tensor"}
+OPERATORS_OF_NO_MODE = {"empty", "empty_like", "detach", "detach_", "scalar_tensor"}
 """What the attention kernel and the leaves make below what a mode sees, and results that no record tells the place of."""
 
 
