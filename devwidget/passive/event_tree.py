@@ -12,6 +12,7 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.operator_key import ALIASES
+from devwidget.passive.adapter import has_kernel, overload_of
 from devwidget.passive.places import OUTSIDE, EventPlace, Function, ModulePaths, SiteReader
 from devwidget.records.site import Phase, Site
 
@@ -215,7 +216,7 @@ class EventWalk:
         if not is_operator or namespace == "profiler" or is_composite(event) or _is_passed_on(event, children):
             return place
         here, taken = self._with_phase(place), None
-        if self.has_memory or (fields.sequence_number >= 0 and not _runs_alike(name, event.overload_name)):
+        if self.has_memory or (fields.sequence_number >= 0 and not _runs_alike(name, overload_of(event))):
             for child in children:
                 for each in iterate_below(child):
                     below = self._enter_below(each, here)
@@ -300,7 +301,7 @@ class EventWalk:
 def _is_passed_on(event: Any, children: list[Any]) -> bool:
     """Whether an operator comes down in it once more, as from autocast, which casts what went in."""
     name = event.name
-    return any(child.name == name and child.overload_name == event.overload_name for child in children)
+    return any(child.name == name and overload_of(child) == overload_of(event) for child in children)
 
 
 def _of_the_program(roots: Iterable[Any]) -> Iterator[Any]:
@@ -316,12 +317,12 @@ def _of_the_program(roots: Iterable[Any]) -> Iterator[Any]:
 @functools.cache
 def _runs_alike(name: str, overload: str) -> bool:
     """Whether what an operator calls is seen by the profiler as if the program had called it, which no mode takes it for."""
-    return bool(torch_internals.has_kernel(f"{name}.{overload}" if overload else name, _SAME_FOR_ALL))
+    return has_kernel(name, overload, _SAME_FOR_ALL)
 
 
 def is_composite(event: Any) -> bool:
     """Whether an operator is made of others, which a dispatch mode sees in its place."""
-    kernels = _kernels_of_composite(event.name, event.overload_name)
+    kernels = _kernels_of_composite(event.name, overload_of(event))
     if not kernels:
         return kernels is not None
     first = next(find_tensors(event.extra_fields.inputs), None)
@@ -331,13 +332,9 @@ def is_composite(event: Any) -> bool:
 @functools.cache
 def _kernels_of_composite(name: str, overload: str) -> frozenset[str] | None:
     """The devices for which an operator has kernels of its own though it is made of others; None for one that is not."""
-    full = f"{name}.{overload}" if overload else name
-    try:
-        if not torch_internals.has_kernel(full, _COMPOSITE):
-            return None
-        return frozenset(device for device, key in _BACKENDS.items() if torch_internals.has_kernel(full, key))
-    except RuntimeError:  # the profiler names more than operators of the dispatcher
+    if not has_kernel(name, overload, _COMPOSITE):
         return None
+    return frozenset(device for device, key in _BACKENDS.items() if has_kernel(name, overload, key))
 
 
 def find_tensors(inputs: Iterable[Any]) -> Iterator[Any]:

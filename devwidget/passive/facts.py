@@ -13,6 +13,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.opening.allocations import FOREIGN, History, build_curve
 from devwidget.opening.stacks import Stack
+from devwidget.passive.adapter import overload_of
 from devwidget.passive.event_tree import (
     EventWalk,
     Operator,
@@ -101,7 +102,7 @@ def _may_be_number(tensor: Any) -> bool:
 def _output_device(operator: Operator, inputs: tuple[torch.device, ...]) -> torch.device | None:
     """Where the result is: what a copy wrote into, where memory was taken for it, or where it was computed. An empty one of
     nothing is told by nobody, nor where that is which a device was named for."""
-    schema = _find_schema(operator.event.name, operator.event.overload_name)
+    schema = _find_schema(operator.event.name, overload_of(operator.event))
     if schema is not None and not any("Tensor" in str(each.type) for each in schema.returns):
         return None
     if (ends := find_ends(operator)) is not None:
