@@ -28,9 +28,18 @@ from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.allowed_transfers import allow
 from devwidget.capture.step.batch import ITEM_TAKEN, Arguments, Inputs, is_source, make_arguments, moves_on
 from devwidget.capture.step.step import Step
-from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer
+from devwidget.capture.validation import (
+    refuse_call_back,
+    refuse_flags,
+    refuse_loss,
+    refuse_model,
+    refuse_optimizer,
+    refuse_text,
+    refuse_unknown,
+    says_what_fits,
+)
 from devwidget.checking import parse_allowed as parse_allowed
-from devwidget.checking import parse_severities, refuse_unknown, trace_of
+from devwidget.checking import parse_severities, trace_of
 from devwidget.checking import refuse_findings as refuse_findings
 from devwidget.language.speaking import set_language as set_language
 from devwidget.recording import (
@@ -49,6 +58,7 @@ from devwidget.records.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Severity
+from devwidget.records.schema.paths import file_to_read
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.simulator import simulate
@@ -74,6 +84,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@says_what_fits
 def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
     """Where every tensor of a model is: parameters, buffers, and tensors in plain attributes.
 
@@ -92,6 +103,7 @@ def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None
     return read_snapshot(model, optimizer)
 
 
+@says_what_fits
 def record(
     *,
     heal: bool = False,
@@ -126,6 +138,7 @@ def record(
         DevwidgetError: if one of `allow` is no hop, `path` is given to a process that is no rank, or the profiler is asked for
             what it cannot do.
     """
+    refuse_flags(heal=heal, verify_hops=verify_hops, checksums=checksums)
     asked = {"heal": heal, "allow": allow, "verify_hops": verify_hops, "path": path, "checksums": checksums}
     written = note = None
     if engine != "mode":
@@ -151,6 +164,7 @@ def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -
     return offer_trials(found, calls, error)
 
 
+@says_what_fits
 def trace(
     model: nn.Module,
     batch: Any,
@@ -204,6 +218,9 @@ def trace(
     refuse_optimizer(optimizer)
     refuse_loss(loss_fn)
     refuse_verify(verify)
+    refuse_flags(heal=heal, restore=restore, verify_hops=verify_hops, **({} if backward is None else {"backward": backward}))
+    refuse_text("name", name, 'name="model"')
+    refuse_call_back("progress", progress, "progress=print")
     source = batch if is_source(batch) else None
     goes_on = source is not None and moves_on(source)
     given: list[Arguments] = []
@@ -233,6 +250,7 @@ def trace(
     return found
 
 
+@says_what_fits
 def check(
     model: nn.Module,
     batch: Any,
@@ -262,12 +280,13 @@ def check(
     __tracebackhide__ = True  # pytest shows the report, and the line of the test
     hops, kinds = parse_allowed(allow)
     severities = parse_severities(fail_on)
-    refuse_unknown(step, inspect.signature(trace).parameters)
+    refuse_unknown("check", step, inspect.signature(trace).parameters)
     result = trace(model, batch, allow=hops, **step)
     refuse_findings(result, fail_on=severities, kinds=kinds, baseline=baseline)
     return result
 
 
+@says_what_fits
 def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trace) -> Comparison:
     """What a change did: findings fixed and new, hops and bytes, peaks.
 
@@ -284,6 +303,7 @@ def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trac
     return compare_traces(trace_of(before), trace_of(after))
 
 
+@says_what_fits
 def explain(error: BaseException | None = None) -> Explanation:
     """Why the last device or dtype exception was raised, read from its traceback; nothing is run again.
 
@@ -316,6 +336,7 @@ def is_about_placement(error: BaseException) -> bool:
     return post_mortem.is_about_placement(error)
 
 
+@says_what_fits
 def load(path: str | pathlib.Path) -> Any:
     """A saved record: a Snapshot, a Trace, a Plan, an Explanation or a Finding.
 
@@ -331,9 +352,10 @@ def load(path: str | pathlib.Path) -> Any:
     """
     from devwidget.records.loading import json_io  # the typed reader is built when a file is opened
 
-    return json_io.load(path)
+    return json_io.load(file_to_read(path, 'devwidget.load("trace.json")'))
 
 
+@says_what_fits
 def open(path: str | pathlib.Path) -> Any:
     """A file of another tool as a record, or a saved record.
 
@@ -351,7 +373,7 @@ def open(path: str | pathlib.Path) -> Any:
     """
     from devwidget.opening import open_file
 
-    return open_file(path)
+    return open_file(file_to_read(path, 'devwidget.open("snapshot.pickle")'))
 
 
 @overload
@@ -386,6 +408,7 @@ def plan(
 ) -> ParallelPlan: ...
 
 
+@says_what_fits
 def plan(
     model: nn.Module,
     batch: Any,
@@ -446,6 +469,7 @@ def plan(
     return make_plan(model, batch, loss_fn=loss_fn, target=target, optimizer=optimizer, **asked)
 
 
+@says_what_fits
 def place(
     model: nn.Module,
     batch: Any,
@@ -501,6 +525,7 @@ def show(
 ) -> DeviceWidget: ...
 
 
+@says_what_fits
 def show(
     model: nn.Module | Cluster,
     batch: Any = None,
@@ -536,11 +561,13 @@ def show(
     from devwidget.live_model import Engine, Rereader, open_panel
 
     refuse_loss(loss_fn)
+    refuse_text("batch_expression", batch_expression, 'batch_expression="next(iter(loader))"')
 
     engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()), _asking_the_others, try_fix)
     return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine)
 
 
+@says_what_fits
 def serve(model: nn.Module | None = None, *, folder: str | os.PathLike[str] | None = None) -> Agent:
     """Answer questions about this rank, on a socket that only its user can reach, also while it waits in a collective.
 
@@ -563,6 +590,7 @@ def serve(model: nn.Module | None = None, *, folder: str | os.PathLike[str] | No
     return Agent(model, folder, lambda: read_memory(virtual_gpus()))
 
 
+@says_what_fits
 def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     """All ranks of a job in one record, also of one that hangs: their states, each distinct placement once, and findings.
 
@@ -587,6 +615,7 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     return may_be_asked_again(ask(), ask)
 
 
+@says_what_fits
 def pipeline(schedule: Any, *, ranks: int = 4, microbatches: int = 8, stages_per_rank: int | None = None) -> Pipeline:
     """What each rank of a pipeline computes when, and how long it waits: the order of torch's own visualiser, without a GPU.
 

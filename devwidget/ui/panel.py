@@ -54,6 +54,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         selected: path of the module that was chosen on the page last, "" for the root; None before.
     """
 
+    shows = PanelActions
+
     def __init__(self, actions: PanelActions) -> None:
         super().__init__()
         self.snapshot: Snapshot | None = None
