@@ -14,19 +14,16 @@ import torch
 from torch import nn
 
 from devwidget import simulator as simulator
-from devwidget.applying import apply_to_text as apply_to_text
-from devwidget.applying import edits_by_file as edits_by_file
-from devwidget.applying import edits_to_apply as edits_to_apply
-from devwidget.applying import refuse_edits as refuse_edits
-from devwidget.applying import remember_findings
-from devwidget.applying import write_edits as write_edits
+from devwidget.allowed_findings import parse_allowed as parse_allowed
+from devwidget.allowed_findings import parse_severities, trace_of
+from devwidget.allowed_findings import refuse_findings as refuse_findings
 from devwidget.capture import background_births as background_births
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import read_memory
 from devwidget.capture.explain import folded_frames as folded_frames
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.allowed_transfers import allow
-from devwidget.capture.step.batch import ITEM_TAKEN, Arguments, Inputs, is_source, make_arguments, moves_on
+from devwidget.capture.step.batch import ITEM_TAKEN, Arguments, BatchOfStep, Inputs
 from devwidget.capture.step.step import Step
 from devwidget.capture.validation import (
     refuse_call_back,
@@ -38,9 +35,12 @@ from devwidget.capture.validation import (
     refuse_unknown,
     says_what_fits,
 )
-from devwidget.checking import parse_allowed as parse_allowed
-from devwidget.checking import parse_severities, trace_of
-from devwidget.checking import refuse_findings as refuse_findings
+from devwidget.fix_writer import apply_to_text as apply_to_text
+from devwidget.fix_writer import edits_by_file as edits_by_file
+from devwidget.fix_writer import edits_to_apply as edits_to_apply
+from devwidget.fix_writer import refuse_edits as refuse_edits
+from devwidget.fix_writer import remember_findings
+from devwidget.fix_writer import write_edits as write_edits
 from devwidget.language.speaking import set_language as set_language
 from devwidget.recording import (
     Recording,
@@ -221,30 +221,20 @@ def trace(
     refuse_flags(heal=heal, restore=restore, verify_hops=verify_hops, **({} if backward is None else {"backward": backward}))
     refuse_text("name", name, 'name="model"')
     refuse_call_back("progress", progress, "progress=print")
-    source = batch if is_source(batch) else None
-    goes_on = source is not None and moves_on(source)
-    given: list[Arguments] = []
-
-    def inputs() -> Arguments:
-        """The same ones for every run: a loader would give others the next time."""
-        if not given:
-            given.append(make_arguments(model, batch, target=target, has_loss=loss_fn is not None))
-        return given[0]
-
+    given = BatchOfStep(model, batch, target, has_loss=loss_fn is not None)
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
     recording = StepRecording(heal=heal, allow=allow, verify_hops=verify_hops)
     watch = start_watch() if verify is not False and heal and restore else None
-    kept_source = None if goes_on else source
-    found, _ = record_step(step, inputs, recording, name, progress, restore=restore, source=kept_source, watch=watch)
+    found, _ = record_step(step, given.take, recording, name, progress, restore=restore, source=given.restorable, watch=watch)
     found = dataclasses.replace(found, step_runs=1)
     if any(fix.edits for finding in found.findings for fix in finding.fixes):
         from devwidget.trying.offers import LiveParts, LiveStep, offer_step
 
         if watch is not None:
-            found = verify_fixes(found, dataclasses.replace(step, inputs=inputs()), watch, verify, allow, name)
+            found = verify_fixes(found, dataclasses.replace(step, inputs=given.take()), watch, verify, allow, name)
         parts = LiveParts({"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer})
         found = offer_step(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
-    if goes_on:
+    if given.moves_on:
         found = dataclasses.replace(found, not_restored=(*found.not_restored, ITEM_TAKEN))
     remember_findings(found.findings)
     return found
@@ -605,7 +595,7 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     Raises:
         DevwidgetError: if no rank is there, or other users may enter the folder.
     """
-    from devwidget.distributed.sources import hear_ranks
+    from devwidget.distributed.ask_ranks import hear_ranks
     from devwidget.records.ranks.cluster import may_be_asked_again
     from devwidget.rules.ranks.over_ranks import judge_cluster
 

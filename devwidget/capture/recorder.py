@@ -33,8 +33,8 @@ from devwidget.capture.patches.state_dicts import watch_checkpoints
 from devwidget.capture.patches.unseen_tensors import watch_arrivals, watch_swaps
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
+from devwidget.capture.recording.recorded_threads import watch_threads
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.recording.threads import watch_threads
 from devwidget.capture.recording.transfers import CopyChecks
 from devwidget.capture.source_code.call_sites import forget_edited_files, forget_sites, newcomers
 from devwidget.capture.tensors import shape_of, tensors_in

@@ -10,7 +10,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel.faults import one_loss
-from devwidget.capture.faults import devices, dtypes, generators, host, kernels, leaves, meta, operand_names, operands
+from devwidget.capture.faults import devices, dtypes, host, kernels, leaves, meta, operand_names, operands, random_generators
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.owners import kept_by_user
@@ -75,7 +75,7 @@ def _describe_operand(names: operand_names.Names, tensor: torch.Tensor, *, stray
     return operand_of(tensor, "other" if stray else "input", names.expression(tensor), stray=stray)
 
 
-FAMILIES = (generators, operands, host, meta, devices, kernels, dtypes)
+FAMILIES = (random_generators, operands, host, meta, devices, kernels, dtypes)
 
 
 def _is_tried(func: Any, frame: FrameType | None) -> bool:
