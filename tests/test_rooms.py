@@ -39,7 +39,7 @@ FLOORS = {
         "explain",
         "recorder",
     ),
-    "distributed": ("job", "unix_http", "collectives", "holdings", "report", "agent", "sources"),
+    "distributed": ("job", "unix_http", "collectives", "rank_tensors", "report", "agent", "ask_ranks"),
     "records": (
         "schema",
         *("errors", "syntax", "site", "device", "memory", "finding", "parallel", "explanation", "snapshot", "trace"),
@@ -51,7 +51,7 @@ FLOORS = {
         "wording",
         "claims_checker",
         "repairs",
-        "findings",
+        "fault_finding",
         "registry",
         "made_on_host",
         "repeated_writes",

@@ -20,7 +20,7 @@ from devwidget.report.text.parallel_words import (
     parallel_words,
 )
 from devwidget.views.parallel import ParallelCall
-from devwidget.views.spread import WRAPPERS, Share, Spread, find_spreads
+from devwidget.views.parallel_wrappers import WRAPPERS, Share, Spread, find_spreads
 
 Card = dict[str, Any]
 

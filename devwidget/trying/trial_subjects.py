@@ -1,4 +1,4 @@
-"""Subjects: what a step works on, and so what a trial may have to change for its time."""
+"""What a step works on, and so what a trial may have to change for its time."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import Lock
 from devwidget.capture.patching.mode_stack import dispatch_modes
-from devwidget.capture.patching.threads import Inside, pool_initializers, pool_tasks, thread_starts
+from devwidget.capture.patching.thread_starts import Inside, pool_initializers, pool_tasks, thread_starts
 from devwidget.capture.recording.module_tracker import ModuleCall
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType, FunctionType
 from typing import Any, Literal
 
-from devwidget.applying import edits_of_fixes, refuse_edits, write_edits
+from devwidget.fix_writer import edits_of_fixes, refuse_edits, write_edits
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Edit, Fix, apply_edits
 from devwidget.records.schema.message import Message

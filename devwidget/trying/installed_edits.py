@@ -1,4 +1,4 @@
-"""Placing: the edits of a trial put where they belong, whatever kind of line each of them changes."""
+"""The edits of a trial put where they belong, whatever kind of line each of them changes."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from devwidget.trying.edited_code import (
     put_codes_in_place,
     reached_edits,
 )
-from devwidget.trying.subjects import Subjects
 from devwidget.trying.top_level import Assignment, Line, assign_again, find_assignment
+from devwidget.trying.trial_subjects import Subjects
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Harmless expressions: those that only make, move and wrap tensors and modules, and so may be run again."""
+"""Expressions that only make, move and wrap tensors and modules, and so may be run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Applying: the edits of fixes written into the user's files, with a backup, or given back as the text of a cell."""
+"""The edits of fixes written into the user's files, with a backup, or given back as the text of a cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watch: who could notice a trial, which threads are its own, and what a step does outside of what is put back.
+"""Who could notice a trial, which threads are its own, and what a step does outside of what is put back.
 
 What it does to files, processes, the network and queues is seen at the calls; what it leaves in memory is compared afterwards.
 """

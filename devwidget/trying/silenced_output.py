@@ -1,4 +1,4 @@
-"""Quiet: what a step prints, warns of and logs has been printed, warned of and logged once already."""
+"""What a step prints, warns of and logs has been printed, warned of and logged once already."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from devwidget.capture.patching.registry import Layer, Wrapper, make_patch
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 from devwidget.trying.edited_code import NotTried
-from devwidget.trying.watch import OwnThreads
+from devwidget.trying.side_effects import OwnThreads
 
 
 @contextlib.contextmanager
