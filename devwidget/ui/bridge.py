@@ -60,6 +60,7 @@ class PanelView(anywidget.AnyWidget):
     compared = Dict().tag(sync=True)
     applied = Dict().tag(sync=True)
     printed = Unicode().tag(sync=True)
+    chosen = Dict().tag(sync=True)
     gone = Bool(False).tag(sync=True)
     offers_ranks = Bool(False).tag(sync=True)
     ranks = Unicode().tag(sync=True)

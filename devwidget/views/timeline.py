@@ -358,7 +358,7 @@ def _find_bands(trace: Trace, shown: list[float]) -> tuple[Band, ...]:
         return ()
     ran = [sum(op.count for op in trace.ops if start <= op.number < stop) for _, start, stop in spans]
     empty = [bisect_left(shown, start) == bisect_left(shown, stop) for _, start, stop in spans]
-    return tuple(Band(*span, *more) for span, *more in zip(spans, ran, empty, strict=True))
+    return tuple(Band(*span, *more) for span, more in zip(spans, zip(ran, empty, strict=True), strict=True))
 
 
 def _last_place(trace: Trace) -> int:

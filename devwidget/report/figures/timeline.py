@@ -71,7 +71,8 @@ def _places(lanes: Timeline, kept: Iterable[int]) -> Columns:
 def _find_modules(lanes: Timeline) -> dict[str, str]:
     """Path -> class of all modules that something is drawn for, "" where no box tells it."""
     named = {box.path: box.class_name for box in lanes.boxes}
-    others = (*(each.module for each in (*lanes.arrows, *lanes.crosses)), *(each.refusal.module for each in lanes.refusals))
+    others = [arrow.module for arrow in lanes.arrows] + [cross.module for cross in lanes.crosses]
+    others += [each.refusal.module for each in lanes.refusals]
     return named | {path: "" for path in others if path is not None and path not in named}
 
 

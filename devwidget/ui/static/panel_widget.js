@@ -146,6 +146,11 @@ async function render({ model, el, host, signal }) {
     found.focus({ preventScroll: true });
   }
 
+  function drawChosen() {
+    const { path } = model.get("chosen") ?? {};
+    if (path !== undefined) reveal({ path });
+  }
+
   // A mark of a figure: its words, the path of its module, and what else it leads to; outside the model there is no row.
   function revealMark(facts) {
     if (!Array.isArray(facts)) return;
@@ -302,6 +307,7 @@ async function render({ model, el, host, signal }) {
     "change:offers_ranks": drawOthers,
     "change:ranks": drawOthers,
     "change:proposed": drawParallel,
+    "change:chosen": drawChosen,
   };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
   const lead = () => reveal(tree.get("lead"));
@@ -324,6 +330,7 @@ async function render({ model, el, host, signal }) {
   tabs.page("Modules").appendChild(bars);
   const inner = tabs.page("Modules").appendChild(h("div"));
   await (await host.getWidget(model.get("tree"))).render({ el: inner, signal });
+  drawChosen();
   if (control) ask(control, { ask: "hello" }); // the answer lets later clicks be heard while a cell runs
   const stop = () => {
     for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
