@@ -499,6 +499,21 @@ def test_undo_takes_it_back_and_shows_the_trace_before(applying):
     assert (panel.trace, panel.kept, panel.view.applied) == (before, None, {})
 
 
+def test_undo_takes_back_one_fix_after_the_other(applying):
+    panel, _, made, _ = applying
+    first = panel.trace
+    for _ in range(2):
+        asked(panel, ask="apply", finding=0, fix=0)
+        asked(panel, ask="applied")
+    assert panel.view.applied["count"] == 2
+    asked(panel, ask="undo")
+    assert [each.asked for each in made] == [["effect"], ["effect", "back"]]
+    assert (panel.view.applied["count"], panel.kept) == (1, first)
+    asked(panel, ask="undo")
+    assert [each.asked for each in made] == [["effect", "back"]] * 2
+    assert (panel.trace, panel.view.applied) == (first, {})
+
+
 def test_a_fix_that_nobody_prepared_is_refused(opened):
     panel, _ = opened
     asked(panel, ask="applied")
