@@ -59,6 +59,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     trace = Instance(Trace, allow_none=True)
     selected = Unicode(None, allow_none=True)
+    shows = PanelActions
 
     def __init__(self, actions: PanelActions) -> None:
         super().__init__()
