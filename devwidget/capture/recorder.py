@@ -42,7 +42,7 @@ from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.explanation import Failure
-from devwidget.records.memory import DeviceMemory
+from devwidget.records.memory import DeviceMemory, Holding
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase, Trace
 
@@ -130,6 +130,11 @@ class Recorder:
 
         self._memory = MemoryWatch(self._state, source)
         self._memory.begin_watch(self._undo)
+
+    def follow_living(self) -> Callable[[], list[Holding]]:
+        """Tells later which of the bytes that were allocated so far, and live now, still do; of devices without an allocator
+        that can be asked nothing."""
+        return self._memory.follow_living() if self._memory is not None else list
 
     def register_inputs(self, batch: Any, target: Any) -> None:
         """These tensors are the batch and the target."""
