@@ -102,9 +102,9 @@ class Recording:
         """Something that the trace cannot tell, and why."""
         self._recorder.add_note(text)
 
-    def follow_living(self) -> Callable[[], list[Holding]]:
-        """Tells later which of the bytes that were allocated so far, and live now, still do."""
-        return self._recorder.follow_living()
+    def follow_living(self, index: int) -> Callable[[], list[Holding]]:
+        """Tells later which of the bytes that were allocated on a device so far, and live now, still do."""
+        return self._recorder.follow_living(index)
 
     @property
     def trace(self) -> Trace:

@@ -131,10 +131,10 @@ class Recorder:
         self._memory = MemoryWatch(self._state, source)
         self._memory.begin_watch(self._undo)
 
-    def follow_living(self) -> Callable[[], list[Holding]]:
-        """Tells later which of the bytes that were allocated so far, and live now, still do; of devices without an allocator
-        that can be asked nothing."""
-        return self._memory.follow_living() if self._memory is not None else list
+    def follow_living(self, index: int) -> Callable[[], list[Holding]]:
+        """Tells later which of the bytes that were allocated on a device so far, and live now, still do; nothing where no
+        allocator can be asked."""
+        return self._memory.follow_living(index) if self._memory is not None else list
 
     def register_inputs(self, batch: Any, target: Any) -> None:
         """These tensors are the batch and the target."""

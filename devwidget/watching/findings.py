@@ -14,6 +14,8 @@ from devwidget.report.style.units import format_bytes, format_seconds
 from devwidget.watching.judgements import Growth, Slowdown
 
 _MOST_LINES = 4
+MOST_KEPT = 2
+"""Times what a step adds, that may be kept of a step where the line of the most of it is the one to name."""
 _QUEUE = Message("a GPU works through a queue, and Python can have the value only when the queue is empty")
 _BUS = Message("what crosses between devices is copied at each step, and the step waits for it or for the line that copies")
 _MEANT = Message("what a step makes is freed when nothing of the program refers to it any more")
@@ -39,6 +41,8 @@ def tell_growth(growth: Growth, device: DeviceId, step: int, later: int, kept: S
     if free:
         left = f"{int(free / growth.bytes_per_step):,}"
         told.append(Message("at this rate {device} is full after {count} more steps", device=device, count=left))
+    # More than grows is kept for a while, too, and one cannot be told from the other.
+    is_sure = sum(each.bytes for each in kept) <= MOST_KEPT * growth.bytes_per_step
     return Finding(
         kind="memory-growth",
         severity="warning",
@@ -51,7 +55,7 @@ def tell_growth(growth: Growth, device: DeviceId, step: int, later: int, kept: S
         ),
         why=_MEANT,
         notes=tuple(told),
-        fault=kept[0].site if kept else None,
+        fault=kept[0].site if kept and is_sure else None,
         fixes=(Fix(Message("keep numbers, or `.detach()` of a tensor, not what has its graph; or bound what is kept")),),
     )
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.devices import awake_module, kind_here, read_memory
-from devwidget.capture.interrupts import all_or_nothing, sure_exit
+from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit
 from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.event_log import device_id
@@ -33,7 +33,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move, Trace
 from devwidget.records.watch import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
 from devwidget.watching import findings
-from devwidget.watching.judgements import Growth, GrowthJudge, PaceJudge
+from devwidget.watching.judgements import SEGMENT, Growth, GrowthJudge, PaceJudge
 from devwidget.watching.recorded_steps import LateLines, Schedule, begin_recording, end_recording
 from devwidget.watching.run_log import RunLog
 from devwidget.watching.step_hooks import StepHooks
@@ -41,8 +41,10 @@ from devwidget.watching.step_hooks import StepHooks
 if TYPE_CHECKING:
     import pandas as pd
 
-LATER = 4
-"""Steps after a recorded one, at which nothing of what a step makes is in use any more but what is kept."""
+LATER = 32
+"""Steps after a recorded one, at which what is still in use of it is kept: most histories that are bounded are shorter."""
+_LEAST_LATER = 4
+"""The same where the run ends before."""
 MUCH_LARGER = 1.5
 """Times as many elements in the inputs as ever before: a new shape that may change what a step takes."""
 MOST_LEFT = 1_000_000
@@ -95,7 +97,7 @@ class Watch:
         self._number = 0
         self._began = 0.0
         self._recorded: _RecordedNow | None = None
-        self._late = LateLines()
+        self._late = {"mode": LateLines(), "profiler": LateLines()}  # who tell lines apart in their own ways
         self._pace = PaceJudge()
         self._is_slow = False
         self._switches = 0
@@ -171,15 +173,23 @@ class Watch:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with Undo() as last:
             last.add_step(self._undo.run_steps)
-            self._end_recorded(error, trace)
-            if error is not None:
-                self._note_end(error)
-            self._tell_growth()
-            self._log.write_part(error=self._log.error)
+            try:
+                self._finish(error, trace)
+            except Exception as trouble:  # ours, which must not become the program's
+                if is_from_handler(trouble):
+                    raise
+                self.note_trouble(trouble)
+
+    def _finish(self, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end_recorded(error, trace)
+        if error is not None:
+            self._note_end(error)
+        self._tell_growth(self._number - 1)
+        self._log.write_part(error=self._log.error)
 
     def _note_end(self, error: BaseException) -> None:
         self._log.error = error_text(error)
-        if isinstance(error, torch.OutOfMemoryError):
+        if isinstance(error, torch.cuda.OutOfMemoryError):
             told = findings.tell_out_of_memory(self._number, self._log.error, self._log.last_recorded)
             self._log.add_findings(self._number, [told])
 
@@ -255,25 +265,26 @@ class Watch:
         now, self._recorded = self._recorded, None
         if now is None:
             return
-        if now.with_memory:
-            self._living = self._number, now.recording.follow_living()
+        if now.with_memory and self._growing is not None:
+            self._living = self._number, now.recording.follow_living(DeviceId.parse(self._growing[0]).index or 0)
         found = end_recording(now.recording, error, trace)
         self._schedule.spent += time.perf_counter() - now.began
         self._log.add_recorded(RecordedStep(self._number, now.reason, found))
-        for line, first, before in self._late.meet_step(self._number, found):
+        late = self._late[found.engine]
+        for line, first, before in late.meet_step(self._number, found):
             self._tell_late(line, first, before)
-        if self._late.wants_next:
+        if late.wants_next:
             self._schedule.ask_for(Message("step {step} had something new", step=self._number), at_once=True)
 
     def _tell_late(self, line: Any, first: int, before: int) -> None:
         if self._log.explains(line.site.place):
             return
-        changes = self._changes_since(before)
+        changes = self._changes_between(before, self._number)
         tell: Any = findings.tell_late_hop if isinstance(line, Move) else findings.tell_late_wait
         self._log.add_findings(first, [tell(line, first, before, changes)])
 
-    def _changes_since(self, step: int) -> list[Message]:
-        return [change for number, change in self._changes if number > step][-3:]
+    def _changes_between(self, after: int, last: int) -> list[Message]:
+        return [change for number, change in self._changes if after < number <= last][-3:]
 
     def _expect_evaluation(self, number: int, passes: int) -> None:
         """The second evaluation is recorded: of the first nobody knows before it has begun."""
@@ -293,12 +304,13 @@ class Watch:
         slow = self._pace.add_step(number, times, self._switches - switches)
         if slow is not None:
             self._is_slow = True
-            self._log.add_findings(slow.since, [findings.tell_slowdown(slow, self._changes_since(0))])
+            changes = self._changes_between(slow.since - SEGMENT, slow.since + SEGMENT)
+            self._log.add_findings(slow.since, [findings.tell_slowdown(slow, changes)])
             self._schedule.ask_for(Message("steps have become slow"))
 
     def _judge_growth(self, number: int, figures: dict[str, int]) -> None:
         if self._living is not None and number >= self._living[0] + LATER:
-            self._tell_growth()
+            self._tell_growth(number)
         for name, allocated in figures.items():
             device, _, part = name.partition(" ")
             if part != MEMORY[0] or device in self._creeping:
@@ -308,15 +320,16 @@ class Watch:
                 self._growing = device, growth
                 self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
 
-    def _tell_growth(self) -> None:
-        """Say what creeps, with the lines whose bytes of a recorded step still live."""
+    def _tell_growth(self, ended: int) -> None:
+        """Say what creeps, with the lines whose bytes of a recorded step still live when another has ended."""
         if self._growing is None:
             return
         (device, growth), self._growing = self._growing, None
         (step, living), self._living = self._living or (self._number, list), None
         self._creeping.add(device)
-        kept = _join_lines(living()) if self._number >= step + LATER else []
-        told = findings.tell_growth(growth, DeviceId.parse(device), step, LATER, kept, _find_free(device))
+        later = ended - step
+        kept = _join_lines(living()) if later >= _LEAST_LATER else []
+        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, _find_free(device))
         self._log.add_findings(growth.since, [told])
 
 

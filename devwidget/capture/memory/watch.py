@@ -117,9 +117,9 @@ class MemoryWatch:
         self.mark_devices()
         self._ends = self._source.devices()
 
-    def follow_living(self) -> Callable[[], list[Holding]]:
-        """Tells later, after the recording, which of the bytes that were allocated in it and live now still do."""
-        living = self._curves.list_living()
+    def follow_living(self, index: int) -> Callable[[], list[Holding]]:
+        """Tells later, after the recording, which of the bytes that a device was asked for in it and that live now still do."""
+        living = self._curves.list_living(index)
         ask = self._source.follow(living.keys())
         return lambda: [living[block] for block in ask()]
 
