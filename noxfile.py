@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import tarfile
 import tempfile
 import zipfile
@@ -110,7 +111,7 @@ def build(session: nox.Session, folder: Path) -> Path:
     """The wheel, made from the source distribution, so that both are complete."""
     shutil.rmtree(folder, ignore_errors=True)
     session.install("build")
-    session.run("python", "-m", "build", "--outdir", str(folder), str(ROOT))
+    session.run_install("python", "-m", "build", "--outdir", str(folder), str(ROOT))
     return next(folder.glob("*.whl"))
 
 
@@ -129,7 +130,7 @@ def as_pip_says(requirement: str) -> str:
 
 def compare(session: nox.Session, archive: Path, found: set[str], other: set[str]) -> None:
     """An archive has every file of the package, those other ones, and nothing else."""
-    wanted = {name for name in known_to_git(session) if name.startswith("devwidget/")} | other
+    wanted = {name for name in known_to_git() if name.startswith("devwidget/")} | other
     missing, beyond = sorted(wanted - found), sorted(found - wanted)
     if missing or beyond:
         session.error(f"{archive.name}: missing {missing}, beyond {beyond}")
@@ -142,10 +143,10 @@ def check_readme(session: nox.Session, wheel: zipfile.ZipFile) -> None:
         session.error(f"an index would show what leads nowhere: {dead}")
 
 
-def known_to_git(session: nox.Session) -> list[str]:
+def known_to_git() -> list[str]:
     """The files of the repository."""
-    listed = session.run("git", "-C", str(ROOT), "ls-files", "-z", external=True, silent=True)
-    return [name for name in str(listed).split("\0") if name]
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True)
+    return [name for name in listed.stdout.split("\0") if name]
 
 
 def checked_out(session: nox.Session, folder: Path, without: str = "none of them/") -> Path:
@@ -155,7 +156,7 @@ def checked_out(session: nox.Session, folder: Path, without: str = "none of them
     """
     session.env["TMPDIR"] = tempfile.gettempdir()
     shutil.rmtree(folder, ignore_errors=True)
-    for name in known_to_git(session):
+    for name in known_to_git():
         if not name.startswith(without):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)

@@ -169,7 +169,9 @@ else:  # a type checker that saw this would take any name for one of ours
     def __getattr__(name: str) -> object:
         """Loads the package at the first use of one of its names: a notebook that only imports it waits for nothing."""
         if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            from devwidget.records.errors import nearest
+
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{nearest(name, __all__)}")
         home = importlib.import_module(_RESULTS.get(name, "devwidget.api"))
         value = globals()[name] = getattr(home, name)
         return value

@@ -12,6 +12,7 @@ from devwidget.records.comparison import Comparison
 from devwidget.records.errors import DevwidgetError, PlacementError, nearest
 from devwidget.records.finding import Finding, Severity
 from devwidget.records.schema.message import Message
+from devwidget.records.schema.paths import file_to_read
 from devwidget.records.trace import Trace
 from devwidget.rules import registry as rules
 from devwidget.views.compare import compare_traces
@@ -52,7 +53,8 @@ def trace_of(given: str | pathlib.Path | Trace) -> Trace:
     """
     from devwidget.records.loading import json_io  # the typed reader is built when a file is opened
 
-    record: Any = json_io.load(given) if isinstance(given, str | pathlib.Path) else given
+    example = 'devwidget.compare("before.json", after)'
+    record: Any = json_io.load(file_to_read(given, example)) if isinstance(given, str | pathlib.Path) else given
     if not isinstance(record, Trace):
         raise DevwidgetError(
             Message("a {kind} is no trace", kind=class_name(type(record))), instead="devwidget.compare(before, after)"
@@ -87,17 +89,3 @@ def parse_severities(fail_on: Iterable[Severity]) -> set[Severity]:
             instead=Message("one of {known}", known=", ".join(known)),
         )
     return {word for word in known if word in chosen}
-
-
-def refuse_unknown(names: Iterable[str], known: Iterable[str]) -> None:
-    """Refuse arguments of `check` that `trace` does not know.
-
-    Raises:
-        DevwidgetError: with the first of them, and the nearest that there is.
-    """
-    for name in names:
-        if name not in known:
-            raise DevwidgetError(
-                Message("`check` knows no argument `{name}`{hint}", name=name, hint=nearest(name, known)),
-                instead=Message("one of {known}", known=", ".join(known)),
-            )

@@ -15,7 +15,7 @@ from torch import nn
 
 from devwidget import simulator as simulator
 from devwidget.allowed_findings import parse_allowed as parse_allowed
-from devwidget.allowed_findings import parse_severities, refuse_unknown, trace_of
+from devwidget.allowed_findings import parse_severities, trace_of
 from devwidget.allowed_findings import refuse_findings as refuse_findings
 from devwidget.capture import background_births as background_births
 from devwidget.capture import torch_internals
@@ -25,7 +25,16 @@ from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.allowed_transfers import allow
 from devwidget.capture.step.batch import ITEM_TAKEN, Arguments, BatchOfStep, Inputs
 from devwidget.capture.step.step import Step
-from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer
+from devwidget.capture.validation import (
+    refuse_call_back,
+    refuse_flags,
+    refuse_loss,
+    refuse_model,
+    refuse_optimizer,
+    refuse_text,
+    refuse_unknown,
+    says_what_fits,
+)
 from devwidget.fix_writer import apply_to_text as apply_to_text
 from devwidget.fix_writer import edits_by_file as edits_by_file
 from devwidget.fix_writer import edits_to_apply as edits_to_apply
@@ -49,6 +58,7 @@ from devwidget.records.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Severity
+from devwidget.records.schema.paths import file_to_read
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.simulator import simulate
@@ -75,6 +85,7 @@ __all__ = [
 ]  # fmt: skip
 
 
+@says_what_fits
 def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
     """Where every tensor of a model is: parameters, buffers, and tensors in plain attributes.
 
@@ -93,6 +104,7 @@ def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None
     return read_snapshot(model, optimizer)
 
 
+@says_what_fits
 def record(
     *,
     heal: bool = False,
@@ -127,6 +139,7 @@ def record(
         DevwidgetError: if one of `allow` is no hop, `path` is given to a process that is no rank, or the profiler is asked for
             what it cannot do.
     """
+    refuse_flags(heal=heal, verify_hops=verify_hops, checksums=checksums)
     asked = {"heal": heal, "allow": allow, "verify_hops": verify_hops, "path": path, "checksums": checksums}
     written = note = None
     if engine != "mode":
@@ -152,6 +165,7 @@ def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -
     return offer_trials(found, calls, error)
 
 
+@says_what_fits
 def watch(
     model: nn.Module,
     optimizer: torch.optim.Optimizer | None = None,
@@ -185,6 +199,7 @@ def watch(
     return Watch(model, optimizer, every=every, path=path)
 
 
+@says_what_fits
 def trace(
     model: nn.Module,
     batch: Any,
@@ -238,6 +253,9 @@ def trace(
     refuse_optimizer(optimizer)
     refuse_loss(loss_fn)
     refuse_verify(verify)
+    refuse_flags(heal=heal, restore=restore, verify_hops=verify_hops, **({} if backward is None else {"backward": backward}))
+    refuse_text("name", name, 'name="model"')
+    refuse_call_back("progress", progress, "progress=print")
     given = BatchOfStep(model, batch, target, has_loss=loss_fn is not None)
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
     recording = StepRecording(heal=heal, allow=allow, verify_hops=verify_hops)
@@ -257,6 +275,7 @@ def trace(
     return found
 
 
+@says_what_fits
 def check(
     model: nn.Module,
     batch: Any,
@@ -286,12 +305,13 @@ def check(
     __tracebackhide__ = True  # pytest shows the report, and the line of the test
     hops, kinds = parse_allowed(allow)
     severities = parse_severities(fail_on)
-    refuse_unknown(step, inspect.signature(trace).parameters)
+    refuse_unknown("check", step, inspect.signature(trace).parameters)
     result = trace(model, batch, allow=hops, **step)
     refuse_findings(result, fail_on=severities, kinds=kinds, baseline=baseline)
     return result
 
 
+@says_what_fits
 def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trace) -> Comparison:
     """What a change did: findings fixed and new, hops and bytes, peaks.
 
@@ -308,6 +328,7 @@ def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trac
     return compare_traces(trace_of(before), trace_of(after))
 
 
+@says_what_fits
 def explain(error: BaseException | None = None) -> Explanation:
     """Why the last device or dtype exception was raised, read from its traceback; nothing is run again.
 
@@ -340,6 +361,7 @@ def is_about_placement(error: BaseException) -> bool:
     return post_mortem.is_about_placement(error)
 
 
+@says_what_fits
 def load(path: str | pathlib.Path) -> Any:
     """A saved record: a Snapshot, a Trace, a Plan, an Explanation or a Finding.
 
@@ -355,9 +377,10 @@ def load(path: str | pathlib.Path) -> Any:
     """
     from devwidget.records.loading import json_io  # the typed reader is built when a file is opened
 
-    return json_io.load(path)
+    return json_io.load(file_to_read(path, 'devwidget.load("trace.json")'))
 
 
+@says_what_fits
 def open(path: str | pathlib.Path) -> Any:
     """A file of another tool as a record, or a saved record.
 
@@ -375,7 +398,7 @@ def open(path: str | pathlib.Path) -> Any:
     """
     from devwidget.opening import open_file
 
-    return open_file(path)
+    return open_file(file_to_read(path, 'devwidget.open("snapshot.pickle")'))
 
 
 @overload
@@ -410,6 +433,7 @@ def plan(
 ) -> ParallelPlan: ...
 
 
+@says_what_fits
 def plan(
     model: nn.Module,
     batch: Any,
@@ -470,6 +494,7 @@ def plan(
     return make_plan(model, batch, loss_fn=loss_fn, target=target, optimizer=optimizer, **asked)
 
 
+@says_what_fits
 def place(
     model: nn.Module,
     batch: Any,
@@ -525,6 +550,7 @@ def show(
 ) -> DeviceWidget: ...
 
 
+@says_what_fits
 def show(
     model: nn.Module | Cluster,
     batch: Any = None,
@@ -560,11 +586,13 @@ def show(
     from devwidget.live_model import Engine, Rereader, open_panel
 
     refuse_loss(loss_fn)
+    refuse_text("batch_expression", batch_expression, 'batch_expression="next(iter(loader))"')
 
     engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()), _asking_the_others, try_fix)
     return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine)
 
 
+@says_what_fits
 def serve(model: nn.Module | None = None, *, folder: str | os.PathLike[str] | None = None) -> Agent:
     """Answer questions about this rank, on a socket that only its user can reach, also while it waits in a collective.
 
@@ -587,6 +615,7 @@ def serve(model: nn.Module | None = None, *, folder: str | os.PathLike[str] | No
     return Agent(model, folder, lambda: read_memory(virtual_gpus()))
 
 
+@says_what_fits
 def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     """All ranks of a job in one record, also of one that hangs: their states, each distinct placement once, and findings.
 
@@ -611,6 +640,7 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     return may_be_asked_again(ask(), ask)
 
 
+@says_what_fits
 def pipeline(schedule: Any, *, ranks: int = 4, microbatches: int = 8, stages_per_rank: int | None = None) -> Pipeline:
     """What each rank of a pipeline computes when, and how long it waits: the order of torch's own visualiser, without a GPU.
 

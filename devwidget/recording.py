@@ -93,7 +93,7 @@ class Recording:
             name: how your code calls the model, for the texts.
 
         Raises:
-            DevwidgetError: if `model` is no module.
+            DevwidgetError: if `model` is no module, or `optimizer` no optimizer.
         """
         self._recorder.attach_model(model, optimizer, name=name)
         self._model = model

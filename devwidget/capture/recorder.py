@@ -39,7 +39,7 @@ from devwidget.capture.recording.transfers import CopyChecks
 from devwidget.capture.source_code.call_sites import forget_edited_files, forget_sites, newcomers
 from devwidget.capture.tensors import shape_of, tensors_in
 from devwidget.capture.undo import Undo
-from devwidget.capture.validation import refuse_model
+from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.explanation import Failure
 from devwidget.records.memory import DeviceMemory, Holding
@@ -114,9 +114,10 @@ class Recorder:
             name: how the user's code calls the model, for the texts.
 
         Raises:
-            DevwidgetError: if `model` is no module.
+            DevwidgetError: if `model` is no module, or `optimizer` no optimizer.
         """
         refuse_model(model)
+        refuse_optimizer(optimizer)
         self._state.tracker.close_roots()
         self._state.tracker.attach_model(model, name)
 

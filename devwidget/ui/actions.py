@@ -210,7 +210,7 @@ class Panel(Protocol):
     def is_shown(self) -> bool:
         """Whether a page displays it now."""
 
-    def select(self, row: int) -> None:
+    def choose_row(self, row: int) -> None:
         """Note the row that was chosen on the page."""
 
     def keep(self) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from devwidget.language.speaking import follow
+from devwidget.records.errors import ArgumentError
+from devwidget.records.schema.message import Message
 
 
 class Displayed:
@@ -17,7 +19,17 @@ class Displayed:
     """
 
     view: Any
+    shows: type
+    """What it is made of."""
     _was_displayed = False
+
+    def __new__(cls, given: object = None, *args: Any, **kwargs: Any) -> Self:
+        """Refuse before there is a widget: one that is not whole cannot be closed."""
+        if not isinstance(given, cls.shows):
+            what = Message("a {panel} is not made of a `{kind}`", panel=cls.__name__, kind=type(given).__name__)
+            raise ArgumentError(what, instead="devwidget.show(model, batch)")
+        made: Self = super().__new__(cls)
+        return made
 
     def _plain_html(self) -> str:
         """Return plain HTML without style or script, which every viewer keeps."""

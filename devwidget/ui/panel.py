@@ -6,13 +6,15 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from typing import Any
 
 import ipywidgets
+from traitlets import Instance, Unicode, observe, validate
 
 from devwidget.language.speaking import say
 from devwidget.records.answers import Layout
 from devwidget.records.device import DeviceId
-from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.records.errors import DevwidgetError, UnknownNameError, error_text, nearest
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
@@ -49,17 +51,20 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     Attributes:
         snapshot: the last snapshot; None if the model was gone before the first.
-        trace: the last trace, None before the first.
+        trace: the last trace, None before the first; `observe` tells of new ones.
         kept: the trace that later ones are compared with, None if there is none.
-        selected: path of the module that was chosen on the page last, "" for the root; None before.
+        selected: path of the module that was chosen last, on the page or by code, "" for the root; None before. `observe` tells
+            of new ones, and what is assigned is shown on the page.
     """
+
+    trace = Instance(Trace, allow_none=True)
+    selected = Unicode(None, allow_none=True)
+    shows = PanelActions
 
     def __init__(self, actions: PanelActions) -> None:
         super().__init__()
         self.snapshot: Snapshot | None = None
-        self.trace: Trace | None = None
         self.kept: Trace | None = None
-        self.selected: str | None = None
         self.table, self.marks = PlacementTable(), Overlay()
         self._actions, self._request = actions, actions.request
         self._held: Held = {}
@@ -71,6 +76,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._applied: AppliedFix | None = None
         self._awaited: tuple[str, ...] = ()  # texts of cells that are to be run before the next trace shows what was applied
         self._was_shown = False
+        self._shown_choices, self._is_page_choosing = (
+            0,
+            False,
+        )  # how often code has led the page to a row; whether it comes from there
         self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
         self._lock = threading.RLock()
         self.jobs = MainThreadJobs()
@@ -107,10 +116,44 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 self._show_result(self.trace)
             self.save_again()
 
-    def select(self, row: int) -> None:
+    def select(self, path: str) -> None:
+        """Show a module on the page, as a click on its row does.
+
+        Args:
+            path: of the module, or of a tensor in a plain attribute, as the table has it; "" for the root.
+
+        Raises:
+            UnknownNameError: if the table has no such row.
+        """
+        if path == self.selected:
+            self._show_choice(path)
+        self.selected = path
+
+    def choose_row(self, row: int) -> None:
         """Note the row that was chosen on the page."""
         if 0 <= row < len(self.table):
-            self.selected = self.table.paths[row]
+            self._is_page_choosing = True
+            try:
+                self.selected = self.table.paths[row]
+            finally:
+                self._is_page_choosing = False
+
+    @observe("selected")
+    def _lead_page(self, change: dict[str, Any]) -> None:
+        if change["new"] is not None and not self._is_page_choosing:
+            self._show_choice(change["new"])
+
+    def _show_choice(self, path: str) -> None:
+        self._shown_choices += 1
+        self.view.chosen = {"path": path, "at": self._shown_choices}
+
+    @validate("selected")
+    def _check_path(self, proposal: Any) -> Any:
+        path = proposal["value"]
+        if path is not None and path not in self.table.paths:
+            hint = nearest(path, self.table.paths)
+            raise UnknownNameError(Message("the table has no row {path}{hint}", path=repr(path), hint=hint))
+        return path
 
     def keep(self) -> None:
         """Keep the last trace: later ones are shown beside it."""

@@ -64,7 +64,7 @@ class PanelQuestions:
             self._panel.show_ranks()
             return {}
         if ask == "select":
-            self._panel.select(_read_field(message, "row", int, -1))
+            self._panel.choose_row(_read_field(message, "row", int, -1))
             return {}
         if ask == "detail":
             return {"detail": self._make_detail(_read_field(message, "row", int, -1))}

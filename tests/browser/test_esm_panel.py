@@ -320,6 +320,13 @@ def test_after_a_restart_everything_that_needs_the_kernel_says_that_it_is_gone(b
     restarted.close()
 
 
+def test_a_module_that_python_chooses_is_shown_from_any_tab(bare):
+    bare.page.get_by_role("tab", name="Findings").click()
+    bare.update("panel", "chosen", {"path": "decoder.head", "at": 1})
+    expect(bare.page.locator("[data-path='decoder.head']")).to_have_attribute("aria-selected", "true")
+    expect(bare.page.locator(".dw-detail")).to_contain_text("f32[1000, 512]")
+
+
 def test_the_timeline_says_nothing_that_the_status_line_says_already(bare):
     bare.update("panel", "traced", traced(one_step()))
     bare.update("panel", "status", {"kind": "done", "text": traced(one_step())["summary"]})

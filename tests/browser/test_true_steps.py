@@ -83,10 +83,8 @@ def test_a_healed_move_is_a_dotted_red_arrow_and_said_to_be_healed(shown, gpus):
     model = Masked().to("cuda:0")
     bare = shown(model, devwidget.trace(model, batch()))
     expect(tab(bare, "Trace").locator(".dw-hop-row")).to_contain_text("healed")
-    dotted = bare.page.locator(".dw-timeline .scatterlayer path.js-line[style*='stroke-dasharray']").last
-    style = dotted.get_attribute("style")
-    assert re.search(r"stroke: rgb\((\d+), (\d+), (\d+)\)", style)
-    red, green, blue = map(int, re.search(r"stroke: rgb\((\d+), (\d+), (\d+)\)", style).groups())
+    dotted = bare.page.locator(".dw-timeline .dw-hop-stem:not([stroke-dasharray=none])").last
+    red, green, blue = map(int, re.findall(r"\d+", dotted.evaluate("(stem) => getComputedStyle(stem).stroke")))
     assert red > 1.5 * max(green, blue)
 
 
@@ -114,15 +112,15 @@ def test_boxes_end_before_the_loss_and_bands_name_the_phases(shown, gpus):
     bare = shown(model, trace, viewport={"width": 1600, "height": 900})
     tab(bare, "Trace")
     drawn = bare.page.locator(".dw-timeline")
-    names = [drawn.locator(".annotation-text", has_text=word).first for word in ("forward", "loss", "backward", "optimizer")]
+    names = [drawn.locator(".dw-band-name", has_text=word).first for word in ("forward", "loss", "backward", "optimizer")]
     lefts = [name.bounding_box()["x"] for name in names]
     assert lefts == sorted(lefts)
     bands = {band.phase: band for band in make_timeline(trace).bands}
     (cross,) = make_timeline(trace).crosses
     assert bands["loss"].start <= cross.at < bands["loss"].stop
-    assert max(box.stop for box in make_timeline(trace).boxes) <= bands["forward"].stop
-    mark = drawn.locator(".scatterlayer .trace").last.locator(".points path").first.bounding_box()
-    plot = drawn.locator(".bglayer .bg, .plot").first.bounding_box()
+    assert max(box.stop for box in make_timeline(trace).boxes if not box.is_gradient) <= bands["forward"].stop
+    mark = drawn.locator(".dw-fault").first.bounding_box()
+    plot = drawn.locator(".dw-lanes").bounding_box()
     assert mark["x"] > plot["x"] + 0.1 * plot["width"]
 
 

@@ -20,6 +20,16 @@ class OperatorFact(NamedTuple):
     output: DeviceId | None
 
 
+class WaitFact(NamedTuple):
+    call: str
+    device: DeviceId
+    module: str | None
+    phase: str
+    library: bool
+    in_step: bool
+    turns: int
+
+
 Facts = Counter[tuple[Any, ...]]
 
 
@@ -42,7 +52,7 @@ def _moves(trace: Trace) -> Facts:
 def _waits(trace: Trace) -> Facts:
     found: Facts = Counter()
     for wait in trace.waits:
-        found[wait.call, wait.device, wait.module, wait.phase, wait.library, wait.in_step] += wait.count
+        found[WaitFact(*(getattr(wait, name) for name in WaitFact._fields))] += wait.count
     return found
 
 
@@ -68,7 +78,8 @@ def _is_first_left_out(mode: OperatorFact, profiler: OperatorFact) -> bool:
 
 
 def _is_made_of_nothing(mode: OperatorFact, profiler: OperatorFact) -> bool:
-    return not mode.inputs and profiler.output is None and profiler._replace(output=mode.output) == mode
+    is_empty = not mode.inputs or mode.name in ("empty_like", "new_empty", "new_empty_strided")
+    return is_empty and profiler.output is None and profiler._replace(output=mode.output) == mode
 
 
 def _is_hooked(mode: OperatorFact, profiler: OperatorFact) -> bool:
@@ -79,11 +90,23 @@ def _is_number(mode: OperatorFact, profiler: OperatorFact) -> bool:
     return not mode.inputs and profiler.inputs == (DeviceId("cpu"),) and profiler._replace(inputs=()) == mode
 
 
+def _is_read(mode: WaitFact, profiler: WaitFact) -> bool:
+    return mode.call in ("numpy", "__array__") and mode._replace(call="cpu") == profiler
+
+
+def _is_number_of_python(mode: WaitFact, profiler: WaitFact) -> bool:
+    return mode.call in ("__float__", "__int__", "__index__") and mode._replace(call="item") == profiler
+
+
+WAITS: dict[str, Callable[[WaitFact, WaitFact], bool]] = {
+    "a mode says what reads a copy, the profiler the copy": _is_read,
+    "`float(x)` is no call for the profiler, which tells the operator": _is_number_of_python,
+}
 REASONS: dict[str, Callable[[OperatorFact, OperatorFact], bool]] = {
     "a mode says where the first result is, which a formula may leave out; the profiler where any memory was taken": (
         _is_first_left_out
     ),
-    "memory that no tensor went into is told to the profiler only where an accelerator is in use": _is_made_of_nothing,
+    "where it is what is empty, or is made of no tensor, the profiler is told only where a card is in use": _is_made_of_nothing,
     "two numbers of Python are tensors in C++": _is_number,
     "a full backward hook looks at what a module returns after a mode takes it for ended": _is_hooked,
 }
@@ -123,33 +146,37 @@ class Agreement:
 
     def compare(self, name: str, mode: Trace, profiler: Trace) -> None:
         """Compare two recordings of a program."""
+        assert not [note for note in (*mode.not_checked, *profiler.not_checked) if note.startswith("recorder:")]
         for kind, facts_of in FACTS.items():
             if kind == "operators" and name in APART:
                 continue
             one, other = facts_of(mode), facts_of(profiler)
             self.same[kind] += (one & other).total()
             missing, added = one - other, other - one
+            self._explain(missing, added, {"operators": REASONS, "waits": WAITS}.get(kind, {}))
             if kind == "operators":
-                self._explain(missing, added)
+                self._explain_alone(missing, added)
             self.differences += [(name, kind, "mode", *each) for each in missing.items()]
             self.differences += [(name, kind, "profiler", *each) for each in added.items()]
         if name not in APART:
             self._compare_lines(name, mode, profiler)
 
-    def _explain(self, missing: Facts, added: Facts) -> None:
-        for reason, is_so in REASONS.items():
+    def _explain(self, missing: Facts, added: Facts, reasons: dict[str, Callable[[Any, Any], bool]]) -> None:
+        for reason, is_so in reasons.items():
             for one, other in [(one, other) for one in missing for other in added if is_so(one, other)]:
                 count = min(missing[one], added[other])
                 self.known[reason] += count
                 missing[one] -= count
                 added[other] -= count
+        for facts in (missing, added):
+            for each in [each for each, count in facts.items() if not count]:
+                del facts[each]
+
+    def _explain_alone(self, missing: Facts, added: Facts) -> None:
         for reason, (who, is_told) in ONE_SIDED.items():
             facts = missing if who == "mode" else added
             for one in filter(is_told, list(facts)):
                 self.known[reason] += facts.pop(one)
-        for facts in (missing, added):
-            for each in [each for each, count in facts.items() if not count]:
-                del facts[each]
 
     def _compare_lines(self, name: str, mode: Trace, profiler: Trace) -> None:
         """A line is the one that a mode tells, or unknown."""
@@ -171,9 +198,14 @@ class Agreement:
 
 
 def _lines(trace: Trace) -> Iterator[tuple[Any, ...]]:
+    """What each line does."""
     for op in trace.ops:
         if op.site is not None and op.site.function and not op.name.startswith("profiler::"):
             yield op.name, op.module, op.phase, (op.site.file, op.site.line)
+    for kind, facts in {"a move": trace.moves, "a wait": trace.waits}.items():
+        for each in facts:
+            if each.site is not None:
+                yield kind, each.module, each.phase, (each.site.file, each.site.line)
 
 
 Prepared = tuple[Callable[[], object], Any]

@@ -37,7 +37,7 @@ def refused(text: str) -> str:
     with pytest.raises(ValueError, match="devwidget") as caught:
         loads(text)
     assert type(caught.value) is UnreadableError
-    return str(caught.value).removeprefix("not a saved devwidget record: ")
+    return caught.value.what.removeprefix("not a saved devwidget record: ")
 
 
 def test_what_is_saved_loads_equal_and_shows_in_every_view() -> None:

@@ -45,7 +45,7 @@ def read_regular(path: str | os.PathLike[str], most: int, *, first: int | None =
 
 
 def _check_size(found: os.stat_result, path: str | os.PathLike[str], most: int) -> int:
-    name = pathlib.Path(path).name
+    name = pathlib.Path(path).name or str(path)
     if not stat.S_ISREG(found.st_mode):
         raise UnreadableError(Message("{name} is no regular file", name=name))
     if found.st_size > most:
@@ -131,7 +131,9 @@ def _read_envelope(envelope: Any) -> Any:
     if type(version) is not int or version < 1:
         raise Unexpected(Message("a whole number of 1 or more as the version `devwidget`"), version)
     if version > SCHEMA_VERSION:
-        raise UnreadableError(_describe_newer_version(version, envelope.get("written_by")))
+        raise UnreadableError(
+            _describe_newer_version(version, envelope.get("written_by")), instead="pip install --upgrade devwidget"
+        )
     if not isinstance(kind, str) or kind not in saved_kinds:
         raise Unexpected(Message("one of {known} as `record`", known=", ".join(sorted(saved_kinds))), kind)
     token = known_messages.set(_read_messages(envelope.get("messages", {})))

@@ -13,7 +13,7 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.answers.comparison import hop_rows, measure_rows, verdict_words
 from devwidget.report.answers.questions import layout_sentence
-from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_figure
+from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_columns
 from devwidget.report.figures.device_map import device_map_figure, map_rows, map_words
 from devwidget.report.page.cards import (
     crossing_cards,
@@ -116,7 +116,7 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay) -
         "trials": [*wait_words(trace), *trial_words(trace)],
         "hops": hop_cards(trace),
         "waits": wait_cards(trace),
-        "timeline": timeline_figure(lanes, in_seconds(lanes, clock) if clock.runs else None) if lanes.boxes else None,
+        "timeline": timeline_columns(lanes, in_seconds(lanes, clock) if clock.runs else None) if lanes.boxes else None,
         "map": _map_card(table, trace) if not calls else None,
         "parallel": [parallel_card(call) for call in calls],
         "memory": memory_steps_figure(series) if series else None,

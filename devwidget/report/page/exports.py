@@ -84,7 +84,7 @@ def _draw_lanes(lanes: Timeline, top: float) -> Iterator[Markup]:
         font = {"font-size": "14", "font-weight": "600", "font-family": "system-ui, sans-serif"}
         yield html_element("text", str(lane), x=str(_MARGIN), y=f"{y + 5:.1f}", fill=schemes_of(device_hue(lane))[0], **font)
     for box in lanes.boxes:
-        if box.level < 3:
+        if box.lane is not None and box.level < 3:
             place = {"x": f"{left + box.start * scale:.1f}", "y": f"{middle[box.lane] - 15 + 10 * box.level:.1f}"}
             size = {"width": f"{max(1.0, (box.stop - box.start) * scale):.1f}", "height": "9", "rx": "1"}
             yield html_element(

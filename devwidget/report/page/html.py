@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import gzip
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,9 +13,9 @@ from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.assets import PANEL, TREE, join_modules, page_words, plotly_path, static_text
+from devwidget.report.page.assets import PANEL, PANEL_STYLES, TREE, join_modules, packed_plotly, page_words, static_text
 from devwidget.report.page.content import head_content, marks_content, memory_content, traced_content, tree_content
-from devwidget.report.style.safe_text import Markup, html_element, join_html, script_json
+from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import count_words
 from devwidget.report.text.snapshot_text import (
     bar_words,
@@ -108,8 +110,18 @@ _START = """
 const page = pageHost({
   panel: { state: facts.panel, definition: panel }, tree: { state: facts.tree, definition: tree }, plotly: { state: {} },
 });
-globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(globalThis.Plotly);
+globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(globalThis.moduleName);
 page.getWidget("panel").then((widget) => widget.render({ el: document.getElementById("panel") }));
+"""
+_UNPACK = """
+(async () => {
+  for (const packed of document.querySelectorAll("script[type='application/gzip']")) {
+    const bytes = Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
+    const script = document.createElement("script");
+    script.textContent = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+    packed.replaceWith(script);
+  }
+})();
 """
 
 
@@ -126,33 +138,40 @@ def trace_page(trace: Trace) -> str:
 
 
 def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
-    """The whole panel as one file of about 5 MB, nearly all of it plotly.js; a reader without scripts sees text."""
+    """The whole panel as one file of about 600 kB, most of it plotly.js; a reader without scripts sees text."""
     title = snapshot.modules[0].class_name if snapshot.modules else "trace"
     plain = panel_html(snapshot, trace) if snapshot.modules else html_element("pre", trace_text(trace or Trace()))
+    facts = page_facts(snapshot, trace)
+    if trace is not None:
+        facts["panel"]["status"] = {"kind": "error" if trace.error else "done", "text": facts["panel"]["traced"]["summary"]}
     script = "\n".join(
         [
             join_modules("shim.js"),
             as_value("tree", join_modules(*TREE)),
             as_value("panel", join_modules(*PANEL)),
-            f"const facts = {script_json(page_facts(snapshot, trace), as_text)};",
+            f"const facts = {json.dumps(facts, default=as_text)};",
             _START,
         ]
     )
-    plotly = plotly_path().read_text(encoding="utf-8")
-    scripts = (plotly, "globalThis.Plotly ??= globalThis.moduleName;", script)
-    return standalone_page(title, plain, ("base.css", "tree.css", "panel.css"), scripts)
+    return standalone_page(title, plain, PANEL_STYLES, script, packed_plotly())
 
 
-def standalone_page(title: str, plain: str, styles: Iterable[str], scripts: Iterable[str]) -> str:
-    """One file for a widget that draws itself into `#panel`; a reader without scripts sees `plain`."""
-    style = "\n".join(static_text(name) for name in ("page.css", *styles))
+def standalone_page(title: str, plain: str, styles: Iterable[str], script: str, *before: bytes) -> str:
+    """One file for a widget that draws itself into `#panel`; a reader without scripts sees `plain`.
+
+    Args:
+        script: what draws it; it is packed to a quarter of its size, as those `before` it are.
+    """
+    style = {"textContent": "\n".join(map(static_text, styles))}
+    styled = f'document.head.append(Object.assign(document.createElement("style"), {json.dumps(style)}));\n{script}'
+    packed = "".join(map(_packed_script, (*before, gzip.compress(styled.encode(), mtime=0))))
     return (
         "<!DOCTYPE html>\n"
         f'<html lang="{language()}"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"{html_element('title', f'{title} – devwidget')}<style>{style}</style></head>"
+        f"{html_element('title', f'{title} – devwidget')}<style>{static_text('page.css')}</style></head>"
         f'<body><main id="panel"></main><noscript>{plain}</noscript>'
-        f"{''.join(f'<script>{_safe_script(script)}</script>' for script in scripts)}</body></html>\n"
+        f"{packed}<script>{_UNPACK}</script></body></html>\n"
     )
 
 
@@ -184,7 +203,6 @@ def as_text(value: bytes) -> dict[str, str]:
     return {"__bytes__": base64.b64encode(value).decode("ascii")}
 
 
-def _safe_script(script: str) -> str:
-    """A script of ours or of plotly, in whose texts nothing may end it or begin a comment."""
-    # a browser looks for these before it reads JavaScript, in its strings too, where a backslash before them changes nothing
-    return script.replace("</", "<\\/").replace("<!--", "<\\!--")
+def _packed_script(packed: bytes) -> str:
+    """A script as data: letters and digits, in which no text of the user can end it."""
+    return f'<script type="application/gzip">{base64.b64encode(packed).decode("ascii")}</script>'

@@ -18,6 +18,7 @@ _COUNTED = {
     "module": both("{count} module", "{count} modules"),
     "module call": both("{count} module call", "{count} module calls"),
     "number": both("{count} number", "{count} numbers"),
+    "operator": both("{count} operator", "{count} operators"),
     "other place": both("{count} other place", "{count} other places"),
     "parameter": both("{count} parameter", "{count} parameters"),
     "plan": both("{count} plan", "{count} plans"),

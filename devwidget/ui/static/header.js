@@ -6,7 +6,7 @@ let lists = 0;
 
 // One row: what the model is, where its bytes are, and how full each GPU is.
 export function headline(head, meters, filterBy) {
-  const dtype = (name) => h("button", { class: "dw-dtype", type: "button", title: say("show rows with {dtype}", { dtype: name }), onclick: () => filterBy(`dtype:${name}`) }, name);
+  const dtype = (name) => h("button", { class: "dw-only-dtype", type: "button", title: say("show rows with {dtype}", { dtype: name }), onclick: () => filterBy(`dtype:${name}`) }, name);
   const facts = [head.parameters, head.bytes].filter(Boolean).join(" · ");
   const virtual = head.virtual ? h("span", { class: "dw-soft dw-virtual", title: say("simulated on the CPU; numbers are real, speed is not") }, say("virtual GPUs: {count}", { count: head.virtual })) : "";
   const metered = new Map(meters.map((each) => [each.device, each]));

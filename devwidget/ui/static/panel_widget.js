@@ -8,6 +8,7 @@ import { memorySection } from "./memory.js";
 import { callSection, mapSection, pick, pickedStrip, spreadSection } from "./parallel.js";
 import { hopTable, waitTable } from "./tables.js";
 import { Tabs } from "./tabs.js";
+import { Timeline } from "./timeline.js";
 import { Verdict } from "./verdict.js";
 import { say, spoken, word } from "./words.js";
 
@@ -145,6 +146,11 @@ async function render({ model, el, host, signal }) {
     found.focus({ preventScroll: true });
   }
 
+  function drawChosen() {
+    const { path } = model.get("chosen") ?? {};
+    if (path !== undefined) reveal({ path });
+  }
+
   // A mark of a figure: its words, the path of its module, and what else it leads to; outside the model there is no row.
   function revealMark(facts) {
     if (!Array.isArray(facts)) return;
@@ -195,7 +201,8 @@ async function render({ model, el, host, signal }) {
   // An empty tab says what it will show, with a variable that the notebook has now.
   const none = (what) => h("p", { class: "dw-empty" }, ...prose(howTo(what, model.get("inputs")?.names)));
   const compared = h("div");
-  const timeline = figure("dw-timeline", revealMark);
+  const timeline = new Timeline("dw-timeline", reveal);
+  figures.push(timeline);
   const steps = figure("dw-steps", revealMark);
   const calls = [];
   function drawTrace() {
@@ -208,8 +215,8 @@ async function render({ model, el, host, signal }) {
     drawVerdict();
     tabs.page("Findings").replaceChildren(compared, ...findingsView(traced, reveal, none, control && { tryIt: tryFix, apply: applyFix }));
     hold();
-    tabs.page("Trace").replaceChildren(...(traced.summary ? [control ? keepKey() : h("p", { class: "dw-soft" }, traced.summary), axisKey(traced.timeline), timeline.el, hopTable(traced.hops, reveal), waitTable(traced.waits, reveal)] : [none(say("how one batch went through the devices: each module, each hop, each fault"))]));
-    timeline.show(traced.timeline);
+    tabs.page("Trace").replaceChildren(...(traced.summary ? [control ? keepKey() : "", timeline.el, hopTable(traced.hops, reveal), waitTable(traced.waits, reveal)] : [none(say("how one batch went through the devices: each module, each hop, each fault"))]));
+    timeline.show(traced.timeline && { ...traced.timeline, hops: traced.hops });
     drawParallel();
     tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none(say("what the bytes of each device were for, along one step, and who made the peak"))]));
     steps.show(traced.memory);
@@ -222,18 +229,6 @@ async function render({ model, el, host, signal }) {
   function drawCompared() {
     const { verdict, ...parts } = model.get("compared") ?? {};
     compared.replaceChildren(...(verdict ? [comparedSection(verdict, parts)] : []));
-  }
-  // Which of both axes the timeline has.
-  function axisKey(drawn) {
-    if (!drawn?.variants) return "";
-    const by = h("button", { class: "dw-plain dw-axis", type: "button", title: say("where the host spent its time, or the order in which things happened") });
-    const turn = (variant) => {
-      by.textContent = variant ? say("by order") : say("by time");
-      if (variant !== timeline.variant) timeline.turn(variant);
-    };
-    by.addEventListener("click", () => turn(timeline.variant ? "" : "time"));
-    turn(timeline.variant);
-    return by;
   }
   function drawParallel() {
     const head = model.get("head");
@@ -312,6 +307,7 @@ async function render({ model, el, host, signal }) {
     "change:offers_ranks": drawOthers,
     "change:ranks": drawOthers,
     "change:proposed": drawParallel,
+    "change:chosen": drawChosen,
   };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
   const lead = () => reveal(tree.get("lead"));
@@ -329,10 +325,12 @@ async function render({ model, el, host, signal }) {
   drawCompared();
   drawOthers();
   watchKernel(model, control, restarted, signal);
+  if (!model.get("head")?.title) tabs.open("Trace"); // a trace that was saved without its model
   if (!model.get("gone") && !control?.get("ended")) drawStatus(); // a panel that was traced before it was shown opens as one traced after
   tabs.page("Modules").appendChild(bars);
   const inner = tabs.page("Modules").appendChild(h("div"));
   await (await host.getWidget(model.get("tree"))).render({ el: inner, signal });
+  drawChosen();
   if (control) ask(control, { ask: "hello" }); // the answer lets later clicks be heard while a cell runs
   const stop = () => {
     for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
