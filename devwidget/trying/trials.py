@@ -17,11 +17,11 @@ from devwidget.records.finding import Confidence, Finding, Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Trace
 from devwidget.trying.edited_code import LiveFunctions, NotTried
-from devwidget.trying.placing import place_edits
-from devwidget.trying.quiet import silence_trial
+from devwidget.trying.installed_edits import place_edits
 from devwidget.trying.reference_step import Reference, Run, cured_moves, is_random, key_of, make_reference, on_one_device
-from devwidget.trying.subjects import Subjects
-from devwidget.trying.watch import Inside, reasons_around
+from devwidget.trying.side_effects import Inside, reasons_around
+from devwidget.trying.silenced_output import silence_trial
+from devwidget.trying.trial_subjects import Subjects
 
 Again = Callable[[bool, Callable[[], Arguments], Inside], list[Run]]
 """Runs the step twice before anything is put back, healing or not, on what it is told once everything is kept, with what each

@@ -196,7 +196,7 @@ def test_a_finding_is_verified_beside_one_whose_edits_fail(monkeypatch):
 def judged(trace, error=""):
     """What becomes of the findings of a trace whose trials all end alike."""
     from devwidget.trying.reference_step import Run, results_of
-    from devwidget.trying.subjects import Subjects
+    from devwidget.trying.trial_subjects import Subjects
     from devwidget.trying.trials import try_fixes
 
     model, batch = Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")

@@ -23,8 +23,8 @@ from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching import registry
 from devwidget.capture.recording.event_log import bytes_of, device_id
 from devwidget.capture.recording.parallel_calls import CALL, NUMBER, WrapperCall
+from devwidget.capture.recording.recorded_threads import watched_by_task
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.recording.threads import watched_by_task
 from devwidget.capture.source_code.call_sites import raw_site
 from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
