@@ -26,7 +26,7 @@ from devwidget.capture.recording.parallel_calls import CALL, WrapperCall
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.threads import watched_by_task
 from devwidget.capture.source_code.call_sites import raw_site
-from devwidget.capture.tensors import is_tensor, tensors_in
+from devwidget.capture.tensors import is_tensor, node_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text, message
 from devwidget.records.trace import Cause
@@ -272,8 +272,8 @@ class WrapperWatch:
     def _mark_nodes(self, tensors: Any) -> None:
         """Let the autograd nodes of a step know their call."""
         for tensor in tensors:
-            if tensor.grad_fn is not None:
-                tensor.grad_fn.metadata[CALL] = self.call
+            if (node := node_of(tensor)) is not None:
+                node.metadata[CALL] = self.call
 
     def _log_step(self, step: str, cause: Cause, crossings: list[UserMove]) -> None:
         """Write the moves of a step down; its time is shared out by bytes, because torch copies them in one call."""
