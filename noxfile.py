@@ -9,6 +9,7 @@ nox -s wheel -- tests/rules -q                          all of them, and what py
 nox -s "older(2.6)"                                     the parts that older torch has, beside one of them
 nox -s "older(2.4)"                                     and each dependency at the lower bound that pyproject.toml gives it
 nox -s package                                          what is published: complete, and as an index wants it
+nox -s hosts                                            a click in marimo, in Notebook 7, and in what VS Code and Colab show
 nox -s binder                                           the environment of Binder: its size, and every notebook in it
 nox -s lint                                             what pre-commit checks
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 import tarfile
 import tempfile
 import zipfile
@@ -66,6 +68,14 @@ def run_tests(session: nox.Session, pins: list[str], arguments: tuple[str, ...])
     session.run("python", "-m", "pytest", *(session.posargs or arguments))
 
 
+@nox.session(python="3.13")
+def hosts(session: nox.Session) -> None:
+    """A click in each notebook that can be had: what docs/hosts.md says was seen."""
+    session.install("torch", "marimo", f"{ROOT}[lab]", *nox.project.dependency_groups(PROJECT, "test"))
+    session.run_install("npm", "install", "--prefix", "tests/hosts", "--no-audit", "--no-fund", external=True)
+    session.run("python", "-m", "pytest", "tests/hosts", *session.posargs)
+
+
 @nox.session
 def package(session: nox.Session) -> None:
     """What an index checks, and that no file of the package is missing in either."""
@@ -110,7 +120,7 @@ def build(session: nox.Session, folder: Path) -> Path:
     """The wheel, made from the source distribution, so that both are complete."""
     shutil.rmtree(folder, ignore_errors=True)
     session.install("build")
-    session.run("python", "-m", "build", "--outdir", str(folder), str(ROOT))
+    session.run_install("python", "-m", "build", "--outdir", str(folder), str(ROOT))
     return next(folder.glob("*.whl"))
 
 
@@ -129,7 +139,7 @@ def as_pip_says(requirement: str) -> str:
 
 def compare(session: nox.Session, archive: Path, found: set[str], other: set[str]) -> None:
     """An archive has every file of the package, those other ones, and nothing else."""
-    wanted = {name for name in known_to_git(session) if name.startswith("devwidget/")} | other
+    wanted = {name for name in known_to_git() if name.startswith("devwidget/")} | other
     missing, beyond = sorted(wanted - found), sorted(found - wanted)
     if missing or beyond:
         session.error(f"{archive.name}: missing {missing}, beyond {beyond}")
@@ -142,10 +152,10 @@ def check_readme(session: nox.Session, wheel: zipfile.ZipFile) -> None:
         session.error(f"an index would show what leads nowhere: {dead}")
 
 
-def known_to_git(session: nox.Session) -> list[str]:
+def known_to_git() -> list[str]:
     """The files of the repository."""
-    listed = session.run("git", "-C", str(ROOT), "ls-files", "-z", external=True, silent=True)
-    return [name for name in str(listed).split("\0") if name]
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True)
+    return [name for name in listed.stdout.split("\0") if name]
 
 
 def checked_out(session: nox.Session, folder: Path, without: str = "none of them/") -> Path:
@@ -155,7 +165,7 @@ def checked_out(session: nox.Session, folder: Path, without: str = "none of them
     """
     session.env["TMPDIR"] = tempfile.gettempdir()
     shutil.rmtree(folder, ignore_errors=True)
-    for name in known_to_git(session):
+    for name in known_to_git():
         if not name.startswith(without):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)

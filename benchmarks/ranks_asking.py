@@ -29,8 +29,8 @@ import torch.distributed as dist
 from torch import nn
 
 import devwidget
+from devwidget.distributed.ask_ranks import ask_rank
 from devwidget.distributed.job import socket_of
-from devwidget.distributed.sources import ask_rank
 from devwidget.distributed.unix_http import Line
 from tests.distributed.jobs import Job, four_processes, wait_for
 

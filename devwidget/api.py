@@ -14,24 +14,33 @@ import torch
 from torch import nn
 
 from devwidget import simulator as simulator
-from devwidget.applying import apply_to_text as apply_to_text
-from devwidget.applying import edits_by_file as edits_by_file
-from devwidget.applying import edits_to_apply as edits_to_apply
-from devwidget.applying import refuse_edits as refuse_edits
-from devwidget.applying import remember_findings
-from devwidget.applying import write_edits as write_edits
+from devwidget.allowed_findings import parse_allowed as parse_allowed
+from devwidget.allowed_findings import parse_severities, trace_of
+from devwidget.allowed_findings import refuse_findings as refuse_findings
 from devwidget.capture import background_births as background_births
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import read_memory
 from devwidget.capture.explain import folded_frames as folded_frames
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.allowed_transfers import allow
-from devwidget.capture.step.batch import ITEM_TAKEN, Arguments, Inputs, is_source, make_arguments, moves_on
+from devwidget.capture.step.batch import ITEM_TAKEN, Arguments, BatchOfStep, Inputs
 from devwidget.capture.step.step import Step
-from devwidget.capture.validation import refuse_loss, refuse_model, refuse_optimizer
-from devwidget.checking import parse_allowed as parse_allowed
-from devwidget.checking import parse_severities, refuse_unknown, trace_of
-from devwidget.checking import refuse_findings as refuse_findings
+from devwidget.capture.validation import (
+    refuse_call_back,
+    refuse_flags,
+    refuse_loss,
+    refuse_model,
+    refuse_optimizer,
+    refuse_text,
+    refuse_unknown,
+    says_what_fits,
+)
+from devwidget.fix_writer import apply_to_text as apply_to_text
+from devwidget.fix_writer import edits_by_file as edits_by_file
+from devwidget.fix_writer import edits_to_apply as edits_to_apply
+from devwidget.fix_writer import refuse_edits as refuse_edits
+from devwidget.fix_writer import remember_findings
+from devwidget.fix_writer import write_edits as write_edits
 from devwidget.language.speaking import set_language as set_language
 from devwidget.recording import (
     Recording,
@@ -49,6 +58,7 @@ from devwidget.records.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Severity
+from devwidget.records.schema.paths import file_to_read
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.simulator import simulate
@@ -65,15 +75,17 @@ if TYPE_CHECKING:
     from devwidget.trying.offers import SeenCalls
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
+    from devwidget.watching.watch import Watch
 
 
 __all__ = [
     "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
     "explain", "is_about_placement", "load", "open", "pipeline", "place", "plan", "ranks", "record", "serve", "set_language",
-    "show", "simulate", "snapshot", "trace",
+    "show", "simulate", "snapshot", "trace", "watch",
 ]  # fmt: skip
 
 
+@says_what_fits
 def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
     """Where every tensor of a model is: parameters, buffers, and tensors in plain attributes.
 
@@ -92,6 +104,7 @@ def snapshot(model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None
     return read_snapshot(model, optimizer)
 
 
+@says_what_fits
 def record(
     *,
     heal: bool = False,
@@ -126,6 +139,7 @@ def record(
         DevwidgetError: if one of `allow` is no hop, `path` is given to a process that is no rank, or the profiler is asked for
             what it cannot do.
     """
+    refuse_flags(heal=heal, verify_hops=verify_hops, checksums=checksums)
     asked = {"heal": heal, "allow": allow, "verify_hops": verify_hops, "path": path, "checksums": checksums}
     written = note = None
     if engine != "mode":
@@ -151,6 +165,41 @@ def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -
     return offer_trials(found, calls, error)
 
 
+@says_what_fits
+def watch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    every: int | None = None,
+    path: str | os.PathLike[str] | None = None,
+) -> Watch:
+    """Watch a whole training run: `with devwidget.watch(model, optimizer) as run: ...`, or `@devwidget.watch(model)`.
+
+    Hooks tell what each step takes, on the clock of the host, and allocators what is in use; nothing is waited for, and no
+    number changes. Now and then, and when something has changed, one step is recorded as by `record(engine="auto")`. Nothing is
+    healed, restored or run again.
+
+    Args:
+        model: the outermost module that the loop calls: with `DataParallel` the wrapper, with `torch.compile` what it gave.
+        optimizer: a step ends when it has stepped; without one with the forward pass.
+        every: how many steps lie between two that are recorded; by default as many as keep what that takes within
+            2 % of the time.
+        path: a file that grows with the run, such as `watch.jsonl`, which `devwidget.open` reads, in another process too. Each
+            process needs its own.
+
+    Returns:
+        A context manager and decorator with `steps`, `findings`, `recorded`, `to_frame()` and `save(path)`; it prints as a
+            report, and its `result` is a record.
+
+    Raises:
+        DevwidgetError: if the model is no module, the optimizer none, or `every` no number of steps.
+    """
+    from devwidget.watching.watch import Watch  # what it judges by is loaded with the first run
+
+    return Watch(model, optimizer, every=every, path=path)
+
+
+@says_what_fits
 def trace(
     model: nn.Module,
     batch: Any,
@@ -204,35 +253,29 @@ def trace(
     refuse_optimizer(optimizer)
     refuse_loss(loss_fn)
     refuse_verify(verify)
-    source = batch if is_source(batch) else None
-    goes_on = source is not None and moves_on(source)
-    given: list[Arguments] = []
-
-    def inputs() -> Arguments:
-        """The same ones for every run: a loader would give others the next time."""
-        if not given:
-            given.append(make_arguments(model, batch, target=target, has_loss=loss_fn is not None))
-        return given[0]
-
+    refuse_flags(heal=heal, restore=restore, verify_hops=verify_hops, **({} if backward is None else {"backward": backward}))
+    refuse_text("name", name, 'name="model"')
+    refuse_call_back("progress", progress, "progress=print")
+    given = BatchOfStep(model, batch, target, has_loss=loss_fn is not None)
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
     recording = StepRecording(heal=heal, allow=allow, verify_hops=verify_hops)
     watch = start_watch() if verify is not False and heal and restore else None
-    kept_source = None if goes_on else source
-    found, _ = record_step(step, inputs, recording, name, progress, restore=restore, source=kept_source, watch=watch)
+    found, _ = record_step(step, given.take, recording, name, progress, restore=restore, source=given.restorable, watch=watch)
     found = dataclasses.replace(found, step_runs=1)
     if any(fix.edits for finding in found.findings for fix in finding.fixes):
         from devwidget.trying.offers import LiveParts, LiveStep, offer_step
 
         if watch is not None:
-            found = verify_fixes(found, dataclasses.replace(step, inputs=inputs()), watch, verify, allow, name)
+            found = verify_fixes(found, dataclasses.replace(step, inputs=given.take()), watch, verify, allow, name)
         parts = LiveParts({"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer})
         found = offer_step(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
-    if goes_on:
+    if given.moves_on:
         found = dataclasses.replace(found, not_restored=(*found.not_restored, ITEM_TAKEN))
     remember_findings(found.findings)
     return found
 
 
+@says_what_fits
 def check(
     model: nn.Module,
     batch: Any,
@@ -262,12 +305,13 @@ def check(
     __tracebackhide__ = True  # pytest shows the report, and the line of the test
     hops, kinds = parse_allowed(allow)
     severities = parse_severities(fail_on)
-    refuse_unknown(step, inspect.signature(trace).parameters)
+    refuse_unknown("check", step, inspect.signature(trace).parameters)
     result = trace(model, batch, allow=hops, **step)
     refuse_findings(result, fail_on=severities, kinds=kinds, baseline=baseline)
     return result
 
 
+@says_what_fits
 def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trace) -> Comparison:
     """What a change did: findings fixed and new, hops and bytes, peaks.
 
@@ -284,6 +328,7 @@ def compare(before: str | pathlib.Path | Trace, after: str | pathlib.Path | Trac
     return compare_traces(trace_of(before), trace_of(after))
 
 
+@says_what_fits
 def explain(error: BaseException | None = None) -> Explanation:
     """Why the last device or dtype exception was raised, read from its traceback; nothing is run again.
 
@@ -316,6 +361,7 @@ def is_about_placement(error: BaseException) -> bool:
     return post_mortem.is_about_placement(error)
 
 
+@says_what_fits
 def load(path: str | pathlib.Path) -> Any:
     """A saved record: a Snapshot, a Trace, a Plan, an Explanation or a Finding.
 
@@ -331,9 +377,10 @@ def load(path: str | pathlib.Path) -> Any:
     """
     from devwidget.records.loading import json_io  # the typed reader is built when a file is opened
 
-    return json_io.load(path)
+    return json_io.load(file_to_read(path, 'devwidget.load("trace.json")'))
 
 
+@says_what_fits
 def open(path: str | pathlib.Path) -> Any:
     """A file of another tool as a record, or a saved record.
 
@@ -351,7 +398,7 @@ def open(path: str | pathlib.Path) -> Any:
     """
     from devwidget.opening import open_file
 
-    return open_file(path)
+    return open_file(file_to_read(path, 'devwidget.open("snapshot.pickle")'))
 
 
 @overload
@@ -386,6 +433,7 @@ def plan(
 ) -> ParallelPlan: ...
 
 
+@says_what_fits
 def plan(
     model: nn.Module,
     batch: Any,
@@ -446,6 +494,7 @@ def plan(
     return make_plan(model, batch, loss_fn=loss_fn, target=target, optimizer=optimizer, **asked)
 
 
+@says_what_fits
 def place(
     model: nn.Module,
     batch: Any,
@@ -501,6 +550,7 @@ def show(
 ) -> DeviceWidget: ...
 
 
+@says_what_fits
 def show(
     model: nn.Module | Cluster,
     batch: Any = None,
@@ -536,11 +586,13 @@ def show(
     from devwidget.live_model import Engine, Rereader, open_panel
 
     refuse_loss(loss_fn)
+    refuse_text("batch_expression", batch_expression, 'batch_expression="next(iter(loader))"')
 
     engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()), _asking_the_others, try_fix)
     return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine)
 
 
+@says_what_fits
 def serve(model: nn.Module | None = None, *, folder: str | os.PathLike[str] | None = None) -> Agent:
     """Answer questions about this rank, on a socket that only its user can reach, also while it waits in a collective.
 
@@ -563,6 +615,7 @@ def serve(model: nn.Module | None = None, *, folder: str | os.PathLike[str] | No
     return Agent(model, folder, lambda: read_memory(virtual_gpus()))
 
 
+@says_what_fits
 def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     """All ranks of a job in one record, also of one that hangs: their states, each distinct placement once, and findings.
 
@@ -577,7 +630,7 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     Raises:
         DevwidgetError: if no rank is there, or other users may enter the folder.
     """
-    from devwidget.distributed.sources import hear_ranks
+    from devwidget.distributed.ask_ranks import hear_ranks
     from devwidget.records.ranks.cluster import may_be_asked_again
     from devwidget.rules.ranks.over_ranks import judge_cluster
 
@@ -587,6 +640,7 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     return may_be_asked_again(ask(), ask)
 
 
+@says_what_fits
 def pipeline(schedule: Any, *, ranks: int = 4, microbatches: int = 8, stages_per_rank: int | None = None) -> Pipeline:
     """What each rank of a pipeline computes when, and how long it waits: the order of torch's own visualiser, without a GPU.
 

@@ -17,7 +17,7 @@ from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Trace
 from devwidget.trying.offers import LiveParts, LiveStep, SeenCalls, offer_step
-from devwidget.trying.quiet import silence_trial
+from devwidget.trying.silenced_output import silence_trial
 from devwidget.trying.trials import try_alone
 
 Call = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]

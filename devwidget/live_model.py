@@ -26,7 +26,6 @@ from devwidget.capture.step.batch import (
     ITEM_TAKEN,
     Inputs,
     is_loader,
-    is_source,
     make_arguments,
     moves_on,
     parameter_names,
@@ -111,7 +110,7 @@ def open_panel(
     model: nn.Module, optimizer: torch.optim.Optimizer | None, given: dict[str, Any], expression: str, engine: Engine
 ) -> DeviceWidget:
     """The panel for a model; see `devwidget.show`. `given` has the keys batch, loss and target."""
-    from devwidget.application import Application
+    from devwidget.applied_fix import Application
     from devwidget.ui.panel import DeviceWidget
 
     refuse_model(model)
@@ -219,7 +218,7 @@ class Live:
     def _find_batch(self, expression: str) -> Any:
         """What to trace; an iterator that moves on gives one item only, as long as the panel is shown."""
         batch = self._evaluate_field("batch", expression)
-        if not is_source(batch) or not moves_on(batch):
+        if not moves_on(batch):
             return batch
         if self._item is None or self._item[0]() is not batch:
             self._item, self._has_taken = (_refer_weakly(batch), take_item(batch)), True

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from devwidget import simulator
-from devwidget.applying import remember_findings
 from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.object_fields import format_value, is_a
 from devwidget.capture.recorder import Recorder
@@ -21,9 +20,11 @@ from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.step.batch import Arguments, make_arguments
 from devwidget.capture.step.step import Step
 from devwidget.capture.undo import Undo
+from devwidget.fix_writer import remember_findings
 from devwidget.memory import account_memory
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Fix
+from devwidget.records.memory import Holding
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -34,9 +35,9 @@ if TYPE_CHECKING:
     from devwidget.distributed.report import RankWriter
     from devwidget.trying.offers import SeenCalls
     from devwidget.trying.reference_step import Results
-    from devwidget.trying.subjects import Subjects
+    from devwidget.trying.side_effects import Inside, Watch
+    from devwidget.trying.trial_subjects import Subjects
     from devwidget.trying.trials import Again
-    from devwidget.trying.watch import Inside, Watch
 
 Verify = Literal["auto"] | bool
 """Whether fixes are tried: where that is harmless, everywhere, or nowhere."""
@@ -92,7 +93,7 @@ class Recording:
             name: how your code calls the model, for the texts.
 
         Raises:
-            DevwidgetError: if `model` is no module.
+            DevwidgetError: if `model` is no module, or `optimizer` no optimizer.
         """
         self._recorder.attach_model(model, optimizer, name=name)
         self._model = model
@@ -100,6 +101,10 @@ class Recording:
     def add_note(self, text: str) -> None:
         """Something that the trace cannot tell, and why."""
         self._recorder.add_note(text)
+
+    def follow_living(self, index: int) -> Callable[[], list[Holding]]:
+        """Tells later which of the bytes that were allocated on a device so far, and live now, still do."""
+        return self._recorder.follow_living(index)
 
     @property
     def trace(self) -> Trace:
@@ -264,7 +269,7 @@ def refuse_verify(verify: object) -> None:
 
 def start_watch() -> Watch:
     """Watch what a step does outside of itself; it is loaded with the first step whose fixes may be tried."""
-    from devwidget.trying.watch import Watch
+    from devwidget.trying.side_effects import Watch
 
     return Watch()
 
@@ -272,8 +277,8 @@ def start_watch() -> Watch:
 def verify_fixes(found: Trace, step: Step, watch: Watch, verify: Verify, allow: str | Iterable[str], name: str) -> Trace:
     """The trace with its fixes tried, where that is harmless or asked for; else with why they were not."""
     from devwidget.trying.offers import mark_untried
+    from devwidget.trying.side_effects import reasons_against_trial
     from devwidget.trying.trials import try_fixes
-    from devwidget.trying.watch import reasons_against_trial
 
     why = tuple(reasons_against_trial(found, watch.effects))
     if why and verify != True:  # noqa: E712  "auto" is true too
@@ -296,7 +301,7 @@ def try_fix(
     progress: Callable[[str], None] | None = None,
 ) -> Fix:
     """What `Fix.try_it` does, on a step that is as for `trace`."""
-    from devwidget.trying.quiet import silence_trial
+    from devwidget.trying.silenced_output import silence_trial
     from devwidget.trying.trials import try_alone
 
     inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
@@ -310,7 +315,7 @@ def try_fix(
 
 def step_subjects(step: Step) -> Subjects:
     """What trials of a step may have to change."""
-    from devwidget.trying.subjects import Subjects
+    from devwidget.trying.trial_subjects import Subjects
 
     return Subjects(step.model, step.inputs, step.loss_fn, step.optimizer)
 

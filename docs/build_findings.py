@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 import devwidget
-from devwidget.applying import apply_to_text, edits_by_file
+from devwidget.fix_writer import apply_to_text, edits_by_file
 from devwidget.records.trace import Trace
 from devwidget.rules.ranks.over_ranks import ClusterRule, all_cluster_rules
 from devwidget.rules.registry import Rule, all_rules

@@ -19,15 +19,16 @@ from tests.test_imports import imports, layer_of  # noqa: E402
 
 _API = (
     "recording",
-    "checking",
+    "allowed_findings",
     "live_model",
     "planning",
     "post_mortem",
     "trying",
-    "applying",
+    "fix_writer",
     "passive",
     "call_trials",
-    "application",
+    "applied_fix",
+    "watching",
 )
 BELONGS_TO = {
     **dict.fromkeys(_API, "api"),

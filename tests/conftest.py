@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from devwidget.records.errors import DevwidgetError
-from devwidget.trying import trials, watch
+from devwidget.trying import side_effects, trials
 from tests import faults
 from tests.golden import golden as golden
 from tests.golden import pytest_addoption as pytest_addoption
@@ -71,7 +71,7 @@ def _one_thread() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _trials_have_time() -> Iterator[None]:
     """On a machine that does other things too a small step takes longer than a step that is tried unasked may take."""
-    with mock.patch.object(watch, "MOST_SECONDS", 200.0), mock.patch.object(trials, "LAST_BEGIN_SECONDS", 200.0):
+    with mock.patch.object(side_effects, "MOST_SECONDS", 200.0), mock.patch.object(trials, "LAST_BEGIN_SECONDS", 200.0):
         yield
 
 

@@ -59,41 +59,6 @@ def test_a_table_that_is_no_text_is_refused(part: Any) -> None:
         devwidget.snapshot(MODEL).to_frame(part)
 
 
-WRONG: dict[str, tuple[Callable[[], Any], str, str]] = {
-    "a target without a loss": (
-        lambda: devwidget.trace(MODEL, BATCH, target=BATCH), "no loss that it is for", "loss_fn="
-    ),
-    "a target without a loss, planned": (
-        lambda: devwidget.plan(MODEL, BATCH, gpus=1, memory="1GiB", target=BATCH), "no loss that it is for", "loss_fn="
-    ),
-    "no device in a hop": (
-        lambda: devwidget.trace(MODEL, BATCH, allow="gpu0 -> cpu"), "'gpu0' in 'gpu0 -> cpu'", '"cuda:0 -> cpu"'
-    ),
-    "bytes that were meant as GiB": (lambda: devwidget.simulate(memory=16).start(), "16 is no memory size", 'memory="16GiB"'),
-    "one of them in a list": (
-        lambda: devwidget.plan(MODEL, BATCH, gpus=2, memory=["16GiB", 24]), "24 is no memory size", 'memory="24GiB"'
-    ),
-    "no GPU": (lambda: devwidget.simulate(gpus=0).start(), "cannot simulate 0 GPUs", "gpus=2"),
-    "a language without words": (lambda: devwidget.set_language("fr-FR"), "no words in 'fr-FR'", "set_language('zh')"),
-    "a table that there is not": (lambda: devwidget.snapshot(MODEL).to_frame("tensor"), "no table 'tensor'", "'tensors'"),
-    "no batch": (lambda: devwidget.trace(MODEL, None), "no batch to trace", "next(iter(loader))"),
-    "too many arguments": (lambda: devwidget.trace(MODEL, (BATCH, BATCH)), "does not fit Linear.forward", "devwidget.Inputs"),
-    "no placement": (
-        lambda: devwidget.plan(MODEL, BATCH, gpus=1, memory="1GiB", placement="as it is"), "is no placement", "'as is'"
-    ),
-}  # fmt: skip
-"""A wrong call, what is said of it, and a part of what would have been right."""
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_a_wrong_call_says_what_is_wrong_and_what_would_have_been_right(wrong: str) -> None:
-    call, what, right = WRONG[wrong]
-    with pytest.raises(DevwidgetError) as caught:
-        call()
-    assert what in caught.value.what
-    assert right in caught.value.instead
-
-
 def test_a_picture_is_no_record(tmp_path: Path) -> None:
     (tmp_path / "curve.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
     with pytest.raises(DevwidgetError, match="begins as no file does that can be opened") as caught:

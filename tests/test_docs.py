@@ -15,7 +15,7 @@ import yaml
 from devwidget.capture import torch_internals
 from devwidget.capture.restore import storages
 from devwidget.capture.snapshot import attribute_search
-from devwidget.distributed import sources
+from devwidget.distributed import ask_ranks
 from devwidget.records import finding
 from devwidget.records.device import CUDA
 from devwidget.report.formats import findings_json
@@ -152,7 +152,7 @@ CONSTANTS = {
     "16 MiB": storages.MOST_UNDECLARED_BYTES >> 20,
     "512 bytes": CUDA.block_bytes,
     "2 MiB": known_values.MOST_BYTES >> 20,
-    "5 s": sources.LONG_IN_A_COLLECTIVE,
+    "5 s": ask_ranks.LONG_IN_A_COLLECTIVE,
     "20,000 objects": attribute_search.MOST_IN_ONE,
 }
 """Amounts that nobody measures: they stand in the code."""

@@ -16,9 +16,9 @@ PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type
 
 FOLDERS = {"records", "language", "opening", "capture", "distributed", "memory", "simulator", "rules", "views", "report", "ui"}
 EVERYTHING = FOLDERS | {
-    *("api", "passive", "recording", "checking", "live_model", "planning", "post_mortem", "call_trials", "trying"),
-    *("applying", "application"),
-    *("magics", "cli", "pytest_plugin", "pytest_explainer"),
+    *("api", "passive", "recording", "allowed_findings", "live_model", "planning", "post_mortem", "call_trials", "trying"),
+    *("fix_writer", "applied_fix"),
+    *("magics", "cli", "pytest_plugin", "pytest_explainer", "watching"),
 }
 MAY_IMPORT = {
     "records": set(),
@@ -33,15 +33,17 @@ MAY_IMPORT = {
     "ui": {"records", "views", "report", "language"},
     "api": EVERYTHING,
     # the half of `record` that torch's profiler serves
-    "passive": {"records", "capture", "opening", "simulator", "rules", "recording", "applying"},
+    "passive": {"records", "capture", "opening", "simulator", "rules", "recording", "fix_writer"},
+    # a whole run: hooks, and now and then a step that `record` would record; report for bytes and times as words
+    "watching": {"records", "capture", "simulator", "passive", "recording", "rules", "report"},
     "recording": EVERYTHING,  # what `record` and `trace` run
     "call_trials": EVERYTHING,  # the trials that `explain` and `record` offer
-    "checking": EVERYTHING,  # what `check` refuses
+    "allowed_findings": EVERYTHING,  # what `check` refuses
     "live_model": EVERYTHING,  # the live half of `show`, split from api
     "planning": EVERYTHING,  # the half of `plan` that runs the step
     "post_mortem": EVERYTHING,  # the half of `explain` that is not `trace`
-    "applying": EVERYTHING,  # the half of `%devwidget fix` that writes
-    "application": EVERYTHING,  # the half of the panel that applies a fix
+    "fix_writer": EVERYTHING,  # the half of `%devwidget fix` that writes
+    "applied_fix": EVERYTHING,  # the half of the panel that applies a fix
     "trying": EVERYTHING,  # the half of `trace` that tries fixes
     "magics": {"api", "records", "language"},  # records for the exceptions that it prints
     "opening": {"records"},

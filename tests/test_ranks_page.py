@@ -12,7 +12,7 @@ import torch
 
 import devwidget
 from devwidget.capture import torch_internals
-from devwidget.distributed import sources
+from devwidget.distributed import ask_ranks
 from tests.distributed.jobs import running, wait_for
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -103,7 +103,7 @@ def test_the_program_is_a_job_that_answers_and_the_blocks_that_ask_it_work(tmp_p
     _, *options = TORCHRUN.split()
     with running(["-m", "torch.distributed.run", *options]) as job:
         wait_for(lambda: answered(job.folder))
-        monkeypatch.setattr(sources, "owner_folder", lambda: job.folder.parent)
+        monkeypatch.setattr(ask_ranks, "owner_folder", lambda: job.folder.parent)
         exec(ASKING, {})
         assert "2 ranks · 2 answered · 1 distinct placement" in capsys.readouterr().out
         assert len(devwidget.load("job.json").ranks) == 2

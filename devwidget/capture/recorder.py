@@ -33,16 +33,16 @@ from devwidget.capture.patches.state_dicts import watch_checkpoints
 from devwidget.capture.patches.unseen_tensors import watch_arrivals, watch_swaps
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
+from devwidget.capture.recording.recorded_threads import watch_threads
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.recording.threads import watch_threads
 from devwidget.capture.recording.transfers import CopyChecks
 from devwidget.capture.source_code.call_sites import forget_edited_files, forget_sites, newcomers
 from devwidget.capture.tensors import shape_of, tensors_in
 from devwidget.capture.undo import Undo
-from devwidget.capture.validation import refuse_model
+from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.explanation import Failure
-from devwidget.records.memory import DeviceMemory
+from devwidget.records.memory import DeviceMemory, Holding
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase, Trace
 
@@ -114,9 +114,10 @@ class Recorder:
             name: how the user's code calls the model, for the texts.
 
         Raises:
-            DevwidgetError: if `model` is no module.
+            DevwidgetError: if `model` is no module, or `optimizer` no optimizer.
         """
         refuse_model(model)
+        refuse_optimizer(optimizer)
         self._state.tracker.close_roots()
         self._state.tracker.attach_model(model, name)
 
@@ -130,6 +131,11 @@ class Recorder:
 
         self._memory = MemoryWatch(self._state, source)
         self._memory.begin_watch(self._undo)
+
+    def follow_living(self, index: int) -> Callable[[], list[Holding]]:
+        """Tells later which of the bytes that were allocated on a device so far, and live now, still do; nothing where no
+        allocator can be asked."""
+        return self._memory.follow_living(index) if self._memory is not None else list
 
     def register_inputs(self, batch: Any, target: Any) -> None:
         """These tensors are the batch and the target."""

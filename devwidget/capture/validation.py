@@ -1,16 +1,19 @@
-"""What is no model, no optimizer, no loss and no list of words, with what would have been right."""
+"""What is no model, no optimizer, no loss, no list of words and no call, with what would have been right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import nn
 
 from devwidget.capture.modules import is_module, own
-from devwidget.capture.object_fields import class_name, dict_of, is_a, parts_of
+from devwidget.capture.object_fields import class_name, dict_of, format_value, is_a, parts_of
 from devwidget.capture.tensors import is_tensor
-from devwidget.records.errors import DevwidgetError
+from devwidget.records.errors import ArgumentError, DevwidgetError, nearest
 from devwidget.records.schema.message import Message
 
 
@@ -60,6 +63,118 @@ def refuse_loss(loss_fn: object) -> None:
         raise DevwidgetError(
             Message("the loss is {given}, which cannot be called", given=_with_article(loss_fn)),
             instead=Message("pass `torch.nn.CrossEntropyLoss()`"),
+        )
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def says_what_fits(function: Callable[P, R]) -> Callable[P, R]:
+    """Have a call that does not fit a public function refused in our words; one that fits costs nothing more."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            refuse_call(function, args, kwargs)
+            raise
+
+    return call
+
+
+def refuse_call(function: Callable[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+    """Pass a call that fits the signature.
+
+    Raises:
+        ArgumentError: for the first argument that there is not, that is too many, or that is missing.
+    """
+    signature = inspect.signature(function)
+    known, name = signature.parameters, f"devwidget.{function.__name__}"
+    if not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        refuse_unknown(function.__name__, kwargs, known)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        needed = [each.name for each in known.values() if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+        spelled = [f"{each}=..." if known[each].kind is inspect.Parameter.KEYWORD_ONLY else each for each in needed]
+        raise ArgumentError(
+            Message("`{call}` is not called so: {problem}", call=name, problem=str(error)),
+            why=Message("it is {call}{signature}", call=name, signature=_names_of(signature)),
+            instead=f"{name}({', '.join(spelled)})",
+        ) from None
+
+
+def _names_of(signature: inspect.Signature) -> str:
+    """`(model, batch, *, loss_fn=None)`: without the types."""
+    bare = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+
+
+def refuse_unknown(call: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse arguments that a function does not know.
+
+    Raises:
+        ArgumentError: with the first of them, and the nearest that there is.
+    """
+    for name in names:
+        if name not in known:
+            raise ArgumentError(
+                Message("`{call}` knows no argument `{name}`{hint}", call=call, name=name, hint=nearest(name, known)),
+                instead=Message("one of {known}", known=", ".join(known)),
+            )
+
+
+def refuse_flags(**flags: object) -> None:
+    """Pass True and False.
+
+    Raises:
+        ArgumentError: for the first that is neither.
+    """
+    for name, value in flags.items():
+        if not is_a(value, bool):
+            raise ArgumentError(
+                Message("`{name}` is {given}, neither True nor False", name=name, given=_with_article(value)),
+                instead=f"{name}=True, {name}=False",
+            )
+
+
+def refuse_counts(**counts: object) -> None:
+    """Pass whole numbers from 1 on.
+
+    Raises:
+        ArgumentError: for the first that is none.
+    """
+    for name, value in counts.items():
+        if not (is_a(value, int) and value >= 1):
+            given = repr(value) if is_a(value, str) else format_value(value)
+            raise ArgumentError(
+                Message("`{name}` is {value}, not a whole number of 1 or more", name=name, value=given),
+                instead=f"{name}=4",
+            )
+
+
+def refuse_text(name: str, value: object, example: str) -> None:
+    """Pass a text.
+
+    Raises:
+        ArgumentError: for everything else.
+    """
+    if not is_a(value, str):
+        raise ArgumentError(Message("`{name}` is {given}, not a text", name=name, given=_with_article(value)), instead=example)
+
+
+def refuse_call_back(name: str, value: object, example: str) -> None:
+    """Pass what can be called, and None.
+
+    Raises:
+        ArgumentError: for everything else.
+    """
+    if value is not None and not callable(value):
+        raise ArgumentError(
+            Message("`{name}` is {given}, which cannot be called", name=name, given=_with_article(value)), instead=example
         )
 
 

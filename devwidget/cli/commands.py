@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any, get_args
 
-from devwidget.cli import program
+from devwidget.cli import user_program
 from devwidget.language.speaking import say
 from devwidget.records.errors import DevwidgetError, PlacementError, UnreadableError, nearest
 from devwidget.records.finding import Edit, Finding, Severity
@@ -121,8 +121,8 @@ def run_program(options: Namespace) -> int | BaseException:
     ended: BaseException | None = None
     _virtual_gpus(options).__enter__()  # until the process ends: threads and exit handlers of the program may still use them
     recording = api.record(heal=options.heal, allow=options.allow, verify_hops=options.verify_hops)
-    main = (program.load_module if options.module else program.load_script)(options.target, options.args)
-    program.show_exceptions_of_threads()
+    main = (user_program.load_module if options.module else user_program.load_script)(options.target, options.args)
+    user_program.show_exceptions_of_threads()
     try:
         with recording:
             try:
@@ -131,11 +131,11 @@ def run_program(options: Namespace) -> int | BaseException:
                 ended = error
     except BaseException as error:
         ended = error
-        program.show_exception(error)
+        user_program.show_exception(error)
     if os.getpid() == process:  # not in a child that the program has forked
-        program.flush_output()
+        user_program.flush_output()
         told = dataclasses.replace(recording.trace, error=recording.trace.error.partition(":")[0])  # Python has said the rest
-        program.report_text("\n".join(("", *_rank_line(), str(told), *_writing_line(told, options))))
+        user_program.report_text("\n".join(("", *_rank_line(), str(told), *_writing_line(told, options))))
         _write_files(recording.trace, options)
     if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
         return ended
@@ -179,7 +179,7 @@ def _asks_for_a_trace(options: Namespace) -> bool:
 def _serve_rank(options: Namespace) -> int:
     from devwidget import api
 
-    main = (program.load_module if options.module else program.load_script)(options.target, options.args)
+    main = (user_program.load_module if options.module else user_program.load_script)(options.target, options.args)
     agent = api.serve()
     print(agent, file=sys.stderr)
     with agent:

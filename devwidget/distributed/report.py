@@ -25,8 +25,8 @@ from devwidget.capture.source_code.call_sites import is_library, is_own, locals_
 from devwidget.capture.tensors import read_attribute, shape_of
 from devwidget.capture.undo import paused_gc
 from devwidget.distributed.collectives import Progress, ProgressReader
-from devwidget.distributed.holdings import compute_checksums, local_part, read_holdings
 from devwidget.distributed.job import Identity, file_of, find_identity, job_name, make_private, trace_of, write_whole
+from devwidget.distributed.rank_tensors import compute_checksums, local_part, read_holdings
 from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.rank import RankMemory, RankReport

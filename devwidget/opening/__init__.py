@@ -51,12 +51,7 @@ def open_file(path: str | pathlib.Path) -> Any:
         return _read_folder(file)
     begins = read_regular(file, LARGEST, first=64)
     if not begins.lstrip().startswith((_PICKLE, _GZIP, *_JSON)):
-        raise UnreadableError(
-            Message("it begins as no file does that can be opened"),
-            instead=Message(
-                "what `.save(path)` has written; a memory snapshot, a profile or dumps of the flight recorder, written by torch"
-            ),
-        )
+        raise UnreadableError(Message("it begins as no file does that can be opened"))
     if _OURS in begins:
         return json_io.load(file)  # which says what is wrong with it
     written = read_regular(file, LARGEST)
@@ -69,7 +64,7 @@ def open_file(path: str | pathlib.Path) -> Any:
 def _read_folder(folder: pathlib.Path) -> Any:
     contents = {file.name: content for file in sorted(folder.iterdir()) if is_dump(content := _load_dump(file))}
     if not contents:
-        raise UnreadableError(Message("no flight-recorder dump in the folder {folder}", folder=folder.name))
+        raise UnreadableError(Message("no flight-recorder dump in the folder {folder}", folder=folder.name or folder))
     return read_dumps(contents)
 
 

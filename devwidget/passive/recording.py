@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from devwidget import simulator
-from devwidget.applying import remember_findings
 from devwidget.capture.explain.failure import failure_of
 from devwidget.capture.faults.owners import modules_named
 from devwidget.capture.interrupts import is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.source_code.call_sites import user_frame
 from devwidget.capture.validation import refuse_model
+from devwidget.fix_writer import remember_findings
 from devwidget.passive.session import ProfilerSession, find_obstacle
 from devwidget.recording import Recording
 from devwidget.records.errors import DevwidgetError, error_text, message

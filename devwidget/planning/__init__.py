@@ -10,7 +10,7 @@ from torch import nn
 
 from devwidget.capture.modules import all_tensors
 from devwidget.capture.step.batch import Arguments, kept_source, make_arguments
-from devwidget.capture.validation import refuse_model
+from devwidget.capture.validation import refuse_counts, refuse_model
 from devwidget.planning.changes import Changed
 from devwidget.planning.child_process import ask_child
 from devwidget.planning.placement import AskedPlacement, place_copy, retry_with_lengths
@@ -38,6 +38,7 @@ def make_plan(
     """See `devwidget.plan`."""
     refuse_model(model)
     asked = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer, "placement": placement}
+    refuse_counts(gpus=gpus)
     parse_cluster(gpus, memory, False, card=card)
     refuse_plan(optimizer, placement)
     with kept_source(batch):

@@ -198,14 +198,24 @@ class PlacedCopy:
         )
         used = [torch.device(name) for _, name in self.device_map if name.startswith(virtual_gpu(0).type)]
         if not used or "disk" in dict(self.device_map).values():
-            raise DevwidgetError(
-                Message("a plan cannot use the device map {places}", places=places), why=Message("it names no GPU, or the disk")
-            )
+            raise _unusable_map(places, Message("it names no GPU, or the disk"))
+        if beyond := [device for device in used if (device.index or 0) >= len(capacities)]:
+            facts = {"device": str(beyond[0]), "count": len(capacities)}
+            raise _unusable_map(places, Message("it names {device}, and the plan is for {count} GPUs", **facts))
         self.home = self.last = used[0]
         # A map may name tensors, as those that accelerate proposes do.
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The following device_map keys do not match any submodules")
-            self.placed = self.inner = accelerate.dispatch_model(self.inner, places, main_device=self.home, force_hooks=True)
+            try:
+                self.placed = accelerate.dispatch_model(self.inner, places, main_device=self.home, force_hooks=True)
+            except ValueError as error:
+                raise _unusable_map(places, message(error)) from error
+            self.inner = self.placed
+
+
+def _unusable_map(places: Mapping[str, Any], why: str) -> DevwidgetError:
+    instead = Message("placement={'encoder': 0, 'head': 1}, a map of your own")
+    return DevwidgetError(Message("a plan cannot use the device map {places}", places=places), why=why, instead=instead)
 
 
 def propose_device_map(model: nn.Module, capacities: Sequence[int]) -> dict[str, Any]:

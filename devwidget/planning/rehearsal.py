@@ -117,10 +117,13 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
                 kind=virtual_gpu(0).type,
             ),
         ) from error
-    except RuntimeError as error:
+    except DevwidgetError:
+        raise
+    except Exception as error:
         kind = LengthsOnGpu if message(error).startswith("'lengths' argument should be") else DevwidgetError
         fails = Message("the {phase} fails in this placement: {error}", phase=Message(phase), error=message(error))
-        raise kind(fails, why=Message("the plan runs the step once")) from error
+        instead = Message("print(devwidget.trace(model, batch, ...)): the same step as it is, which says where it fails")
+        raise kind(fails, why=Message("the plan runs the step once"), instead=instead) from error
     return phase
 
 

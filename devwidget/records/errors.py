@@ -1,44 +1,19 @@
-"""The exceptions that devwidget raises for misuse: what happened, why, and what would have been right."""
+"""The exceptions that devwidget raises for misuse, and the words of any other."""
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from devwidget.records.schema.message import Message, escape_paragraph, in_language
-
-
-class DevwidgetError(Exception):
-    """Misuse of devwidget. Nothing was changed when it is raised.
-
-    It is said in the language of reports; `args` are English.
-
-    Attributes:
-        what: the fact, lower case.
-        why: the reason; "" if the fact says it.
-        instead: what would have been right, code where possible.
-    """
-
-    def __init__(self, what: str, *, why: str = "", instead: str = "") -> None:
-        self.what = escape_paragraph(what)
-        self.why = escape_paragraph(why)
-        self.instead = escape_paragraph(instead)
-        super().__init__("\n".join(self._list_parts()))
-
-    def __str__(self) -> str:
-        """What, why, and what would have been right."""
-        return "\n".join(map(in_language, self._list_parts()))
-
-    def _list_parts(self) -> Iterator[str]:
-        yield self.what
-        if self.why:
-            yield Message("  why:  {why}", why=self.why)
-        if self.instead:
-            yield Message("  help: {instead}", instead=self.instead)
+from devwidget.records.schema.message import Message
+from devwidget.records.schema.misuse import ArgumentError as ArgumentError
+from devwidget.records.schema.misuse import DevwidgetError as DevwidgetError
+from devwidget.records.schema.misuse import MissingFileError as MissingFileError
+from devwidget.records.schema.misuse import UnwritableError as UnwritableError
+from devwidget.records.schema.misuse import nearest as nearest
 
 
 class BatchError(DevwidgetError):
@@ -51,6 +26,14 @@ class SimulationError(DevwidgetError):
 
 class UnreadableError(DevwidgetError, ValueError):
     """A file is not what it was taken for."""
+
+    def __init__(self, what: str, *, why: str = "", instead: str = "") -> None:
+        super().__init__(what, why=why, instead=instead or _OPENED)
+
+
+_OPENED = Message(
+    "what `.save(path)` has written; a memory snapshot, a profile or dumps of the flight recorder, written by torch"
+)
 
 
 class UnknownNameError(DevwidgetError, ValueError):
@@ -134,9 +117,3 @@ _args: Callable[[BaseException], tuple[object, ...]] = vars(BaseException)["args
 # By id: to compare or hash a class asks its metaclass, which may be the user's too.
 _PLAIN = frozenset(map(id, (str, int, float, bool, complex, bytes, type(None))))
 """Types whose `repr` is Python's own."""
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"` for the known word that is closest, or ""."""
-    close = difflib.get_close_matches(word, list(known), n=1)
-    return Message("; did you mean {word}?", word=repr(close[0])) if close else ""

@@ -13,6 +13,9 @@ Phase = Literal["build", "forward", "loss", "backward", "optimizer", "other"]
 
 _NAMES = re.compile(r"<ipython-input-(\d+)-|(?:.*[/\\])?ipykernel_\d+[/\\]")
 """What IPython calls cells, in a terminal and in a kernel. A debugger may have written them to disk by these names."""
+_MARIMO = re.compile(r"(?:.*[/\\])?__marimo__cell_(.+?)_\w*\.py")
+_marimo_numbers: dict[str, int] = {}
+"""Each cell of marimo by the name that its file has, counted as the notebook had them when they were first asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +68,22 @@ class Site:
 
 
 def cell_label(file: str) -> str:
-    """`In[5]` for the name of a notebook cell, `cell` for one of another session, "" for a file."""
+    """`In[5]` for the name of a notebook cell, `cell[5]` in marimo, `cell` for one of another session, "" for a file."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     label = shell.compile.format_code_name(file) if shell is not None else None
     if label and label[0] == "Cell":
         return str(label[1])
+    if marimo := _MARIMO.fullmatch(file):
+        return _marimo_label(marimo[1])
     found = _NAMES.match(file)
     return "" if found is None else f"In[{found[1]}]" if found[1] else "cell"
+
+
+def _marimo_label(name: str) -> str:
+    context = getattr(sys.modules.get("marimo._runtime.context"), "safe_get_context", lambda: None)()
+    for each in context.graph.cells if context is not None else ():  # it knows one thread alone
+        _marimo_numbers.setdefault(str(each), len(_marimo_numbers) + 1)
+    return f"cell[{_marimo_numbers[name]}]" if name in _marimo_numbers else "cell"
 
 
 def cells() -> list[str]:

@@ -11,8 +11,8 @@ from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression, targets_of
 from devwidget.records.trace import Operand, Trace, UserMove
 from devwidget.rules.claim_words import words_of
-from devwidget.rules.repairs.code import Code, Scope, code_at, root_of
 from devwidget.rules.repairs.edits import Draft, chosen, fix
+from devwidget.rules.repairs.source_file import Code, Scope, code_at, root_of
 
 KIND = "needless-hop"
 LEAST_BYTES = 4096

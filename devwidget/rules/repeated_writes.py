@@ -12,10 +12,10 @@ from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand, UserMove
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.code import code_at
 from devwidget.rules.repairs.edits import Draft, chosen, fix
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.moves_where_used import above_the_loop
+from devwidget.rules.repairs.source_file import code_at
 
 KIND = "needless-hop"
 

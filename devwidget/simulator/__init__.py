@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from devwidget.capture.interrupts import Lock, all_or_nothing, sure_exit, uninterrupted
+from devwidget.capture.validation import says_what_fits
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
 from devwidget.simulator.virtual_machine import VirtualMachine, parse_cluster
@@ -116,6 +117,7 @@ class Simulation:
         return f"<{self.gpus} virtual GPUs, {state}>"
 
 
+@says_what_fits
 def simulate(
     gpus: int = 2, memory: int | str | Sequence[int | str] | None = None, compute: bool = True, *, card: str | None = None
 ) -> Simulation:

@@ -21,8 +21,8 @@ from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Edit
 from devwidget.records.syntax import is_self_attribute
 from devwidget.trying.edited_code import EditedFile, Function, NotTried, Place, locate_edit
-from devwidget.trying.harmless import is_harmless
-from devwidget.trying.subjects import Subjects
+from devwidget.trying.harmless_expressions import is_harmless
+from devwidget.trying.trial_subjects import Subjects
 
 VALUE = "_value_"
 """How new lines call what the old ones have made; a number follows where these are several."""

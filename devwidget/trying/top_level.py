@@ -23,8 +23,8 @@ from devwidget.records.finding import Edit
 from devwidget.records.site import cell_label, cells
 from devwidget.trying.constructors import VALUE, Substitute
 from devwidget.trying.edited_code import EditedFile, NotTried, locate_edit
-from devwidget.trying.harmless import is_harmless
-from devwidget.trying.subjects import Subjects
+from devwidget.trying.harmless_expressions import is_harmless
+from devwidget.trying.trial_subjects import Subjects
 
 Line = tuple[str, int]
 _ASKED = {"shape", "dtype", "ndim", "size", "numel", "parameters", "named_parameters", "train", "eval", "state_dict", "modules"}

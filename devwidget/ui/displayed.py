@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import weakref
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from devwidget.language.speaking import follow
+from devwidget.records.errors import ArgumentError
+from devwidget.records.schema.message import Message
 
 
 class Displayed:
@@ -17,7 +19,17 @@ class Displayed:
     """
 
     view: Any
+    shows: type
+    """What it is made of."""
     _was_displayed = False
+
+    def __new__(cls, given: object = None, *args: Any, **kwargs: Any) -> Self:
+        """Refuse before there is a widget: one that is not whole cannot be closed."""
+        if not isinstance(given, cls.shows):
+            what = Message("a {panel} is not made of a `{kind}`", panel=cls.__name__, kind=type(given).__name__)
+            raise ArgumentError(what, instead="devwidget.show(model, batch)")
+        made: Self = super().__new__(cls)
+        return made
 
     def _plain_html(self) -> str:
         """Return plain HTML without style or script, which every viewer keeps."""
@@ -30,8 +42,10 @@ class Displayed:
     def _view_id(self) -> str:
         return str(self.view.model_id)
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        return {**self._as_text(self._plain_html()), **self._live_view()}
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
+        bundle = {**self._as_text(self._plain_html()), **self._live_view()}
+        _, metadata = self.view._repr_mimebundle_()  # in Colab anywidget says who draws it
+        return (bundle, metadata) if metadata else bundle
 
     def _ipython_display_(self) -> None:
         """Display two outputs of which a page shows one: JupyterLab ignores other forms of an output that is a widget."""

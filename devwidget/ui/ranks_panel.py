@@ -39,6 +39,8 @@ class RanksWidget(Displayed, ipywidgets.VBox):
         cluster: what it shows.
     """
 
+    shows = Cluster
+
     def __init__(self, cluster: Cluster, ask: Callable[[], Cluster] | None = None) -> None:
         super().__init__()
         self.cluster, self._ask = cluster, ask

@@ -15,7 +15,7 @@ from devwidget.capture.source_code import classes, expressions, source_index, st
 from devwidget.capture.source_code.definitions import ClassName
 from devwidget.records.syntax import parsed
 from devwidget.rules.repairs import calls
-from devwidget.rules.repairs.code import code_of
+from devwidget.rules.repairs.source_file import code_of
 
 CODE = """
 LIMIT = 3

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import devwidget
+from devwidget.distributed.ask_ranks import ask_rank
 from devwidget.distributed.job import HANDLER, find_identity, make_private, socket_of
-from devwidget.distributed.sources import ask_rank
 from devwidget.distributed.unix_http import Line
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import loads

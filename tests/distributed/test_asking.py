@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import devwidget
-from devwidget.distributed import sources, unix_http
+from devwidget.distributed import ask_ranks, unix_http
+from devwidget.distributed.ask_ranks import FIRST_WAIT, SECOND_WAIT, ask_folder, ask_rank, read_process_state
 from devwidget.distributed.job import file_of, socket_of
-from devwidget.distributed.sources import FIRST_WAIT, SECOND_WAIT, ask_folder, ask_rank, read_process_state
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import dumps
 from devwidget.records.ranks.merging import Heard
@@ -85,8 +85,8 @@ def job(tmp_path: pathlib.Path) -> pathlib.Path:
 
 @pytest.fixture
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "FIRST_WAIT", 0.2)
-    monkeypatch.setattr(sources, "SECOND_WAIT", 0.1)
+    monkeypatch.setattr(ask_ranks, "FIRST_WAIT", 0.2)
+    monkeypatch.setattr(ask_ranks, "SECOND_WAIT", 0.1)
 
 
 def test_every_silence_is_told_within_two_seconds():
@@ -324,4 +324,4 @@ def test_a_process_is_running_stopped_or_gone():
 
 def test_a_report_of_another_size_than_its_world_is_refused():
     with pytest.raises(ValueError, match="world_size"):
-        sources.loads(dumps(RankReport(4, 4, "here", 1)))
+        ask_ranks.loads(dumps(RankReport(4, 4, "here", 1)))

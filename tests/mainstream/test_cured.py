@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from devwidget import applying
+from devwidget import fix_writer
 from tests.mainstream.test_mainstream import run
 
 HERE = pathlib.Path(__file__).parent / "cured"
@@ -115,10 +115,10 @@ def test_the_first_edit_cures_the_program(name, tmp_path):
     kind, line = SAID[name]
     path = placed(name, tmp_path)
     (finding,) = ran(path).findings
-    edits = applying.edits_by_file([finding])[str(path)]
+    edits = fix_writer.edits_by_file([finding])[str(path)]
     assert finding.kind == kind
     assert line in [row.strip() for edit in edits for row in edit.text.splitlines()]
-    path.write_text(applying.apply_to_text(str(path), edits), encoding="utf-8")
+    path.write_text(fix_writer.apply_to_text(str(path), edits), encoding="utf-8")
     again = ran(path)
     assert not again.error
     assert [each.kind for each in again.findings if each.severity != "info"] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import shutil
 
-from devwidget import applying
+from devwidget import fix_writer
 from tests.mainstream.test_mainstream import run
 
 HERE = pathlib.Path(__file__).parent / "logged"
@@ -33,7 +33,7 @@ def test_sums_and_lists_are_read_once_below_their_loop(tmp_path, monkeypatch):
         "history.append(float(loss.detach()))",
     ]
     for finding in reversed(findings):  # from below, so that the lines of the others stay
-        path.write_text(applying.apply_to_text(str(path), applying.edits_by_file([finding])[str(path)]), encoding="utf-8")
+        path.write_text(fix_writer.apply_to_text(str(path), fix_writer.edits_by_file([finding])[str(path)]), encoding="utf-8")
     after, again = run_printing(path, monkeypatch)
     assert not after.error
     assert again == printed

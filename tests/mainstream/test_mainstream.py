@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import devwidget
-from devwidget import applying
+from devwidget import fix_writer
 
 HERE = pathlib.Path(__file__).parent
 PROGRAMS = sorted(path for path in (HERE / "programs").iterdir() if path.suffix == ".py" or (path / "main.py").exists())
@@ -129,7 +129,7 @@ def cures(edits, folder, program, bug):
     for file, changes in edits.items():
         copy = folder / pathlib.Path(file).name
         moved = [replace(edit, file=str(copy)) for edit in changes]
-        copy.write_text(applying.apply_to_text(str(copy), moved), encoding="utf-8")
+        copy.write_text(fix_writer.apply_to_text(str(copy), moved), encoding="utf-8")
     again = run(path)
     return not again.error and all(each.severity == "info" for each in again.findings)
 
@@ -143,7 +143,7 @@ def outcome(bug, folder):
     there = {(bug.file.name, bug.line), *births_in(bug.program)}
     sites = [site for each in found for site in (each.fault, each.birth) if site is not None]
     placed = any((pathlib.Path(site.file).name, site.line) in there for site in sites)
-    edits = applying.edits_by_file(found[:1])
+    edits = fix_writer.edits_by_file(found[:1])
     cured = bool(edits) and cures(edits, folder / f"{name}-mended", bug.program, bug)
     is_sure = bool(found[0].fixes) and found[0].fixes[0].confidence == "sure"
     return Outcome(True, placed, cured, misled=is_sure and bool(edits) and not cured)

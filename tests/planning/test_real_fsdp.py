@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import devwidget
-from devwidget.distributed.holdings import local_part
+from devwidget.distributed.rank_tensors import local_part
 from devwidget.planning.parallel import run_in_fork
 from devwidget.planning.parallel.rank_step import join_fake_group
 

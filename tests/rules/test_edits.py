@@ -3,8 +3,8 @@ import ast
 import pytest
 
 from devwidget.records.finding import Edit, apply_edits
-from devwidget.rules.repairs.code import code_of
 from devwidget.rules.repairs.edits import Draft, mended, merged, with_others
+from devwidget.rules.repairs.source_file import code_of
 from tests.rules.builders import site
 
 FORWARD = """

@@ -246,9 +246,9 @@ def test_asked_for_it_is_tried_all_the_same_and_says_what_may_be_noticed(tmp_pat
 
 
 def test_a_slow_step_runs_once(monkeypatch):
-    from devwidget.trying import watch
+    from devwidget.trying import side_effects
 
-    monkeypatch.setattr(watch, "MOST_SECONDS", 0.0)
+    monkeypatch.setattr(side_effects, "MOST_SECONDS", 0.0)
     trace = traced(Faulty())
     assert (trace.step_runs, first_fix(trace).not_tried) == (1, "the step took 0 s")
 

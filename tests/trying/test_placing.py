@@ -9,7 +9,7 @@ import pytest
 
 from devwidget.records.finding import Edit
 from devwidget.trying.edited_code import NotTried
-from devwidget.trying.placing import place_edits
+from devwidget.trying.installed_edits import place_edits
 from tests.cells import ipython
 
 

@@ -6,7 +6,7 @@ import torch
 import devwidget
 from devwidget.records.finding import Edit
 from devwidget.trying.edited_code import NotTried
-from devwidget.trying.placing import place_edits
+from devwidget.trying.installed_edits import place_edits
 from tests.cells import notebook
 
 MODEL = """
@@ -93,7 +93,7 @@ def test_a_function_of_the_user_is_not_run_again(run):
 def test_a_model_is_moved_for_one_step(run):
     from devwidget.capture.restore import keep_state
     from devwidget.capture.step.batch import Arguments
-    from devwidget.trying.subjects import Subjects
+    from devwidget.trying.trial_subjects import Subjects
 
     run(MODEL.replace('Net().to("cuda:0")', "Net()"))
     names = run("SCALE = 1")

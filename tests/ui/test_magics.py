@@ -9,7 +9,7 @@ import pytest
 import torch
 from IPython.core.error import UsageError
 
-from devwidget import api, applying, magics, simulator
+from devwidget import api, fix_writer, magics, simulator
 from devwidget.records.finding import Edit
 from tests.cells import ipython
 
@@ -146,14 +146,14 @@ def test_fix_explains_an_exception_that_came_before_the_extension(shell, monkeyp
     shell.run_cell("import devwidget\ngpus = devwidget.simulate(1).start()")
     printed(lambda: shell.run_cell(BROKEN))
     magics.load_ipython_extension(shell)
-    monkeypatch.setattr(applying, "_last", None)
+    monkeypatch.setattr(fix_writer, "_last", None)
     assert "x = torch.ones(1, 2, device='cuda:0')" in printed(lambda: shell.run_cell("%devwidget fix"))
 
 
 def test_fix_before_anything_says_what_to_type(shell, monkeypatch):
     for name in ("last_exc", "last_value"):
         monkeypatch.delattr(sys, name, raising=False)
-    monkeypatch.setattr(applying, "_last", None)
+    monkeypatch.setattr(fix_writer, "_last", None)
     assert "devwidget.trace(model, batch)" in printed(lambda: shell.run_line_magic("devwidget", "fix"))
 
 

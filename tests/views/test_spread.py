@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.report.page.parallel_cards import spread_cards
-from devwidget.views.spread import find_spreads, whole_bytes
+from devwidget.views.parallel_wrappers import find_spreads, whole_bytes
 from tests.views.builders import CPU, GPU0, GPU1, split_model, tensor
 
 

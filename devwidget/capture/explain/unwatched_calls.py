@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.explain.traceback_frames import traceback_frames
-from devwidget.capture.faults import devices, generators
+from devwidget.capture.faults import devices, random_generators
 from devwidget.capture.faults.failed_call import FailedCall
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import is_library, locals_of, raw_site
@@ -51,7 +51,7 @@ def meet_state_on_gpu(state: RecordingState, error: BaseException, frames: Seque
     for frame in frames if isinstance(error, TypeError) else ():
         call = failing_call(frame) if not state.log.faults else None
         if call is not None and isinstance(error, TypeError):
-            generators.meet_state(FailedCall(state, call.func, call.args, call.kwargs, error, frame))
+            random_generators.meet_state(FailedCall(state, call.func, call.args, call.kwargs, error, frame))
 
 
 def meet_absent_of_file(state: RecordingState, error: BaseException, user: FrameType) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.data_parallel.faults import one_loss
-from devwidget.capture.faults import devices, dtypes, generators, host, kernels, leaves, meta, operand_names, operands
+from devwidget.capture.faults import devices, dtypes, host, kernels, leaves, meta, operand_names, operands, random_generators
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.owners import kept_by_user
@@ -20,7 +20,7 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import is_pinned
-from devwidget.capture.source_code.call_sites import RawSite, call_text, caller, is_own
+from devwidget.capture.source_code.call_sites import RawSite, call_text, caller, is_own, to_site
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
 from devwidget.records.trace import FaultDetails, Held, Operand
@@ -76,7 +76,7 @@ def _describe_operand(names: operand_names.Names, tensor: torch.Tensor, *, stray
     return operand_of(tensor, "other" if stray else "input", names.expression(tensor), stray=stray)
 
 
-FAMILIES = (generators, operands, host, meta, devices, kernels, dtypes)
+FAMILIES = (random_generators, operands, host, meta, devices, kernels, dtypes)
 
 
 def _is_tried(func: Any, frame: FrameType | None) -> bool:
@@ -103,7 +103,7 @@ class CallMode(BirthMode):
             try:
                 out = func(*args, **kwargs)
             except RuntimeError as error:
-                loss = one_loss(self._state, args[0] if args else None, error)
+                loss = one_loss(self._state, args[0] if args else None, error, to_site(site))
                 if loss is None:
                     raise
                 out = func(loss, *args[1:], **kwargs)

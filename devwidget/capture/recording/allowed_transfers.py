@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from devwidget.capture.undo import Undo
-from devwidget.capture.validation import words_of
+from devwidget.capture.validation import says_what_fits, words_of
 from devwidget.records.device import KINDS
 from devwidget.records.errors import DevwidgetError, nearest
 from devwidget.records.schema.message import Message
@@ -71,6 +71,7 @@ def all_parsed(patterns: str | Iterable[str]) -> tuple[AllowedTransfer, ...]:
     return tuple(map(parse_pattern, words_of(patterns, "allow", _EXAMPLE)))
 
 
+@says_what_fits
 @contextlib.contextmanager
 def allow(pattern: str, *, why: str) -> Iterator[None]:
     """Hops and waits that are meant: `with devwidget.allow("cuda:0 -> cpu", why="the tokenizer works on the host"): ...`.

@@ -13,11 +13,11 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.restore.generators import global_states
 from devwidget.capture.restore.objects import Fields
 from devwidget.capture.restore.program_code import GlobalVariables
+from devwidget.capture.restore.python_settings import Settings, process_settings
+from devwidget.capture.restore.random_generators import global_states
 from devwidget.capture.restore.search import ReachSearch, SavedPart
-from devwidget.capture.restore.settings import Settings, process_settings
 from devwidget.capture.restore.storages import SavedStorages
 from devwidget.capture.restore.tensors import Tensors
 from devwidget.capture.restore.torch_settings import MODES, torch_settings

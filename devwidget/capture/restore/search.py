@@ -13,7 +13,6 @@ from torch import nn
 
 from devwidget.capture.restore.blocks import MOST_READ_BYTES, BlockContents, Budget, is_block
 from devwidget.capture.restore.containers import Contents, container_kind
-from devwidget.capture.restore.generators import GeneratorState, generator_kind
 from devwidget.capture.restore.iterators import IteratorState, is_iterator
 from devwidget.capture.restore.objects import (
     Fields,
@@ -28,6 +27,7 @@ from devwidget.capture.restore.objects import (
     packages_of,
 )
 from devwidget.capture.restore.program_code import Callee, Cell, ClassValues, GlobalVariables, is_callee, uses_globals
+from devwidget.capture.restore.random_generators import GeneratorState, generator_kind
 from devwidget.capture.restore.resources import look_of, reading_of
 from devwidget.capture.restore.tensors import Tensors, is_wrapper
 from devwidget.capture.restore.undoing import format_reason

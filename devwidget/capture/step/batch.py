@@ -78,12 +78,14 @@ def kept_source(batch: Any) -> Iterator[None]:
         yield
 
 
-def moves_on(source: Any) -> bool:
-    """Whether an iterator is one item further when that was taken: it can neither be copied nor are its fields put back."""
+def moves_on(batch: Any) -> bool:
+    """Whether this is an iterator that cannot be put back once an item was taken: no copy of it can be made."""
     from devwidget.capture.restore.iterators import copy_iterator
     from devwidget.capture.restore.objects import is_users
 
-    return not is_loader(source) and not is_users(type(source), set()) and copy_iterator(source) is None
+    if not is_source(batch) or is_loader(batch):
+        return False
+    return not is_users(type(batch), set()) and copy_iterator(batch) is None
 
 
 def _copy_loader(loader: Any) -> Any:
@@ -157,6 +159,27 @@ def make_arguments(model: nn.Module, batch: Any, *, target: Any = None, has_loss
             instead=Message("pass a tuple for several arguments, a dict for named ones, or devwidget.Inputs(...) for both"),
         )
     return Arguments(args, kwargs, target)
+
+
+class BatchOfStep:
+    """What one step is given, however often it runs: of a loader or an iterator one item is taken, when the first run asks."""
+
+    def __init__(self, model: nn.Module, batch: Any, target: Any, has_loss: bool) -> None:
+        self._make = functools.partial(make_arguments, model, batch, target=target, has_loss=has_loss)
+        self._taken: Arguments | None = None
+        self.moves_on = moves_on(batch)
+        self.restorable = batch if is_source(batch) and not self.moves_on else None
+        """The loader or iterator that is to be put back."""
+
+    def take(self) -> Arguments:
+        """The arguments, the same ones each time.
+
+        Raises:
+            BatchError: as `make_arguments`.
+        """
+        if self._taken is None:
+            self._taken = self._make()
+        return self._taken
 
 
 def parameter_names(model: nn.Module) -> tuple[str, ...]:

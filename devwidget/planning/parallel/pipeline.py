@@ -12,6 +12,7 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import replace_tensors, tensors_in
+from devwidget.capture.validation import refuse_counts
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.ranks.parallel_plan import ActionKind, Pipeline, PipelineAction
 from devwidget.records.schema.message import Message
@@ -122,6 +123,7 @@ def read_pipeline(schedule: Any, ranks: int, microbatches: int, stages_per_rank:
     if isinstance(order, dict):
         actions = [order[rank] for rank in sorted(order)]
         return _time_actions(type(schedule).__name__, actions)
+    refuse_counts(ranks=ranks, microbatches=microbatches, stages_per_rank=1 if stages_per_rank is None else stages_per_rank)
     try:
         found = torch_internals.schedule_class(schedule) if isinstance(schedule, str) else schedule
         actions = torch_internals.schedule_ops(found, ranks, microbatches, stages_per_rank)

@@ -20,7 +20,7 @@ from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.capture.tensors import is_tensor, replace_tensors
 from devwidget.capture.torch_internals import FakeStore, FakeTensorMode, TorchDispatchMode, tree_leaves
-from devwidget.distributed.holdings import local_part
+from devwidget.distributed.rank_tensors import local_part
 from devwidget.memory import block_bytes
 from devwidget.planning.parallel.mesh import At, Mesh, Shard, spread_by_default
 from devwidget.planning.parallel.pipeline import Passed, StageStep

@@ -9,7 +9,7 @@ import stat
 from typing import Any, NoReturn, TypeVar, cast
 
 from devwidget._version import __version__
-from devwidget.records import answers, comparison, explanation, plan, snapshot, trace  # noqa: F401  # known by name then
+from devwidget.records import answers, comparison, explanation, plan, snapshot, trace, watch  # noqa: F401  # known by name then
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading import consistency as consistency
 from devwidget.records.loading.typed_reader import Unexpected, known_messages, make_reader
@@ -45,7 +45,7 @@ def read_regular(path: str | os.PathLike[str], most: int, *, first: int | None =
 
 
 def _check_size(found: os.stat_result, path: str | os.PathLike[str], most: int) -> int:
-    name = pathlib.Path(path).name
+    name = pathlib.Path(path).name or str(path)
     if not stat.S_ISREG(found.st_mode):
         raise UnreadableError(Message("{name} is no regular file", name=name))
     if found.st_size > most:
@@ -78,11 +78,22 @@ def loads(text: str) -> Any:
     if len(text) > LARGEST_TEXT:
         raise _make_unreadable(Message("{count} characters, more than any has", count=f"{len(text):,}"))
     try:
-        return _read_envelope(_parse_json(text))
+        first, _, more = text.partition("\n")
+        return _join_lines(text) if more and _IN_LINES in first[:_HEAD] else _read_envelope(_parse_json(text))
     except RecursionError:
         raise _make_unreadable(Message("lists or objects are nested too deeply")) from None
     except Unexpected as wrong:
         raise _make_unreadable(wrong.describe_problem()) from None
+
+
+_IN_LINES, _HEAD = '"record": "WatchedRun"', 200
+"""What stands at the head of a file that grows, line by line."""
+
+
+def _join_lines(text: str) -> Any:
+    """The record of a file that has grown; its last line may still be on the way."""
+    whole, _, _ = text.rpartition("\n")
+    return watch.join_runs(_read_envelope(_parse_json(line)) for line in whole.split("\n") if line)
 
 
 def reread(record: T) -> T:
@@ -120,7 +131,9 @@ def _read_envelope(envelope: Any) -> Any:
     if type(version) is not int or version < 1:
         raise Unexpected(Message("a whole number of 1 or more as the version `devwidget`"), version)
     if version > SCHEMA_VERSION:
-        raise UnreadableError(_describe_newer_version(version, envelope.get("written_by")))
+        raise UnreadableError(
+            _describe_newer_version(version, envelope.get("written_by")), instead="pip install --upgrade devwidget"
+        )
     if not isinstance(kind, str) or kind not in saved_kinds:
         raise Unexpected(Message("one of {known} as `record`", known=", ".join(sorted(saved_kinds))), kind)
     token = known_messages.set(_read_messages(envelope.get("messages", {})))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
-import pathlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from devwidget._version import __version__
 from devwidget.records.schema.fields import saved_fields
 from devwidget.records.schema.message import Message
+from devwidget.records.schema.paths import write_text
 
 if TYPE_CHECKING:
+    import pathlib
+
     import pandas as pd
 
 
@@ -100,10 +102,11 @@ class Record:
 
         Raises:
             NotImplementedError: if this record has no HTML form.
+            UnwritableError: if the file cannot be written.
         """
         page = str(self._show_as("html"))
         if path is not None:
-            pathlib.Path(path).write_text(page, encoding="utf-8")
+            write_text(path, page, '.to_html("page.html")')
         return page
 
     def to_frame(self, part: str = "") -> pd.DataFrame:
@@ -116,10 +119,12 @@ class Record:
         return frame
 
     def save(self, path: str | pathlib.Path) -> pathlib.Path:
-        """Write the record as JSON; `devwidget.load` reads it back, on any machine."""
-        target = pathlib.Path(path)
-        target.write_text(dumps(self), encoding="utf-8")
-        return target
+        """Write the record as JSON; `devwidget.load` reads it back, on any machine.
+
+        Raises:
+            UnwritableError: if the file cannot be written.
+        """
+        return write_text(path, dumps(self), '.save("record.json")')
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         """What a notebook shows: the text, and HTML for a record that has a form for notebooks."""

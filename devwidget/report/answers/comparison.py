@@ -9,7 +9,7 @@ from devwidget.language.speaking import said, say
 from devwidget.records.comparison import Comparison, HopChange
 from devwidget.records.finding import Finding
 from devwidget.report.page.draw_page import shows
-from devwidget.report.parts import Part, Sentence, Table
+from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import and_more, code_word, module_words, row_words

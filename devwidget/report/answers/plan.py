@@ -9,7 +9,7 @@ from devwidget.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.records.ranks.parallel_plan import ActionKind, ParallelPlan, Pipeline, PipelineAction, RankPlan
 from devwidget.records.schema.message import Message
 from devwidget.report.page.draw_page import shows
-from devwidget.report.parts import Bar, Legend, Part, Schedule, Sentence, Slot, Table
+from devwidget.report.report_parts import Bar, Legend, Part, Schedule, Sentence, Slot, Table
 from devwidget.report.style.palette import CATEGORY_HUES
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import code_word, ranks_words, row_words, site_words

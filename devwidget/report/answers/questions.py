@@ -9,7 +9,7 @@ from devwidget.language.speaking import said, say
 from devwidget.records.answers import Changes, Generation, LargestBatch, Layout, PlannedChange
 from devwidget.report.answers.plan import fits_words
 from devwidget.report.page.draw_page import shows
-from devwidget.report.parts import Part, Sentence, Table
+from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.units import count_words, format_bytes
 
 Rows = list[tuple[str, ...]]

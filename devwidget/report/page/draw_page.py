@@ -7,7 +7,7 @@ from typing import Any
 
 from devwidget.language.speaking import language, say
 from devwidget.records.schema.record import presents
-from devwidget.report.parts import Bar, Legend, Part, Schedule, Sentence, Slot, Table
+from devwidget.report.report_parts import Bar, Legend, Part, Schedule, Sentence, Slot, Table
 from devwidget.report.style.safe_text import Markup, html_element, join_html, text_of
 from devwidget.report.text.draw_text import draw_lines
 

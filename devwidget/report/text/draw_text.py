@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from devwidget.language.speaking import say
-from devwidget.report.parts import Part, Schedule, Sentence, Table
+from devwidget.report.report_parts import Part, Schedule, Sentence, Table
 from devwidget.report.style.words import align_columns
 
 MOST_COLUMNS = 120

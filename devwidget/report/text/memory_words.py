@@ -9,7 +9,7 @@ from devwidget.language.speaking import said, say
 from devwidget.records.memory import Holding, MemoryCurve, MemoryPoint, Refusal
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
-from devwidget.report.parts import Part, Sentence
+from devwidget.report.report_parts import Part, Sentence
 from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import and_more, code_word, first_line, module_words, part_name, row_words, site_words
 from devwidget.report.text.draw_text import line_table

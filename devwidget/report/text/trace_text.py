@@ -10,7 +10,7 @@ from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.trace import Trace
-from devwidget.report.parts import Part, Sentence, Table
+from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
 from devwidget.report.style.words import (

@@ -15,7 +15,7 @@ from devwidget.records.device import CUDA, CURRENT_SETTERS, KINDS, PLACING_METHO
 from devwidget.records.finding import Claim, Confidence, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules.findings import finding_of
+from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended, read_to
 

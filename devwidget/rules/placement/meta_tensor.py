@@ -15,7 +15,7 @@ from devwidget.records.device import CUDA
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules.findings import finding_of
+from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import about_kept, strays_in

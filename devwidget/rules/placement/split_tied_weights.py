@@ -15,7 +15,7 @@ from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import is_self_attribute
 from devwidget.records.trace import Fault, Held, Operand, Trace
-from devwidget.rules.findings import finding_of
+from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import path_of, strays_in

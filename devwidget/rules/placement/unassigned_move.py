@@ -15,7 +15,7 @@ from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules.findings import finding_of
+from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.edits import Draft, mended

@@ -17,15 +17,15 @@ from devwidget.records.site import Site
 from devwidget.records.syntax import is_self_attribute, parsed_statement, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.claims_checker import Evidence, strongest
-from devwidget.rules.findings import finding_of
+from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.attributes import is_taken, register_attribute
-from devwidget.rules.repairs.code import code_at, root_of
 from devwidget.rules.repairs.devices import written_device
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.moves_where_used import where_used
+from devwidget.rules.repairs.source_file import code_at, root_of
 from devwidget.rules.wording import about_kept, one_target
 
 

@@ -16,7 +16,7 @@ from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules.findings import finding_of
+from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import first_stray

@@ -18,9 +18,8 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.claims_checker import Evidence, strongest
-from devwidget.rules.findings import finding_of
+from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.code import code_at
 from devwidget.rules.repairs.copies import copy_moved, is_moved_away
 from devwidget.rules.repairs.devices import device_for
 from devwidget.rules.repairs.edits import Draft, fix, mended, read_to
@@ -37,6 +36,7 @@ from devwidget.rules.repairs.moves_where_made import (
 )
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.repairs.refusals import refused
+from devwidget.rules.repairs.source_file import code_at
 from devwidget.rules.wording import about, about_kept, devices_met, one_target, right_device, strays_in
 
 

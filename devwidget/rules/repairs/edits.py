@@ -12,8 +12,8 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed
 from devwidget.records.trace import Fault
-from devwidget.rules.repairs.code import Code, code_at, own_lines
 from devwidget.rules.repairs.refusals import refused
+from devwidget.rules.repairs.source_file import Code, code_at, own_lines
 
 _ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Tuple)
 

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.syntax import targets_of
-from devwidget.rules.repairs.code import Code
 from devwidget.rules.repairs.edits import Draft
+from devwidget.rules.repairs.source_file import Code
 
 
 def read_after_loop(draft: Draft, statement: ast.stmt, expression: str) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from devwidget.records.finding import Edit, Fix, apply_edits
 from devwidget.records.syntax import parsed, targets_of
 from devwidget.records.trace import Fault
-from devwidget.rules.repairs.code import Code, Function, code_of, root_of
+from devwidget.rules.repairs.source_file import Code, Function, code_of, root_of
 
 _MAKES_ARRAYS = ("np.", "numpy.")
 IN_WORKERS = ("__getitem__", "__getitems__", "collate", "collate_fn")

@@ -15,10 +15,10 @@ from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import is_self_attribute
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules.findings import finding_of
+from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.code import Code
 from devwidget.rules.repairs.edits import Draft, chosen, mended, without_edit
+from devwidget.rules.repairs.source_file import Code
 
 
 @rule("replica-state-lost", needs=("replicas",))

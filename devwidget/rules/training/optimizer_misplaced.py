@@ -17,13 +17,13 @@ from devwidget.records.schema.message import Message
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.claim_words import words_of
-from devwidget.rules.findings import finding_of
+from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.code import Code, code_at
 from devwidget.rules.repairs.devices import written_device
 from devwidget.rules.repairs.edits import Draft, chosen, mended
 from devwidget.rules.repairs.moves_where_made import where_made
+from devwidget.rules.repairs.source_file import Code, code_at
 from devwidget.rules.wording import described, first_stray, right_device
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, FaultDetails, Trace
-from devwidget.rules.findings import finding_of
+from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended
 

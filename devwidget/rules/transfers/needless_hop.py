@@ -24,9 +24,9 @@ from devwidget.rules import made_on_host, repeated_writes
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.attributes import register_attribute
-from devwidget.rules.repairs.code import Code, code_at
 from devwidget.rules.repairs.edits import Draft, chosen, mended
 from devwidget.rules.repairs.moves_left_out import without_move
+from devwidget.rules.repairs.source_file import Code, code_at
 
 
 @rule("needless-hop", needs=("operations",), loses_to=("ping-pong",))

@@ -16,9 +16,9 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace, UserMove
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.code import Code, code_at
 from devwidget.rules.repairs.edits import Draft, chosen, fix, without_edit
 from devwidget.rules.repairs.moves_left_out import leave_out
+from devwidget.rules.repairs.source_file import Code, code_at
 from devwidget.rules.repeated_writes import made_there
 
 _GROUP = Message("group the layers: consecutive ones on the same device, so that the data crosses once")

@@ -14,7 +14,7 @@ from typing import Any
 
 from devwidget.capture.interrupts import Lock
 from devwidget.capture.patching.mode_stack import dispatch_modes
-from devwidget.capture.patching.threads import pool_tasks, thread_starts
+from devwidget.capture.patching.thread_starts import pool_tasks, thread_starts
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import SimulationError, message
 from devwidget.records.schema.message import Message, in_language

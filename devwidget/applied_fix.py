@@ -1,0 +1,174 @@
+"""A fix in the user's source: what the page writes into cells, what is written into files, and what live functions do then."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import linecache
+import pathlib
+import sys
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from types import CodeType, FunctionType
+from typing import Any, Literal
+
+from devwidget.fix_writer import edits_of_fixes, refuse_edits, write_edits
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.finding import Edit, Fix, apply_edits
+from devwidget.records.schema.message import Message
+from devwidget.records.site import cell_label
+from devwidget.trying.constructors import runs_in_constructor
+from devwidget.trying.edited_code import LiveFunctions, locate_edit, pair_with_code_of_text
+from devwidget.ui.actions import CellEdit
+
+When = Literal["later", "cell", "now"]
+_ORDER: tuple[When, ...] = ("later", "cell", "now")
+_cells_since: dict[tuple[str, int], str] = {}
+"""The text of cells that were edited since they ran, as the page has it, by file name and number of the run."""
+
+
+class Application:
+    """One fix on its way into the user's source. Cells are written by the page; files, and functions that are alive, here.
+
+    Attributes:
+        fix: what is applied.
+        cells: what the page writes, one edit for each cell.
+        files: names of the files that are written here.
+        works: `now` if the functions that it changes run at each step, `cell` if its cell is to be run again, `later` if what
+            it changes has made something that must be made again.
+
+    Raises:
+        DevwidgetError: if the fix has no edits, a file cannot be written, or a cell is not what it was.
+    """
+
+    def __init__(self, fix: Fix) -> None:
+        if not fix.edits:
+            raise DevwidgetError(Message("this fix is no edit"), instead=Message("a fix with `edits`"))
+        self.fix = fix
+        self._edits = edits_of_fixes([fix])
+        refuse_edits(self._edits)
+        self.files = tuple(file for file in self._edits if not cell_label(file))
+        by_cell = {file: _edit_cell(file, edits) for file, edits in self._edits.items() if cell_label(file)}
+        self.cells = tuple(by_cell.values())
+        self._cells_before = {(file, cell.number): cell.raw for file, cell in by_cell.items()}
+        self._cells_after = {(file, cell.number): _text_after(cell) for file, cell in by_cell.items()}
+        self.works: When = min(map(_when_it_works, self._edits, self._edits.values()), key=_ORDER.index)
+        self._lines: dict[str, list[str]] = {}  # before, of files and cells whose functions have other code now
+        self._written: list[tuple[pathlib.Path, pathlib.Path, bytes]] = []
+        self._functions: list[tuple[weakref.ref[FunctionType], CodeType, CodeType]] = []
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Of its cells, once they are written."""
+        return tuple(self._cells_after.values())
+
+    def take_effect(self) -> None:
+        """Write the files, once the page has written the cells, and give live functions the code of the new text.
+
+        Raises:
+            DevwidgetError: if a file has changed meanwhile.
+        """
+        live = LiveFunctions(set(self._edits)).find_in(set(self._edits)) if self.works == "now" else {}
+        before = {file: [line.rstrip("\r\n") for line in linecache.getlines(file)] for file in self._edits}
+        after = {file: apply_edits(before[file], edits) for file, edits in self._edits.items()}
+        pairs = [pair for file in live for pair in pair_with_code_of_text(file, before[file], after[file], live[file])]
+        for file in self.files:
+            backup = write_edits(file, self._edits[file])
+            self._written.append((pathlib.Path(file), backup, pathlib.Path(file).read_bytes()))
+        _cells_since.update(self._cells_after)
+        if pairs:
+            self._replace_code(pairs)
+            self._lines = before
+            _note_lines(after)
+        elif self.works == "now":
+            self.works = "cell" if self.cells else "later"
+
+    def take_back(self) -> None:
+        """Undo it here, once the page has undone it in its cells.
+
+        Raises:
+            DevwidgetError: if a file has changed since.
+        """
+        for path, backup, written in self._written:
+            if path.read_bytes() != written:
+                raise DevwidgetError(Message("{file} has changed since", file=str(path)), instead=str(backup))
+        for path, backup, _ in self._written:
+            backup.replace(path)
+        _cells_since.update(self._cells_before)
+        _note_lines(self._lines)
+        for found, old, new in self._functions:
+            function = found()
+            if function is not None and function.__code__ is new:
+                function.__code__ = old
+
+    def _replace_code(self, pairs: Iterable[tuple[FunctionType, CodeType]]) -> None:
+        for function, code in pairs:
+            self._functions.append((weakref.ref(function), function.__code__, code))
+            function.__code__ = code
+
+
+def _when_it_works(file: str, edits: Iterable[Edit]) -> When:
+    tree = ast.parse("".join(linecache.getlines(file)))
+    places = [locate_edit(tree, edit.first, max(edit.first, edit.last)) for edit in edits]
+    inside = [place.function is not None and place.function.name != "__init__" for place in places]
+    if all(inside) and not any(map(runs_in_constructor, places)):
+        return "now"
+    is_top = all(place.function is None and place.owner is None for place in places)
+    return "cell" if is_top and cell_label(file) else "later"
+
+
+def _note_lines(texts: Mapping[str, Sequence[str]]) -> None:
+    """Tracebacks and traces read there what a line says: of cells in Python's cache, of files on the disk."""
+    for file, lines in texts.items():
+        text = "\n".join(lines) + "\n"
+        if cell_label(file):
+            linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+        else:
+            linecache.checkcache(file)
+
+
+def _edit_cell(file: str, edits: Iterable[Edit]) -> CellEdit:
+    """What the page writes: the lines from the first that changes to the last, with a neighbour where there would be none."""
+    number, raw = _find_cell(file)
+    rows, ran = raw.split("\n"), [line.rstrip("\n") for line in linecache.getlines(file)]
+    moved = [_move_to_raw(edit, rows, ran) for edit in edits]
+    changed = apply_edits(rows, moved)
+    first = max(1, min(edit.first for edit in moved) - 1)
+    behind = len(rows) - min(len(rows), max(edit.last for edit in moved) + 1)
+    return CellEdit(number, raw, first, rows[first - 1 : len(rows) - behind], changed[first - 1 : len(changed) - behind])
+
+
+def _text_after(cell: CellEdit) -> str:
+    rows = cell.raw.split("\n")
+    rows[cell.first - 1 : cell.first - 1 + len(cell.old)] = cell.new
+    return "\n".join(rows)
+
+
+def _find_cell(file: str) -> tuple[int, str]:
+    """The number under which a cell ran last, and its text as it is now in the page.
+
+    Raises:
+        DevwidgetError: if this session has not run it.
+    """
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    ran = list(shell.history_manager.input_hist_raw) if shell is not None else []
+    for number in range(len(ran) - 1, 0, -1):
+        if shell.compile.get_code_name(ran[number], ran[number], number) == file:
+            return number, _cells_since.get((file, number), ran[number])
+    raise DevwidgetError(Message("the cell was not run in this session"), instead=Message("run it again, then trace"))
+
+
+def _move_to_raw(edit: Edit, raw: Sequence[str], ran: Sequence[str]) -> Edit:
+    """An edit of what was compiled, in the lines of the cell: IPython cuts blank lines, and rewrites magics.
+
+    Raises:
+        DevwidgetError: if its lines are not those of the cell.
+    """
+    at, count = edit.first - 1, edit.last - edit.first + 1
+    for a, b, size in difflib.SequenceMatcher(None, ran, raw, autojunk=False).get_matching_blocks():
+        if (a <= at and at + max(count, 1) <= a + size) or (not count and at == a + size > 0):
+            return Edit(edit.file, edit.first + b - a, edit.last + b - a, edit.text, edit.was)
+    raise DevwidgetError(
+        Message("line {first} of {file} is not what it was", first=edit.first, file=cell_label(edit.file)),
+        instead=Message("trace again, then apply"),
+    )

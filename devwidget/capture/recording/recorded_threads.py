@@ -1,0 +1,108 @@
+"""Further threads of the program: what it begins and submits while it is recorded is recorded too, until the recording ends."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from devwidget.capture import torch_internals
+from devwidget.capture.interrupts import Lock
+from devwidget.capture.patching.mode_stack import dispatch_modes
+from devwidget.capture.patching.thread_starts import Inside, pool_initializers, pool_tasks, thread_starts
+from devwidget.capture.recording.module_tracker import ModuleCall
+from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.undo import Undo
+
+
+class _Here(threading.local):
+    """Whether threads that this one begins are given their work by tasks which are watched themselves."""
+
+    by_task = False
+
+
+_here = _Here()
+_lock = Lock()
+
+
+@contextlib.contextmanager
+def watched_by_task() -> Iterator[None]:
+    """Leave threads alone that begin in the block: they may serve other recordings too, or outlive this one."""
+    before, _here.by_task = _here.by_task, True
+    try:
+        yield
+    finally:
+        _here.by_task = before
+
+
+def watch_threads(state: RecordingState, undo: Undo) -> None:
+    """Watch threads that the program of this recording begins, and the tasks that it gives to pools of any age."""
+    watched = _Watched(state)
+    undo.add_step(watched.end_watch)
+    thread_starts(lambda: None if _here.by_task else watched.from_here(), undo)
+    pool_tasks(watched.from_here, undo, _by_task)
+    pool_initializers(watched.from_here, undo)
+
+
+def _by_task(submit: Callable[..., Any]) -> Callable[..., Any]:
+    def submit_by_task(*args: Any, **kwargs: Any) -> Any:
+        with watched_by_task():
+            return submit(*args, **kwargs)
+
+    return submit_by_task
+
+
+class _Watched:
+    """The threads of one recording, and the modes that are active in them."""
+
+    def __init__(self, state: RecordingState) -> None:
+        self._state = state
+        self._modes: list[Any] = []
+        self._is_over = False
+
+    def from_here(self) -> Inside | None:
+        """What the work of another thread runs inside; None if this thread does not run the program of this recording."""
+        here = self._state.tracker.here
+        return functools.partial(self._run_inside, list(here.stack), here.path, here.replica) if self._state.is_here() else None
+
+    @_lock
+    def end_watch(self) -> None:
+        """Have what goes on after the recording be as if nobody watched."""
+        self._is_over = True
+        for mode in self._modes:
+            mode.leave_mode()
+        self._modes.clear()
+
+    @contextlib.contextmanager
+    def _run_inside(self, running: list[ModuleCall], path: str | None, replica: int) -> Iterator[None]:
+        here = self._state.tracker.here
+        before = here.stack, here.path, here.replica
+        with Undo() as undo:
+            if not self._state.is_here():
+                self._enter_thread(undo)
+                here.stack, here.path, here.replica = list(running), path, replica
+            try:
+                yield
+            finally:
+                here.stack, here.path, here.replica = before
+
+    @_lock
+    def _enter_thread(self, undo: Undo) -> None:
+        if self._is_over:
+            return
+        before = _active_modes()
+        undo.enter_context(self._state.watching())
+        ours = [mode for mode in _active_modes() if all(mode is not each for each in before)]
+        undo.add_step(self._forget_modes, ours)
+        self._modes += ours
+
+    @_lock
+    def _forget_modes(self, ours: list[Any]) -> None:
+        self._modes[:] = [mode for mode in self._modes if all(mode is not each for each in ours)]
+
+
+def _active_modes() -> list[Any]:
+    functions: list[Any] = torch_internals.function_modes()
+    return [*functions, *dispatch_modes()]

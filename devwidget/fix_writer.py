@@ -1,0 +1,144 @@
+"""The edits of fixes written into the user's files, with a backup, or given back as the text of a cell."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import linecache
+import pathlib
+import shutil
+import tokenize
+from collections.abc import Iterable, Mapping, Sequence
+
+from devwidget.capture.source_code.call_sites import is_library
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.finding import Edit, Finding, Fix, splice_lines
+from devwidget.records.schema.message import Message
+from devwidget.records.site import cell_label
+
+_last: tuple[Finding, ...] | None = None
+"""Of the last trace or explanation, for `%devwidget fix`; records hold nothing alive. None before the first."""
+
+
+def remember_findings(findings: tuple[Finding, ...]) -> None:
+    """Keep what a trace, recording or explanation found."""
+    global _last
+    _last = findings
+
+
+def edits_to_apply() -> dict[str, list[Edit]] | None:
+    """The first fix of every finding of the last trace or explanation, by file.
+
+    Before the first of them, the last exception is explained; None if there is none.
+    """
+    from devwidget import post_mortem
+
+    if _last is None and post_mortem.last_error() is not None:
+        remember_findings(post_mortem.explain(None).findings)
+    return None if _last is None else edits_by_file(_last)
+
+
+def edits_by_file(findings: Iterable[Finding]) -> dict[str, list[Edit]]:
+    """The edits of the first fix of every finding, each once, by file."""
+    return edits_of_fixes(finding.fixes[0] for finding in findings if finding.fixes)
+
+
+def edits_of_fixes(fixes: Iterable[Fix]) -> dict[str, list[Edit]]:
+    """The edits of some fixes, each once, by file."""
+    found: dict[str, list[Edit]] = {}
+    for edit in (edit for fix in fixes for edit in fix.edits):
+        if edit not in found.setdefault(edit.file, []):
+            found[edit.file].append(edit)
+    return found
+
+
+def apply_to_text(file: str, edits: Iterable[Edit]) -> str:
+    """The text of a file, or of a cell, after its edits.
+
+    Raises:
+        DevwidgetError: if the file has changed since, or two edits want the same lines.
+    """
+    linecache.checkcache(file)
+    return "".join(_edit_lines(file, linecache.getlines(file), list(edits)))
+
+
+def write_edits(file: str, edits: Iterable[Edit]) -> pathlib.Path:
+    """Write the edits into a file; the backup that was made.
+
+    The encoding and the line ends of the file stay as they are.
+
+    Raises:
+        DevwidgetError: for a file of an installed package, for one that cannot be read, and for what `after` refuses.
+    """
+    path, (old, new) = pathlib.Path(file), _rewrite_file(file, edits)
+    backup = _backup_of(path, old)
+    path.write_bytes(new)
+    return backup
+
+
+def refuse_edits(edits: Mapping[str, list[Edit]]) -> None:
+    """Refuse all of them if one file cannot be written, or a cell is not what it was: a fix of two files is no half fix.
+
+    Raises:
+        DevwidgetError: as `write`.
+    """
+    for file, changes in edits.items():
+        apply_to_text(file, changes) if cell_label(file) else _rewrite_file(file, changes)
+
+
+def _rewrite_file(file: str, edits: Iterable[Edit]) -> tuple[bytes, bytes]:
+    """A file before and after its edits."""
+    if is_library(file):
+        raise DevwidgetError(
+            Message("{file} belongs to an installed package", file=file), why=Message("only files of your own are written")
+        )
+    try:
+        old = pathlib.Path(file).read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(old).readline)
+        lines = io.StringIO(old.decode(encoding), newline="").readlines()  # of any kind of line end, as Python's parser has it
+        new = "".join(_edit_lines(file, lines, list(edits))).encode(encoding)
+    except (OSError, SyntaxError, UnicodeError) as error:
+        raise DevwidgetError(
+            Message("{file} cannot be edited", file=file), why=str(error), instead=Message("write the fix by hand")
+        ) from error
+    return old, new
+
+
+def _edit_lines(file: str, lines: Sequence[str], edits: Sequence[Edit]) -> list[str]:
+    """Lines with their ends, after edits; a new line ends as the one does in whose place it stands."""
+    bare = [line.rstrip("\r\n") for line in lines]
+    stale = next((edit for edit in edits if not edit.fits(bare)), None)
+    if stale is not None:
+        raise DevwidgetError(
+            Message("line {first} of {file} is not what it was", first=stale.first, file=file),
+            instead=Message("trace again, then apply"),
+        )
+    if any(one.meets(other) for one, other in itertools.combinations(edits, 2)):
+        raise DevwidgetError(
+            Message("two fixes want one line of {file}", file=file), instead=Message("apply one, then trace again")
+        )
+    ends = [line[len(text) :] for line, text in zip(lines, bare, strict=True)]
+    is_open = bool(ends) and not ends[-1]
+    if is_open:
+        ends[-1] = ends[0] or "\n"
+
+    def end_lines(edit: Edit) -> list[str]:
+        end = ends[min(edit.first, len(ends)) - 1] if ends else "\n"
+        return [line + end for line in edit.new_lines]
+
+    result = splice_lines(map(str.__add__, bare, ends), edits, end_lines)
+    if is_open and result:
+        result[-1] = result[-1].rstrip("\r\n")
+    return result
+
+
+def _backup_of(path: pathlib.Path, content: bytes) -> pathlib.Path:
+    """A new file beside another with what that has held; an older backup stays."""
+    for number in itertools.count(1):
+        backup = path.with_name(f"{path.name}.before-fix{f'-{number}' if number > 1 else ''}")
+        with contextlib.suppress(FileExistsError), open(backup, "xb") as file:
+            file.write(content)
+            shutil.copystat(path, backup)
+            break
+    return backup

@@ -1,0 +1,55 @@
+"""Misuse of devwidget: what happened, why, and what would have been right."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+
+from devwidget.records.schema.message import Message, escape_paragraph, in_language
+
+
+class DevwidgetError(Exception):
+    """Misuse of devwidget. Nothing was changed when it is raised.
+
+    It is said in the language of reports; `args` are English.
+
+    Attributes:
+        what: the fact, lower case.
+        why: the reason; "" if the fact says it.
+        instead: what would have been right, code where possible.
+    """
+
+    def __init__(self, what: str, *, why: str = "", instead: str = "") -> None:
+        self.what = escape_paragraph(what)
+        self.why = escape_paragraph(why)
+        self.instead = escape_paragraph(instead)
+        super().__init__("\n".join(self._list_parts()))
+
+    def __str__(self) -> str:
+        """What, why, and what would have been right."""
+        return "\n".join(map(in_language, self._list_parts()))
+
+    def _list_parts(self) -> Iterator[str]:
+        yield self.what
+        if self.why:
+            yield Message("  why:  {why}", why=self.why)
+        if self.instead:
+            yield Message("  help: {instead}", instead=self.instead)
+
+
+class MissingFileError(DevwidgetError, FileNotFoundError):
+    """There is no such file."""
+
+
+class UnwritableError(DevwidgetError, OSError):
+    """A file cannot be written where it was asked for."""
+
+
+class ArgumentError(DevwidgetError, TypeError):
+    """A call with an argument that there is not, without one that it needs, or with what an argument cannot be."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'x'?"` for the known word that is closest, or ""."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return Message("; did you mean {word}?", word=repr(close[0])) if close else ""

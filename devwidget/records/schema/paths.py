@@ -1,0 +1,58 @@
+"""Paths that were given: read as paths, and refused with what would have been right."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+from devwidget.records.schema.message import Message
+from devwidget.records.schema.misuse import ArgumentError, MissingFileError, UnwritableError, nearest
+
+
+def as_path(path: object, example: str) -> pathlib.Path:
+    """The path, of a text or a path.
+
+    Raises:
+        ArgumentError: if it is neither; `example` is a call that would have been right.
+    """
+    if not isinstance(path, (str, pathlib.PurePath)):
+        raise ArgumentError(Message("the path is a `{kind}`, not a text or a path", kind=type(path).__name__), instead=example)
+    return pathlib.Path(path)
+
+
+def file_to_read(path: object, example: str) -> pathlib.Path:
+    """The path of something that is there.
+
+    Raises:
+        MissingFileError: if nothing is.
+    """
+    file = as_path(path, example)
+    if not file.exists():
+        beside = [each.name for each in file.parent.iterdir()] if file.parent.is_dir() else []
+        what = Message("there is no file {path}{hint}", path=repr(str(file)), hint=nearest(file.name, beside))
+        raise MissingFileError(what, why=Message("paths count from {folder}", folder=os.getcwd()), instead=example)
+    return file
+
+
+def write_text(path: object, text: str, example: str) -> pathlib.Path:
+    """Write a file, as UTF-8.
+
+    Returns:
+        Its path.
+
+    Raises:
+        UnwritableError: if there is no such folder, it is one itself, or it may not be written.
+    """
+    file = as_path(path, example)
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        what = Message("{path} cannot be written: {problem}", path=repr(str(file)), problem=error.strerror or str(error))
+        raise UnwritableError(what, instead=_instead_of(file, example)) from error
+    return file
+
+
+def _instead_of(file: pathlib.Path, example: str) -> str:
+    if not file.parent.is_dir():
+        return Message("make the folder first: `pathlib.Path({folder}).mkdir(parents=True)`", folder=repr(str(file.parent)))
+    return example
