@@ -15,6 +15,7 @@ from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.figures.devices import draw_devices, picture_words
+from devwidget.report.figures.verdict import draw_verdict
 from devwidget.report.page.assets import PANEL, PANEL_STYLES, TREE, join_modules, packed_plotly, page_words, static_text
 from devwidget.report.page.content import (
     devices_content,
@@ -35,7 +36,7 @@ from devwidget.report.text.snapshot_text import (
     tree_heads,
     unicode_bar,
 )
-from devwidget.report.text.trace_text import trace_blocks, trace_text
+from devwidget.report.text.trace_text import findings_words, trace_blocks, trace_text
 from devwidget.views.clock import with_real_times
 from devwidget.views.devices import make_picture
 from devwidget.views.memory import memory_bars
@@ -66,19 +67,23 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
     blocks = map(_code_block, trace_blocks(trace)) if trace else ()
     parts = [
         html_element("p", html_element("b", snapshot_headline(snapshot, table))),
-        _picture_image(snapshot, table, trace),
+        _pictures(snapshot, table, trace),
         html_element("table", *bars) if bars else "",
     ]
     return join_html(*parts, *blocks, _tree_table(table))
 
 
-def _picture_image(snapshot: Snapshot, table: PlacementTable, trace: Trace | None) -> Markup:
-    """The picture of devices, as the page draws it, as an image: viewers that drop `<svg>` would leave its words in a heap."""
-    picture = make_picture(snapshot, table, with_real_times(trace) if trace is not None else None)
-    if not picture.columns:
-        return Markup("")
-    drawn = quote(draw_devices(picture), safe=" '/:=;,()!*")
-    return html_element("p", html_image(f"data:image/svg+xml,{drawn}", picture_words(picture)))
+def _pictures(snapshot: Snapshot, table: PlacementTable, trace: Trace | None) -> Markup:
+    """The verdict and the picture of devices as images: viewers that drop `<svg>` would keep its words in a heap."""
+    trace = with_real_times(trace) if trace is not None else None
+    picture = make_picture(snapshot, table, trace)
+    images = [_make_image(draw_verdict(trace), findings_words(trace))] if trace is not None else []
+    images += [_make_image(draw_devices(picture), picture_words(picture))] if picture.columns else []
+    return join_html(*(html_element("p", image) for image in images))
+
+
+def _make_image(drawn: Markup, words: str) -> Markup:
+    return html_image("data:image/svg+xml," + quote(drawn, safe=" '/:=;,()!*"), words)
 
 
 def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
