@@ -1,12 +1,14 @@
 // The panel: header, form, verdict, tabs; it composes the tree widget and asks Python through the control widget.
+import { openBeside } from "./beside.js";
 import { comparedSection } from "./compared.js";
 import { ask, h, keepKeys, prose, watchKernel } from "./dom.js";
 import { Figure, loadPlotly } from "./figure.js";
-import { Inputs, headline, menu, save, saveAs } from "./header.js";
+import { Inputs, headline, menu, save, saveAs, saveBlob } from "./header.js";
 import { findingsView } from "./findings.js";
 import { memorySection } from "./memory.js";
 import { Picture, callSection, spreadSection, wordList } from "./devices.js";
 import { hopTable, waitTable } from "./tables.js";
+import { paintedText } from "./pictures.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";
 import { Verdict } from "./verdict.js";
@@ -39,7 +41,7 @@ async function render({ model, el, host, signal }) {
   const cpu = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", onclick: () => { withCpu = !withCpu; drawMemory(); } }, say("show cpu"));
   const whole = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", title: say("the axis without its break"), onclick: () => { memory.turn(memory.variant ? "" : "whole"); drawMemory(); } }, say("full scale"));
   const tabs = new Tabs(TABS, () => figures.forEach((each) => each.fit()));
-  const exportMenu = menu(savePictures, control && ((form) => ask(control, { ask: "export", form }, exported)));
+  const exportMenu = menu(savePictures, control && exportAs);
   const verdict = new Verdict({ model, control, run, complain, drawn: hold, open: (number) => (number < 0 ? tabs.open("Findings") : reveal({ finding: number })) });
   const bars = h("div", { class: "dw-bars" }, memory.el, hint, h("div", { class: "dw-cpu" }, whole, cpu));
   const root = h(
@@ -102,9 +104,25 @@ async function render({ model, el, host, signal }) {
   function complain(answer) {
     if (answer.error) tell("error", answer.error);
   }
-  function exported(answer) {
-    if (answer.error) tell("error", answer.error);
-    else save(answer, mention);
+  function exportAs(form) {
+    if (form === "copy" || form === "card") return share(form);
+    if (form === "beside") return openBeside(model, el) || mention(say("Only JupyterLab shows an output beside its notebook; elsewhere open the notebook in a second window."));
+    ask(control, { ask: "export", form }, (answer) => (answer.error ? tell("error", answer.error) : save(answer, mention)));
+  }
+  // The picture to share, on the clipboard or as a file; a page that is no secure context has no clipboard.
+  async function share(form) {
+    const name = `${(model.get("head")?.title || "trace").replace(/\W+/g, "-")}.png`;
+    const drawn = new Promise((go, fail) => ask(control, { ask: "export", form: "card" }, (answer) => (answer.error ? fail(new Error(answer.error)) : go(paintedText(answer.text)))));
+    try {
+      if (form === "copy" && navigator.clipboard?.write) {
+        await navigator.clipboard.write([new ClipboardItem({ "image/png": drawn })]); // at once: later it is no click any more
+        return mention(say("picture copied"));
+      }
+      saveBlob(await drawn, name);
+      mention(say("saved {file}", { file: name }));
+    } catch (error) {
+      tell("error", say("the picture cannot be shared: {error}", { error: error.message }));
+    }
   }
   // The figures of the open tab; the memory bars where it has none.
   async function savePictures(format) {
