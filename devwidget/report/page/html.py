@@ -55,8 +55,12 @@ def panel_text(snapshot: Snapshot | None, trace: Trace | None) -> str:
     return "\n\n".join(parts)
 
 
-def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
-    """Plain HTML without style or script, which every viewer keeps: bars as text, what the last step did, a table."""
+def panel_html(snapshot: Snapshot | None, trace: Trace | None, *, drawn: bool = True) -> str:
+    """Plain HTML without style or script, which every viewer keeps: pictures, bars as text, what the last step did, a table.
+
+    Args:
+        drawn: with the pictures; a page that draws them itself needs the words alone.
+    """
     if snapshot is None:
         return html_element("p", said(GONE))
     table = tabulate_snapshot(snapshot)
@@ -67,7 +71,7 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
     blocks = map(_code_block, trace_blocks(trace)) if trace else ()
     parts = [
         html_element("p", html_element("b", snapshot_headline(snapshot, table))),
-        _pictures(snapshot, table, trace),
+        _pictures(snapshot, table, trace) if drawn else "",
         html_element("table", *bars) if bars else "",
     ]
     return join_html(*parts, *blocks, _tree_table(table))
@@ -166,7 +170,7 @@ def trace_page(trace: Trace) -> str:
 def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
     """The whole panel as one file of about 600 kB, most of it plotly.js; a reader without scripts sees text."""
     title = snapshot.modules[0].class_name if snapshot.modules else "trace"
-    plain = panel_html(snapshot, trace) if snapshot.modules else html_element("pre", trace_text(trace or Trace()))
+    plain = panel_html(snapshot, trace, drawn=False) if snapshot.modules else html_element("pre", trace_text(trace or Trace()))
     facts = page_facts(snapshot, trace)
     if trace is not None:
         facts["panel"]["status"] = {"kind": "error" if trace.error else "done", "text": facts["panel"]["traced"]["summary"]}
