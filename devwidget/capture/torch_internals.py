@@ -164,6 +164,7 @@ OPTIONAL: Mapping[str, str] = {
     "print_options": "torch._tensor_str.PRINT_OPTS",
     "process_groups": "torch.distributed.distributed_c10d._world",
     "skipping_function_modes": "torch._C._skip_one_hop_torch_function",
+    "queue_callback": "torch.autograd.Variable._execution_engine.queue_callback",
     "ranks_of_group": "torch.distributed.get_process_group_ranks",
     "resolve_group": "torch._C._distributed_c10d._resolve_process_group",
     "set_function_state": "torch._C._set_torch_function_state",

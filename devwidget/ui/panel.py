@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from devwidget.report.page.content import (
     Content,
     applied_content,
     compared_content,
+    devices_content,
     head_content,
     marks_content,
     memory_content,
@@ -160,7 +161,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_compared()
 
     def show_ranks(self) -> None:
-        """Ask all ranks of the job of which this process is one, and show them in the tab Parallel."""
+        """Ask all ranks of the job of which this process is one, and show them in the tab Devices."""
         ask = self._actions.ranks()
         if ask is None:
             raise DevwidgetError(
@@ -344,6 +345,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._show_result(trace)
             self.save_again()
 
+    def draw_devices(self, opened: Collection[str] = (), *, every: bool = False) -> Content:
+        """Draw the model on its devices, folded as `views.devices.make_picture` is told."""
+        return devices_content(self.snapshot or Snapshot(()), self.table, self.trace, opened, every=every)
+
     def propose(self, layout: Layout) -> None:
         """Draw what `devwidget.place` says beside the model as it is."""
         with self._lock:
@@ -467,6 +472,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.marks = make_overlay(self.table, self.trace)
         self.tree.marks = marks_content(self.table, self.marks)
         self.view.traced = traced_content(self.trace, self.table, self.marks)
+        self.view.devices = self.draw_devices()
 
 
 def _tensor_devices(snapshot: Snapshot) -> list[tuple[str, str, DeviceId]]:

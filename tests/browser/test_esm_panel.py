@@ -31,7 +31,7 @@ def traced(trace):
 
 
 def test_before_a_trace_each_tab_says_how_to_get_one(bare):
-    for name in ("Findings", "Trace", "Parallel", "Memory"):
+    for name in ("Findings", "Trace", "Devices", "Memory"):
         bare.page.get_by_role("tab", name=name).click()
         expect(bare.page.get_by_role("tabpanel", name=name)).to_contain_text(
             "Name a batch above, such as batch, and press Trace batch."
@@ -228,9 +228,9 @@ def test_hops_are_listed_by_line(bare):
 
 def test_replicas_and_the_gather_point_are_listed(bare):
     bare.update("panel", "traced", traced(data_parallel(3)))
-    bare.page.get_by_role("tab", name="Parallel").click()
+    bare.page.get_by_role("tab", name="Devices").click()
     expect(bare.page.locator(".dw-replica")).to_have_count(3)
-    expect(bare.page.get_by_role("tabpanel", name="Parallel")).to_contain_text("gathered on cuda:0")
+    expect(bare.page.get_by_role("tabpanel", name="Devices")).to_contain_text("gathered on cuda:0")
 
 
 def test_a_chip_in_the_header_filters_the_table(bare):

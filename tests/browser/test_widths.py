@@ -14,7 +14,8 @@ LINE = replace(
 )
 TRACE = replace(one_step(), moves=tuple(replace(move, site=LINE) for move in one_step().moves))
 OVER = """() => [...document.querySelectorAll('.dw-panel *')]
-  .filter((each) => each.clientWidth && !each.closest('.dw-hidden, svg') && getComputedStyle(each).clipPath === 'none')
+  .filter((each) => each.clientWidth && !each.closest('.dw-hidden, svg, .main-svg'))
+  .filter((each) => getComputedStyle(each).clipPath === 'none')
   .filter((each) => each.getBoundingClientRect().right > innerWidth + 1)
   .map((each) => each.outerHTML.slice(0, 80))"""
 

@@ -1,6 +1,8 @@
 """DeviceWidget without a page: what it carries, what it answers, what it leaves behind."""
 
 import gc
+import sys
+import types
 import weakref
 from dataclasses import replace
 
@@ -205,6 +207,17 @@ def test_saved_notebooks_get_text_and_plain_html(opened):
     assert "<table>" in bundle["text/html"]
     assert "<script" not in bundle["text/html"]
     assert "error[wrong-device]" in bundle["text/html"]
+
+
+def test_in_colab_the_bundle_says_which_manager_draws_it(opened, monkeypatch):
+    widgets = types.SimpleNamespace(_installed_url="https://manager.js")
+    output = types.SimpleNamespace(enable_custom_widget_manager=lambda: None, _widgets=widgets)
+    monkeypatch.setitem(sys.modules, "google.colab.output", output)
+    panel, _ = opened
+    bundle, metadata = panel._repr_mimebundle_()
+    (view,) = metadata
+    assert view in bundle
+    assert metadata[view] == {"colab": {"custom_widget_manager": {"url": "https://manager.js"}}}
 
 
 def test_a_notebook_keeps_the_panel_beside_the_live_one(opened, monkeypatch):

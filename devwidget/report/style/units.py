@@ -26,6 +26,7 @@ _COUNTED = {
     "replica": both("{count} replica", "{count} replicas"),
     "row": both("{count} row", "{count} rows"),
     "sample": both("{count} sample", "{count} samples"),
+    "step": both("{count} step", "{count} steps"),
     "tensor": both("{count} tensor", "{count} tensors"),
     "token": both("{count} token", "{count} tokens"),
     "virtual GPU": both("{count} virtual GPU", "{count} virtual GPUs"),
