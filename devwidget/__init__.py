@@ -53,6 +53,8 @@ __all__ = [
     "Trace",
     "UnreadableError",
     "Wait",
+    "Watch",
+    "WatchedRun",
     "__version__",
     "allow",
     "check",
@@ -71,6 +73,7 @@ __all__ = [
     "simulate",
     "snapshot",
     "trace",
+    "watch",
 ]
 _RESULTS = {
     "Agent": "devwidget.distributed.agent",
@@ -111,6 +114,8 @@ _RESULTS = {
     "Trace": "devwidget.records.trace",
     "UnreadableError": "devwidget.records.errors",
     "Wait": "devwidget.records.trace",
+    "Watch": "devwidget.watching.watch",
+    "WatchedRun": "devwidget.records.watch",
 }
 """Where the types of what the functions return live: records load nothing of torch, and panels only when they are named."""
 
@@ -134,6 +139,7 @@ if TYPE_CHECKING:
         simulate,
         snapshot,
         trace,
+        watch,
     )
     from devwidget.capture.step.batch import Inputs
     from devwidget.distributed.agent import Agent
@@ -153,9 +159,11 @@ if TYPE_CHECKING:
     from devwidget.records.site import LibraryLine, Site
     from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
     from devwidget.records.trace import Fault, ModuleEvent, Move, Operand, OpEvent, Trace, Wait
+    from devwidget.records.watch import WatchedRun
     from devwidget.simulator import Simulation
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
+    from devwidget.watching.watch import Watch
 else:  # a type checker that saw this would take any name for one of ours
 
     def __getattr__(name: str) -> object:

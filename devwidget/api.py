@@ -75,12 +75,13 @@ if TYPE_CHECKING:
     from devwidget.trying.offers import SeenCalls
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
+    from devwidget.watching.watch import Watch
 
 
 __all__ = [
     "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
     "explain", "is_about_placement", "load", "open", "pipeline", "place", "plan", "ranks", "record", "serve", "set_language",
-    "show", "simulate", "snapshot", "trace",
+    "show", "simulate", "snapshot", "trace", "watch",
 ]  # fmt: skip
 
 
@@ -162,6 +163,40 @@ def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -
     from devwidget.call_trials import offer_trials  # the trials are loaded with the first edit
 
     return offer_trials(found, calls, error)
+
+
+@says_what_fits
+def watch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    every: int | None = None,
+    path: str | os.PathLike[str] | None = None,
+) -> Watch:
+    """Watch a whole training run: `with devwidget.watch(model, optimizer) as run: ...`, or `@devwidget.watch(model)`.
+
+    Hooks tell what each step takes, on the clock of the host, and allocators what is in use; nothing is waited for, and no
+    number changes. Now and then, and when something has changed, one step is recorded as by `record(engine="auto")`. Nothing is
+    healed, restored or run again.
+
+    Args:
+        model: the outermost module that the loop calls: with `DataParallel` the wrapper, with `torch.compile` what it gave.
+        optimizer: a step ends when it has stepped; without one with the forward pass.
+        every: how many steps lie between two that are recorded; by default as many as keep what that takes within
+            2 % of the time.
+        path: a file that grows with the run, such as `watch.jsonl`, which `devwidget.open` reads, in another process too. Each
+            process needs its own.
+
+    Returns:
+        A context manager and decorator with `steps`, `findings`, `recorded`, `to_frame()` and `save(path)`; it prints as a
+            report, and its `result` is a record.
+
+    Raises:
+        DevwidgetError: if the model is no module, the optimizer none, or `every` no number of steps.
+    """
+    from devwidget.watching.watch import Watch  # what it judges by is loaded with the first run
+
+    return Watch(model, optimizer, every=every, path=path)
 
 
 @says_what_fits

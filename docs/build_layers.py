@@ -28,6 +28,7 @@ _API = (
     "passive",
     "call_trials",
     "applied_fix",
+    "watching",
 )
 BELONGS_TO = {
     **dict.fromkeys(_API, "api"),

@@ -36,7 +36,7 @@ def texts(record: Record) -> Iterator[str]:
 
 
 def pages(record: Record, *, whole: bool = True) -> Iterator[str]:
-    """HTML: what a notebook keeps, and with `whole` the standalone pages, which carry 5 MB of plotly."""
+    """HTML: what a notebook keeps, and with `whole` the standalone pages, which carry plotly.js."""
     bundle = record._repr_mimebundle_()
     if "text/html" in bundle:
         yield bundle["text/html"]

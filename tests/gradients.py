@@ -1,4 +1,5 @@
-"""Steps as they are without us: outputs and gradients plain, recorded and on virtual GPUs, bit by bit and with their strides.
+"""Steps as they are without us: outputs, gradients and random states plain, recorded by either engine and on virtual GPUs, bit
+by bit and with their strides.
 
 A step ends with gradients of many layouts, because kernels choose their way by strides, those of dimensions of size one too;
 and each reaches its tensor alone, and as the first of two that the engine adds.
@@ -12,7 +13,7 @@ import itertools
 import random
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy
@@ -26,9 +27,11 @@ WAYS: dict[str, Callable[[], Any]] = {
     "plain": contextlib.nullcontext,
     "again": contextlib.nullcontext,
     "recorded": devwidget.record,
+    "profiled": lambda: devwidget.record(engine="profiler"),
     "simulated": lambda: devwidget.simulate(2),
 }
 """What a step runs in. `again` tells which steps do not even repeat themselves."""
+KINDS = "output", "gradient", "random state"
 Tensors = list[torch.Tensor | None]
 
 
@@ -143,7 +146,9 @@ def of_programs(programs: Mapping[str, Any], shape: tuple[int, ...]) -> Iterator
         yield Case(f"{name} {shape}, {layout}{', met' * is_met}", run, (images,), {}, layout, is_met)
 
 
-def of_operators(names: Iterable[str], dtype: torch.dtype, samples: int) -> Iterator[list[Case]]:
+def of_operators(
+    names: Iterable[str], dtype: torch.dtype, samples: int, layouts: Iterable[str] = LAYOUTS
+) -> Iterator[list[Case]]:
     """Steps of operators of torch's op_db, a list for each."""
     for name in names:
         op = verdicts.OPERATORS[name]
@@ -152,7 +157,9 @@ def of_operators(names: Iterable[str], dtype: torch.dtype, samples: int) -> Iter
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             given = list(itertools.islice(op.sample_inputs("cpu", dtype, requires_grad=True), samples))
-        steps = [cases(f"{name}[{place}]", name, (one.input, *one.args), one.kwargs) for place, one in enumerate(given)]
+        steps = [
+            cases(f"{name}[{place}]", name, (one.input, *one.args), one.kwargs, layouts) for place, one in enumerate(given)
+        ]
         yield list(itertools.chain(*steps))
 
 
@@ -191,8 +198,8 @@ def _seed() -> None:
     random.seed(1)
 
 
-def _step(case: Case, is_virtual: bool) -> tuple[Tensors, Tensors]:
-    """Outputs and gradients."""
+def _step(case: Case, is_virtual: bool) -> tuple[Tensors, Tensors, Tensors]:
+    """Outputs, gradients and the random state after them."""
     args, kwargs = tree_map(_there if is_virtual else _copied, (case.args, case.kwargs))
     call = verdicts.as_found(case.call) if isinstance(case.call, str) else case.call
     parameters = []
@@ -204,7 +211,7 @@ def _step(case: Case, is_virtual: bool) -> tuple[Tensors, Tensors]:
     roots = [each for each in outputs if each.requires_grad and each.layout == torch.strided]
     backward(roots, LAYOUTS[case.layout], case.is_met)
     leaves = [leaf for leaf in tensors((args, kwargs)) if leaf.requires_grad] + parameters
-    return [each.detach() for each in outputs], [leaf.grad for leaf in leaves]
+    return [each.detach() for each in outputs], [leaf.grad for leaf in leaves], [torch.default_generator.get_state()]
 
 
 def backward(roots: list[torch.Tensor], layout: Callable[[torch.Tensor], torch.Tensor], is_met: bool) -> None:
@@ -256,7 +263,7 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _run_all(way: str, given: list[Case]) -> list[Any]:
-    """Outputs and gradients of each step, or its exception."""
+    """What each step gives, or its exception."""
     found: list[Any] = []
     with warnings.catch_warnings(), WAYS[way]():
         warnings.simplefilter("ignore")
@@ -268,9 +275,9 @@ def _run_all(way: str, given: list[Case]) -> list[Any]:
     return found
 
 
-def compare(given: list[Case]) -> Count:
-    """Run steps in each way."""
-    plain, again, *watched = (_run_all(way, given) for way in WAYS)
+def compare(given: list[Case], ways: Sequence[str] = ("recorded", "simulated")) -> Count:
+    """Run steps plain, once more, and in these ways."""
+    plain, again, *watched = (_run_all(way, given) for way in ("plain", "again", *ways))
     counts: Counter[str] = Counter()
     differences = {}
     for place, case in enumerate(given):
@@ -280,7 +287,7 @@ def compare(given: list[Case]) -> Count:
         if isinstance(again[place], str) or any(map(difference, again[place], plain[place])):
             counts["not repeatable"] += 1
             continue
-        for way, results in zip(("recorded", "simulated"), watched, strict=True):
+        for way, results in zip(ways, watched, strict=True):
             text = _told(way, results[place], plain[place])
             counts[f"{way}: {'refused' if text is None else 'differ' if text else 'same'}"] += 1
             if text:
@@ -291,6 +298,6 @@ def compare(given: list[Case]) -> Count:
 def _told(way: str, found: Any, wanted: Any) -> str | None:
     """What differs; None if a GPU does not do that."""
     if isinstance(found, str):
-        return found if way == "recorded" else None
+        return None if way == "simulated" else found
     texts = map(difference, found, wanted)
-    return next((f"{kind} {text}" for kind, text in zip(("output", "gradient"), texts, strict=True) if text), "")
+    return next((f"{kind} {text}" for kind, text in zip(KINDS, texts, strict=True) if text), "")

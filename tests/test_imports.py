@@ -18,7 +18,7 @@ FOLDERS = {"records", "language", "opening", "capture", "distributed", "memory",
 EVERYTHING = FOLDERS | {
     *("api", "passive", "recording", "allowed_findings", "live_model", "planning", "post_mortem", "call_trials", "trying"),
     *("fix_writer", "applied_fix"),
-    *("magics", "cli", "pytest_plugin", "pytest_explainer"),
+    *("magics", "cli", "pytest_plugin", "pytest_explainer", "watching"),
 }
 MAY_IMPORT = {
     "records": set(),
@@ -34,6 +34,8 @@ MAY_IMPORT = {
     "api": EVERYTHING,
     # the half of `record` that torch's profiler serves
     "passive": {"records", "capture", "opening", "simulator", "rules", "recording", "fix_writer"},
+    # a whole run: hooks, and now and then a step that `record` would record; report for bytes and times as words
+    "watching": {"records", "capture", "simulator", "passive", "recording", "rules", "report"},
     "recording": EVERYTHING,  # what `record` and `trace` run
     "call_trials": EVERYTHING,  # the trials that `explain` and `record` offer
     "allowed_findings": EVERYTHING,  # what `check` refuses

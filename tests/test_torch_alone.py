@@ -36,7 +36,6 @@ class Adder(nn.Module):
 """
 ASKED = {
     "trace.to_frame()": "a data frame needs the package `pandas`",
-    "trace.to_html()": "a page with figures needs the package `plotly`",
     "devwidget.show(model)": "a panel needs the package `ipywidgets`",
     "devwidget.DeviceWidget": "a panel needs the package `ipywidgets`",
     "devwidget.plan(model, torch.ones(2), gpus=1, memory='1GiB')": "a plan needs the package `cloudpickle`",

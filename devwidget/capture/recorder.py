@@ -42,7 +42,7 @@ from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.explanation import Failure
-from devwidget.records.memory import DeviceMemory
+from devwidget.records.memory import DeviceMemory, Holding
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase, Trace
 
@@ -131,6 +131,11 @@ class Recorder:
 
         self._memory = MemoryWatch(self._state, source)
         self._memory.begin_watch(self._undo)
+
+    def follow_living(self, index: int) -> Callable[[], list[Holding]]:
+        """Tells later which of the bytes that were allocated on a device so far, and live now, still do; nothing where no
+        allocator can be asked."""
+        return self._memory.follow_living(index) if self._memory is not None else list
 
     def register_inputs(self, batch: Any, target: Any) -> None:
         """These tensors are the batch and the target."""

@@ -12,7 +12,8 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.operator_key import ALIASES
-from devwidget.passive.places import OUTSIDE, EventPlace, ModulePaths, SiteReader
+from devwidget.passive.adapter import has_kernel, overload_of
+from devwidget.passive.places import OUTSIDE, EventPlace, Function, ModulePaths, SiteReader
 from devwidget.records.site import Phase, Site
 
 _NODE = "autograd::engine::evaluate_function"
@@ -32,7 +33,10 @@ _MADE_IN = 3
 """`torch.tensor` takes memory, may copy it to a device, and shows the result alone (`lift_fresh`)."""
 
 _SCOPES = torch_internals.RecordScope
-_Function = Literal["module", "users", "backward", "optimizer", "other"]
+_Function = Literal["module", "users", "library", "backward", "optimizer", "torch"]
+_OF_PYTHON = frozenset({"users", "library", "torch"})
+_BUILT_INS = "<built-in "
+"""How the names of functions in C begin."""
 _OPERATOR, _FUNCTION, _BUILT_IN, _ALLOCATION = (
     *(torch_internals.OperatorFields, torch_internals.CallFields),
     *(torch_internals.BuiltInFields, torch_internals.AllocationFields),
@@ -76,6 +80,14 @@ class ProfiledAllocation(NamedTuple):
     number: int
 
 
+class Turn(NamedTuple):
+    """The program called a model, or went back: with its number, and the user's function that did."""
+
+    number: int
+    is_backward: bool
+    function: Function | None
+
+
 class EventWalk:
     """One walk through all threads.
 
@@ -97,15 +109,19 @@ class EventWalk:
         self.operators: list[Operator] = []
         self.modules: list[ProfiledModuleCall] = []
         self.allocations: list[ProfiledAllocation] = []
+        self.turns: list[Turn] = []
         self.has_threads = False
         self._paths, self._sites = ModulePaths(model, named), SiteReader()
         self._functions: dict[str, _Function] = {}
         self._lines: dict[int, dict[int, Site | None]] = {}
+        self._late: list[Any] = []
         self._number = 0
         self._forwarded, self._has_run, self._seen_grad, self._has_parameters = False, False, False, False
         self._backwards, self._forwards = 0, Counter[int]()
         for root in sorted(_of_the_program(roots), key=lambda each: each.start_time_ns):
             self._walk_tree(root)
+        for each in self._late:  # of a backward that no Python called
+            self._walk_tree(each)
 
     @property
     def steps(self) -> int:
@@ -134,36 +150,52 @@ class EventWalk:
 
     def _enter_event(self, event: Any, place: EventPlace, children: list[Any]) -> EventPlace | None:
         """Note an event, and return the place of what is in it; None where nothing in it counts."""
-        fields = event.extra_fields
+        try:
+            name: str = event.name
+        except UnicodeDecodeError:  # torch points into the name of code, which has died meanwhile
+            name = ""
+        known = self._functions.get(name)
+        is_built_in = name.startswith(_BUILT_INS)
+        if not children and (is_built_in or known in _OF_PYTHON):
+            return None
+        if is_built_in and place.phase == "backward":
+            self._join_engine(event, children)
+        if place.is_in_torch and (is_built_in or known == "torch"):
+            return place
+        if known == "users":
+            # What an operator of Python runs in the user's function has a line of that function, and it is not known which.
+            return EventPlace(place.module, place.phase, None, None, place.calls)
+        fields = event.extra_fields  # costs more than all the rest that is asked of an event
         kind = type(fields)
         if kind is _OPERATOR:
-            return self._enter_operator(event, fields, place, children)
+            return self._enter_operator(event, name, fields, place, children)
         if kind is _FUNCTION:
-            try:
-                name = event.name
-            except UnicodeDecodeError:  # torch points into the name of code, which has died meanwhile
-                name = ""
-            return self._enter_function(name, fields, place, children)
+            return self._enter_function(event, name, fields, place, children)
         if kind is _BUILT_IN and children:
-            site, library = self._sites.move_to_call(place.site, place.library, fields.caller)
-            return EventPlace(place.module, place.phase, site, library, place.calls)
+            return self._sites.enter_call(event, fields.caller, place)
         if kind is _ALLOCATION:
             self.allocations.append(ProfiledAllocation(event, self._with_phase(place), self._number))
         return None
 
-    def _enter_function(self, name: str, fields: Any, place: EventPlace, children: list[Any]) -> EventPlace | None:
+    def _join_engine(self, event: Any, children: list[Any]) -> None:
+        """Have what a thread of the engine runs where its time is: torch hangs all of it into the first backward."""
+        end, below = event.end_time_ns, [*self._late, *children]
+        children[:] = sorted((each for each in below if each.start_time_ns <= end), key=lambda each: each.start_time_ns)
+        self._late = [each for each in below if each.start_time_ns > end]
+
+    def _enter_function(self, event: Any, name: str, fields: Any, place: EventPlace, children: list[Any]) -> EventPlace | None:
         known = self._functions.get(name)
         if known is None:
             known = self._functions[name] = self._know_function(name, fields.callsite.file_name) if name else "users"
         if known == "module":
-            return self._enter_module(fields, place)
+            return self._enter_module(event, fields, place)
         if not children:
             return None
         if known == "users":
-            # What an operator of Python runs in the user's function has a line of that function, and it is not known which.
             return EventPlace(place.module, place.phase, None, None, place.calls)
-        site, library = self._sites.move_to_call(place.site, place.library, fields.caller)
-        return EventPlace(place.module, place.phase if known == "other" else known, site, library, place.calls)
+        if known == "backward" or known == "optimizer":
+            place = EventPlace(place.module, known, place.site, place.library, place.calls, place.call)
+        return self._sites.enter_call(event, fields.caller, place, is_torchs=known != "library")
 
     def _know_function(self, name: str, file: str) -> _Function:
         if name.startswith(_MODULE):
@@ -173,16 +205,17 @@ class EventWalk:
             return "users"
         if name.endswith(_BACKWARD_CALLS) and file.endswith(_BACKWARD_FILES):
             return "backward"
-        return "optimizer" if name.endswith(_STEP) and file.endswith(_OPTIMIZER_FILE) else "other"
+        if name.endswith(_STEP) and file.endswith(_OPTIMIZER_FILE):
+            return "optimizer"
+        return "library" if self._sites.is_library(file) else "torch"
 
-    def _enter_module(self, fields: Any, place: EventPlace) -> EventPlace:
-        site, library = self._sites.move_to_call(place.site, place.library, fields.caller)
+    def _enter_module(self, event: Any, fields: Any, place: EventPlace) -> EventPlace:
+        _, _, site, library, *_ = self._sites.enter_call(event, fields.caller, place)
         path = self._paths.find_path(fields.module.self_ptr, is_outermost=not place.calls)
         self._has_parameters = self._has_parameters or bool(fields.module.parameters)
-        return EventPlace(place.module if path is None else path, place.phase, site, library, place.calls + 1)
+        return EventPlace(place.module if path is None else path, place.phase, site, library, place.calls + 1, None, True)
 
-    def _enter_operator(self, event: Any, fields: Any, place: EventPlace, children: list[Any]) -> EventPlace | None:
-        name: str = event.name
+    def _enter_operator(self, event: Any, name: str, fields: Any, place: EventPlace, children: list[Any]) -> EventPlace | None:
         namespace, is_operator, short = name.partition("::")
         if namespace != "aten":  # those have one scope, and it costs to ask
             scope = fields.scope
@@ -195,12 +228,12 @@ class EventWalk:
         if not is_operator or namespace == "profiler" or is_composite(event) or _is_passed_on(event, children):
             return place
         here, taken = self._with_phase(place), None
-        if self.has_memory or (fields.sequence_number >= 0 and not _runs_alike(name, event.overload_name)):
+        if self.has_memory or (fields.sequence_number >= 0 and not _runs_alike(name, overload_of(event))):
             for child in children:
                 for each in iterate_below(child):
                     below = self._enter_below(each, here)
                     taken = below if taken is None else taken
-        self._add_operator(event, short if namespace == "aten" else name, here, taken)
+        self._add_operator(event, fields, short if namespace == "aten" else name, here, taken)
         return None
 
     def _enter_below(self, event: Any, place: EventPlace) -> torch.device | None:
@@ -211,16 +244,16 @@ class EventWalk:
             self.allocations.append(ProfiledAllocation(event, place, self._number))
             return fields.device if fields.alloc_size > 0 else None
         if type(fields) is _OPERATOR and fields.sequence_number >= 0 and "::" in event.name and not is_composite(event):
-            self._add_operator(event, event.name.removeprefix("aten::"), place, None)
+            self._add_operator(event, fields, event.name.removeprefix("aten::"), place, None)
         return None
 
-    def _add_operator(self, event: Any, name: str, place: EventPlace, taken: torch.device | None) -> None:
+    def _add_operator(self, event: Any, fields: Any, name: str, place: EventPlace, taken: torch.device | None) -> None:
         if name in _ABOVE_MODES:
             return
         if name == "lift_fresh":
             self._forget_making(event)
         self._number += 1
-        tensors = tuple(find_tensors(event.extra_fields.inputs))  # torch makes them anew whenever it is asked
+        tensors = tuple(find_tensors(fields.inputs))  # torch makes them anew whenever it is asked
         self.operators.append(Operator(event, name, tensors, place, self._number, taken))
 
     def _forget_making(self, shown: Any) -> None:
@@ -248,7 +281,9 @@ class EventWalk:
     def _with_phase(self, place: EventPlace) -> EventPlace:
         if place.phase is not None:
             return place
-        return EventPlace(place.module, self._phase_now(place), place.site, place.library, place.calls)
+        return EventPlace(
+            place.module, self._phase_now(place), place.site, place.library, place.calls, place.call, place.is_in_torch
+        )
 
     def _phase_now(self, place: EventPlace) -> Phase:
         if place.calls:
@@ -264,17 +299,23 @@ class EventWalk:
             if not around.calls and around.phase != "backward":
                 # Without gradients a call is a step of its own; with some the loss follows, and its module is no step.
                 self._has_run, self._forwarded = True, self._forwarded or self._seen_grad
-                self._forwards[event.extra_fields.module.self_ptr] += self._has_parameters
+                if self._has_parameters:
+                    self._forwards[event.extra_fields.module.self_ptr] += 1
+                    self._take_turn(event, number, is_backward=False)
                 self._seen_grad = self._has_parameters = False
         elif not event.name.endswith(_GRADIENT_CALL):  # which gives gradients, and ends no step
             self._backwards += 1
             self._forwarded = False
+            self._take_turn(event, number, is_backward=True)
+
+    def _take_turn(self, event: Any, number: int, *, is_backward: bool) -> None:
+        self.turns.append(Turn(number, is_backward, self._sites.find_function(event)))
 
 
 def _is_passed_on(event: Any, children: list[Any]) -> bool:
     """Whether an operator comes down in it once more, as from autocast, which casts what went in."""
     name = event.name
-    return any(child.name == name and child.overload_name == event.overload_name for child in children)
+    return any(child.name == name and overload_of(child) == overload_of(event) for child in children)
 
 
 def _of_the_program(roots: Iterable[Any]) -> Iterator[Any]:
@@ -290,12 +331,12 @@ def _of_the_program(roots: Iterable[Any]) -> Iterator[Any]:
 @functools.cache
 def _runs_alike(name: str, overload: str) -> bool:
     """Whether what an operator calls is seen by the profiler as if the program had called it, which no mode takes it for."""
-    return bool(torch_internals.has_kernel(f"{name}.{overload}" if overload else name, _SAME_FOR_ALL))
+    return has_kernel(name, overload, _SAME_FOR_ALL)
 
 
 def is_composite(event: Any) -> bool:
     """Whether an operator is made of others, which a dispatch mode sees in its place."""
-    kernels = _kernels_of_composite(event.name, event.overload_name)
+    kernels = _kernels_of_composite(event.name, overload_of(event))
     if not kernels:
         return kernels is not None
     first = next(find_tensors(event.extra_fields.inputs), None)
@@ -305,13 +346,9 @@ def is_composite(event: Any) -> bool:
 @functools.cache
 def _kernels_of_composite(name: str, overload: str) -> frozenset[str] | None:
     """The devices for which an operator has kernels of its own though it is made of others; None for one that is not."""
-    full = f"{name}.{overload}" if overload else name
-    try:
-        if not torch_internals.has_kernel(full, _COMPOSITE):
-            return None
-        return frozenset(device for device, key in _BACKENDS.items() if torch_internals.has_kernel(full, key))
-    except RuntimeError:  # the profiler names more than operators of the dispatcher
+    if not has_kernel(name, overload, _COMPOSITE):
         return None
+    return frozenset(device for device, key in _BACKENDS.items() if has_kernel(name, overload, key))
 
 
 def find_tensors(inputs: Iterable[Any]) -> Iterator[Any]:

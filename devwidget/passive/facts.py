@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.modes.dispatch_mode import COPIES, MASKED, WAITING, WORDS
 from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.opening.allocations import FOREIGN, History, build_curve
 from devwidget.opening.stacks import Stack
+from devwidget.passive.adapter import overload_of
 from devwidget.passive.event_tree import (
     EventWalk,
     Operator,
@@ -23,14 +23,13 @@ from devwidget.passive.event_tree import (
     iterate_below,
     iterate_operators,
 )
-from devwidget.passive.places import EventPlace
+from devwidget.passive.places import site_of
+from devwidget.passive.waits import find_copy, find_ends, fold_waits
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import MemoryCurve
 from devwidget.records.schema.message import Message
-from devwidget.records.site import Site
-from devwidget.records.trace import ModuleEvent, Move, OpEvent, Trace, Wait
+from devwidget.records.trace import ModuleEvent, Move, OpEvent, Trace
 
-_STEP = frozenset({"forward", "loss", "backward", "optimizer"})
 _CPU = torch.device("cpu")
 _NUMBERS = frozenset({torch.float64, torch.int64, torch.bool, torch.complex128})
 """What torch makes of numbers of Python."""
@@ -65,7 +64,7 @@ def read_facts(
         ops=tuple(_fold_operators(walk.operators, start)),
         modules=tuple(_fold_modules(walk.modules, start)),
         memory=tuple(_build_curves(walk.allocations)),
-        waits=tuple(_fold_waits(walk.operators)),
+        waits=tuple(fold_waits(walk)),
         steps=walk.steps,
         engine="profiler",
         not_checked=(UNKNOWN, THREADS) if walk.has_threads else (UNKNOWN,),
@@ -76,7 +75,7 @@ def _fold_operators(operators: Iterable[Operator], start: int) -> Iterator[OpEve
     folded: dict[tuple[Any, ...], list[Any]] = {}
     for operator in operators:
         place, inputs = operator.place, _input_devices(operator)
-        key = operator.name, place.module, place.phase, _site_of(place), inputs, _output_device(operator, inputs)
+        key = operator.name, place.module, place.phase, site_of(place), inputs, _output_device(operator, inputs)
         entry = folded.get(key)
         if entry is None:
             folded[key] = [1, operator.number, (operator.event.start_time_ns - start) / 1e9]
@@ -85,15 +84,6 @@ def _fold_operators(operators: Iterable[Operator], start: int) -> Iterator[OpEve
     for (name, module, phase, site, inputs, output), (count, number, started) in folded.items():
         ends = tuple(map(device_id, inputs)), None if output is None else device_id(output)
         yield OpEvent(name, module, phase, site, *ends, count, number, started)
-
-
-def _site_of(place: EventPlace) -> Site | None:
-    site, library = place.site, place.library
-    if library is None:
-        return site
-    if site is None:
-        return Site(library.file, library.line, library.text, "", library)
-    return Site(site.file, site.line, site.text, site.function, library)
 
 
 def _input_devices(operator: Operator) -> tuple[torch.device, ...]:
@@ -111,36 +101,48 @@ def _may_be_number(tensor: Any) -> bool:
 
 def _output_device(operator: Operator, inputs: tuple[torch.device, ...]) -> torch.device | None:
     """Where the result is: what a copy wrote into, where memory was taken for it, or where it was computed. An empty one of
-    nothing is told by nobody."""
-    if not _gives_tensors(operator.event.name, operator.event.overload_name):
+    nothing is told by nobody, nor where that is which a device was named for."""
+    gives_tensor, takes_device = _find_schema(operator.event.name, overload_of(operator.event))
+    if not gives_tensor:
         return None
-    if operator.name in COPIES and (target := _find_ends(operator.event)) is not None:
-        device: torch.device = target[1].device
+    if (ends := find_ends(operator)) is not None:
+        device: torch.device = ends.target.device
         return device
     if operator.taken is not None:
         return _CPU if operator.taken.type == "cpu" else operator.taken  # the allocator numbers the CPU, too
+    if inputs and takes_device:
+        return next(_find_written(operator.event), None)
     if inputs:
         return next((device for device in inputs if device.type != "cpu"), inputs[0])
     return next((tensor.device for each in iterate_operators(operator.event) for tensor in find_tensors(each.inputs)), None)
 
 
+def _find_written(event: Any) -> Iterator[torch.device]:
+    """Where is what an operator fills that it has made."""
+    for each in iterate_below(event):
+        if each is not event and each.name.endswith("_"):
+            yield from (tensor.device for tensor in find_tensors(each.extra_fields.inputs))
+
+
 @functools.cache
-def _gives_tensors(name: str, overload: str) -> bool:
-    """Whether a tensor comes out; not of what gives a number of Python, or writes into lists."""
-    known = torch_internals.schemas_of(name) if "::" in name else ()  # the profiler names more than operators
+def _find_schema(name: str, overload: str) -> tuple[bool, bool]:
+    """Whether a tensor comes out, and whether a device is named. The profiler names more than operators."""
+    known = torch_internals.schemas_of(name) if "::" in name else ()
     schema = next((each for each in known if each.overload_name == overload), None)
-    return schema is None or any("Tensor" in str(each.type) for each in schema.returns)
+    if schema is None:
+        return True, False
+    return any("Tensor" in str(each.type) for each in schema.returns), any(each.name == "device" for each in schema.arguments)
 
 
 def _fold_moves(operators: Iterable[Operator]) -> Iterator[Move]:
     folded: dict[tuple[Any, ...], list[Any]] = {}
     for operator in operators:
-        copy = _find_copy(operator)
+        copy = find_copy(operator)
         if copy is None:
             continue
-        source, target = copy
+        source, target, _ = copy
         place, seconds = operator.place, operator.event.duration_time_ns / 1e9
-        key = source.device, target.device, tuple(target.sizes), target.dtype, place.module, place.phase, _site_of(place)
+        key = source.device, target.device, tuple(target.sizes), target.dtype, place.module, place.phase, site_of(place)
         entry = folded.setdefault(key, [operator.number, 0, seconds])
         entry[1] += 1
         entry[2] = seconds
@@ -148,55 +150,6 @@ def _fold_moves(operators: Iterable[Operator]) -> Iterator[Move]:
         size = torch.Size(shape).numel() * dtype.itemsize
         ends = device_id(source), device_id(target)
         yield Move(*ends, size, shape, format_dtype(dtype), module, phase, site, "explicit", seconds, number, count)
-
-
-def _find_copy(operator: Operator) -> tuple[Any, Any] | None:
-    """Source and target of an operator that copies to another device."""
-    ends = _find_ends(operator.event) if operator.name in COPIES else None
-    return ends if ends is not None and ends[0].device != ends[1].device else None
-
-
-def _find_ends(event: Any) -> tuple[Any, Any] | None:
-    for each in iterate_below(event):
-        if each.name == "aten::copy_":
-            target, source = list(find_tensors(each.extra_fields.inputs))[:2]
-            return source, target
-    return None
-
-
-def _fold_waits(operators: Iterable[Operator]) -> Iterator[Wait]:
-    """Fold the operators that give the host a value of an accelerator, or a size that depends on values."""
-    folded: dict[Wait, list[Any]] = {}
-    for operator in operators:
-        device = _find_awaited(operator)
-        if device is None:
-            continue
-        place, library = operator.place, operator.place.library
-        waits = _site_of(place) if library is None or place.site is None else Site(library.file, library.line, library.text)
-        called = None if library is None else place.site
-        in_step = place.calls > 0 or place.phase in _STEP
-        phase = place.phase or "other"
-        call = WORDS.get(operator.name, operator.name)
-        wait = Wait(call, device_id(device), place.module, phase, waits, library is not None, in_step=in_step, called=called)
-        folded.setdefault(wait, [0, set()])
-        folded[wait][0] += 1
-    for wait, (count, _) in folded.items():
-        yield Wait(**{**{name: getattr(wait, name) for name in wait.__slots__}, "count": count})
-
-
-def _find_awaited(operator: Operator) -> torch.device | None:
-    name, tensors = operator.name, operator.tensors
-    if name in COPIES:
-        copy = _find_copy(operator)
-        inputs = operator.event.extra_fields.inputs
-        later = name == "copy_" and len(inputs) > 2 and inputs[2] is True
-        return copy[0].device if copy is not None and copy[1].device.type == "cpu" and not later else None
-    if name not in WAITING and name not in MASKED:
-        return None
-    if not tensors or tensors[0].device.type in ("cpu", "meta"):
-        return None
-    masks = any(tensor.dtype in (torch.bool, torch.uint8) for tensor in tensors[1:])
-    return tensors[0].device if name in WAITING or masks else None
 
 
 def _fold_modules(calls: Iterable[ProfiledModuleCall], start: int) -> Iterator[ModuleEvent]:

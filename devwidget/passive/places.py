@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 import sys
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.modules import named_tensors, walk_modules
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code.call_sites import INSTALLED, USERS, owners
@@ -26,6 +28,8 @@ class EventPlace(NamedTuple):
         site: the user's line; None for what an operator of Python runs (`a + b`), of which only the function is known.
         library: where the innermost library stands that this line has called.
         calls: how many modules are running.
+        call: the event of the call at that line, or at that of the library.
+        is_in_torch: a function of torch or of Python itself runs, whose calls move no line.
     """
 
     module: str | None = None
@@ -33,10 +37,23 @@ class EventPlace(NamedTuple):
     site: Site | None = None
     library: LibraryLine | None = None
     calls: int = 0
+    call: Any = None
+    is_in_torch: bool = False
 
 
 OUTSIDE = EventPlace()
-Lines = tuple[Site | None, LibraryLine | None]
+Function = tuple[str, str]
+"""File and name."""
+
+
+def site_of(place: EventPlace) -> Site | None:
+    """The user's line, through that of the library; the library's own where no line of the user's is known."""
+    site, library = place.site, place.library
+    if library is None:
+        return site
+    if site is None:
+        return Site(library.file, library.line, library.text, "", library)
+    return Site(site.file, site.line, site.text, site.function, library)
 
 
 class Files:
@@ -84,24 +101,37 @@ class SiteReader:
             found = self._owners[name] = path, owners[path]
         return found
 
-    def move_to_call(
-        self, site: Site | None, library: LibraryLine | None, frame: Any
-    ) -> tuple[Site | None, LibraryLine | None]:
-        """The user's line, and that of the library below it, seen from what `frame` has called."""
+    def enter_call(self, event: Any, frame: Any, place: EventPlace, *, is_torchs: bool = False) -> EventPlace:
+        """The place of what a call runs, of torch's or not, that was made in `frame`: the user's line, that of the library."""
+        module, phase, site, library, calls, call, _ = place
         try:
             path, owner = self.owner_of(frame.file_name)
-            function = frame.function_name
+            function = frame.function_name if owner == USERS else ""
         except UnicodeDecodeError:  # torch points into the names of code, which has died meanwhile
-            return None, None
+            return EventPlace(module, phase, None, None, calls, None, is_torchs)
         if owner == USERS:
-            return _user_site(path, frame.line_number, function), None
-        if owner == INSTALLED:
-            return site, _library_line(path, frame.line_number)
-        return site, library
+            site, library, call = _user_site(path, frame.line_number, function), None, event
+        elif owner == INSTALLED:
+            library, call = _library_line(path, frame.line_number), event
+        return EventPlace(module, phase, site, library, calls, call, is_torchs)
 
     def is_users(self, name: str) -> bool:
         """Whether a file is the user's."""
         return self.owner_of(name)[1] == USERS
+
+    def is_library(self, name: str) -> bool:
+        """Whether a file belongs to a library other than torch."""
+        return self.owner_of(name)[1] == INSTALLED
+
+    def find_function(self, event: Any) -> Function | None:
+        """The user's function in which an event is."""
+        while (event := event.parent) is not None:
+            if type(event.extra_fields) is torch_internals.CallFields:
+                with contextlib.suppress(UnicodeDecodeError):
+                    code = event.extra_fields.callsite
+                    if self.is_users(code.file_name):
+                        return self.owner_of(code.file_name)[0], code.function_name
+        return None
 
 
 @functools.lru_cache(10_000)

@@ -18,6 +18,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.undo import Undo
+from devwidget.passive.adapter import list_missing, make_options
 from devwidget.records.schema.message import Message
 
 _QUIET = {"KINETO_LOG_LEVEL": "6"}
@@ -28,7 +29,7 @@ def find_obstacle() -> Message | None:
     """Why the profiler cannot record here and now; None if it can."""
     if not torch.profiler.kineto_available():
         return Message("this build of torch has no profiler")
-    if any(torch_internals.list_absent(torch_internals.NEEDED["recording by torch's profiler"])):
+    if any(list_missing()):
         return Message("the profiler of torch {version} is made otherwise", version=torch.__version__)
     if torch_internals.profiler_type() != torch_internals.ActiveProfilerType.NONE:
         return Message("another profiler of torch runs")
@@ -60,12 +61,11 @@ class ProfilerSession:
         in_use: Callable[[], bool] = torch.cuda.is_initialized
         if in_use():
             activities.add(torch_internals.ProfilerActivity.CUDA)
-        options = torch_internals.ProfilerOptions(capture_overload_names=True)
         # Shapes, memory, stacks, no operations counted, modules. Of the host's memory nobody asks here, and torch would warn
         # once of what was there before.
         self.has_memory = len(activities) > 1
         asked = True, self.has_memory, True, False, True
-        config = torch_internals.ProfilerConfig(torch_internals.ProfilerState.KINETO, *asked, options)
+        config = torch_internals.ProfilerConfig(torch_internals.ProfilerState.KINETO, *asked, make_options())
         with _environment(_QUIET):
             torch_internals.prepare_profiler(config, activities)
         # Two cannot run: who starts one of their own gets it, as without us.

@@ -4,7 +4,7 @@ Importing this package teaches the records how to print, how to become data fram
 """
 
 from devwidget.report import data_frames
-from devwidget.report.answers import comparison, plan, questions
+from devwidget.report.answers import comparison, plan, questions, watched_run
 from devwidget.report.page import html, ranks
 from devwidget.report.text import cluster_text, finding_text, snapshot_text, trace_text
 
@@ -19,4 +19,5 @@ __all__ = [
     "ranks",
     "snapshot_text",
     "trace_text",
+    "watched_run",
 ]

@@ -16,6 +16,7 @@ from devwidget.records.schema.record import presents
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.records.watch import COUNTED, FIRST, MEMORY, WatchedRun
 from devwidget.report.style.words import device_list, piece_words, site_words
 from devwidget.report.text.cluster_text import difference_words
 from devwidget.views.placement import join_path, tabulate_snapshot
@@ -115,12 +116,24 @@ def _memory_columns(trace: Trace) -> Columns:
     )
 
 
-def _finding_columns(trace: Trace) -> Columns:
+def _finding_columns(trace: Trace | WatchedRun) -> Columns:
     columns = _attribute_columns(trace.findings, "kind", "severity", "module", "headline", "why", "notes", "also")
     columns["fault"] = [_as_text(finding.fault) for finding in trace.findings]
     columns["birth"] = [_as_text(finding.birth) for finding in trace.findings]
     columns["fix"] = [finding.fixes[0].code or finding.fixes[0].summary if finding.fixes else "" for finding in trace.findings]
     return columns
+
+
+def _step_columns(run: WatchedRun) -> Columns:
+    """Microseconds and bytes; a row has `count` steps."""
+    columns: Columns = {name: list(getattr(run.steps, name)) for name in (FIRST, *COUNTED)}
+    for memory in run.steps.memory:
+        columns |= {f"{memory.device} {part}": list(getattr(memory, part)) for part in MEMORY}
+    return columns
+
+
+def _run_finding_columns(run: WatchedRun) -> Columns:
+    return {"step": list(run.first_steps)} | _finding_columns(run)
 
 
 def _replica_columns(trace: Trace) -> Columns:
@@ -219,6 +232,7 @@ _TABLES: dict[type, dict[str, Callable[[Any], Columns]]] = {
         "collectives": _collective_columns,
         "waits": _wait_columns,
     },
+    WatchedRun: {"steps": _step_columns, "findings": _run_finding_columns},
     Cluster: {
         "ranks": _columns_of("ranks", *_RANK),
         "collectives": _of_all_ranks,

@@ -7,14 +7,12 @@ carry data to the page. `LiveFigure` is separate because a thread writes it, and
 
 from __future__ import annotations
 
-import functools
-import gzip
 from typing import Any
 
 import anywidget
 from traitlets import Bool, Bytes, Dict, Int, Unicode
 
-from devwidget.report.page.assets import PANEL, TREE, join_modules, plotly_path, static_text
+from devwidget.report.page.assets import PANEL, PANEL_STYLES, TREE, join_modules, packed_plotly, static_text
 
 
 class Control(anywidget.AnyWidget):
@@ -45,7 +43,7 @@ class PanelView(anywidget.AnyWidget):
     """Everything around the tree: header, memory bars, tabs, findings, hops, figures."""
 
     _esm = join_modules(*PANEL)
-    _css = static_text("base.css") + static_text("panel.css")
+    _css = "".join(map(static_text, PANEL_STYLES))
     words = Dict().tag(sync=True)
     # Pages count views only if this begins as a number.
     _view_count = Int(0, allow_none=True).tag(sync=True)
@@ -58,10 +56,12 @@ class PanelView(anywidget.AnyWidget):
     status = Dict().tag(sync=True)
     memory = Dict().tag(sync=True)
     traced = Dict().tag(sync=True)
+    devices = Dict().tag(sync=True)
     proposed = Dict().tag(sync=True)
     compared = Dict().tag(sync=True)
     applied = Dict().tag(sync=True)
     printed = Unicode().tag(sync=True)
+    chosen = Dict().tag(sync=True)
     gone = Bool(False).tag(sync=True)
     offers_ranks = Bool(False).tag(sync=True)
     ranks = Unicode().tag(sync=True)
@@ -85,10 +85,5 @@ _shared: list[PlotlyCode] = []
 def shared_plotly() -> PlotlyCode:
     """Return the kernel's only PlotlyCode, a new one if somebody closed it."""
     if not _shared or _shared[0].comm is None:
-        _shared[:] = [PlotlyCode(code=_pack_plotly())]
+        _shared[:] = [PlotlyCode(code=packed_plotly())]
     return _shared[0]
-
-
-@functools.cache
-def _pack_plotly() -> bytes:
-    return gzip.compress(plotly_path().read_bytes(), compresslevel=6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -10,7 +11,7 @@ from playwright.sync_api import Browser
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.assets import PANEL, RANKS, TREE, join_modules, plotly_path, static_text
+from devwidget.report.page.assets import PANEL, PANEL_STYLES, RANKS, TREE, join_modules, packed_plotly, static_text
 from devwidget.report.page.html import as_text, as_value, page_facts
 from devwidget.report.page.ranks import ranks_content
 from tests.browser.chromium import Watched
@@ -21,7 +22,7 @@ const host = pageHost({
   panel: { state: facts.panel, definition: panel }, tree: { state: facts.tree, definition: tree }, control: { state: {} },
   live: { state: {} }, plotly: { state: {} }, job: { state: facts.job ?? {}, definition: ranks },
 });
-if (window.Plotly) globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(window.Plotly);
+if (window.moduleName) globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(window.moduleName);
 window.models = host.models;
 window.show = async (place) => (await host.getWidget("panel")).render({ el: document.getElementById(place) });
 host.models.control.onsend = (message) => {
@@ -57,7 +58,7 @@ class BarePage:
         if job is not None:
             facts["panel"]["offers_ranks"] = True
             facts["job"] = {"content": ranks_content(job)}
-        style = "\n".join(static_text(name) for name in ("page.css", "base.css", "tree.css", "panel.css", "ranks.css"))
+        style = "\n".join(static_text(name) for name in ("page.css", *PANEL_STYLES, "ranks.css"))
         scripts = [
             join_modules("shim.js"),
             as_value("tree", join_modules(*TREE)),
@@ -67,7 +68,7 @@ class BarePage:
         text = "\n".join([*scripts, f"const facts = {json.dumps(facts, default=as_text)};", _START])
         self.page.set_content(f"<style>{style}</style><main id=a></main><main id=b></main>")
         if plotly:
-            self.page.add_script_tag(path=str(plotly_path()))
+            self.page.add_script_tag(content=gzip.decompress(packed_plotly()).decode())
         self.page.add_script_tag(content=text)
         self.page.evaluate("async () => { window.stopA = await window.show('a') }")
 

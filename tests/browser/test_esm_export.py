@@ -13,6 +13,7 @@ from tests.views.builders import data_parallel, one_step, split_model
 
 def test_the_page_has_table_bars_findings_and_works_offline(opened):
     page = opened(panel_page(split_model(), one_step()))
+    page.get_by_role("tab", name="Modules").click()
     expect(page.locator(".dw-memory .point path").first).to_be_attached()
     page.get_by_label("filter rows").fill("device:cuda:1")
     expect(page.locator("[data-path='decoder.head']")).to_be_visible()
@@ -23,11 +24,17 @@ def test_the_page_has_table_bars_findings_and_works_offline(opened):
     assert page.get_by_role("button", name="Trace batch").count() == 0
 
 
+def test_the_page_opens_on_the_verdict_and_says_what_was_traced(opened):
+    page = opened(panel_page(split_model(), one_step()))
+    expect(page.get_by_role("tab", name="Findings")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(".dw-verdict-error .dw-sentence")).to_be_in_viewport()
+    expect(page.locator(".dw-status")).to_contain_text("2 errors")
+
+
 def test_a_click_on_a_box_of_the_timeline_leads_to_the_row(opened):
     page = opened(panel_page(split_model(), one_step()))
     page.get_by_role("tab", name="Trace").click()
-    page.locator(".dw-timeline .bars .point path").first.wait_for(state="attached")
-    box = page.locator(".dw-timeline .bartext", has_text="head").bounding_box()
+    box = page.locator(".dw-timeline .dw-box-name", has_text="head").bounding_box()
     page.mouse.click(box["x"] + 4, box["y"] + 4)
     expect(page.locator("[data-path='decoder.head']")).to_have_attribute("aria-selected", "true")
 
@@ -55,7 +62,7 @@ def saved(page, entry):
 def test_the_figure_of_a_tab_is_saved_as_a_picture(opened, tab, name):
     page = opened(panel_page(split_model(), one_step()))
     page.get_by_role("tab", name=tab).click()
-    page.locator(f".dw-{name} .main-svg").first.wait_for()
+    page.locator(f".dw-{name} :is(.main-svg, .dw-lanes)").first.wait_for()
     file, path = saved(page, "Save figure as PNG")
     assert file == f"Translator-{name}.png"
     header = path.read_bytes()[:24]
@@ -65,6 +72,7 @@ def test_the_figure_of_a_tab_is_saved_as_a_picture(opened, tab, name):
 
 def test_a_saved_drawing_opens_with_its_legend(opened, browser):
     page = opened(panel_page(split_model(), one_step()))
+    page.get_by_role("tab", name="Modules").click()
     page.locator(".dw-memory .point path").first.wait_for(state="attached")
     file, path = saved(page, "Save figure as SVG")
     assert file == "Translator-memory.svg"

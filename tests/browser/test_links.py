@@ -27,7 +27,7 @@ def tab(bare, name):
 
 def line(bare):
     """The line on the timeline that points at a place."""
-    return bare.page.locator(".dw-timeline .shapelayer path[style*='dash']")
+    return bare.page.locator(".dw-timeline .dw-pointer")
 
 
 def test_a_finding_leads_to_its_place_in_the_trace(bare):
@@ -47,27 +47,25 @@ def test_a_row_leads_to_its_hops_and_findings(bare):
     expect(bare.page.locator(".dw-found").nth(1)).to_be_focused()
 
 
-def second_arrow(bare):
-    """Where it is on the page, once the Trace tab shows it."""
+def healed_arrow(bare):
+    """The middle of it on the page, once the Trace tab shows it."""
     tab(bare, "Trace").click()
-    arrow = bare.page.locator(".dw-timeline .scatterlayer .trace .points path").nth(1)
-    arrow.wait_for(state="attached")
-    place = arrow.bounding_box()
+    place = bare.page.locator(".dw-timeline .dw-mark-wrong[data-kind=hop] .dw-hop-stem").bounding_box()
     return place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
 
 
 def test_a_click_on_an_arrow_leads_to_its_line_and_on_a_cross_to_its_finding(bare):
-    bare.page.mouse.click(*second_arrow(bare))
+    bare.page.mouse.click(*healed_arrow(bare))
     expect(bare.page.locator(".dw-hop-row:focus")).to_have_count(1)
     bare.page.wait_for_timeout(400)  # sooner would be a double click
-    cross = bare.page.locator(".dw-timeline .scatterlayer .trace").last.locator(".points path").first.bounding_box()
+    cross = bare.page.locator(".dw-timeline [data-kind=fault] .dw-fault").bounding_box()
     bare.page.mouse.click(cross["x"] + cross["width"] / 2, cross["y"] + cross["height"] / 2)
     expect(bare.page.locator(".dw-found").first).to_be_focused()
 
 
 def test_an_arrow_says_on_hover_what_crossed_from_where_to_where_why_and_on_which_line(bare):
-    bare.page.mouse.move(*second_arrow(bare))
-    said = bare.page.locator(".dw-timeline .hoverlayer")
+    bare.page.mouse.move(*healed_arrow(bare))
+    said = bare.page.locator(".dw-timeline .dw-tip")
     for part in ("cpu → cuda:0", "1.00 MiB", "healed", "encoder.attention", "bool[1024, 1024]", "2 ms", "train.py:23"):
         expect(said).to_contain_text(part)
 
@@ -86,23 +84,22 @@ def test_the_bars_have_a_zoom_and_a_full_scale(bare):
 
 def test_the_timeline_has_an_axis_of_events_and_one_of_time(bare):
     tab(bare, "Trace").click()
-    bare.page.locator(".dw-timeline .main-svg").first.wait_for()
-    expect(bare.page.locator(".dw-timeline .xtitle")).to_contain_text("order of events")
+    expect(bare.page.locator(".dw-timeline .dw-seen")).to_contain_text("order of events")
     bare.page.get_by_role("button", name="by time").click()
-    expect(bare.page.locator(".dw-timeline .xtitle")).to_contain_text("time on the host")
+    expect(bare.page.locator(".dw-timeline .dw-seen")).to_contain_text("time on the host")
     bare.page.get_by_role("button", name="by order").click()
-    expect(bare.page.locator(".dw-timeline .xtitle")).to_contain_text("order of events")
+    expect(bare.page.locator(".dw-timeline .dw-seen")).to_contain_text("order of events")
 
 
 def test_a_figure_that_was_hidden_while_the_theme_changed_is_drawn_when_it_is_shown_and_once(bare):
-    tab(bare, "Trace").click()
-    bare.page.locator(".dw-timeline .main-svg").first.wait_for()
+    tab(bare, "Memory").click()
+    bare.page.locator(".dw-steps .main-svg").first.wait_for()
     tab(bare, "Modules").click()
     bare.page.evaluate("""() => {
-        const { react } = Plotly;
+        const { react } = moduleName;
         window.drawn = 0;
-        Plotly.react = (plot, ...rest) => {
-            if (plot.closest('.dw-timeline')) window.drawn += 1;
+        moduleName.react = (plot, ...rest) => {
+            if (plot.closest('.dw-steps')) window.drawn += 1;
             return react(plot, ...rest);
         };
         document.body.className = 'another-theme';
@@ -110,7 +107,7 @@ def test_a_figure_that_was_hidden_while_the_theme_changed_is_drawn_when_it_is_sh
     bare.page.wait_for_timeout(800)  # the style sheet of a theme comes after its name
     assert bare.page.evaluate("window.drawn") == 0
     for _ in range(2):
-        tab(bare, "Trace").click()
+        tab(bare, "Memory").click()
         bare.page.wait_for_function("window.drawn === 1")
         tab(bare, "Modules").click()
 

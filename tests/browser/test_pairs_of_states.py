@@ -20,11 +20,11 @@ from devwidget.views.hops import group_hops
 from devwidget.views.timeline import make_timeline
 from tests.browser.esm import BarePage
 
-TABS = ("Modules", "Findings", "Trace", "Parallel", "Memory")
+TABS = ("Modules", "Findings", "Trace", "Devices", "Memory")
 STATES = ("untraced", "clean", "out of memory", "a good batch after it", "fault", "fixed", "compared", "refused", "moved")
 TRAITS = {
     "tree": ("table", "marks"),
-    "panel": ("words", "head", "inputs", "gone", "memory", "traced", "compared", "printed", "status"),
+    "panel": ("words", "head", "inputs", "gone", "memory", "traced", "devices", "compared", "printed", "status"),
 }
 """What a state is made of, in the order in which Python sends it."""
 
@@ -146,11 +146,14 @@ class Led:
         return pictures
 
 
-_DRAWN = """
+_DRAWN = r"""
 const tabOf = (name) => [...document.querySelectorAll('#a .dw-tab')].find((tab) => tab.firstChild.textContent === name);
 const figures = () => [...document.querySelectorAll('#a .dw-figure')].filter((figure) => figure.clientWidth);
-const allDrawn = () => figures().every((figure) => figure.querySelector('.dw-plot').data && figure.querySelector('.main-svg'));
+const isPlotted = (figure) => figure.querySelector('.dw-plot')?.data && figure.querySelector('.main-svg');
+const allDrawn = () => figures().every((figure) => figure.querySelector('.dw-lanes *') || isPlotted(figure));
 const picture = (figure) => {
+  const lanes = figure.querySelector('.dw-lanes');
+  if (lanes) return [figure.className, lanes.outerHTML.replace(/dw-hatch-\d+/g, '')];
   const { data, layout } = figure.querySelector('.dw-plot');
   const { shapes, annotations, width, height } = layout ?? {};
   return [figure.className, data, shapes, annotations, width, height];
@@ -209,12 +212,10 @@ def test_what_is_drawn_for_each_state_is_what_the_record_says(led, records):
         led.open("Trace")
         page.wait_for_function("allDrawn()")
         lanes = make_timeline(trace) if trace else None
-        drawn = page.evaluate(
-            """(meta) => [...document.querySelectorAll('#a .dw-timeline .dw-plot')].flatMap(
-                 (plot) => plot.clientWidth ? plot.data.filter((each) => each.meta === meta).flatMap((each) => each.x) : [])""",
-            "fault",
+        drawn = page.locator("#a .dw-timeline .dw-mark[data-at]").evaluate_all(
+            "(marks) => marks.flatMap((mark) => mark.dataset.at.split(' ').filter(Boolean).map(Number))"
         )
-        assert drawn == [cross.at for cross in (lanes.crosses if lanes else ())], name
+        assert sorted(drawn) == [cross.at for cross in (lanes.crosses if lanes else ())], name
         assert page.locator("#a .dw-hop-row").count() == len(group_hops(trace.moves) if trace else ())
         led.open("Memory")
         refused = [curve for curve in (trace.memory if trace else ()) if curve.refused]

@@ -83,10 +83,8 @@ def test_a_healed_move_is_a_dotted_red_arrow_and_said_to_be_healed(shown, gpus):
     model = Masked().to("cuda:0")
     bare = shown(model, devwidget.trace(model, batch()))
     expect(tab(bare, "Trace").locator(".dw-hop-row")).to_contain_text("healed")
-    dotted = bare.page.locator(".dw-timeline .scatterlayer path.js-line[style*='stroke-dasharray']").last
-    style = dotted.get_attribute("style")
-    assert re.search(r"stroke: rgb\((\d+), (\d+), (\d+)\)", style)
-    red, green, blue = map(int, re.search(r"stroke: rgb\((\d+), (\d+), (\d+)\)", style).groups())
+    dotted = bare.page.locator(".dw-timeline .dw-hop-stem:not([stroke-dasharray=none])").last
+    red, green, blue = map(int, re.findall(r"\d+", dotted.evaluate("(stem) => getComputedStyle(stem).stroke")))
     assert red > 1.5 * max(green, blue)
 
 
@@ -114,15 +112,15 @@ def test_boxes_end_before_the_loss_and_bands_name_the_phases(shown, gpus):
     bare = shown(model, trace, viewport={"width": 1600, "height": 900})
     tab(bare, "Trace")
     drawn = bare.page.locator(".dw-timeline")
-    names = [drawn.locator(".annotation-text", has_text=word).first for word in ("forward", "loss", "backward", "optimizer")]
+    names = [drawn.locator(".dw-band-name", has_text=word).first for word in ("forward", "loss", "backward", "optimizer")]
     lefts = [name.bounding_box()["x"] for name in names]
     assert lefts == sorted(lefts)
     bands = {band.phase: band for band in make_timeline(trace).bands}
     (cross,) = make_timeline(trace).crosses
     assert bands["loss"].start <= cross.at < bands["loss"].stop
-    assert max(box.stop for box in make_timeline(trace).boxes) <= bands["forward"].stop
-    mark = drawn.locator(".scatterlayer .trace").last.locator(".points path").first.bounding_box()
-    plot = drawn.locator(".bglayer .bg, .plot").first.bounding_box()
+    assert max(box.stop for box in make_timeline(trace).boxes if not box.is_gradient) <= bands["forward"].stop
+    mark = drawn.locator(".dw-fault").first.bounding_box()
+    plot = drawn.locator(".dw-lanes").bounding_box()
     assert mark["x"] > plot["x"] + 0.1 * plot["width"]
 
 
@@ -174,21 +172,21 @@ def test_hooks_of_accelerate_are_named_with_the_module_that_they_serve(shown, gp
     row = tab(bare, "Trace").locator(".dw-hop-row").first
     expect(row).to_contain_text("hook")
     expect(row.get_by_role("button", name="1", exact=True)).to_be_visible()
-    parallel = tab(bare, "Parallel")
-    expect(parallel).to_contain_text("by hooks of accelerate")
-    expect(parallel).not_to_contain_text("No DataParallel")
-    expect(parallel).not_to_contain_text("offload")
+    devices = tab(bare, "Devices")
+    expect(devices).to_contain_text("by hooks of accelerate")
+    expect(devices).not_to_contain_text("offload")
 
 
-def test_hops_of_backward_have_a_line_of_the_model_and_a_way_on_the_map(shown, gpus):
+def test_hops_of_backward_have_a_line_of_the_model_and_a_way_in_the_picture(shown, gpus):
     model = Split()
     bare = shown(model, devwidget.trace(model, batch(), loss_fn=loss))
     back = tab(bare, "Trace").locator(".dw-hop-row", has_text="backward")
     expect(back).to_contain_text('return self.upper(hidden.to("cuda:1"))')
-    tab(bare, "Parallel")
-    way = bare.page.locator(".dw-way")
-    expect(way.locator("td")).to_have_text([re.compile("lower"), re.compile("upper"), "4 KiB, 1 hop", "4 KiB, 1 hop"])
-    assert bare.page.locator(".dw-map [style*='url(']").count() == 1
+    way = tab(bare, "Devices").locator("[data-mark=way][data-kind=gradient]")
+    expect(way).to_have_count(1)
+    expect(way.locator("title")).to_contain_text("4 KiB, 1 hop")
+    way.click(force=True)
+    expect(bare.page.locator(".dw-picked").first).to_contain_text("gradients on their way back")
 
 
 def test_amounts_are_written_as_in_python_and_a_device_has_one_colour_everywhere(shown, gpus):
@@ -198,12 +196,8 @@ def test_amounts_are_written_as_in_python_and_a_device_has_one_colour_everywhere
     chip = bare.page.locator("[data-path='upper'] .dw-chip").evaluate(
         "(chip) => getComputedStyle(chip).getPropertyValue('--dw-hue')"
     )
-    tab(bare, "Parallel")
-    bare.page.locator(".dw-map .js-fill").first.wait_for(state="attached")
-    boxes = bare.page.evaluate(
-        "() => document.querySelector('.dw-map .dw-plot').data.filter((each) => each.meta.box).map((each) => each.line.color)"
-    )
-    assert chip.startswith(f"light-dark({boxes[-1]},")  # the page of the test is light
+    block = tab(bare, "Devices").locator("[data-mark=block][data-module=upper] > rect[stroke]")
+    assert chip == block.get_attribute("stroke")
 
 
 def test_device_dtype_and_the_line_of_a_hop_are_in_sight_at_seven_hundred_pixels(shown, gpus):

@@ -117,15 +117,16 @@ def test_the_timeline_has_the_boxes_bands_and_hops_that_were_counted(name):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         trace = devwidget.trace(model, batch, loss_fn=lambda out: out.square().mean(), optimizer=optimizer)
     lanes = make_timeline(trace)
+    forward_boxes = [box for box in lanes.boxes if not box.is_gradient]
     drawn: Counter[str] = Counter()
-    for path, _, count in {(box.path, box.replica, box.calls) for box in lanes.boxes}:  # a part of it on each device
+    for path, _, count in {(box.path, box.replica, box.calls) for box in forward_boxes}:  # a part of it on each device
         drawn[path] += count
     assert drawn == calls
     explicit = sum(arrow.count for arrow in lanes.arrows if arrow.cause == "explicit" and arrow.moves[0].phase == "forward")
     assert explicit == crossings
     assert [band.phase for band in lanes.bands] == ["forward", "loss", "backward", "optimizer"]
     forward = lanes.bands[0]
-    boxes = {(box.path, box.replica, box.lane): box for box in lanes.boxes}
+    boxes = {(box.path, box.replica, box.lane): box for box in forward_boxes}
     for (path, replica, lane), box in boxes.items():
         assert box.start < box.stop <= forward.stop, "no module runs into the loss"
         outer = boxes.get((path.rpartition(".")[0], replica, lane)) if path else None

@@ -20,6 +20,16 @@ class OperatorFact(NamedTuple):
     output: DeviceId | None
 
 
+class WaitFact(NamedTuple):
+    call: str
+    device: DeviceId
+    module: str | None
+    phase: str
+    library: bool
+    in_step: bool
+    turns: int
+
+
 Facts = Counter[tuple[Any, ...]]
 
 
@@ -42,7 +52,7 @@ def _moves(trace: Trace) -> Facts:
 def _waits(trace: Trace) -> Facts:
     found: Facts = Counter()
     for wait in trace.waits:
-        found[wait.call, wait.device, wait.module, wait.phase, wait.library, wait.in_step] += wait.count
+        found[WaitFact(*(getattr(wait, name) for name in WaitFact._fields))] += wait.count
     return found
 
 
@@ -68,7 +78,8 @@ def _is_first_left_out(mode: OperatorFact, profiler: OperatorFact) -> bool:
 
 
 def _is_made_of_nothing(mode: OperatorFact, profiler: OperatorFact) -> bool:
-    return not mode.inputs and profiler.output is None and profiler._replace(output=mode.output) == mode
+    is_empty = not mode.inputs or mode.name in ("empty_like", "new_empty", "new_empty_strided")
+    return is_empty and profiler.output is None and profiler._replace(output=mode.output) == mode
 
 
 def _is_hooked(mode: OperatorFact, profiler: OperatorFact) -> bool:
@@ -79,30 +90,42 @@ def _is_number(mode: OperatorFact, profiler: OperatorFact) -> bool:
     return not mode.inputs and profiler.inputs == (DeviceId("cpu"),) and profiler._replace(inputs=()) == mode
 
 
+def _is_read(mode: WaitFact, profiler: WaitFact) -> bool:
+    return mode.call in ("numpy", "__array__") and mode._replace(call="cpu") == profiler
+
+
+def _is_number_of_python(mode: WaitFact, profiler: WaitFact) -> bool:
+    return mode.call in ("__float__", "__int__", "__index__") and mode._replace(call="item") == profiler
+
+
+WAITS: dict[str, Callable[[WaitFact, WaitFact], bool]] = {
+    "a mode says what reads a copy, the profiler the copy": _is_read,
+    "`float(x)` is no call for the profiler, which tells the operator": _is_number_of_python,
+}
 REASONS: dict[str, Callable[[OperatorFact, OperatorFact], bool]] = {
     "a mode says where the first result is, which a formula may leave out; the profiler where any memory was taken": (
         _is_first_left_out
     ),
-    "memory that no tensor went into is told to the profiler only where an accelerator is in use": _is_made_of_nothing,
+    "where it is what is empty, or is made of no tensor, the profiler is told only where a card is in use": _is_made_of_nothing,
     "two numbers of Python are tensors in C++": _is_number,
     "a full backward hook looks at what a module returns after a mode takes it for ended": _is_hooked,
 }
 """Why operators may differ, and what the mode and the profiler tell of such a one."""
 STOPPED = "a checkpoint stops computing again within an operator, which has begun for the profiler"
-ONE_SIDED: dict[str, tuple[str, Callable[[OperatorFact], bool]]] = {
+ONE_SIDED: dict[str, tuple[str, Callable[[OperatorFact, Facts], bool]]] = {
     "a complex tensor is conjugated for an operator, which is inside of it for the profiler": (
         "mode",
-        lambda fact: fact.name == "clone" and fact.phase == "backward",
+        lambda fact, _: fact.name == "clone" and fact.phase == "backward",
     ),
-    "for inference `detach_` is an operator of its own": ("mode", lambda fact: fact.name == "detach_"),
-    STOPPED: ("profiler", lambda fact: fact.phase == "backward" and fact.module is not None),
+    "for inference `detach_` is an operator of its own": ("mode", lambda fact, _: fact.name == "detach_"),
+    STOPPED: ("profiler", lambda fact, facts: fact.phase == "backward" and fact._replace(phase="forward") in facts),
 }
-"""Why an operator may be told by one alone, and by which."""
+"""Why an operator may be told by one alone, which also tells these; and by which."""
 APART = {
     "case_clean_functorch_vmap_per_sample_gradients": "in `vmap` the profiler sees operators of one sample, a mode of all",
 }
 """Programs of which only modules, moves and waits are compared."""
-NODES = "in a backward within another, and between nodes, a mode knows the line that asked; the profiler that of the node"
+NODES = "of what the engine does beside a node's own work one knows the line of a node, the other the line that asked"
 
 
 @dataclass
@@ -123,43 +146,51 @@ class Agreement:
 
     def compare(self, name: str, mode: Trace, profiler: Trace) -> None:
         """Compare two recordings of a program."""
+        assert not [note for note in (*mode.not_checked, *profiler.not_checked) if note.startswith("recorder:")]
         for kind, facts_of in FACTS.items():
             if kind == "operators" and name in APART:
                 continue
             one, other = facts_of(mode), facts_of(profiler)
             self.same[kind] += (one & other).total()
             missing, added = one - other, other - one
+            self._explain(missing, added, {"operators": REASONS, "waits": WAITS}.get(kind, {}))
             if kind == "operators":
-                self._explain(missing, added)
+                self._explain_alone(missing, one, "mode")
+                stopped = {fact.name for fact in self._explain_alone(added, other, "profiler")}
             self.differences += [(name, kind, "mode", *each) for each in missing.items()]
             self.differences += [(name, kind, "profiler", *each) for each in added.items()]
         if name not in APART:
-            self._compare_lines(name, mode, profiler)
+            self._compare_lines(name, mode, profiler, stopped)
 
-    def _explain(self, missing: Facts, added: Facts) -> None:
-        for reason, is_so in REASONS.items():
+    def _explain(self, missing: Facts, added: Facts, reasons: dict[str, Callable[[Any, Any], bool]]) -> None:
+        for reason, is_so in reasons.items():
             for one, other in [(one, other) for one in missing for other in added if is_so(one, other)]:
                 count = min(missing[one], added[other])
                 self.known[reason] += count
                 missing[one] -= count
                 added[other] -= count
-        for reason, (who, is_told) in ONE_SIDED.items():
-            facts = missing if who == "mode" else added
-            for one in filter(is_told, list(facts)):
-                self.known[reason] += facts.pop(one)
         for facts in (missing, added):
             for each in [each for each, count in facts.items() if not count]:
                 del facts[each]
 
-    def _compare_lines(self, name: str, mode: Trace, profiler: Trace) -> None:
+    def _explain_alone(self, alone: Facts, facts: Facts, who: str) -> list[Any]:
+        found = []
+        for reason, (teller, is_told) in ONE_SIDED.items():
+            for fact in [fact for fact in alone if teller == who and is_told(fact, facts)]:
+                self.known[reason] += alone.pop(fact)
+                found.append(fact)
+        return found
+
+    def _compare_lines(self, name: str, mode: Trace, profiler: Trace, stopped: set[str]) -> None:
         """A line is the one that a mode tells, or unknown."""
         told = set(_lines(mode))
-        places = {place for *_, place in told}
+        asked = {place for what, _, phase, place in told if (what, phase) == ("ones_like", "backward")}
         for op in profiler.ops:
             self.lines["with a line"] += op.count * (op.site is not None)
             self.lines["operators"] += op.count
         for line in set(_lines(profiler)) - told:
-            if line[2] == "backward" and line[-1] in places:
+            places = {line[-1], *(other[-1] for other in told if other[:3] == line[:3])}
+            if line[2] == "backward" and (places & asked or line[0] in stopped):
                 self.known[NODES] += 1
             else:
                 self.differences.append((name, "lines", "profiler", line, 1))
@@ -171,9 +202,14 @@ class Agreement:
 
 
 def _lines(trace: Trace) -> Iterator[tuple[Any, ...]]:
+    """What each line does."""
     for op in trace.ops:
         if op.site is not None and op.site.function and not op.name.startswith("profiler::"):
             yield op.name, op.module, op.phase, (op.site.file, op.site.line)
+    for kind, facts in {"a move": trace.moves, "a wait": trace.waits}.items():
+        for each in facts:
+            if each.site is not None:
+                yield kind, each.module, each.phase, (each.site.file, each.site.line)
 
 
 Prepared = tuple[Callable[[], object], Any]

@@ -1,5 +1,9 @@
 """Two recorders that must agree: torch's profiler tells of a program what modes tell, and each difference has its reason."""
 
+import pathlib
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -11,9 +15,11 @@ from tests import zoo
 from tests.gradients import tensors
 from tests.passive.agreement import compare_all
 from tests.passive.cpu_programs import CASES, iterate_cases, iterate_mainstream, iterate_steps
+from tests.passive.moving_programs import iterate_moving
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore::UserWarning")]
 """Warnings are those of the programs."""
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SOME_MODELS = ["gpt2", "deepseek_v2"]
 SOME_MODULES = ["nn.GRUCell", "nn.LSTM", "nn.BatchNorm2d", "nn.CTCLoss", "nn.TransformerEncoderLayer"]
 SOME_CASES = ("autocast_half", "metric_helper", "gradient_hooks", "functional_meta", "two_optimizers")
@@ -41,6 +47,19 @@ def test_some_programs_are_told_alike(tmp_path):
     paths = [path for path in CASES if any(name in path.stem for name in SOME_CASES)]
     programs = [*iterate_cases(tmp_path, paths), *iterate_mainstream(tmp_path, SOME_PROGRAMS)]
     assert_agreed(programs, 1000)
+
+
+def test_programs_that_move_and_read_are_told_alike():
+    assert_agreed(iterate_moving("cpu"), 600)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(torch._C, "_acc"), reason="this torch has no backends in Python")
+def test_moves_to_another_device_and_waits_for_it_are_told_alike():
+    command = [sys.executable, "-W", "ignore", "-m", "tests.passive.second_device"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    print(done.stdout)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
 
 
 @pytest.mark.fuzz

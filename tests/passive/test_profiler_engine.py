@@ -16,14 +16,18 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.passive.event_tree import ProfiledAllocation
+from devwidget.passive import adapter
+from devwidget.passive.adapter import find_overload, overload_of
+from devwidget.passive.event_tree import ProfiledAllocation, iterate_below
 from devwidget.passive.facts import build_device_curve
 from devwidget.passive.places import EventPlace
+from devwidget.passive.session import ProfilerSession
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from tests import zoo
+from tests.passive.moving_programs import iterate_moving
 
-OPERATORS_OF_NO_MODE = {"empty", "detach", "detach_", "scalar_tensor"}
+OPERATORS_OF_NO_MODE = {"empty", "empty_like", "detach", "detach_", "scalar_tensor"}
 """What the attention kernel and the leaves make below what a mode sees, and results that no record tells the place of."""
 
 
@@ -176,6 +180,32 @@ def test_auto_takes_modes_where_the_profiler_cannot_serve():
     assert engine(heal=True) == ("mode", "torch's profiler was not taken: only modes know `heal`")
     with devwidget.simulate(1):
         assert engine() == ("mode", "torch's profiler was not taken: GPUs are virtual")
+
+
+def test_a_torch_whose_profiler_notes_something_else_is_recorded_by_modes(monkeypatch):
+    monkeypatch.setitem(adapter.FIELDS, "torch._C._profiler._ProfilerEvent", "children another_name")
+    with devwidget.record(engine="auto") as recording:
+        torch.ones(3) + 1
+    assert recording.trace.engine == "mode"
+    assert any("is made otherwise" in note for note in recording.trace.not_checked)
+
+
+def test_what_went_in_tells_the_overload_to_an_older_torch():
+    session = ProfilerSession()
+    session.start()
+    for _, prepare in iterate_moving("cpu"):
+        prepare()[0]()
+    session.stop()
+    events = [each for root in session.roots for each in iterate_below(root) if each.name.startswith("aten::")]
+    found = {(each.name, overload_of(each), find_overload(each)) for each in events}
+    assert len(found) > 60
+    assert [(name, true, told) for name, true, told in found if is_made_alike(name, true) != is_made_alike(name, told)] == []
+
+
+def is_made_alike(name, overload):
+    return [
+        adapter.has_kernel(name, overload, key) for key in ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CPU")
+    ]
 
 
 @pytest.mark.parametrize("asked", [{"heal": True}, {"allow": "cuda:0 -> cpu"}, {"verify_hops": True}])

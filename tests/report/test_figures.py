@@ -6,21 +6,15 @@ from dataclasses import replace
 import pytest
 
 from devwidget.records.memory import Refusal
-from devwidget.records.trace import ModuleEvent, OpEvent, Trace
-from devwidget.report.figures import memory_figure, memory_steps_figure, parallel_figure, timeline_figure
+from devwidget.report.figures import memory_figure, memory_steps_figure
 from devwidget.report.figures.frame import byte_axis
-from devwidget.report.style.palette import HOP_HUE, WRONG, schemes_of
-from devwidget.views.clock import Clock
+from devwidget.report.style.palette import schemes_of
 from devwidget.views.memory import memory_bars, memory_series
-from devwidget.views.parallel import parallel_calls
-from devwidget.views.timeline import in_seconds, make_timeline
-from tests.views.builders import GIB, GPU0, GPU1, MIB, data_parallel, one_step, split_model
+from tests.views.builders import GIB, MIB, one_step, split_model
 
 FIGURES = {
     "memory": lambda: memory_figure(memory_bars(split_model().memory, one_step(), with_cpu=True)),
     "steps": lambda: memory_steps_figure(memory_series(one_step())),
-    "timeline": lambda: timeline_figure(make_timeline(one_step())),
-    "parallel": lambda: parallel_figure(parallel_calls(data_parallel(8))[0]),
 }
 
 
@@ -65,13 +59,6 @@ def test_byte_axes_have_a_handful_of_round_ticks(reach):
     assert axis["ticktext"][0] == "0"
 
 
-def test_names_with_markup_are_escaped():
-    event = ModuleEvent("<b>x</b>", "<img src=x>", (GPU0,), (GPU1,), 1, 0.1)
-    text = json.dumps(timeline_figure(make_timeline(Trace(modules=(event,)))))
-    assert "<img" not in text
-    assert "&lt;b&gt;" in text
-
-
 def test_the_peak_and_the_capacity_near_it_are_marked():
     figure = FIGURES["steps"]()
     peaks = [(trace["x"], trace["y"]) for trace in figure["data"] if trace["meta"] == "peak"]
@@ -90,36 +77,6 @@ def test_what_did_not_fit_is_a_cross_above_the_capacity():
     (cross,) = [trace for trace in figure["data"] if trace["meta"] == "refused"]
     assert cross["y"] == [19 * MIB]
     assert "had no room for 4.00 MiB" in cross["customdata"][0][0]
-
-
-def test_many_lanes_draw_fewer_levels_and_say_so():
-    lanes = make_timeline(one_step())
-    wide = replace(lanes, lanes=(*lanes.lanes, *(replace(GPU0, index=n) for n in range(2, 8))), left_out=7)
-    assert "8 calls deeper inside not drawn" in timeline_figure(wide)["layout"]["xaxis"]["title"]["text"]
-
-
-def test_a_phase_too_short_for_its_name_has_it_over_the_phase_before():
-    phases = [("forward", 0), ("loss", 450), ("backward", 460), ("optimizer", 465)]
-    ops = tuple(OpEvent("add", None, phase, None, (GPU0,), GPU0, number=number) for phase, number in phases)
-    notes = timeline_figure(make_timeline(Trace(ops=ops, modules=one_step().modules)))["layout"]["annotations"]
-    assert [(note["text"], note["x"], note["xanchor"]) for note in notes] == [("forward", 0, "left"), ("loss", 460, "right")]
-
-
-def test_healed_moves_are_dotted_and_red_and_arrows_are_as_wide_as_their_bytes():
-    arrows = {trace["x"][0]: trace for trace in FIGURES["timeline"]()["data"] if trace["meta"] == "hop"}
-    looks = [(arrows[at]["line"]["dash"], arrows[at]["line"]["color"]) for at in (5, 10)]
-    assert looks == [("dot", WRONG), ("solid", HOP_HUE)]
-    assert arrows[5]["line"]["width"] > arrows[20]["line"]["width"] > arrows[10]["line"]["width"]
-
-
-def test_the_axis_of_time_moves_marks_and_changes_nothing_else():
-    lanes = make_timeline(one_step())
-    drawn = timeline_figure(lanes, in_seconds(lanes, Clock(one_step())))
-    changes = drawn["variants"]["time"]
-    assert len(changes["data"]) == len(drawn["data"])
-    assert set().union(*changes["data"]) <= {"x", "base"}
-    assert changes["layout"]["xaxis"]["title"]["text"] == "time on the host"
-    assert "variants" not in timeline_figure(lanes)
 
 
 def test_every_bar_goes_to_the_end_of_its_device_and_the_axis_shows_its_break():

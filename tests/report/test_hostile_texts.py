@@ -23,7 +23,7 @@ from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.page import content
 from devwidget.report.page.exports import export_panel
-from devwidget.report.style.safe_text import file_name, html_element, plotly_text, safe_text, script_json
+from devwidget.report.style.safe_text import file_name, html_element, plotly_text, safe_text
 from tests.every_view import cards, files, frames, pages, show_all, texts
 
 ROOTS = (Snapshot, Trace, Plan, Explanation, Finding)
@@ -182,7 +182,6 @@ def test_each_destination_has_its_own_form() -> None:
     assert safe_text("a\x1b[0m\n\tä 日本\u202e") == "a\\x1b[0m\\n    ä 日本\\u202e"
     assert html_element("p", "<b>", html_element("i", "&"), class_='"') == '<p class="&quot;">&lt;b&gt;<i>&amp;</i></p>'
     assert plotly_text('<a href="x">$y$\n') == '&lt;a href="x"&gt;&#36;y&#36;\\n'
-    assert script_json(["</script><!--", "\u2028"]) == '["\\u003c/script>\\u003c!--", "\\u2028"]'
     assert file_name("../../x<y>\x00") == "------x-y--"
 
 

@@ -11,7 +11,7 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 
 from devwidget.records.device import DeviceId
-from devwidget.records.errors import BatchError
+from devwidget.records.errors import BatchError, UnknownNameError
 from devwidget.records.finding import Edit
 from devwidget.records.memory import DeviceMemory
 from devwidget.ui.actions import CellEdit, TraceRequest
@@ -393,6 +393,42 @@ def test_what_was_chosen_and_found_is_there_for_code(opened):
     assert [finding.kind for finding in panel.findings] == ["wrong-device", "unregistered-tensor"]
 
 
+def test_a_module_that_code_selects_is_shown_on_the_page_and_told_to_observers(opened):
+    panel, _ = opened
+    told = []
+    panel.observe(lambda change: told.append(change["new"]), "selected")
+    panel.select("decoder.head")
+    first = panel.view.chosen
+    panel.select("decoder.head")  # the page may have gone elsewhere since
+    assert (first["path"], told) == ("decoder.head", ["decoder.head"])
+    assert panel.view.chosen != first
+    panel.selected = "encoder"
+    assert panel.view.chosen["path"] == "encoder"
+
+
+def test_what_the_page_has_chosen_is_told_and_does_not_lead_the_page_back(opened):
+    panel, _ = opened
+    told = []
+    panel.observe(lambda change: told.append(change["new"]), "selected")
+    asked(panel, ask="select", row=6)
+    assert (told, panel.view.chosen) == (["decoder.head"], {})
+
+
+def test_a_row_that_is_not_there_is_refused_with_the_nearest_name(opened):
+    panel, _ = opened
+    with pytest.raises(UnknownNameError, match=r"no row 'decoder\.haed'; did you mean 'decoder\.head'"):
+        panel.select("decoder.haed")
+    assert panel.selected is None
+
+
+def test_observers_are_told_of_each_new_trace(opened):
+    panel, _ = opened
+    told = []
+    panel.observe(lambda change: told.append(change["new"]), "trace")
+    trace = panel.run_trace()
+    assert told == [trace]
+
+
 def test_prints_of_the_traced_code_are_shown_in_the_panel(opened, capsys):
     panel, fake = opened
     trace = fake.trace
@@ -474,6 +510,21 @@ def test_undo_takes_it_back_and_shows_the_trace_before(applying):
     asked(panel, ask="undo")
     assert made[0].asked == ["effect", "back"]
     assert (panel.trace, panel.kept, panel.view.applied) == (before, None, {})
+
+
+def test_undo_takes_back_one_fix_after_the_other(applying):
+    panel, _, made, _ = applying
+    first = panel.trace
+    for _ in range(2):
+        asked(panel, ask="apply", finding=0, fix=0)
+        asked(panel, ask="applied")
+    assert panel.view.applied["count"] == 2
+    asked(panel, ask="undo")
+    assert [each.asked for each in made] == [["effect"], ["effect", "back"]]
+    assert (panel.view.applied["count"], panel.kept) == (1, first)
+    asked(panel, ask="undo")
+    assert [each.asked for each in made] == [["effect", "back"]] * 2
+    assert (panel.trace, panel.view.applied) == (first, {})
 
 
 def test_a_fix_that_nobody_prepared_is_refused(opened):

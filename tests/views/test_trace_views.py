@@ -1,19 +1,16 @@
 """Hops, marks on rows, parallel calls, memory and lanes of a trace."""
 
-import itertools
 from dataclasses import replace
 
-import pytest
-
 from devwidget.records.device import DeviceId
-from devwidget.records.memory import DeviceMemory
+from devwidget.records.memory import DeviceMemory, MemoryPoint, Refusal
 from devwidget.records.trace import Held, ModuleEvent, Operand, OpEvent, Trace
-from devwidget.report.figures import timeline_figure
+from devwidget.report.figures import timeline_columns
 from devwidget.views.clock import Clock
 from devwidget.views.hops import group_hops, join_by_line
 from devwidget.views.memory import memory_bars, memory_series, peak_bytes, point_parts
 from devwidget.views.overlay import make_overlay
-from devwidget.views.parallel import draw_flow, parallel_calls
+from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import tabulate_snapshot
 from devwidget.views.timeline import in_seconds, make_timeline
 from tests.views.builders import CPU, GPU0, GPU1, MIB, data_parallel, one_step, site, split_model, unregistered
@@ -99,40 +96,6 @@ def test_a_loop_over_batches_shows_its_last_call():
     assert (call.times, [str(device) for device in call.idle]) == (2, ["cuda:2"])
 
 
-@pytest.mark.parametrize("gpus", [2, 8])
-def test_ribbons_are_as_thick_as_their_bytes(gpus):
-    (call,) = parallel_calls(data_parallel(gpus))
-    drawn = draw_flow(call)
-    assert {(ribbon.step, ribbon.bytes) for ribbon in drawn.ribbons if ribbon.number == 1} == {
-        ("scatter", call.replicas[1].input_bytes), ("replicate", 3 * MIB), ("gather", call.replicas[1].output_bytes),
-        ("reduce", 2 * MIB)}  # fmt: skip
-    for ribbon in drawn.ribbons:
-        for top, bottom in (ribbon.start, ribbon.end):
-            assert bottom - top == pytest.approx(ribbon.bytes * drawn.scale)
-            assert 0 <= top < bottom <= 1
-
-
-def test_ribbons_of_one_box_do_not_cover_each_other():
-    (call,) = parallel_calls(data_parallel(8, samples=59, output_bytes=10_000_000))
-    drawn = draw_flow(call)
-    for step in ("scatter", "replicate", "gather", "reduce"):
-        ribbons = [ribbon for ribbon in drawn.ribbons if ribbon.step == step]
-        ends = sorted(ribbon.start if step in ("scatter", "replicate") else ribbon.end for ribbon in ribbons)
-        assert all(before[1] <= after[0] for before, after in itertools.pairwise(ends))
-
-
-def test_without_backward_there_is_no_place_for_gradients():
-    trace = data_parallel(2)
-    forward = replace(trace, parallel=(replace(trace.parallel[0], backward=False),))
-    assert [box.what for box in draw_flow(parallel_calls(forward)[0]).boxes] == [
-        "batch",
-        "model",
-        "replica",
-        "replica",
-        "outputs",
-    ]
-
-
 def test_bars_show_gpus_and_the_cpu_on_demand():
     memory = split_model().memory
     assert [bar.device for bar in memory_bars(memory)] == [GPU0, GPU1]
@@ -190,7 +153,7 @@ def ran(path, number, stopped, output, replica=-1):
     return ModuleEvent(path, "Part", (GPU0,), (output,), 1, 0.1, number=number, stopped=stopped, replica=replica)
 
 
-def test_a_container_is_drawn_where_its_operators_ran_and_not_where_its_result_is():
+def test_a_container_whose_parts_ran_on_several_devices_is_in_no_single_lane():
     copies = (replace(computed(6, "", GPU0), output=GPU1), replace(computed(12, "", GPU1), output=CPU))
     ops = (
         computed(3, "lower", GPU0),
@@ -200,10 +163,49 @@ def test_a_container_is_drawn_where_its_operators_ran_and_not_where_its_result_i
     )
     whole = Trace(modules=(ran("", 0, 14, CPU), ran("lower", 2, 5, GPU0), ran("upper", 8, 11, GPU1)), ops=ops)
     assert parts(whole) == [
-        ("", "cuda:0", 0, 6, 0), ("lower", "cuda:0", 2, 5, 1), ("", "cuda:1", 4, 14, 0), ("upper", "cuda:1", 8, 11, 1)
+        ("", "None", 0, 14, 0), ("lower", "cuda:0", 2, 5, 0), ("upper", "cuda:1", 8, 11, 0)
     ]  # fmt: skip
-    assert [box.seconds for box in make_timeline(whole).boxes] == [0, 0.1, 0, 0.1]  # of a part nobody knows the time
-    assert timeline_figure(make_timeline(whole))["words"] == "3 module calls, 0 hops, 2 devices"
+    assert timeline_columns(make_timeline(whole))["words"] == "3 module calls, 0 hops, 2 devices"
+
+
+def test_a_container_on_one_gpu_is_there_also_while_it_computes_on_the_cpu_itself():
+    ops = (computed(3, "block.a", GPU0), computed(5, "block", CPU), computed(7, "block.b", GPU0))
+    trace = Trace(modules=(ran("block", 0, 9, GPU0), ran("block.a", 2, 4, GPU0), ran("block.b", 6, 8, GPU0)), ops=ops)
+    assert parts(trace) == [("block", "cuda:0", 0, 9, 0), ("block.a", "cuda:0", 2, 4, 1), ("block.b", "cuda:0", 6, 8, 1)]
+
+
+def test_a_module_without_submodules_is_drawn_on_each_device_while_it_computes_there():
+    copies = (replace(computed(4, "both", GPU0), output=GPU1),)
+    trace = Trace(modules=(ran("both", 2, 8, GPU1),), ops=(computed(3, "both", GPU0), *copies, computed(6, "both", GPU1)))
+    assert parts(trace) == [("both", "cuda:0", 2, 4, 0), ("both", "cuda:1", 4, 8, 0)]
+    assert [box.seconds for box in make_timeline(trace).boxes] == [0, 0]  # of a part nobody knows the time
+
+
+def test_gradients_of_modules_are_boxes_where_memory_was_allocated_for_them():
+    at = lambda number, module: MemoryPoint(number, "backward", module, None, 0)
+    first = (at(44, "encoder.embed"), at(46, None))
+    second = (at(40, "decoder.head"), at(42, "decoder"))
+    curves = [replace(curve, points=points) for curve, points in zip(one_step().memory, (first, second), strict=True)]
+    boxes = make_timeline(replace(one_step(), memory=tuple(curves))).boxes
+    assert [(box.path, str(box.lane), box.start, box.stop, box.level) for box in boxes if box.is_gradient] == [
+        ("decoder", "cuda:1", 40, 44, 0), ("decoder.head", "cuda:1", 40, 42, 1),
+        ("encoder", "cuda:0", 44, 46, 0), ("encoder.embed", "cuda:0", 44, 46, 1),
+    ]  # fmt: skip
+
+
+def test_a_healed_move_and_its_fault_are_one_and_a_refusal_is_a_mark():
+    refusal = Refusal(20, 4 * MIB, 15 * MIB, "forward", "decoder", None)
+    moved = replace(one_step().moves[0], cause="healed", module="decoder.head", target=GPU1, number=12)
+    curve = replace(one_step().memory[0], refused=(refusal,))
+    lanes = make_timeline(replace(one_step(), moves=(moved,), memory=(curve,)))
+    assert [(arrow.at, arrow.cross) for arrow in lanes.arrows] == [(12, 0)]
+    assert [(mark.at, mark.refusal) for mark in lanes.refusals] == [(20, refusal)]
+
+
+def test_a_phase_in_which_nothing_is_drawn_is_empty_and_says_how_much_ran():
+    ops = tuple(computed(number, None, GPU0, phase="optimizer") for number in range(60, 64))
+    *_, last = make_timeline(replace(one_step(), ops=(*one_step().ops, *ops))).bands
+    assert (last.phase, last.operators, last.is_empty) == ("optimizer", 4, True)
 
 
 def test_a_module_that_hands_its_result_on_is_drawn_where_it_computed():
@@ -211,11 +213,11 @@ def test_a_module_that_hands_its_result_on_is_drawn_where_it_computed():
     assert parts(trace) == [("lower", "cuda:0", 2, 5, 0)]
 
 
-def test_a_wrapper_of_replicas_is_drawn_on_all_their_devices_around_them():
+def test_a_wrapper_of_replicas_is_in_no_single_lane_and_they_are_on_theirs():
     replicas = (ran("module", 2, 8, GPU0, 0), ran("module", 3, 9, GPU1, 1))
     ops = (computed(4, "module", GPU0), computed(5, "module", GPU1), computed(6, "module", GPU0))
     assert parts(Trace(modules=(ran("", 0, 12, GPU0), *replicas), ops=ops)) == [
-        ("", "cuda:0", 0, 12, 0), ("", "cuda:1", 0, 12, 0), ("module", "cuda:0", 2, 8, 1), ("module", "cuda:1", 3, 9, 1)
+        ("", "None", 0, 12, 0), ("module", "cuda:0", 2, 8, 0), ("module", "cuda:1", 3, 9, 0)
     ]  # fmt: skip
 
 
@@ -242,7 +244,7 @@ def test_while_a_cell_runs_what_was_there_before_is_no_activation():
 
 
 def test_a_box_ends_where_its_module_ends():
-    boxes = {box.path: box for box in make_timeline(one_step()).boxes}
+    boxes = {box.path: box for box in make_timeline(one_step()).boxes if not box.is_gradient}
     assert {path: box.stop for path, box in boxes.items()} == {
         "": 30, "encoder": 8, "encoder.embed": 3, "encoder.attention": 7, "decoder": 22, "decoder.head": 14
     }  # fmt: skip

@@ -7,7 +7,7 @@ import re
 import threading
 import weakref
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import torch
@@ -72,6 +72,13 @@ class CudaMemory:
         with self._lock:
             self._listener = None
             self._storages.clear()
+
+    def follow(self, blocks: Collection[MemoryBlock]) -> Callable[[], Collection[MemoryBlock]]:
+        """Tells later which of these blocks are still in use, by weak references of its own."""
+        with self._lock:
+            entries = [(entry.block, entry()) for entry in self._storages.values()]
+            living = {block: weakref.ref(storage) for block, storage in entries if storage is not None and block in blocks}
+        return lambda: [block for block, storage in living.items() if storage() is not None]
 
     def mode(self) -> contextlib.AbstractContextManager[object]:
         """Sees the results of operators in this thread."""

@@ -239,6 +239,15 @@ class Curves:
         largest = sorted(held.items(), key=lambda item: -item[1])[:MOST_HOLDINGS]
         return tuple(Holding(role, size, phase, path, self._readable_site(site)) for (role, phase, path, site), size in largest)
 
+    def list_living(self, index: int) -> dict[MemoryBlock, Holding]:
+        """What was allocated on one device during the recording and is in use now."""
+        self.fold_events()
+        return {
+            block: Holding(ROLES[place], block.size, allocation.phase, allocation.module, self._readable_site(allocation.site))
+            for block, (place, allocation) in self._counted.items()
+            if allocation is not None and block.index == index
+        }
+
     def list_refusals(self, index: int) -> tuple[Refusal, ...]:
         """What did not fit on one device."""
         return tuple(self._make_refusal(event, size) for event, size in self._refused.get(index, ()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -21,7 +21,7 @@ from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
 from devwidget.records.device import CPU
-from devwidget.records.memory import HELD, DeviceMemory, MemoryCurve, MemoryPoint
+from devwidget.records.memory import HELD, DeviceMemory, Holding, MemoryCurve, MemoryPoint
 from devwidget.records.site import Phase
 
 
@@ -65,6 +65,9 @@ class MemorySource(Protocol):
 
     def blocks_of(self, tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
         """The blocks that a tensor lives in."""
+
+    def follow(self, blocks: Collection[MemoryBlock]) -> Callable[[], Collection[MemoryBlock]]:
+        """Tells later, when nobody listens any more, which of these blocks are still in use."""
 
 
 class MemoryWatch:
@@ -113,6 +116,12 @@ class MemoryWatch:
             self._roles.claim_everything()
         self.mark_devices()
         self._ends = self._source.devices()
+
+    def follow_living(self, index: int) -> Callable[[], list[Holding]]:
+        """Tells later, after the recording, which of the bytes that a device was asked for in it and that live now still do."""
+        living = self._curves.list_living(index)
+        ask = self._source.follow(living.keys())
+        return lambda: [living[block] for block in ask()]
 
     def list_curves(self) -> tuple[MemoryCurve, ...]:
         """One curve for each device."""

@@ -19,7 +19,8 @@ from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import RawSite, call_text, caller, is_own
+from devwidget.capture.recording.transfers import is_pinned
+from devwidget.capture.source_code.call_sites import RawSite, call_text, caller, is_own, to_site
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
 from devwidget.records.trace import FaultDetails, Held, Operand
@@ -102,7 +103,7 @@ class CallMode(BirthMode):
             try:
                 out = func(*args, **kwargs)
             except RuntimeError as error:
-                loss = one_loss(self._state, args[0] if args else None, error)
+                loss = one_loss(self._state, args[0] if args else None, error, to_site(site))
                 if loss is None:
                     raise
                 out = func(loss, *args[1:], **kwargs)
@@ -160,7 +161,7 @@ class CallMode(BirthMode):
         loaded, whole = self._state.loaded, source if source in self._state.loaded else source._base
         if whole is None or whole not in loaded or source.device.type != "cpu" or not is_accelerator(result.device):
             return None
-        return loaded[whole], source.is_pinned(), later
+        return loaded[whole], is_pinned(source), later
 
     def _find_maker(
         self, before: Birth | None, source: torch.Tensor, result: torch.Tensor, frame: FrameType

@@ -41,14 +41,15 @@ Stack = tuple[Any, "Stack"] | None
 """The mode on top, and the stack below it."""
 _SLOT = "devwidget.dispatch_modes"
 _BUILT_FOR = (getattr(torch.version, each, None) for each in ("cuda", "hip", "xpu"))
-_HAS_ENGINE_THREADS = any(_BUILT_FOR) or torch.backends.mps.is_built()
-"""Backward on the CPU runs in the thread that calls it."""
+_IS_FOR_ACCELERATORS = any(_BUILT_FOR) or torch.backends.mps.is_built()
+_NO_BACKEND = "privateuseone"
+"""What torch calls the place of a backend that comes from outside, as long as none has."""
 
-_get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping, _OpOverload = map(
+_get, _stash, _has, _include, _is_excluded, _is_autocast, _exclude, _skipping, _OpOverload, _backend_name = map(
     torch_internals.find_optional,
     (
         "thread_object", "put_thread_object", "has_thread_object", "set_key_included", "is_key_excluded", "is_any_autocast",
-        "excluding_keys", "skipping_function_modes", "OpOverload",
+        "excluding_keys", "skipping_function_modes", "OpOverload", "backend_name",
     ),
 )  # fmt: skip
 """None where this torch lacks one: `torch_internals.check_names` refuses to record before any of them is called."""
@@ -232,7 +233,7 @@ def _has_nested(values: Iterable[Any]) -> bool:
 def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator in a thread of the engine; or one that torch hides from modes, or where a guard has put the key back."""
     stack = _here.stack
-    if stack is None and _HAS_ENGINE_THREADS and _has(_SLOT) and (given := _get(_SLOT)) is not None:
+    if stack is None and _has_engine_threads() and _has(_SLOT) and (given := _get(_SLOT)) is not None:
         _here.stack = given
         try:
             return _call_modes(func, *args, **kwargs)
@@ -277,10 +278,15 @@ def replace_modes(modes: Iterable[Any]) -> None:
     for mode in modes:
         stack = mode, stack
     _here.stack = stack
-    if _HAS_ENGINE_THREADS:
+    if _has_engine_threads():
         _hand_to_engine(stack)
     if KEY is not None:  # nothing was watched before the first registration, and no thread has the key
         _watch_thread(stack is not None)
+
+
+def _has_engine_threads() -> bool:
+    """Backward on the CPU runs in the thread that calls it, that on any other device in one of the engine."""
+    return _IS_FOR_ACCELERATORS or _backend_name() != _NO_BACKEND
 
 
 def _hand_to_engine(stack: Stack) -> None:

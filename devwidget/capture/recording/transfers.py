@@ -14,6 +14,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import no_gradients, uninterrupted
 from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
+from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
 from devwidget.capture.recording.births import Birth, TensorRef, Transfer
@@ -109,6 +110,12 @@ def _find_synchronizers() -> Iterator[tuple[Any, str]]:
                 yield owner, name
 
 
+def is_pinned(tensor: torch.Tensor) -> bool:
+    """Whether the memory of a tensor is pinned. torch asks an operator, which is none of the program's."""
+    with hide_from_modes():
+        return tensor.is_pinned()
+
+
 @dataclass(slots=True)
 class Transfers:
     """Crossings of one recording."""
@@ -154,7 +161,7 @@ class Transfers:
 
     def _note_sent(self, transfer: Transfer, source: torch.Tensor, target: torch.Tensor) -> bool:
         """Whether the copy reads memory of the host after the call has returned: pinned memory, all else is staged at once."""
-        if source.device.type != "cpu" or target.device.type in ("cpu", "meta") or not source.is_pinned():
+        if source.device.type != "cpu" or target.device.type in ("cpu", "meta") or not is_pinned(source):
             return False
         transfer.sent = TensorRef(source)
         self.sending = [*(each for each in self.sending if each.sent is not None and each.sent() is not None), transfer]

@@ -33,7 +33,7 @@ from devwidget.records.trace import Phase, Wait
 
 READS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "numpy", "__array__"})
 """Calls that hand a value to Python; on an accelerator the host waits until it is computed."""
-_FORMATS = frozenset({"__repr__", "__str__", "__format__"})
+FORMATS = frozenset({"__repr__", "__str__", "__format__"})
 """Calls that read as many values as they like: they count once."""
 _HOST = torch.device("cpu")
 _STEPS = frozenset({"forward", "loss", "backward", "optimizer"})
@@ -103,7 +103,7 @@ class Waits:
         (device, times, copies), here.waits = here.waits, None
         call = "copy_" if copies and call == "__setitem__" else call
         if not (call == "one_hot" and (len(args) > 1 or "num_classes" in kwargs)):  # reads nothing but on the CPU
-            self.add_wait(call, device, frame, 1 if call in _FORMATS else times)
+            self.add_wait(call, device, frame, 1 if call in FORMATS else times)
 
     def add_wait(self, call: str, device: torch.device, frame: FrameType | None, times: int = 1) -> None:
         """The host waited in a call; `frame` is the one that made it."""

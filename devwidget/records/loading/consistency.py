@@ -13,6 +13,7 @@ from devwidget.records.ranks.traced_steps import TracedJob, TracedStep
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
 from devwidget.records.trace import Trace
+from devwidget.records.watch import COUNTED, FIRST, MEMORY, StepRows, WatchedRun
 
 Wrong = Iterator[tuple[str, str]]
 
@@ -126,3 +127,22 @@ def _check_kinds(job: TracedJob) -> Wrong:
             yield f"ranks[{at}].groups", Message("one for each group of its kind")
         if any(group >= len(job.groups) for group in rank.groups):
             yield f"ranks[{at}].groups", Message("places in `groups`")
+
+
+@register_check(StepRows)
+def _check_columns(rows: StepRows) -> Wrong:
+    """All columns have one number for each row, of 63 bits at most."""
+    columns = {name: getattr(rows, name) for name in (FIRST, *COUNTED)}
+    for at, memory in enumerate(rows.memory):
+        columns |= {f"memory[{at}].{part}": getattr(memory, part) for part in MEMORY}
+    for name, numbers in columns.items():
+        if len(numbers) != len(rows):
+            yield name, Message("one number for each row")
+        elif max(numbers, default=0) >= 2**62:
+            yield name, Message("numbers below 2**62")
+
+
+@register_check(WatchedRun)
+def _check_first_steps(run: WatchedRun) -> Wrong:
+    if len(run.first_steps) != len(run.findings):
+        yield "first_steps", Message("one number for each finding")

@@ -9,7 +9,7 @@ import stat
 from typing import Any, NoReturn, TypeVar, cast
 
 from devwidget._version import __version__
-from devwidget.records import answers, comparison, explanation, plan, snapshot, trace  # noqa: F401  # known by name then
+from devwidget.records import answers, comparison, explanation, plan, snapshot, trace, watch  # noqa: F401  # known by name then
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading import consistency as consistency
 from devwidget.records.loading.typed_reader import Unexpected, known_messages, make_reader
@@ -78,11 +78,22 @@ def loads(text: str) -> Any:
     if len(text) > LARGEST_TEXT:
         raise _make_unreadable(Message("{count} characters, more than any has", count=f"{len(text):,}"))
     try:
-        return _read_envelope(_parse_json(text))
+        first, _, more = text.partition("\n")
+        return _join_lines(text) if more and _IN_LINES in first[:_HEAD] else _read_envelope(_parse_json(text))
     except RecursionError:
         raise _make_unreadable(Message("lists or objects are nested too deeply")) from None
     except Unexpected as wrong:
         raise _make_unreadable(wrong.describe_problem()) from None
+
+
+_IN_LINES, _HEAD = '"record": "WatchedRun"', 200
+"""What stands at the head of a file that grows, line by line."""
+
+
+def _join_lines(text: str) -> Any:
+    """The record of a file that has grown; its last line may still be on the way."""
+    whole, _, _ = text.rpartition("\n")
+    return watch.join_runs(_read_envelope(_parse_json(line)) for line in whole.split("\n") if line)
 
 
 def reread(record: T) -> T:

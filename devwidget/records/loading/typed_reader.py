@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from devwidget.records.device import DeviceId
-from devwidget.records.schema.fields import AtLeast, saved_fields
+from devwidget.records.schema.fields import AtLeast, Size, saved_fields
 from devwidget.records.schema.message import Message
 
 Reader = Callable[[Any], Any]
@@ -60,6 +60,8 @@ def make_reader(hint: Any) -> Reader:
         return _make_optional_reader(make_reader(next(each for each in args if each is not types.NoneType)))
     if origin is typing.Literal:
         return _make_word_reader(args)
+    if origin is tuple and args == (Size, ...):
+        return _make_sizes_reader(_make_list_reader(make_reader(Size)))
     if origin is tuple:
         return (
             _make_list_reader(make_reader(args[0]))
@@ -146,6 +148,16 @@ def _make_list_reader(inner: Reader) -> Reader:
             wrong.prepend_path(f"[{len(built)}]")
             raise
         return tuple(built)
+
+    return read
+
+
+def _make_sizes_reader(one_by_one: Reader) -> Reader:
+    def read(value: Any) -> Any:
+        # Columns have millions of them: all at once where all are as they should be, one by one to say which is not.
+        if type(value) is list and set(map(type, value)) == {int} and min(value) >= 0 and max(value) <= LARGEST:
+            return tuple(value)
+        return one_by_one(value)
 
     return read
 

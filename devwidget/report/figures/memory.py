@@ -27,6 +27,8 @@ from devwidget.views.memory import BAR_PARTS, MemoryBar, MemorySeries, point_par
 
 _SLIVER = 0.3
 """Share of the largest device below which bars to its full size say too little."""
+_BAR, _PITCH = 18, 34
+"""Pixels: of a bar, and from one bar to the next, which has a label of two lines."""
 _BEHIND = 0.22
 """Room behind the break, in parts of the room before it."""
 
@@ -67,9 +69,9 @@ def _draw_bars(bars: tuple[MemoryBar, ...], cut: float) -> Figure:
     peaks = [(label, bar) for label, bar in zip(labels, bars, strict=True) if bar.peak]
     if peaks:
         data.append(_draw_peaks(peaks))
-    layout = base_layout(34 + 36 * len(bars), {"l": 8, "r": 34 if cut else 12, "t": 4, "b": 30})
+    layout = base_layout(34 + _PITCH * len(bars), {"l": 8, "r": 34 if cut else 12, "t": 4, "b": 30})
     reach = max([largest, *(bar.refused for bar in bars)])
-    layout |= {"barmode": "stack", "bargap": 0.32, "xaxis": _draw_axis(cut, largest, reach), "yaxis": label_axis()}
+    layout |= {"barmode": "stack", "bargap": 1 - _BAR / _PITCH, "xaxis": _draw_axis(cut, largest, reach), "yaxis": label_axis()}
     layout["shapes"] = [shape for at, bar in enumerate(bars) for shape in _draw_ends(bar, at, cut, largest)]
     layout |= {"showlegend": False, "annotations": [_draw_break(label, cut) for label in labels] if cut else []}
     words = row_words(map(_bar_words, bars), "; ")
@@ -81,7 +83,7 @@ def _draw_ends(bar: MemoryBar, at: int, cut: float, largest: float) -> list[Figu
     if not bar.known_total:
         return []
     end = _place_on_axis(bar.total, cut, largest)
-    place = {"xref": "x", "yref": "y", "y0": at - 0.38, "y1": at + 0.38}
+    place = {"xref": "x", "yref": "y", "y0": at - 0.3, "y1": at + 0.3}
     line = place | {"type": "line", "x0": end, "x1": end, "line": {"width": 3, "color": INK}, "name": "capacity"}
     box = place | {"type": "rect", "x0": end, "x1": bar.refused, "fillcolor": fade(WRONG, 0.2), "name": "refused"}
     ghost = [box | {"line": {"width": 1, "dash": "dot", "color": WRONG}}] if bar.refused > bar.total else []

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import functools
 import json
-import pathlib
 import re
 from importlib import resources
 
 from devwidget.language.speaking import ENGLISH, language, template
-from devwidget.records.errors import require_package
-from devwidget.records.schema.message import Message
 from devwidget.report.style.palette import page_hues
 from devwidget.report.style.words import CODES
 
 TREE = ("words.js", "dom.js", "rows.js", "filter.js", "detail.js", "tree.js", "tree_widget.js")
 PANEL = (
-    "words.js", "dom.js", "figure.js", "header.js", "edits.js", "findings.js", "apply.js", "verdict.js", "tables.js",
-    "compared.js", "memory.js", "parallel.js", "tabs.js", "panel_widget.js",
+    "words.js", "dom.js", "figure.js", "pictures.js", "lanes.js", "timeline.js", "header.js", "edits.js", "findings.js",
+    "apply.js", "beside.js", "verdict.js", "tables.js", "compared.js", "memory.js", "devices.js", "tabs.js", "panel_widget.js",
 )  # fmt: skip
 RANKS = (
     "words.js", "dom.js", "tables.js", "edits.js", "findings.js", "ranks_filter.js", "ranks_map.js", "ranks_table.js",
@@ -25,6 +22,7 @@ RANKS = (
 )  # fmt: skip
 RANKS_STYLES = ("base.css", "panel.css", "ranks.css", "ranks_step.css")
 
+PANEL_STYLES = ("base.css", "tree.css", "panel.css", "timeline.css")
 SLIDERS = ("words.js", "dom.js", "sliders.js")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w.]+";\n', re.MULTILINE)
@@ -77,6 +75,7 @@ def _find_counted(*files: str) -> tuple[tuple[str, str], ...]:
     return tuple((json.loads(one), json.loads(many)) for one, many in _COUNTED.findall(join_modules(*files)))
 
 
-def plotly_path() -> pathlib.Path:
-    """The minified bundle; found without importing plotly, which would take a second."""
-    return pathlib.Path(require_package("plotly", Message("a page with figures"))).parent / "package_data" / "plotly.min.js"
+@functools.cache
+def packed_plotly() -> bytes:
+    """plotly.js with lines and bars alone, as gzip; `ui/static/plotly/README.md` says which."""
+    return resources.files("devwidget").joinpath("ui", "static", "plotly", "plotly-basic.min.js.gz").read_bytes()

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import base64
+import gzip
+import json
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import quote
 
 from devwidget.language.speaking import language, said, say
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.assets import PANEL, TREE, join_modules, page_words, plotly_path, static_text
-from devwidget.report.page.content import head_content, marks_content, memory_content, traced_content, tree_content
-from devwidget.report.style.safe_text import Markup, html_element, join_html, script_json
+from devwidget.report.figures.devices import draw_devices, picture_words
+from devwidget.report.page.assets import PANEL, PANEL_STYLES, TREE, join_modules, packed_plotly, page_words, static_text
+from devwidget.report.page.content import (
+    devices_content,
+    head_content,
+    marks_content,
+    memory_content,
+    traced_content,
+    tree_content,
+)
+from devwidget.report.style.safe_text import Markup, html_element, html_image, join_html
 from devwidget.report.style.units import count_words
 from devwidget.report.text.snapshot_text import (
     bar_words,
@@ -25,6 +36,8 @@ from devwidget.report.text.snapshot_text import (
     unicode_bar,
 )
 from devwidget.report.text.trace_text import trace_blocks, trace_text
+from devwidget.views.clock import with_real_times
+from devwidget.views.devices import make_picture
 from devwidget.views.memory import memory_bars
 from devwidget.views.overlay import make_overlay
 from devwidget.views.placement import PlacementTable, tabulate_snapshot
@@ -53,9 +66,19 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
     blocks = map(_code_block, trace_blocks(trace)) if trace else ()
     parts = [
         html_element("p", html_element("b", snapshot_headline(snapshot, table))),
+        _picture_image(snapshot, table, trace),
         html_element("table", *bars) if bars else "",
     ]
     return join_html(*parts, *blocks, _tree_table(table))
+
+
+def _picture_image(snapshot: Snapshot, table: PlacementTable, trace: Trace | None) -> Markup:
+    """The picture of devices, as the page draws it, as an image: viewers that drop `<svg>` would leave its words in a heap."""
+    picture = make_picture(snapshot, table, with_real_times(trace) if trace is not None else None)
+    if not picture.columns:
+        return Markup("")
+    drawn = quote(draw_devices(picture), safe=" '/:=;,()!*")
+    return html_element("p", html_image(f"data:image/svg+xml,{drawn}", picture_words(picture)))
 
 
 def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
@@ -108,8 +131,18 @@ _START = """
 const page = pageHost({
   panel: { state: facts.panel, definition: panel }, tree: { state: facts.tree, definition: tree }, plotly: { state: {} },
 });
-globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(globalThis.Plotly);
+globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(globalThis.moduleName);
 page.getWidget("panel").then((widget) => widget.render({ el: document.getElementById("panel") }));
+"""
+_UNPACK = """
+(async () => {
+  for (const packed of document.querySelectorAll("script[type='application/gzip']")) {
+    const bytes = Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
+    const script = document.createElement("script");
+    script.textContent = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+    packed.replaceWith(script);
+  }
+})();
 """
 
 
@@ -126,33 +159,40 @@ def trace_page(trace: Trace) -> str:
 
 
 def panel_page(snapshot: Snapshot, trace: Trace | None) -> str:
-    """The whole panel as one file of about 5 MB, nearly all of it plotly.js; a reader without scripts sees text."""
+    """The whole panel as one file of about 600 kB, most of it plotly.js; a reader without scripts sees text."""
     title = snapshot.modules[0].class_name if snapshot.modules else "trace"
     plain = panel_html(snapshot, trace) if snapshot.modules else html_element("pre", trace_text(trace or Trace()))
+    facts = page_facts(snapshot, trace)
+    if trace is not None:
+        facts["panel"]["status"] = {"kind": "error" if trace.error else "done", "text": facts["panel"]["traced"]["summary"]}
     script = "\n".join(
         [
             join_modules("shim.js"),
             as_value("tree", join_modules(*TREE)),
             as_value("panel", join_modules(*PANEL)),
-            f"const facts = {script_json(page_facts(snapshot, trace), as_text)};",
+            f"const facts = {json.dumps(facts, default=as_text)};",
             _START,
         ]
     )
-    plotly = plotly_path().read_text(encoding="utf-8")
-    scripts = (plotly, "globalThis.Plotly ??= globalThis.moduleName;", script)
-    return standalone_page(title, plain, ("base.css", "tree.css", "panel.css"), scripts)
+    return standalone_page(title, plain, PANEL_STYLES, script, packed_plotly())
 
 
-def standalone_page(title: str, plain: str, styles: Iterable[str], scripts: Iterable[str]) -> str:
-    """One file for a widget that draws itself into `#panel`; a reader without scripts sees `plain`."""
-    style = "\n".join(static_text(name) for name in ("page.css", *styles))
+def standalone_page(title: str, plain: str, styles: Iterable[str], script: str, *before: bytes) -> str:
+    """One file for a widget that draws itself into `#panel`; a reader without scripts sees `plain`.
+
+    Args:
+        script: what draws it; it is packed to a quarter of its size, as those `before` it are.
+    """
+    style = {"textContent": "\n".join(map(static_text, styles))}
+    styled = f'document.head.append(Object.assign(document.createElement("style"), {json.dumps(style)}));\n{script}'
+    packed = "".join(map(_packed_script, (*before, gzip.compress(styled.encode(), mtime=0))))
     return (
         "<!DOCTYPE html>\n"
         f'<html lang="{language()}"><head><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"{html_element('title', f'{title} – devwidget')}<style>{style}</style></head>"
+        f"{html_element('title', f'{title} – devwidget')}<style>{static_text('page.css')}</style></head>"
         f'<body><main id="panel"></main><noscript>{plain}</noscript>'
-        f"{''.join(f'<script>{_safe_script(script)}</script>' for script in scripts)}</body></html>\n"
+        f"{packed}<script>{_UNPACK}</script></body></html>\n"
     )
 
 
@@ -169,6 +209,7 @@ def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
         "head": head_content(snapshot, table),
         "memory": memory_content(snapshot.memory, trace),
         "traced": traced_content(trace, table, marks),
+        "devices": devices_content(snapshot, table, trace),
     }
     return {"tree": tree, "panel": panel}
 
@@ -184,7 +225,6 @@ def as_text(value: bytes) -> dict[str, str]:
     return {"__bytes__": base64.b64encode(value).decode("ascii")}
 
 
-def _safe_script(script: str) -> str:
-    """A script of ours or of plotly, in whose texts nothing may end it or begin a comment."""
-    # a browser looks for these before it reads JavaScript, in its strings too, where a backslash before them changes nothing
-    return script.replace("</", "<\\/").replace("<!--", "<\\!--")
+def _packed_script(packed: bytes) -> str:
+    """A script as data: letters and digits, in which no text of the user can end it."""
+    return f'<script type="application/gzip">{base64.b64encode(packed).decode("ascii")}</script>'

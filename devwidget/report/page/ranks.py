@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from typing import Any
 
 from devwidget.language.speaking import said, say
@@ -13,7 +14,7 @@ from devwidget.records.schema.record import presents
 from devwidget.report.page.assets import RANKS, RANKS_STYLES, join_modules, page_words
 from devwidget.report.page.cards import finding_card
 from devwidget.report.page.html import as_text, as_value, standalone_page
-from devwidget.report.style.safe_text import displays_safely, html_element, script_json
+from devwidget.report.style.safe_text import displays_safely, html_element
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
 from devwidget.report.style.words import code_word, first_line, module_words, ranks_words, row_words, site_words, tensor_words
 from devwidget.report.text.cluster_text import (
@@ -272,9 +273,9 @@ page.getWidget("ranks").then((widget) => widget.render({ el: document.getElement
 def cluster_page(cluster: Cluster) -> str:
     """The whole panel as one file."""
     state = {"words": page_words(*RANKS), "content": ranks_content(cluster)}
-    facts = f"const facts = {script_json(state, as_text)};"
+    facts = f"const facts = {json.dumps(state, default=as_text)};"
     script = "\n".join([join_modules("shim.js"), as_value("ranks", join_modules(*RANKS)), facts, _START])
-    return standalone_page(cluster_headline(cluster), plain_cluster(cluster), RANKS_STYLES, [script])
+    return standalone_page(cluster_headline(cluster), plain_cluster(cluster), RANKS_STYLES, script)
 
 
 @presents("notebook", Cluster)

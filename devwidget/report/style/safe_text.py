@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import html
-import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar, cast
@@ -66,6 +65,11 @@ def html_element(tag: str, *children: str, **attributes: str) -> Markup:
     return Markup(f"<{tag}{inside}>{''.join(map(escape_html, children))}</{tag}>")
 
 
+def html_image(source: str, words: str) -> Markup:
+    """`<img>`, and what a reader has instead of it."""
+    return Markup(f'<img src="{escape_html(source)}" alt="{escape_html(words)}">')
+
+
 def join_html(*parts: str) -> Markup:
     """Parts of a page, one behind the other."""
     return Markup("".join(map(escape_html, parts)))
@@ -74,11 +78,6 @@ def join_html(*parts: str) -> Markup:
 def plotly_text(text: str) -> str:
     """A text made safe for figures: plotly reads some tags, some entities (not `&quot;`), and formulas between dollars."""
     return html.escape(safe_text(text), quote=False).replace("$", "&#36;")
-
-
-def script_json(value: Any, default: Any = None) -> str:
-    """JSON for a script of a page, in ASCII, that can neither end the script nor begin a comment in it."""
-    return json.dumps(value, default=default).replace("<", "\\u003c")
 
 
 def file_name(text: str) -> str:

@@ -90,6 +90,17 @@ class VirtualMemory:
             self._ledger.settle_freed()
             self._ledger.listeners = tuple(each for each in self._ledger.listeners if each is not listener)
 
+    def follow(self, blocks: Collection[MemoryBlock]) -> Callable[[], Collection[MemoryBlock]]:
+        """Tells later which of these blocks are still in use."""
+        ledger, followed = self._ledger, frozenset(blocks)
+
+        def find_living() -> Collection[MemoryBlock]:
+            with ledger.lock:
+                ledger.settle_freed()
+                return followed & ledger.blocks
+
+        return find_living
+
     def mode(self) -> contextlib.AbstractContextManager[object]:
         """Nothing: the ledger tells of every thread."""
         return contextlib.nullcontext()

@@ -27,7 +27,8 @@ export function hueOf(device) {
 
 // A device is never told by colour alone: its name is the chip's text.
 export function chip(device, extra, onclick) {
-  const text = extra ? [device, h("span", { class: "dw-chip-extra" }, extra)] : [device];
+  const [, kind, number] = /^(\w+:)(\d+)$/.exec(device) ?? [null, "", device];
+  const text = [h("span", null, kind && h("span", { class: "dw-chip-kind" }, kind), number), extra && h("span", { class: "dw-chip-extra" }, extra)];
   return h(
     onclick ? "button" : "span",
     {

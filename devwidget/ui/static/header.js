@@ -6,7 +6,7 @@ let lists = 0;
 
 // One row: what the model is, where its bytes are, and how full each GPU is.
 export function headline(head, meters, filterBy) {
-  const dtype = (name) => h("button", { class: "dw-dtype", type: "button", title: say("show rows with {dtype}", { dtype: name }), onclick: () => filterBy(`dtype:${name}`) }, name);
+  const dtype = (name) => h("button", { class: "dw-only-dtype", type: "button", title: say("show rows with {dtype}", { dtype: name }), onclick: () => filterBy(`dtype:${name}`) }, name);
   const facts = [head.parameters, head.bytes].filter(Boolean).join(" · ");
   const virtual = head.virtual ? h("span", { class: "dw-soft dw-virtual", title: say("simulated on the CPU; numbers are real, speed is not") }, say("virtual GPUs: {count}", { count: head.virtual })) : "";
   const metered = new Map(meters.map((each) => [each.device, each]));
@@ -84,8 +84,10 @@ const PICTURES = [
   ["svg", word("Save figure as SVG")],
 ];
 const FILES = [
+  ["beside", word("Open beside the notebook")],
   ["text", word("Copy text report")],
-  ["card", word("Save share card (SVG)")],
+  ["copy", word("Copy picture to share")],
+  ["card", word("Save picture to share (PNG)")],
   ["html", word("Save as HTML")],
   ["json", word("Save snapshot as JSON")],
   ["trace", word("Save trace as JSON")],
@@ -117,10 +119,14 @@ export function save(answer, copied) {
     navigator.clipboard.writeText(answer.text).then(() => copied(say("report copied")), (error) => copied(say("cannot copy: {error}", { error: error.message })));
     return;
   }
-  const url = URL.createObjectURL(new Blob([answer.text], { type: answer.mime }));
-  saveAs(url, answer.name);
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
+  saveBlob(new Blob([answer.text], { type: answer.mime }), answer.name);
   copied(say("saved {file}", { file: answer.name }));
+}
+
+export function saveBlob(blob, name) {
+  const url = URL.createObjectURL(blob);
+  saveAs(url, name);
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
 export function saveAs(address, name) {

@@ -1,6 +1,6 @@
 // The Memory tab: what did not fit, the curves, the peaks, and what lived then.
 import { chip, h } from "./dom.js";
-import { moduleLink, table } from "./tables.js";
+import { codeRow, moduleLink, table } from "./tables.js";
 import { say } from "./words.js";
 
 export function memorySection({ peaks, refused, holdings, notes }, figure, reveal) {
@@ -14,13 +14,13 @@ function whereCells(each, reveal) {
   const module = each.path === null ? "" : moduleLink(each, reveal);
   return [
     h("td", null, module, h("span", { class: "dw-soft" }, ` ${each.phase}`)),
-    h("td", null, each.place, each.code ? h("code", { class: "dw-code-line", title: each.code }, each.code) : ""),
+    h("td", null, each.place),
   ];
 }
 
 function peakTable(peaks, reveal) {
   const head = [[say("device")], [say("peak"), "dw-number"], [say("capacity"), "dw-number"], [say("made of")], [say("reached in")], [say("line")]];
-  const rows = peaks.map((each) =>
+  const rows = peaks.flatMap((each) => [
     h(
       "tr",
       { class: "dw-peak", "data-device": each.device },
@@ -29,13 +29,14 @@ function peakTable(peaks, reveal) {
       h("td", { class: "dw-parts" }, each.parts),
       ...whereCells(each, reveal),
     ),
-  );
+    ...codeRow(each.code, head.length),
+  ]);
   return table(say("peak of each device"), head, rows);
 }
 
 function holdingTable(holdings, reveal) {
   const head = [[say("device")], [say("live at the peak"), "dw-number"], [say("for")], [say("allocated in")], [say("line")]];
-  const rows = holdings.map((each) =>
+  const rows = holdings.flatMap((each) => [
     h(
       "tr",
       { class: "dw-holding", "data-device": each.device },
@@ -44,6 +45,7 @@ function holdingTable(holdings, reveal) {
       h("td", null, each.role),
       ...whereCells(each, reveal),
     ),
-  );
+    ...codeRow(each.code, head.length),
+  ]);
   return table(say("live at the peak, by line"), head, rows);
 }

@@ -7,6 +7,11 @@ export function table(label, head, rows) {
   return h("div", { class: "dw-scroll-x dw-scroll-y", role: "region", tabindex: "0", "aria-label": label }, h("table", { class: "dw-table", "aria-label": label }, h("thead", null, h("tr", null, cells)), h("tbody", null, rows)));
 }
 
+// The code of a row, below it, as wide as the table.
+export function codeRow(code, columns) {
+  return code ? [h("tr", { class: "dw-code-row" }, h("td", { colspan: columns }, h("code", { class: "dw-code-line" }, code)))] : [];
+}
+
 // To a module's row in the tree, by its path or its number; outside the model there is none.
 export function moduleLink({ path = null, row = -1, module }, reveal) {
   if (path === null && row < 0) return module;
@@ -20,19 +25,20 @@ export function hopTable(hops, reveal) {
   const timed = hops.some((hop) => hop.seconds); // the time of virtual GPUs is nobody's
   const cost = timed ? [[say("cost"), "dw-number"]] : [];
   const head = [[say("from → to")], [say("times"), "dw-number"], [say("bytes"), "dw-number"], [say("where")], ...cost, [say("cause")], [say("tensor")]];
-  const rows = hops.map((hop) =>
+  const rows = hops.flatMap((hop) => [
     h(
       "tr",
       { class: "dw-hop-row", tabindex: "-1", "data-source": hop.source, "data-target": hop.target, "data-cause": hop.cause },
       h("td", { class: "dw-nowrap" }, chip(hop.source), " ", traceLink(hop, reveal, "→"), " ", chip(hop.target)),
       h("td", { class: "dw-number" }, hop.count),
       h("td", { class: "dw-number" }, hop.bytes),
-      h("td", { class: "dw-place" }, moduleLink(hop, reveal), " ", h("span", { class: "dw-nowrap" }, hop.place), hop.code ? h("code", { class: "dw-code-line", title: hop.code }, hop.code) : ""),
+      h("td", { class: "dw-place" }, moduleLink(hop, reveal), " ", h("span", { class: "dw-nowrap" }, hop.place)),
       timed && h("td", { class: "dw-number", title: say("time of the calls in the host") }, hop.seconds),
       h("td", null, say(hop.cause), h("span", { class: "dw-soft" }, ` ${say(hop.phase)}`)),
       h("td", { class: "dw-mono dw-shapes" }, hop.what),
     ),
-  );
+    ...codeRow(hop.code, head.length),
+  ]);
   return table(say("hops by line"), head, rows);
 }
 
@@ -40,15 +46,16 @@ export function hopTable(hops, reveal) {
 export function waitTable(waits, reveal) {
   if (!waits?.length) return "";
   const head = [[say("waits for")], [say("times"), "dw-number"], [say("where")], [say("call")]];
-  const rows = waits.map((wait) =>
+  const rows = waits.flatMap((wait) => [
     h(
       "tr",
       { class: "dw-wait-row", "data-device": wait.device },
       h("td", { class: "dw-nowrap" }, chip(wait.device)),
       h("td", { class: "dw-number" }, wait.count),
-      h("td", { class: "dw-place" }, moduleLink(wait, reveal), " ", h("span", { class: "dw-nowrap" }, wait.place), wait.code ? h("code", { class: "dw-code-line", title: wait.code }, wait.code) : ""),
+      h("td", { class: "dw-place" }, moduleLink(wait, reveal), " ", h("span", { class: "dw-nowrap" }, wait.place)),
       h("td", null, h("span", { class: "dw-mono" }, wait.what), h("span", { class: "dw-soft" }, ` ${wait.phase}`)),
     ),
-  );
+    ...codeRow(wait.code, head.length),
+  ]);
   return table(say("waits by line"), head, rows);
 }

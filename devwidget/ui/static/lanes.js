@@ -1,0 +1,127 @@
+// A trace on lanes, as numbers: where places stand on a line from 0 to 1, in which row each box lies, what falls together.
+// `drawn` is what `report/figures/timeline.py` says.
+
+const EMPTY_SHARE = 0.08; // of the width, for a phase in which nothing is drawn
+const LEVELS = [[3, 6], [5, 4], [Infinity, 3]]; // up to so many lanes: so many rows of boxes in each
+
+// The line: phases in which nothing is drawn are short, all else is as long as it was.
+function warp(bands, last) {
+  const parts = [];
+  let at = 0;
+  for (const [, start, stop, empty] of bands) {
+    if (start > at) parts.push({ from: at, to: start, empty: false });
+    parts.push({ from: Math.max(start, at), to: stop, empty: Boolean(empty) });
+    at = stop;
+  }
+  if (last > at) parts.push({ from: at, to: last, empty: false });
+  const length = (kind) => parts.reduce((sum, { from, to, empty }) => sum + (empty === kind ? to - from : 0), 0);
+  const full = length(false);
+  const narrow = ({ from, to, empty }) => empty && full > 0 && (to - from) / last > EMPTY_SHARE;
+  const lost = parts.reduce((sum, part) => sum + (narrow(part) ? part.to - part.from : 0), 0);
+  const rest = 1 - EMPTY_SHARE * parts.filter(narrow).length;
+  let start = 0;
+  for (const part of parts) {
+    part.start = start;
+    part.stop = start += narrow(part) ? EMPTY_SHARE : (rest * (part.to - part.from)) / (last - lost || 1);
+    part.isNarrow = narrow(part);
+  }
+  const between = (parts, value, [low, high], [first, second]) => {
+    const part = parts.find((each) => value <= each[high]) ?? parts[parts.length - 1];
+    const share = part && part[high] > part[low] ? (value - part[low]) / (part[high] - part[low]) : 0;
+    return part ? part[first] + Math.min(1, Math.max(0, share)) * (part[second] - part[first]) : value;
+  };
+  return {
+    parts,
+    at: (place) => between(parts, place, ["from", "to"], ["start", "stop"]),
+    placeOf: (at) => between(parts, at, ["start", "stop"], ["from", "to"]),
+  };
+}
+
+// All that is drawn on one axis, `time` or order: boxes by row, hops, faults and refusals at their places on the line.
+export function placed(drawn, variant) {
+  const moved = drawn.time && variant === "time" ? drawn.time : drawn;
+  const bands = drawn.bands.map(([name, empty], n) => [name, ...moved.spans[n], empty]);
+  const last = Math.max(...moved.stop, ...moved.arrowsAt, ...moved.crossesAt, ...moved.refusalsAt, ...bands.map((band) => band[2]), 1e-9);
+  const line = warp(bands, last);
+  const [, most] = LEVELS.find(([lanes]) => drawn.lanes.length <= lanes) ?? LEVELS[0];
+  const gradients = new Set(drawn.gradients);
+  const rows = new Map(); // lane, level, and whether they are of backward -> boxes from left to right
+  const levels = new Map(); // of the first box of a module in a lane
+  drawn.lane.forEach((lane, box) => {
+    const level = drawn.level[box];
+    if (level >= most) return;
+    const gradient = gradients.has(box);
+    const key = `${lane} ${level} ${gradient}`;
+    const own = `${lane} ${drawn.module[box]}`;
+    if (!levels.has(own)) levels.set(own, level);
+    if (!rows.has(key)) rows.set(key, { lane, level, gradient, boxes: [] });
+    rows.get(key).boxes.push({ box, start: line.at(moved.start[box]), stop: line.at(moved.stop[box]) });
+  });
+  const heights = [-1, ...drawn.lanes.keys()].map((lane) => [lane, 1 + Math.max(-1, ...[...rows.values()].filter((row) => row.lane === lane).map((row) => row.level))]);
+  const marks = [
+    ...drawn.arrows.map(([source, target, module, hop, count, bytes, weight, fault, healed], n) => ({ kind: "hop", at: line.at(moved.arrowsAt[n]), place: drawn.arrowsAt[n], lane: target, source, module, hop, count, bytes, weight, fault, healed })),
+    ...drawn.crosses.map(([lane, module, words, finding, joined], n) => ({ kind: "fault", at: line.at(moved.crossesAt[n]), place: drawn.crossesAt[n], lane, module, words, finding, joined })),
+    ...drawn.refusals.map(([lane, module, words], n) => ({ kind: "refused", at: line.at(moved.refusalsAt[n]), place: drawn.refusalsAt[n], lane, module, words })),
+  ].sort((one, other) => one.at - other.at);
+  return { line, bands, last, rows: [...rows.values()], levels, heights: heights.filter(([lane, rows]) => lane >= 0 || rows), marks, hidden: drawn.level.filter((level) => level >= most).length };
+}
+
+// The first box of a row that ends behind a place.
+export function firstAfter(row, at) {
+  let [low, high] = [0, row.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (row[middle].stop < at) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// The boxes of a row between two places as one path, and those with room for a name; what falls on one pixel is drawn once.
+/** @param {number[]} seen @param {number[]} area */
+export function boxShapes(row, xOf, seen, area, y, height) {
+  const [[first, last], [left, right]] = [seen, area];
+  let path = "";
+  let count = 0;
+  let free = -Infinity;
+  const names = [];
+  for (let n = firstAfter(row, first); n < row.length && row[n].start <= last; n++) {
+    const from = Math.max(left, xOf(row[n].start), free);
+    const to = Math.min(right, Math.max(xOf(row[n].stop), xOf(row[n].start) + 1));
+    if (to - free < 0.75) continue;
+    free = to;
+    count += 1;
+    path += `M${from.toFixed(1)} ${y}H${to.toFixed(1)}V${y + height}H${from.toFixed(1)}Z`;
+    if (to - from > 18) names.push({ box: row[n].box, x: from, width: to - from });
+  }
+  return { path, names, isFine: count > (right - left) / 6 };
+}
+
+// Marks nearer than `near` that look the same are one, at the first of them.
+/** @param {number[]} seen */
+export function gathered(marks, xOf, near, seen) {
+  const [first, last] = seen;
+  const open = new Map();
+  const groups = [];
+  for (const mark of marks) {
+    if (mark.at < first || mark.at > last || mark.joined) continue;
+    const key = `${mark.kind} ${mark.source} ${mark.lane} ${mark.healed}`;
+    const x = xOf(mark.at);
+    const group = open.get(key);
+    if (group) group.room = x - group.x;
+    if (group && x - group.x < near) {
+      group.marks.push(mark);
+      continue;
+    }
+    const started = { x, marks: [mark], room: Infinity };
+    open.set(key, started);
+    groups.push(started);
+  }
+  return groups;
+}
+
+// Round steps of an axis with about so many of them.
+export function roundStep(rough) {
+  const size = 10 ** Math.floor(Math.log10(rough));
+  return size * ([1, 2, 5].find((step) => step * size >= rough) ?? 10);
+}

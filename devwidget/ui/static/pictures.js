@@ -1,0 +1,60 @@
+// Drawings of the page as pictures: SVG elements, and how one becomes a file that looks the same elsewhere.
+
+const SVG = "http://www.w3.org/2000/svg";
+const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "font-family", "font-size", "font-weight", "text-anchor", "opacity"];
+
+export function shape(tag, props, ...children) {
+  const el = document.createElementNS(SVG, tag);
+  for (const [key, value] of Object.entries(props ?? {})) el.setAttribute(key, value);
+  el.append(...children);
+  return el;
+}
+
+// A drawing with the looks that the page's style gives it, on a ground.
+function dressed(drawing) {
+  const copy = drawing.cloneNode(true);
+  const [from, to] = [drawing, copy].map((each) => each.querySelectorAll("*"));
+  from.forEach((each, n) => {
+    const seen = getComputedStyle(each);
+    to[n].setAttribute("style", LOOKS.map((look) => `${look}:${seen.getPropertyValue(look)}`).join(";"));
+  });
+  const ground = shape("rect", { width: "100%", height: "100%", fill: groundOf(drawing) });
+  copy.prepend(ground);
+  copy.setAttribute("xmlns", SVG);
+  return copy;
+}
+
+function groundOf(drawing) {
+  for (let el = drawing; el; el = el.parentElement) {
+    const { backgroundColor } = getComputedStyle(el);
+    if (!/^rgba\(.*, 0\)$|transparent/.test(backgroundColor)) return backgroundColor;
+  }
+  return "#fff";
+}
+
+const addressOf = (text) => `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+
+// A PNG of an SVG text, as a blob.
+export async function paintedText(text) {
+  const { width, height } = new DOMParser().parseFromString(text, "image/svg+xml").documentElement["viewBox"].baseVal;
+  const canvas = await painted(addressOf(text), width, height);
+  return new Promise((go) => canvas.toBlob(go, "image/png"));
+}
+
+// A data address of a drawing, `svg` or `png`; a PNG has twice its size.
+export async function picture(drawing, format) {
+  const address = addressOf(new XMLSerializer().serializeToString(dressed(drawing)));
+  const { width, height } = drawing.viewBox.baseVal;
+  return format === "svg" ? address : (await painted(address, 2 * width, 2 * height)).toDataURL("image/png");
+}
+
+// A picture on a canvas of this size.
+async function painted(address, width, height) {
+  const image = new Image(width, height);
+  image.src = address;
+  await image.decode();
+  const canvas = document.createElement("canvas");
+  Object.assign(canvas, { width, height });
+  canvas.getContext("2d")?.drawImage(image, 0, 0, width, height);
+  return canvas;
+}

@@ -1,0 +1,179 @@
+"""What is said of a run: the facts of its rows and of its recorded steps as findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from devwidget.records.device import DeviceId
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.memory import Holding
+from devwidget.records.schema.message import Message
+from devwidget.records.site import Site
+from devwidget.records.trace import Move, Trace, Wait
+from devwidget.report.style.units import format_bytes, format_seconds
+from devwidget.watching.judgements import Growth, Slowdown
+
+_MOST_LINES = 4
+MOST_KEPT = 2
+"""Times what a step adds, that may be kept of a step where the line of the most of it is the one to name."""
+_QUEUE = Message("a GPU works through a queue, and Python can have the value only when the queue is empty")
+_BUS = Message("what crosses between devices is copied at each step, and the step waits for it or for the line that copies")
+_MEANT = Message("what a step makes is freed when nothing of the program refers to it any more")
+_ROOM = Message("what a step takes at its peak has to find room beside all that is kept")
+
+
+def tell_growth(growth: Growth, device: DeviceId, step: int, later: int, kept: Sequence[Holding], free: int) -> Finding:
+    """Memory that creeps.
+
+    Args:
+        growth: what the rows say.
+        device: whose memory.
+        step: the one that was recorded.
+        later: steps after it at which these of its tensors still lived.
+        kept: what lived, by line, most bytes first.
+        free: bytes that are left on the device; 0 where nobody knows.
+    """
+    told = [
+        Message("{size} of step {step} still lived {later} steps later: {line}", size=format_bytes(each.bytes), step=step,
+                later=later, line=line_words(each.site))
+        for each in kept[:_MOST_LINES]
+    ]  # fmt: skip
+    if free:
+        left = f"{int(free / growth.bytes_per_step):,}"
+        told.append(Message("at this rate {device} is full after {count} more steps", device=device, count=left))
+    # More than grows is kept for a while, too, and one cannot be told from the other.
+    is_sure = sum(each.bytes for each in kept) <= MOST_KEPT * growth.bytes_per_step
+    return Finding(
+        kind="memory-growth",
+        severity="warning",
+        module=None,
+        headline=Message(
+            "allocated memory of {device} has grown by {size} a step since step {step}",
+            device=device,
+            size=format_bytes(round(growth.bytes_per_step)),
+            step=growth.since,
+        ),
+        why=_MEANT,
+        notes=tuple(told),
+        fault=kept[0].site if kept and is_sure else None,
+        fixes=(Fix(Message("keep numbers, or `.detach()` of a tensor, not what has its graph; or bound what is kept")),),
+    )
+
+
+def tell_slowdown(slow: Slowdown, changes: Iterable[str]) -> Finding:
+    """Steps that have become slow."""
+    part = Message(
+        "{part} takes {now} of it, before {before}",
+        part=_PART_NAMES.get(slow.part, slow.part),
+        now=format_seconds(slow.part_now / 1e6),
+        before=format_seconds(slow.part_before / 1e6),
+    )
+    return Finding(
+        kind="slow-steps",
+        severity="warning",
+        module=None,
+        headline=Message(
+            "a step has taken {now} since step {step}, before {before}",
+            now=format_seconds(slow.now / 1e6),
+            step=slow.since,
+            before=format_seconds(slow.before / 1e6),
+        ),
+        why="",
+        notes=(part if slow.part else Message("all parts of the step take longer"), *changes),
+    )
+
+
+_PART_NAMES = {
+    "data": Message("what lies between the steps, the loader for one,"),
+    "forward": Message("the forward pass"),
+    "loss": Message("the loss"),
+    "backward": Message("the backward pass"),
+    "optimizer": Message("the optimizer"),
+    "other": Message("what lies between backward and the optimizer"),
+}
+
+
+def tell_late_hop(move: Move, first: int, before: int, changes: Iterable[str]) -> Finding:
+    """A crossing that recorded steps did not have at first."""
+    return Finding(
+        kind="late-hop",
+        severity="warning",
+        module=move.module,
+        headline=Message(
+            "{size} cross from {source} to {target} in each step since about step {step}",
+            size=format_bytes(move.bytes * move.count),
+            source=move.source,
+            target=move.target,
+            step=first,
+        ),
+        why=_BUS,
+        notes=(_tell_steps(first, before), *changes),
+        fault=move.site,
+    )
+
+
+def tell_late_wait(wait: Wait, first: int, before: int, changes: Iterable[str]) -> Finding:
+    """A wait that recorded steps did not have at first."""
+    return Finding(
+        kind="late-wait",
+        severity="warning",
+        module=wait.module,
+        headline=Message(
+            "`{code}` has waited for {device} in each step since about step {step}",
+            code=wait.expression or wait.call.strip("_"),
+            device=wait.device,
+            step=first,
+        ),
+        why=_QUEUE,
+        notes=(_tell_steps(first, before), *changes),
+        fault=wait.site,
+    )
+
+
+def _tell_steps(first: int, before: int) -> Message:
+    return Message("steps {first} and {next} were recorded with it, step {before} without", first=first, next=first + 1,
+                   before=before)  # fmt: skip
+
+
+def tell_moved(step: int, before: DeviceId, now: DeviceId, site: Site | None, *, is_evaluation: bool) -> Finding:
+    """Parameters that are on another device than before."""
+    facts = {"step": step, "before": before, "now": now}
+    return Finding(
+        kind="moved-model",
+        severity="warning",
+        module="",
+        headline=(
+            Message("the evaluation before step {step} ran with parameters on {now}; the steps before ran on {before}", **facts)
+            if is_evaluation
+            else Message("parameters have been on {now} since step {step}, before on {before}", **facts)
+        ),
+        why=Message("`Module.to` moves the one model that there is, for all who have it"),
+        fault=site,
+    )
+
+
+def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None) -> Finding:
+    """The run ended because a device was full: what the last recorded step had in use at its peak."""
+    curves = sorted(last[1].memory, key=lambda curve: -(curve.peak.allocated if curve.peak else 0)) if last else []
+    held = curves[0].holdings[:_MOST_LINES] if curves else ()
+    told = [
+        Message("at the peak of step {step}: {size} made by {line}", step=last[0] if last else 0, size=format_bytes(each.bytes),
+                line=line_words(each.site))
+        for each in held
+    ]  # fmt: skip
+    return Finding(
+        kind="out-of-memory",
+        severity="error",
+        module=None,
+        headline=Message("the run ended in step {step}: {error}", step=step, error=error.partition("\n")[0]),
+        why=_ROOM,
+        notes=tuple(told),
+        fault=held[0].site if held else None,
+    )
+
+
+def line_words(site: Site | None) -> str:
+    """`train.py:12 loss = ...`."""
+    if site is None:
+        return Message("a line that is not known")
+    return f"{site}  {site.text.partition(chr(10))[0]}".strip()

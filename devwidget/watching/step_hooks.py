@@ -1,0 +1,180 @@
+"""Hooks on a model and its optimizer, which tell in what part of a step a program is; nothing of its own is changed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from devwidget.capture import torch_internals
+from devwidget.capture.interrupts import is_from_handler
+from devwidget.capture.object_fields import dict_of
+from devwidget.capture.tensors import read_attribute, tensors_in
+from devwidget.capture.undo import Undo
+from devwidget.records.watch import PARTS
+
+
+def _make_inert() -> Callable[..., None]:
+    """What a copy of a hook does: nothing. Python's own, so that a saved module needs nothing of ours."""
+    return contextlib.nullcontext().__exit__
+
+
+class Hook:
+    """A hook of ours, which copies of the module do not take along, and of which compiled code has nothing."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any) -> None:
+        """Tell, but to a compiler that traces the module."""
+        if not torch.compiler.is_compiling():
+            self._call(*args)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
+        return _make_inert()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+class Listener(Protocol):
+    """Is told what the hooks see."""
+
+    def begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_evaluation: bool) -> None:
+        """The model is called."""
+
+    def end_step(self, times: dict[str, int]) -> None:
+        """A step has ended, with the microseconds of each of its parts and the passes of evaluation in it."""
+
+    def note_trouble(self, trouble: Exception) -> None:
+        """Our own code has failed."""
+
+
+def _guarded(see: Callable[..., None]) -> Callable[..., None]:
+    """What goes wrong with our looking must not end the user's program."""
+
+    @functools.wraps(see)
+    def see_safely(self: StepHooks, *args: Any) -> None:
+        if self.is_over:  # a graph that the program keeps has its hook
+            return
+        try:
+            see(self, *args)
+        except Exception as trouble:
+            if is_from_handler(trouble):
+                raise
+            self._told.note_trouble(trouble)
+
+    return see_safely
+
+
+class StepHooks:
+    """Where a step is, by the hooks of its model, of its graph and of its optimizer.
+
+    With an optimizer a step ends when that has stepped, without one with the forward pass.
+
+    Args:
+        model: the root.
+        optimizer: its optimizer.
+        told: listens.
+
+    Attributes:
+        is_over: the hooks do nothing any more.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, told: Listener) -> None:
+        self._model, self._optimizer, self._told = model, optimizer, told
+        self.is_over = True
+        self._nanoseconds = dict.fromkeys(PARTS, 0)
+        self._evaluations, self._last = 0, 0
+        self._is_evaluation = self._has_trained = self._goes_back = self._optimizes = False
+        self._of_graph: Any = None
+
+    def put_in(self, undo: Undo) -> None:
+        """Put the hooks in, until that is undone."""
+        undo.add_step(self._end)
+        self.is_over, self._last = False, time.perf_counter_ns()
+        model, optimizer = self._model, self._optimizer
+        self._keep(undo, model.register_forward_pre_hook(Hook(self._before_forward), with_kwargs=True))
+        self._keep(undo, model.register_forward_hook(Hook(self._after_forward)))
+        if optimizer is not None:
+            self._keep(undo, optimizer.register_step_pre_hook(Hook(self._before_step)))
+            self._keep(undo, optimizer.register_step_post_hook(Hook(self._after_step)))
+
+    def _keep(self, undo: Undo, handle: Any) -> None:
+        undo.add_step(handle.remove)
+
+    def _end(self) -> None:
+        self.is_over = True
+        if self._of_graph is not None:
+            self._of_graph.remove()
+        self._of_graph = None
+
+    def _mark(self, part: str) -> None:
+        """What has passed since the last mark was this part of the step."""
+        now = time.perf_counter_ns()
+        self._nanoseconds[part] += now - self._last
+        self._last = now
+
+    # -- hooks, in the order in which a step meets them
+
+    @_guarded
+    def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if dict_of(module).get("_is_replica"):  # in a thread of DataParallel, whose own call is the pass
+            return
+        trains = bool(dict_of(module).get("training"))
+        self._has_trained = self._has_trained or trains
+        self._is_evaluation = not torch.is_grad_enabled() or (self._has_trained and not trains)
+        self._mark("evaluation" if self._is_evaluation else "optimizer" if self._optimizes else "data")
+        self._evaluations += self._is_evaluation
+        self._told.begin_pass(args, kwargs, is_evaluation=self._is_evaluation)
+        self._last = time.perf_counter_ns()
+
+    @_guarded
+    def _after_forward(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        if dict_of(module).get("_is_replica"):
+            return
+        self._mark("evaluation" if self._is_evaluation else "forward")
+        if self._is_evaluation:
+            return
+        nodes = (read_attribute(tensor, "grad_fn") for tensor in tensors_in(output))
+        node = next((node for node in nodes if node is not None), None)
+        if node is not None:  # of the graph and not of the tensor, which the program may save
+            self._of_graph = node.register_prehook(Hook(self._before_backward))
+        if self._optimizer is None:
+            self._end_step()
+
+    @_guarded
+    def _before_backward(self, *gradients: Any) -> None:
+        self._mark("loss")
+        self._goes_back = True
+        if torch_internals.queue_callback is not None:
+            torch_internals.queue_callback(Hook(self._after_backward))
+
+    @_guarded
+    def _after_backward(self) -> None:
+        self._mark("backward")
+        self._goes_back = False
+
+    @_guarded
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._mark("backward" if self._goes_back else "other")
+        self._goes_back, self._optimizes = False, True
+
+    @_guarded
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._mark("optimizer")
+        self._optimizes = False
+        self._end_step()
+
+    def _end_step(self) -> None:
+        times = {part: passed // 1000 for part, passed in self._nanoseconds.items()}
+        self._nanoseconds, evaluations, self._evaluations = dict.fromkeys(PARTS, 0), self._evaluations, 0
+        try:
+            self._told.end_step(times | {"evaluations": evaluations})
+        finally:
+            self._last = time.perf_counter_ns()  # ours is no time of the program

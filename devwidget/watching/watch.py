@@ -1,0 +1,387 @@
+"""Watching a run: what the hooks tell becomes rows; what the rows say decides which steps are recorded whole."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+import torch
+from torch import nn
+
+from devwidget.capture.devices import awake_module, kind_here, read_memory
+from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit
+from devwidget.capture.modules import named_tensors
+from devwidget.capture.object_fields import class_name
+from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.source_code.call_sites import raw_site, to_site
+from devwidget.capture.tensors import device_of, shape_of, tensors_in
+from devwidget.capture.undo import Undo
+from devwidget.capture.validation import refuse_model, refuse_optimizer
+from devwidget.recording import Recording, virtual_gpus
+from devwidget.records.device import DeviceId
+from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.records.finding import Finding
+from devwidget.records.memory import Holding
+from devwidget.records.schema.message import Message
+from devwidget.records.trace import Move, Trace
+from devwidget.records.watch import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
+from devwidget.watching import findings
+from devwidget.watching.judgements import SEGMENT, Growth, GrowthJudge, PaceJudge
+from devwidget.watching.recorded_steps import LateLines, Schedule, begin_recording, end_recording
+from devwidget.watching.run_log import RunLog
+from devwidget.watching.step_hooks import StepHooks
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LATER = 32
+"""Steps after a recorded one, at which what is still in use of it is kept: most histories that are bounded are shorter."""
+_LEAST_LATER = 4
+"""The same where the run ends before."""
+MUCH_LARGER = 1.5
+"""Times as many elements in the inputs as ever before: a new shape that may change what a step takes."""
+MOST_LEFT = 1_000_000
+"""Steps until a device is full, after which memory that creeps is not told."""
+_MOST_CHANGES = 50
+
+
+class _RecordedNow(NamedTuple):
+    """The step that is being recorded: why, since when, and whether with the lines of what it allocates."""
+
+    recording: Recording
+    reason: Message
+    began: float
+    with_memory: bool
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Watch:
+    """A training run under watch: `with devwidget.watch(model, optimizer) as run: ...`, or `@devwidget.watch(model)`.
+
+    It may be entered again, and goes on then.
+
+    Args:
+        model: the root.
+        optimizer: its optimizer.
+        every: how many steps lie between two that are recorded.
+        path: where each row goes too.
+    """
+
+    inside = False
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        every: int | None = None,
+        path: str | os.PathLike[str] | None = None,
+    ) -> None:
+        refuse_model(model)
+        refuse_optimizer(optimizer)
+        _refuse_every(every)
+        self._model, self._optimizer = model, optimizer
+        self._log = RunLog(class_name(type(model)), path)
+        self._hooks = StepHooks(model, optimizer, self)
+        self._schedule = Schedule(every)
+        self._undo = Undo()
+        self._number = 0
+        self._began = 0.0
+        self._recorded: _RecordedNow | None = None
+        self._late = {"mode": LateLines(), "profiler": LateLines()}  # who tell lines apart in their own ways
+        self._pace = PaceJudge()
+        self._is_slow = False
+        self._switches = 0
+        self._growth: dict[str, GrowthJudge] = {}
+        self._growing: tuple[str, Growth] | None = None
+        self._living: tuple[int, Callable[[], list[Holding]]] | None = None
+        self._creeping: set[str] = set()
+        self._changes: deque[tuple[int, Message]] = deque(maxlen=_MOST_CHANGES)
+        self._most_elements = 0
+        self._input_devices: tuple[DeviceId, ...] | None = None
+        self._trains_on: DeviceId | None = None
+        self._evaluated: list[int] = []
+
+    # -- results
+
+    @property
+    def result(self) -> WatchedRun:
+        """What was seen so far, as a record."""
+        return self._log.make_record()
+
+    @property
+    def steps(self) -> StepRows:
+        """What each step took; in a long run several in each row."""
+        return self.result.steps
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found so far, worst first."""
+        return self.result.findings
+
+    @property
+    def recorded(self) -> dict[int, Trace]:
+        """The traces of the recorded steps, by number."""
+        return self.result.recorded
+
+    def to_frame(self, part: str = "") -> pd.DataFrame:
+        """The steps as a pandas data frame, or another `part` of the result."""
+        return self.result.to_frame(part)
+
+    def save(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Write the result as JSON; `devwidget.load` reads it back."""
+        return self.result.save(path)
+
+    def __str__(self) -> str:
+        return str(self.result)
+
+    # -- the run
+
+    def __call__(self, function: _Function) -> _Function:
+        """The function, watched each time it is called."""
+
+        @functools.wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return watched  # type: ignore[return-value]
+
+    def __enter__(self) -> Self:
+        if self.inside:
+            raise DevwidgetError(
+                Message("this run is being watched already"), instead="with devwidget.watch(model) as run: ..."
+            )
+        self._begin()
+        return self
+
+    @all_or_nothing
+    def _begin(self) -> None:
+        self._began = time.perf_counter() - self._schedule.passed
+        self._hooks.put_in(self._undo)
+
+    @sure_exit
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with Undo() as last:
+            last.add_step(self._undo.run_steps)
+            try:
+                self._finish(error, trace)
+            except Exception as trouble:  # ours, which must not become the program's
+                if is_from_handler(trouble):
+                    raise
+                self.note_trouble(trouble)
+
+    def _finish(self, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end_recorded(error, trace)
+        if error is not None:
+            self._note_end(error)
+        self._tell_growth(self._number - 1)
+        self._log.write_part(error=self._log.error)
+
+    def _note_end(self, error: BaseException) -> None:
+        self._log.error = error_text(error)
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            told = findings.tell_out_of_memory(self._number, self._log.error, self._log.last_recorded)
+            self._log.add_findings(self._number, [told])
+
+    # -- what the hooks tell
+
+    def note_trouble(self, trouble: Exception) -> None:
+        """Our own code has failed: the run goes on, and its record says so."""
+        self._log.add_note(Message("{kind}: {reason}", kind=Message("watch"), reason=error_text(trouble)))
+
+    def begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_evaluation: bool) -> None:
+        """The model is called: look at what it is given, and where it is."""
+        self._look_at_device(is_evaluation=is_evaluation)
+        if not is_evaluation:
+            self._look_at_inputs((args, kwargs))
+
+    def _look_at_device(self, *, is_evaluation: bool) -> None:
+        parameter = next(named_tensors(self._model, "_parameters"), None)
+        if parameter is None:
+            return
+        now, before = device_id(device_of(parameter[1])), self._trains_on
+        if before is not None and now != before:
+            site = to_site(raw_site(sys._getframe(1)))
+            told = findings.tell_moved(self._number, before, now, site, is_evaluation=is_evaluation)
+            if self._log.add_findings(self._number, [told]):
+                self._note_change(Message("step {step}: parameters are on {device}", step=self._number, device=now))
+        if not is_evaluation:
+            self._trains_on = now
+
+    def _look_at_inputs(self, inputs: Any) -> None:
+        tensors = list(tensors_in(inputs))
+        elements = sum(functools.reduce(int.__mul__, shape_of(tensor), 1) for tensor in tensors)
+        devices = tuple(dict.fromkeys(device_id(device_of(tensor)) for tensor in tensors))
+        if self._input_devices is not None and devices != self._input_devices:
+            told = ", ".join(map(str, devices))
+            self._note_change(Message("step {step}: the inputs of the model are on {devices}", step=self._number, devices=told))
+        if self._most_elements and elements > MUCH_LARGER * self._most_elements:
+            facts = {"step": self._number, "count": elements, "before": self._most_elements}
+            self._note_change(Message("step {step}: the inputs have {count} elements, at most {before} before", **facts))
+            self._most_elements = elements
+        self._most_elements = self._most_elements or elements
+        self._input_devices = devices
+
+    def _note_change(self, change: Message) -> None:
+        self._changes.append((self._number, change))
+        self._schedule.ask_for(change)
+
+    def end_step(self, times: dict[str, int]) -> None:
+        """A step has ended."""
+        figures, number, is_recorded = _read_allocators(), self._number, self._recorded is not None
+        self._schedule.passed = time.perf_counter() - self._began
+        self._log.add_row({FIRST: number, "count": 1, "recorded": is_recorded, **times, **figures})
+        self._end_recorded()
+        self._judge_pace(number, times, is_recorded=is_recorded)
+        self._judge_growth(number, figures)
+        self._expect_evaluation(number, times["evaluations"])
+        self._number = number + 1
+        self._begin_recorded()
+
+    # -- recorded steps
+
+    def _begin_recorded(self) -> None:
+        reason = self._schedule.find_reason(self._number)
+        if reason is not None:
+            began, with_memory = time.perf_counter(), self._needs_living
+            recording = begin_recording(self._model, self._optimizer, with_memory=with_memory)
+            self._recorded = _RecordedNow(recording, reason, began, with_memory)
+
+    @property
+    def _needs_living(self) -> bool:
+        return self._growing is not None and self._living is None
+
+    def _end_recorded(self, error: BaseException | None = None, trace: TracebackType | None = None) -> None:
+        now, self._recorded = self._recorded, None
+        if now is None:
+            return
+        if now.with_memory and self._growing is not None:
+            self._living = self._number, now.recording.follow_living(DeviceId.parse(self._growing[0]).index or 0)
+        found = end_recording(now.recording, error, trace)
+        self._schedule.spent += time.perf_counter() - now.began
+        self._log.add_recorded(RecordedStep(self._number, now.reason, found))
+        late = self._late[found.engine]
+        for line, first, before in late.meet_step(self._number, found):
+            self._tell_late(line, first, before)
+        if late.wants_next:
+            self._schedule.ask_for(Message("step {step} had something new", step=self._number), at_once=True)
+
+    def _tell_late(self, line: Any, first: int, before: int) -> None:
+        if self._log.explains(line.site.place):
+            return
+        changes = self._changes_between(before, self._number)
+        tell: Any = findings.tell_late_hop if isinstance(line, Move) else findings.tell_late_wait
+        self._log.add_findings(first, [tell(line, first, before, changes)])
+
+    def _changes_between(self, after: int, last: int) -> list[Message]:
+        return [change for number, change in self._changes if after < number <= last][-3:]
+
+    def _expect_evaluation(self, number: int, passes: int) -> None:
+        """The second evaluation is recorded: of the first nobody knows before it has begun."""
+        if passes and len(self._evaluated) < 2:
+            self._evaluated.append(number)
+            if len(self._evaluated) == 1:
+                self._changes.append((number, Message("step {step}: the first evaluation was before it", step=number)))
+        if self._evaluated and number + 1 == 2 * self._evaluated[0]:
+            self._schedule.ask_for(Message("an evaluation was due"))
+
+    # -- judgements
+
+    def _judge_pace(self, number: int, times: dict[str, int], *, is_recorded: bool) -> None:
+        switches, self._switches = self._switches, _count_switches()
+        if is_recorded or self._is_slow or virtual_gpus():  # what those compute takes says nothing of a GPU
+            return
+        slow = self._pace.add_step(number, times, self._switches - switches)
+        if slow is not None:
+            self._is_slow = True
+            changes = self._changes_between(slow.since - SEGMENT, slow.since + SEGMENT)
+            self._log.add_findings(slow.since, [findings.tell_slowdown(slow, changes)])
+            self._schedule.ask_for(Message("steps have become slow"))
+
+    def _judge_growth(self, number: int, figures: dict[str, int]) -> None:
+        if self._living is not None and number >= self._living[0] + LATER:
+            self._tell_growth(number)
+        for name, allocated in figures.items():
+            device, _, part = name.partition(" ")
+            if part != MEMORY[0] or device in self._creeping:
+                continue
+            growth = self._growth.setdefault(device, GrowthJudge()).add_step(number, allocated)
+            if growth is not None and self._growing is None and _matters(growth, device):
+                self._growing = device, growth
+                self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
+
+    def _tell_growth(self, ended: int) -> None:
+        """Say what creeps, with the lines whose bytes of a recorded step still live when another has ended."""
+        if self._growing is None:
+            return
+        (device, growth), self._growing = self._growing, None
+        (step, living), self._living = self._living or (self._number, list), None
+        self._creeping.add(device)
+        later = ended - step
+        kept = _join_lines(living()) if later >= _LEAST_LATER else []
+        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, _find_free(device))
+        self._log.add_findings(growth.since, [told])
+
+
+def _refuse_every(every: object) -> None:
+    if every is not None and (type(every) is not int or every < 1):
+        raise DevwidgetError(Message("every={value} is no number of steps", value=repr(every)), instead="every=100, or None")
+
+
+def _join_lines(kept: list[Holding]) -> list[Holding]:
+    """The bytes of each line together, most first."""
+    lines: dict[object, Holding] = {}
+    for each in kept:
+        line = each.site.place if each.site is not None else None
+        known = lines.get(line)
+        total = each.bytes + (known.bytes if known is not None else 0)
+        lines[line] = Holding(each.role, total, each.phase, each.module, each.site)
+    return sorted(lines.values(), key=lambda each: -each.bytes)
+
+
+def _read_allocators() -> dict[str, int]:
+    """Bytes of each device that holds any, as its allocator says; asked without waiting, and without making a context."""
+    module = awake_module()
+    ask = getattr(module, "memory_stats_as_nested_dict", None)
+    if ask is None:
+        return {}
+    kind = kind_here()
+    return {name: size for index in range(module.device_count()) for name, size in _figures_of(f"{kind}:{index}", ask(index))}
+
+
+def _figures_of(device: str, figures: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    if not figures or not figures["reserved_bytes"]["all"]["peak"]:
+        return
+    allocated, reserved = figures["allocated_bytes"]["all"], figures["reserved_bytes"]["all"]
+    sizes = allocated["current"], reserved["current"], allocated["peak"]
+    yield from ((f"{device} {part}", size) for part, size in zip(MEMORY, sizes, strict=True))
+
+
+def _matters(growth: Growth, device: str) -> bool:
+    """Whether the device would be full within a run: what a list of losses takes, 512 bytes a step, is nobody's trouble."""
+    free = _find_free(device)
+    return not free or free < MOST_LEFT * growth.bytes_per_step
+
+
+def _find_free(device: str) -> int:
+    known = {str(each.device): each for each in read_memory(virtual_gpus())}
+    return known[device].free + known[device].cache if device in known else 0
+
+
+def _count_switches() -> int:
+    """How often this thread has lost the processor to others so far; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw if hasattr(resource, "RUSAGE_THREAD") else 0

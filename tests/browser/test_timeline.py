@@ -1,0 +1,154 @@
+"""The timeline in a page: it zooms, has an overview, and each thing that happened is one mark that speaks and leads on."""
+
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import expect
+
+from devwidget.records.memory import MemoryPoint, Refusal
+from devwidget.records.trace import OpEvent
+from tests.browser.axe import violations
+from tests.browser.esm import BarePage
+from tests.views.builders import GPU0, GPU1, MIB, one_step, split_model
+
+HEALED = replace(one_step().moves[0], cause="healed", module="decoder.head", target=GPU1, number=12)
+REFUSED = Refusal(28, 4 * MIB, 15 * MIB, "forward", "decoder", None)
+FIRST, SECOND = one_step().memory
+BACKWARD = tuple(MemoryPoint(number, "backward", path, None, 0) for number, path in ((60, "decoder.head"), (64, "decoder")))
+TRACE = replace(
+    one_step(),
+    findings=(replace(one_step().findings[0], explains=(13,)), one_step().findings[1]),
+    moves=(HEALED, *one_step().moves[1:]),
+    memory=(replace(FIRST, refused=(REFUSED,)), replace(SECOND, points=BACKWARD)),
+    ops=(
+        *one_step().ops,
+        OpEvent("mm", None, "backward", None, (GPU1,), GPU1, 1, 60),
+        OpEvent("add", None, "optimizer", None, (GPU0,), GPU0, 300, 70),
+        OpEvent("mul", None, "optimizer", None, (GPU0,), GPU0, 102, 900),
+    ),
+)
+
+
+@pytest.fixture
+def shown(browser):
+    bare = BarePage(browser, split_model(), TRACE)
+    bare.page.get_by_role("tab", name="Trace").click()
+    yield bare
+    bare.close()
+
+
+def seen(shown):
+    """What is seen, in words."""
+    return shown.page.locator(".dw-seen").text_content()
+
+
+def test_keys_zoom_move_and_show_the_whole_step_again(shown):
+    whole = seen(shown)
+    shown.page.locator(".dw-lanes").focus()
+    shown.page.keyboard.press("w")
+    near = seen(shown)
+    assert near != whole
+    shown.page.keyboard.press("a")
+    assert seen(shown) not in (near, whole)
+    shown.page.keyboard.press("0")
+    assert seen(shown) == whole
+
+
+def test_a_drag_over_the_lanes_shows_that_part_and_the_brush_shows_where_it_is(shown):
+    lanes, brush = shown.page.locator(".dw-lanes").bounding_box(), shown.page.locator(".dw-overview .dw-brush")
+    before = brush.bounding_box()["width"]
+    shown.page.mouse.move(lanes["x"] + 100, lanes["y"] + 10)
+    shown.page.mouse.down()
+    shown.page.mouse.move(lanes["x"] + 300, lanes["y"] + 10, steps=4)
+    shown.page.mouse.up()
+    assert brush.bounding_box()["width"] < before / 3
+    first = seen(shown)
+    place = brush.bounding_box()
+    shown.page.mouse.move(place["x"] + place["width"] / 2, place["y"] + 10)
+    shown.page.mouse.down()
+    shown.page.mouse.move(place["x"] + place["width"] / 2 + 300, place["y"] + 10, steps=4)
+    shown.page.mouse.up()
+    assert seen(shown) != first
+    shown.page.get_by_role("button", name="the whole step").click()
+    assert brush.bounding_box()["width"] == pytest.approx(before, abs=1)
+
+
+def test_the_wheel_zooms_with_ctrl_and_else_scrolls_the_page(shown):
+    whole, lanes = seen(shown), shown.page.locator(".dw-lanes").bounding_box()
+    shown.page.mouse.move(lanes["x"] + 300, lanes["y"] + 60)
+    shown.page.mouse.wheel(0, -300)
+    assert seen(shown) == whole
+    shown.page.keyboard.down("Control")
+    shown.page.mouse.wheel(0, -300)
+    shown.page.keyboard.up("Control")
+    shown.page.wait_for_function("(whole) => document.querySelector('.dw-seen').textContent !== whole", arg=whole)
+
+
+def test_an_empty_phase_is_short_and_says_what_is_in_it(shown):
+    empty, lanes = shown.page.locator(".dw-band-empty").last.bounding_box(), shown.page.locator(".dw-lanes").bounding_box()
+    assert empty["width"] < 0.1 * lanes["width"]  # it holds nine tenths of the events
+    expect(shown.page.locator(".dw-timeline")).to_contain_text("402 operators")
+    shown.page.mouse.move(empty["x"] + 20, empty["y"] + empty["height"] - 4)
+    expect(shown.page.locator(".dw-tip")).to_contain_text("no hop")
+
+
+def test_backward_shows_whose_gradients_were_computed(shown):
+    band = shown.page.locator(".dw-band-name", has_text="backward").bounding_box()
+    box = shown.page.locator(".dw-timeline .dw-box-name", has_text="decoder").last.bounding_box()
+    assert box["x"] >= band["x"] - 5
+    shown.page.mouse.move(box["x"] + 8, box["y"] + 6)
+    expect(shown.page.locator(".dw-tip")).to_contain_text("gradients on cuda:1")
+
+
+def test_a_healed_hop_and_its_fault_are_one_mark_that_leads_to_the_finding(shown):
+    mark = shown.page.locator(".dw-mark[data-kind=hop-fault]")
+    expect(mark).to_have_count(1)
+    expect(shown.page.locator(".dw-mark[data-kind=fault]")).to_have_count(0)
+    assert mark.get_attribute("data-at") == "13"
+    stem = mark.locator(".dw-hop-stem").bounding_box()
+    shown.page.mouse.click(stem["x"] + stem["width"] / 2, stem["y"] + stem["height"] / 2)
+    expect(shown.page.locator(".dw-found").first).to_be_focused()
+
+
+def test_an_arrow_speaks_along_its_whole_length(shown):
+    stem = shown.page.locator(".dw-mark[data-kind=hop]:not(.dw-mark-wrong) .dw-hop-stem").first.bounding_box()
+    for part in (0.05, 0.5, 0.95):
+        shown.page.mouse.move(0, 0)
+        expect(shown.page.locator(".dw-tip")).to_be_hidden()
+        shown.page.mouse.move(stem["x"] + stem["width"] / 2, stem["y"] + part * stem["height"])
+        expect(shown.page.locator(".dw-tip")).to_contain_text("cuda:0 → cuda:1")
+
+
+def test_what_did_not_fit_is_marked_in_words(shown):
+    expect(shown.page.locator(".dw-mark[data-kind=refused]")).to_contain_text("out of memory")
+
+
+def test_a_container_on_several_devices_is_in_none_of_their_lanes(shown):
+    expect(shown.page.locator(".dw-lane-name").first).to_have_text("several")
+    own = shown.page.locator(".dw-lane-name").first.bounding_box()
+    name = shown.page.locator(".dw-box-name", has_text="Translator").bounding_box()
+    assert abs(name["y"] - own["y"]) < 10
+
+
+def test_arrow_keys_go_from_mark_to_mark_and_enter_leads_on(shown):
+    shown.page.locator(".dw-lanes").focus()
+    shown.page.keyboard.press("ArrowRight")
+    expect(shown.page.locator(".dw-tip")).to_be_visible()
+    told = [shown.page.locator(".dw-tip").text_content()]
+    shown.page.keyboard.press("ArrowRight")
+    told.append(shown.page.locator(".dw-tip").text_content())
+    assert told[0] != told[1]
+    shown.page.keyboard.press("ArrowLeft")
+    assert shown.page.locator(".dw-tip").text_content() == told[0]
+    shown.page.keyboard.press("Enter")
+    expect(shown.page.locator(":is(.dw-hop-row, .dw-found):focus")).to_have_count(1)
+
+
+@pytest.mark.parametrize("width", [500, 700, 1600])
+def test_nothing_is_cut_off_and_axe_is_silent_at_every_width(shown, width):
+    shown.page.set_viewport_size({"width": width, "height": 900})
+    shown.page.wait_for_timeout(200)
+    lanes = shown.page.locator(".dw-lanes").bounding_box()
+    assert lanes["x"] + lanes["width"] <= width
+    assert shown.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert violations(shown.page) == []
