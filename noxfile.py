@@ -9,6 +9,7 @@ nox -s wheel -- tests/rules -q                          all of them, and what py
 nox -s "older(2.6)"                                     the parts that older torch has, beside one of them
 nox -s "older(2.4)"                                     and each dependency at the lower bound that pyproject.toml gives it
 nox -s package                                          what is published: complete, and as an index wants it
+nox -s hosts                                            a click in marimo, in Notebook 7, and in what VS Code and Colab show
 nox -s binder                                           the environment of Binder: its size, and every notebook in it
 nox -s lint                                             what pre-commit checks
 
@@ -65,6 +66,14 @@ def run_tests(session: nox.Session, pins: list[str], arguments: tuple[str, ...])
     session.install(*pins, f"{build(session, folder / 'dist')}[lab,tutorial]", *nox.project.dependency_groups(PROJECT, "test"))
     session.chdir(checked_out(session, folder / "checkout", without="devwidget/"))
     session.run("python", "-m", "pytest", *(session.posargs or arguments))
+
+
+@nox.session(python="3.13")
+def hosts(session: nox.Session) -> None:
+    """A click in each notebook that can be had: what docs/hosts.md says was seen."""
+    session.install("torch", "marimo", f"{ROOT}[lab]", *nox.project.dependency_groups(PROJECT, "test"))
+    session.run_install("npm", "install", "--prefix", "tests/hosts", "--no-audit", "--no-fund", external=True)
+    session.run("python", "-m", "pytest", "tests/hosts", *session.posargs)
 
 
 @nox.session

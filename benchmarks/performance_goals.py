@@ -17,8 +17,11 @@ Answers = dict[str, dict[str, Any]]
 INSIDE_GOALS = dict(zip(WORKLOADS, (1.10, 1.10, 3.5, None, 6.0, None), strict=True))
 WHOLE_GOALS_MS = {"devwidget.record": 1.0, "devwidget.trace": 3.0}
 FLOOR_GOAL, REFRESH_GOAL_MS, IMPORT_GOAL_MS = 1.35, 10, 60
+PASSIVE_GOALS = dict(zip(WORKLOADS, (1.05, 1.10, 2.0), strict=False))
+CONVERSION_GOAL = 1.5
 MLP, GPT2 = "four-layer MLP", "GPT-2 small, 1 x 128"
 FLOOR, SAME_FACTS, OURS = "bare modes and hooks", "bare, same facts", "devwidget.record"
+PASSIVE = 'devwidget.record(engine="profiler")'
 
 
 def figure(answers: Answers, model: str, tool: str, form: str, part: str) -> float | None:
@@ -40,7 +43,9 @@ def of_kind(answers: Answers, kind: str) -> Iterator[tuple[str, str, dict[str, A
 
 def behind(answers: Answers, missing: int) -> str:
     """One line for each goal that is missed and each row in which a peer is ahead."""
-    lines = [f"* {line}" for line in (*_inside(answers), *_whole(answers), *_looking(answers), *_slower(answers))]
+    lines = [
+        f"* {line}" for line in (*_inside(answers), *_passive(answers), *_whole(answers), *_looking(answers), *_slower(answers))
+    ]
     if missing:
         lines.append(f"* {missing} figures are missing: of them nothing is said here.")
     return "\n".join(lines) or "* Nowhere."
@@ -59,6 +64,19 @@ def _inside(answers: Answers) -> Iterator[str]:
             missed.append(f"{ours / least:.2f} times modes and hooks that write down the same facts and nothing else")
         if missed:
             yield f"Inside a recording, {model} costs {', '.join(missed)}."
+
+
+def _passive(answers: Answers) -> Iterator[str]:
+    """Models that torch's profiler disturbs more than the goal, and whose records cost too much beside what it costs itself."""
+    for model, goal in PASSIVE_GOALS.items():
+        inside = figure(answers, model, PASSIVE, "inside", "forward")
+        if inside is not None and inside > goal:
+            yield f"Inside a recording by torch's profiler, {model} costs {inside:.2f} times plain (goal {goal:.2f})."
+    for model, _, answer in of_kind(answers, "conversion"):
+        for part in ("forward", "step"):
+            if f"stop {part}" in answer and (ratio := answer[f"read {part}"] / answer[f"stop {part}"]) > CONVERSION_GOAL:
+                dear = f"cost {ratio:.2f} times what torch needs to stop (goal {CONVERSION_GOAL})"
+                yield f"Records of a {part} of {model} {dear}."
 
 
 def _whole(answers: Answers) -> Iterator[str]:

@@ -75,6 +75,7 @@ def page(measured: dict[str, Any], asked: list[str]) -> str:
         "## A training step inside an open recording, against plain\n\n" + _recordings(answers, "inside", "step"),
         "## The whole call: set-up, forward, results; milliseconds beyond plain\n\n" + _recordings(answers, "whole", "forward"),
         "## The whole call around a training step; milliseconds beyond plain\n\n" + _recordings(answers, "whole", "step"),
+        "## What torch's profiler leaves for the end of the block, milliseconds\n\n" + _conversions(answers),
         "## A look at a model, milliseconds\n\n" + _looks(answers),
         "## What is kept\n\n" + _kept(answers),
         "## Growth: microseconds for each unit of one whole call\n\n" + _growth(answers),
@@ -107,6 +108,16 @@ def _recordings(answers: Answers, form: str, part: str) -> str:
         if any(each is not None for each in found):
             rows.append([model, *(_cell(answers, model, *each, f"{form} {part}") for each in zip(tools, found, strict=True))])
     return _table(["model", *tools], rows)
+
+
+def _conversions(answers: Answers) -> str:
+    rows = []
+    for model, _, answer in of_kind(answers, "conversion"):
+        for part in ("forward", "step"):
+            if f"stop {part}" in answer:
+                stop, read = (answer[f"{what} {part}"] for what in ("stop", "read"))
+                rows.append([model, part, f"{stop * 1e3:.1f}", f"{read * 1e3:.1f}", f"{read / stop:.2f}"])
+    return _table(["model", "of a", "torch stops and gives its events", "we make records of them", "ratio"], rows)
 
 
 def _cell(answers: Answers, model: str, tool: str, found: float | None, asked: str) -> str:

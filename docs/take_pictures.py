@@ -18,7 +18,7 @@ from tests.browser.lab import DARK, LIGHT, Lab, LabPage  # noqa: E402
 WIDTH, SCALE = 1000, 1.5
 MOST_HEIGHT = 720
 """Of a picture, in CSS pixels: what is below is more of the same."""
-TABS = {"modules": "Modules", "trace": "Trace", "devices": "Parallel", "memory": "Memory"}
+TABS = {"modules": "Modules", "trace": "Trace", "devices": "Devices", "memory": "Memory"}
 
 
 def take(session: LabPage, panel: Any, name: str, *, dark: bool = False) -> None:
@@ -66,7 +66,7 @@ def dataparallel(lab: Lab, browser: Any) -> None:
     session = lab.open(browser, lab.copy(path), width=WIDTH, height=1200, device_scale_factor=SCALE)
     session.hide_sidebar()
     panel = run(session, path, "panel = devwidget.show(parallel")
-    panel.get_by_role("tab", name="Parallel").click()
+    panel.get_by_role("tab", name="Devices").click()
     take(session, panel, "dataparallel")
     session.close()
 

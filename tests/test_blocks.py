@@ -52,6 +52,7 @@ class Stage:
 
 STAGES = {
     "quick-start.md": Stage(""),
+    "zh/quick-start.md": Stage(""),
     "snapshot.md": Stage(PLACED, 1),
     "explain.md": Stage(PLACED, 1),
     "faq.md": Stage(PLAIN + "loss = torch.ones(1)\n"),
@@ -69,7 +70,7 @@ ELSEWHERE = {
     "README.md": "test_readme.py",
     "check.md": "test_docs.py, as the test file that it is",
     "ranks.md": "test_ranks_page.py, as a job",
-    **{path.name: "test_docs.py, with its report" for path in (ROOT / "docs" / "findings").glob("*.md")},
+    **{f"findings/{path.name}": "test_docs.py, with its report" for path in (ROOT / "docs" / "findings").glob("*.md")},
 }
 """Pages whose programs another test runs."""
 RAISES = {"virtual-gpus.md": "Expected all tensors to be on the same device, but got mat1 is on cuda:1"}
@@ -83,7 +84,8 @@ def blocks(page: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_every_block_has_a_language_that_a_test_knows() -> None:
-    found = {(page.name, language) for page in PAGES for language, _ in blocks(page)}
+    names = {page: page.relative_to(ROOT).as_posix().removeprefix("docs/") for page in PAGES}
+    found = {(names[page], language) for page in PAGES for language, _ in blocks(page)}
     assert {language for _, language in found} <= {"", "bash", "python", "text", "yaml"}
     assert {name for name, language in found if language == "bash"} <= set(ELSEWHERE)
     programs = {name for name, language in found if language == "python"}
@@ -113,10 +115,11 @@ def test_the_programs_of_a_page_run_one_after_the_other_and_print_what_it_shows(
 
 @contextlib.contextmanager
 def ended(names: dict[str, object]) -> Iterator[None]:
-    """Virtual GPUs that a page has started and kept are stopped, whatever happened."""
+    """Virtual GPUs that a page has started and kept are stopped, and its language is forgotten, whatever happened."""
     try:
         yield
     finally:
+        devwidget.set_language(None)
         for value in list(names.values()):
             if isinstance(value, Simulation):
                 value.stop()

@@ -1,4 +1,4 @@
-"""The map of a model on its devices, for models that torch's own pipelining has cut."""
+"""The picture of a model on its devices, for models that torch's own pipelining has cut."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ from torch import nn
 from torch.distributed.pipelining import SplitPoint, pipeline
 
 import devwidget
-from devwidget.report.figures.device_map import block_words, map_words
-from devwidget.views.device_map import make_device_map
+from devwidget.report.text.device_words import block_kind, block_name, crossing_words
+from devwidget.views.devices import make_picture
 from devwidget.views.placement import tabulate_snapshot
 
 
@@ -42,9 +42,10 @@ def test_the_stages_of_a_pipeline_are_columns_and_what_crosses_goes_from_one_to_
     with devwidget.simulate(gpus=3):
         model = Stages(pipe)
         trace = devwidget.trace(model, torch.ones(2, 8, device="cuda:0"))
-        drawn = make_device_map(tabulate_snapshot(devwidget.snapshot(model)), trace)
-    assert [(block_words(block), str(block.device)) for block in drawn.blocks] == [
-        (f"stages.{at}  GraphModule", f"cuda:{at}") for at in range(3)
+        snapshot = devwidget.snapshot(model)
+        drawn = make_picture(snapshot, tabulate_snapshot(snapshot), trace)
+    assert [(block_name(block), block_kind(block), str(block.device)) for block in drawn.blocks] == [
+        (f"stages.{at}", "GraphModule", f"cuda:{at}") for at in range(3)
     ]
-    assert [(each.source, each.target) for each in drawn.crossings] == [(0, 1), (1, 2)]
-    assert map_words(drawn) == ["Forward: 2 hops, 128 B."]
+    assert [(way.source, way.target) for way in drawn.ways] == [(0, 1), (1, 2)]
+    assert crossing_words(drawn) == ["Forward: 2 hops, 128 B."]

@@ -1,4 +1,4 @@
-"""Gradients of timm's models, plain against recorded against virtual GPUs, bit by bit and with their strides.
+"""Gradients of timm's models, plain against recorded by either engine and on virtual GPUs, bit by bit and with their strides.
 
     PYTHONPATH=.:PACKAGES python benchmarks/outside/gradients.py [NAME ...]
 
@@ -28,7 +28,11 @@ from tests.gradients import difference, tensors
 HERE = Path(__file__).parent
 LONGEST_S = 900
 STEPS = {"one, eval": (1, False), "two, eval": (2, False), "two, train": (2, True)}
-WATCHED: dict[str, Callable[[], Any]] = {"record": devwidget.record, "simulate": lambda: devwidget.simulate(2)}
+WATCHED: dict[str, Callable[[], Any]] = {
+    "record": devwidget.record,
+    "profiler": lambda: devwidget.record(engine="profiler"),
+    "simulate": lambda: devwidget.simulate(2),
+}
 SMALL = (64, 96, 128)
 """Widths of the images that are tried before the model's own."""
 

@@ -33,7 +33,10 @@ _MADE_IN = 3
 """`torch.tensor` takes memory, may copy it to a device, and shows the result alone (`lift_fresh`)."""
 
 _SCOPES = torch_internals.RecordScope
-_Function = Literal["module", "users", "backward", "optimizer", "other"]
+_Function = Literal["module", "users", "library", "backward", "optimizer", "torch"]
+_OF_PYTHON = frozenset({"users", "library", "torch"})
+_BUILT_INS = "<built-in "
+"""How the names of functions in C begin."""
 _OPERATOR, _FUNCTION, _BUILT_IN, _ALLOCATION = (
     *(torch_internals.OperatorFields, torch_internals.CallFields),
     *(torch_internals.BuiltInFields, torch_internals.AllocationFields),
@@ -147,19 +150,28 @@ class EventWalk:
 
     def _enter_event(self, event: Any, place: EventPlace, children: list[Any]) -> EventPlace | None:
         """Note an event, and return the place of what is in it; None where nothing in it counts."""
-        fields = event.extra_fields
+        try:
+            name: str = event.name
+        except UnicodeDecodeError:  # torch points into the name of code, which has died meanwhile
+            name = ""
+        known = self._functions.get(name)
+        is_built_in = name.startswith(_BUILT_INS)
+        if not children and (is_built_in or known in _OF_PYTHON):
+            return None
+        if is_built_in and place.phase == "backward":
+            self._join_engine(event, children)
+        if place.is_in_torch and (is_built_in or known == "torch"):
+            return place
+        if known == "users":
+            # What an operator of Python runs in the user's function has a line of that function, and it is not known which.
+            return EventPlace(place.module, place.phase, None, None, place.calls)
+        fields = event.extra_fields  # costs more than all the rest that is asked of an event
         kind = type(fields)
         if kind is _OPERATOR:
-            return self._enter_operator(event, fields, place, children)
+            return self._enter_operator(event, name, fields, place, children)
         if kind is _FUNCTION:
-            try:
-                name = event.name
-            except UnicodeDecodeError:  # torch points into the name of code, which has died meanwhile
-                name = ""
             return self._enter_function(event, name, fields, place, children)
         if kind is _BUILT_IN and children:
-            if place.phase == "backward":
-                self._join_engine(event, children)
             return self._sites.enter_call(event, fields.caller, place)
         if kind is _ALLOCATION:
             self.allocations.append(ProfiledAllocation(event, self._with_phase(place), self._number))
@@ -180,11 +192,10 @@ class EventWalk:
         if not children:
             return None
         if known == "users":
-            # What an operator of Python runs in the user's function has a line of that function, and it is not known which.
             return EventPlace(place.module, place.phase, None, None, place.calls)
-        if known != "other":
-            place = EventPlace(place.module, known, place.site, place.library, place.calls)
-        return self._sites.enter_call(event, fields.caller, place)
+        if known == "backward" or known == "optimizer":
+            place = EventPlace(place.module, known, place.site, place.library, place.calls, place.call)
+        return self._sites.enter_call(event, fields.caller, place, is_torchs=known != "library")
 
     def _know_function(self, name: str, file: str) -> _Function:
         if name.startswith(_MODULE):
@@ -194,16 +205,17 @@ class EventWalk:
             return "users"
         if name.endswith(_BACKWARD_CALLS) and file.endswith(_BACKWARD_FILES):
             return "backward"
-        return "optimizer" if name.endswith(_STEP) and file.endswith(_OPTIMIZER_FILE) else "other"
+        if name.endswith(_STEP) and file.endswith(_OPTIMIZER_FILE):
+            return "optimizer"
+        return "library" if self._sites.is_library(file) else "torch"
 
     def _enter_module(self, event: Any, fields: Any, place: EventPlace) -> EventPlace:
         _, _, site, library, *_ = self._sites.enter_call(event, fields.caller, place)
         path = self._paths.find_path(fields.module.self_ptr, is_outermost=not place.calls)
         self._has_parameters = self._has_parameters or bool(fields.module.parameters)
-        return EventPlace(place.module if path is None else path, place.phase, site, library, place.calls + 1)
+        return EventPlace(place.module if path is None else path, place.phase, site, library, place.calls + 1, None, True)
 
-    def _enter_operator(self, event: Any, fields: Any, place: EventPlace, children: list[Any]) -> EventPlace | None:
-        name: str = event.name
+    def _enter_operator(self, event: Any, name: str, fields: Any, place: EventPlace, children: list[Any]) -> EventPlace | None:
         namespace, is_operator, short = name.partition("::")
         if namespace != "aten":  # those have one scope, and it costs to ask
             scope = fields.scope
@@ -221,7 +233,7 @@ class EventWalk:
                 for each in iterate_below(child):
                     below = self._enter_below(each, here)
                     taken = below if taken is None else taken
-        self._add_operator(event, short if namespace == "aten" else name, here, taken)
+        self._add_operator(event, fields, short if namespace == "aten" else name, here, taken)
         return None
 
     def _enter_below(self, event: Any, place: EventPlace) -> torch.device | None:
@@ -232,16 +244,16 @@ class EventWalk:
             self.allocations.append(ProfiledAllocation(event, place, self._number))
             return fields.device if fields.alloc_size > 0 else None
         if type(fields) is _OPERATOR and fields.sequence_number >= 0 and "::" in event.name and not is_composite(event):
-            self._add_operator(event, event.name.removeprefix("aten::"), place, None)
+            self._add_operator(event, fields, event.name.removeprefix("aten::"), place, None)
         return None
 
-    def _add_operator(self, event: Any, name: str, place: EventPlace, taken: torch.device | None) -> None:
+    def _add_operator(self, event: Any, fields: Any, name: str, place: EventPlace, taken: torch.device | None) -> None:
         if name in _ABOVE_MODES:
             return
         if name == "lift_fresh":
             self._forget_making(event)
         self._number += 1
-        tensors = tuple(find_tensors(event.extra_fields.inputs))  # torch makes them anew whenever it is asked
+        tensors = tuple(find_tensors(fields.inputs))  # torch makes them anew whenever it is asked
         self.operators.append(Operator(event, name, tensors, place, self._number, taken))
 
     def _forget_making(self, shown: Any) -> None:
@@ -269,7 +281,9 @@ class EventWalk:
     def _with_phase(self, place: EventPlace) -> EventPlace:
         if place.phase is not None:
             return place
-        return EventPlace(place.module, self._phase_now(place), place.site, place.library, place.calls, place.call)
+        return EventPlace(
+            place.module, self._phase_now(place), place.site, place.library, place.calls, place.call, place.is_in_torch
+        )
 
     def _phase_now(self, place: EventPlace) -> Phase:
         if place.calls:

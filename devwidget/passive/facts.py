@@ -102,15 +102,15 @@ def _may_be_number(tensor: Any) -> bool:
 def _output_device(operator: Operator, inputs: tuple[torch.device, ...]) -> torch.device | None:
     """Where the result is: what a copy wrote into, where memory was taken for it, or where it was computed. An empty one of
     nothing is told by nobody, nor where that is which a device was named for."""
-    schema = _find_schema(operator.event.name, overload_of(operator.event))
-    if schema is not None and not any("Tensor" in str(each.type) for each in schema.returns):
+    gives_tensor, takes_device = _find_schema(operator.event.name, overload_of(operator.event))
+    if not gives_tensor:
         return None
     if (ends := find_ends(operator)) is not None:
         device: torch.device = ends.target.device
         return device
     if operator.taken is not None:
         return _CPU if operator.taken.type == "cpu" else operator.taken  # the allocator numbers the CPU, too
-    if inputs and schema is not None and any(each.name == "device" for each in schema.arguments):
+    if inputs and takes_device:
         return next(_find_written(operator.event), None)
     if inputs:
         return next((device for device in inputs if device.type != "cpu"), inputs[0])
@@ -125,10 +125,13 @@ def _find_written(event: Any) -> Iterator[torch.device]:
 
 
 @functools.cache
-def _find_schema(name: str, overload: str) -> Any:
-    """What goes in and comes out; None where the profiler names what is no operator."""
+def _find_schema(name: str, overload: str) -> tuple[bool, bool]:
+    """Whether a tensor comes out, and whether a device is named. The profiler names more than operators."""
     known = torch_internals.schemas_of(name) if "::" in name else ()
-    return next((each for each in known if each.overload_name == overload), None)
+    schema = next((each for each in known if each.overload_name == overload), None)
+    if schema is None:
+        return True, False
+    return any("Tensor" in str(each.type) for each in schema.returns), any(each.name == "device" for each in schema.arguments)
 
 
 def _fold_moves(operators: Iterable[Operator]) -> Iterator[Move]:

@@ -29,6 +29,7 @@ class EventPlace(NamedTuple):
         library: where the innermost library stands that this line has called.
         calls: how many modules are running.
         call: the event of the call at that line, or at that of the library.
+        is_in_torch: a function of torch or of Python itself runs, whose calls move no line.
     """
 
     module: str | None = None
@@ -37,6 +38,7 @@ class EventPlace(NamedTuple):
     library: LibraryLine | None = None
     calls: int = 0
     call: Any = None
+    is_in_torch: bool = False
 
 
 OUTSIDE = EventPlace()
@@ -99,23 +101,27 @@ class SiteReader:
             found = self._owners[name] = path, owners[path]
         return found
 
-    def enter_call(self, event: Any, frame: Any, place: EventPlace) -> EventPlace:
-        """The place of what a call runs that was made in `frame`: the user's line, and that of the library below it."""
-        module, phase, site, library, calls, call = place
+    def enter_call(self, event: Any, frame: Any, place: EventPlace, *, is_torchs: bool = False) -> EventPlace:
+        """The place of what a call runs, of torch's or not, that was made in `frame`: the user's line, that of the library."""
+        module, phase, site, library, calls, call, _ = place
         try:
             path, owner = self.owner_of(frame.file_name)
-            function = frame.function_name
+            function = frame.function_name if owner == USERS else ""
         except UnicodeDecodeError:  # torch points into the names of code, which has died meanwhile
-            return EventPlace(module, phase, None, None, calls)
+            return EventPlace(module, phase, None, None, calls, None, is_torchs)
         if owner == USERS:
             site, library, call = _user_site(path, frame.line_number, function), None, event
         elif owner == INSTALLED:
             library, call = _library_line(path, frame.line_number), event
-        return EventPlace(module, phase, site, library, calls, call)
+        return EventPlace(module, phase, site, library, calls, call, is_torchs)
 
     def is_users(self, name: str) -> bool:
         """Whether a file is the user's."""
         return self.owner_of(name)[1] == USERS
+
+    def is_library(self, name: str) -> bool:
+        """Whether a file belongs to a library other than torch."""
+        return self.owner_of(name)[1] == INSTALLED
 
     def find_function(self, event: Any) -> Function | None:
         """The user's function in which an event is."""

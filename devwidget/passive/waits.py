@@ -19,6 +19,7 @@ from devwidget.records.site import Site
 from devwidget.records.trace import Phase, Wait
 
 _STEP = frozenset({"forward", "loss", "backward", "optimizer"})
+_WAITING_SOMETIMES = frozenset({*COPIES, *MASKED, *WAITING, "repeat_interleave"})
 _CALLED = re.compile(r"<built-in method (\w+) of (?:Tensor|type) object|torch/_tensor\.py\(\d+\): (\w+)")
 """How the profiler names a method of tensors and a function of torch."""
 _OF_PYTHON = {"index": "__getitem__", "index_put_": "__setitem__", "is_nonzero": "__bool__"}
@@ -122,8 +123,9 @@ def _name_in_python(event: Any, name: str) -> str:
 
 def _find_awaited(operator: Operator) -> torch.device | None:
     name, tensors = operator.name, operator.tensors
-    copy = find_copy(operator)
-    if copy is not None:
+    if name not in _WAITING_SOMETIMES:
+        return None
+    if (copy := find_copy(operator)) is not None:
         waits = copy.target.device.type == "cpu" and is_accelerator(copy.source.device) and not copy.is_later
         return copy.source.device if waits else None
     if not tensors or not is_accelerator(tensors[0].device) or not _is_waiting(operator):

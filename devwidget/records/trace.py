@@ -203,6 +203,7 @@ class FaultDetails:
         tuples: names of tuples whose items the call was given, with their lengths.
         at_hand: variables of the failing line that are on the right device.
         in_replica: it failed in a replica, whose device differs from call to call.
+        backward: the line that goes backward from what the replicas gave.
         taken: what the function has in its variables that took the stray from a loader or the like.
     """
 
@@ -232,6 +233,7 @@ class FaultDetails:
     at_hand: tuple[str, ...] = ()
     in_replica: bool = False
     taken: Taken | None = None
+    backward: Site | None = None
 
 
 NO_DETAILS = FaultDetails()

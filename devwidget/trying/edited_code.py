@@ -7,7 +7,6 @@ from __future__ import annotations
 import __future__
 
 import ast
-import contextlib
 import functools
 import linecache
 import sys
@@ -225,31 +224,37 @@ _DEEPEST = 50
 
 
 class LiveFunctions:
-    """The functions of some files, looked for when they are first asked for: that takes as long as a small step."""
+    """The functions of some files, looked for when they are first asked for: that takes as long as a small step.
 
-    def __init__(self, files: Collection[str]) -> None:
-        self._files = files
+    Attributes:
+        is_whole: whether everything was looked through; False where the program holds too many objects for that.
+    """
+
+    def __init__(self, files: Collection[str], held: Sequence[Any] = ()) -> None:
+        """Look in the modules of the files, in what the step works on, then in what the calls under way can reach."""
+        self._files, self._held = files, held
         self._found: dict[str, list[FunctionType]] = {}
+        self.is_whole = True
 
     def find_in(self, files: Collection[str]) -> dict[str, list[FunctionType]]:
         """Those of a part of the files."""
         if not self._found:
             self._found = {file: [] for file in self._files}
-            for each in _functions(self._files):
+            for each in self._functions():
                 if each.__code__.co_filename in self._found:
                     self._found[each.__code__.co_filename].append(each)
         return {file: self._found[file] for file in files}
 
-
-def _functions(files: Collection[str]) -> Iterator[FunctionType]:
-    """Those in modules of the files and in the notebook, and what the calls under way can reach: the model, its loss."""
-    modules = (module for module in list(sys.modules.values()) if type(module) is ModuleType)
-    namespaces = (copy_items(vars(module)) for module in modules if _is_of(module, files))
-    roots = [value for namespace in namespaces for _, value in namespace]
-    with contextlib.suppress(TooManyObjects):
-        # From the frames below us: a model or a loss may be held by a variable of a running call alone.
-        reached = reachable_objects(sys._getframe(1), roots=roots, ours=True, deepest=_DEEPEST)
-        yield from (each for each in reached if type(each) is FunctionType)
+    def _functions(self) -> Iterator[FunctionType]:
+        modules = (module for module in list(sys.modules.values()) if type(module) is ModuleType)
+        namespaces = (copy_items(vars(module)) for module in modules if _is_of(module, self._files))
+        named = [value for namespace in namespaces for _, value in namespace]
+        try:
+            # From the frames below us too: a function may be held by a variable of a running call alone.
+            reached = reachable_objects(sys._getframe(1), roots=[*self._held, *named], deepest=_DEEPEST)
+            yield from (each for each in reached if type(each) is FunctionType)
+        except TooManyObjects:
+            self.is_whole = False
 
 
 def _is_of(module: ModuleType, files: Collection[str]) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic as clock
 
 from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.source_code.reachable_objects import MOST_OBJECTS
 from devwidget.capture.step.batch import Arguments
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Confidence, Finding, Fix
@@ -33,6 +34,9 @@ LAST_BEGIN_SECONDS = 30.0
 _one_at_a_time = threading.RLock()
 """Trials edit functions, names of files and classes, which all threads see."""
 _NOT_ITS_TURN = Message("another thread tries fixes")
+_NOT_ALL_SEEN = Message(
+    "the program holds more than {count} objects, and what the edit changes was not among those looked at", count=MOST_OBJECTS
+)
 _IMPOSSIBLE = Message("its lines cannot be put in place of what has already run")
 
 
@@ -94,7 +98,8 @@ class _Trials:
         self._is_asked, self.runs = is_asked, 0
         self._end = clock() + LAST_BEGIN_SECONDS
         self._ran = [(finding.fault.file, finding.fault.line) for finding in self._found if finding.fault is not None]
-        self._live = LiveFunctions({edit.file for each in self._found for fix in each.fixes for edit in fix.edits})
+        files = {edit.file for each in self._found for fix in each.fixes for edit in fix.edits}
+        self._live = LiveFunctions(files, [subjects.model, subjects.loss_fn, subjects.inputs, subjects.optimizer])
         self._good: dict[int, Fix] = {}
         self._failed: list[tuple[int, Fix]] = []
         self._how: dict[Fix, str] = {}
@@ -184,9 +189,11 @@ class _Trials:
                 ran, is_exact = trial.all_ran(), trial.is_exact
         except NotTried as error:
             self._left += 1
-            if isinstance(error.args[0], Message):  # the others are no words for users
-                self._why |= dict.fromkeys(fixes.values(), error.args[0])
+            if not self._live.is_whole or isinstance(error.args[0], Message):  # the others are no words for users
+                self._why |= dict.fromkeys(fixes.values(), error.args[0] if self._live.is_whole else _NOT_ALL_SEEN)
             return None
+        if not ran and not self._live.is_whole:
+            self._why |= dict.fromkeys(fixes.values(), _NOT_ALL_SEEN)
         if not ran or any("OutOfMemoryError" in each.trace.error for each in runs):
             return None
         reference = None if runs[0].trace.error else self._reference()

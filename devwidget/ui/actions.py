@@ -7,9 +7,9 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Fix
@@ -227,6 +227,9 @@ class Panel(Protocol):
 
     def try_fix(self, finding: int, fix: int) -> Trace:
         """Try one fix of the last trace."""
+
+    def draw_devices(self, opened: Collection[str] = (), *, every: bool = False) -> dict[str, Any]:
+        """Draw the model on its devices, with these blocks unfolded, or every block by itself."""
 
     def prepare_fix(self, finding: int, fix: int) -> AppliedFix:
         """Prepare one fix of the last trace for the user's source."""

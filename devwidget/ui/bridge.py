@@ -56,6 +56,7 @@ class PanelView(anywidget.AnyWidget):
     status = Dict().tag(sync=True)
     memory = Dict().tag(sync=True)
     traced = Dict().tag(sync=True)
+    devices = Dict().tag(sync=True)
     proposed = Dict().tag(sync=True)
     compared = Dict().tag(sync=True)
     applied = Dict().tag(sync=True)

@@ -42,8 +42,10 @@ class Displayed:
     def _view_id(self) -> str:
         return str(self.view.model_id)
 
-    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:
-        return {**self._as_text(self._plain_html()), **self._live_view()}
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, Any] | tuple[dict[str, Any], dict[str, Any]]:
+        bundle = {**self._as_text(self._plain_html()), **self._live_view()}
+        _, metadata = self.view._repr_mimebundle_()  # in Colab anywidget says who draws it
+        return (bundle, metadata) if metadata else bundle
 
     def _ipython_display_(self) -> None:
         """Display two outputs of which a page shows one: JupyterLab ignores other forms of an output that is a widget."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from devwidget.report.page.content import (
     Content,
     applied_content,
     compared_content,
+    devices_content,
     head_content,
     marks_content,
     memory_content,
@@ -73,13 +74,11 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._has_moved = False  # whether the model is on other devices than when it was traced
         self._proposed: Layout | None = None
         self._prepared: AppliedFix | None = None  # by the page's question, until it has written the cells
-        self._applied: AppliedFix | None = None
+        self._applied: list[tuple[AppliedFix, Trace | None]] = []  # each with the trace before it, the last one last
         self._awaited: tuple[str, ...] = ()  # texts of cells that are to be run before the next trace shows what was applied
         self._was_shown = False
-        self._shown_choices, self._is_page_choosing = (
-            0,
-            False,
-        )  # how often code has led the page to a row; whether it comes from there
+        self._shown_choices = 0  # how often code has led the page to a row
+        self._is_page_choosing = False
         self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
         self._lock = threading.RLock()
         self.jobs = MainThreadJobs()
@@ -162,7 +161,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_compared()
 
     def show_ranks(self) -> None:
-        """Ask all ranks of the job of which this process is one, and show them in the tab Parallel."""
+        """Ask all ranks of the job of which this process is one, and show them in the tab Devices."""
         ask = self._actions.ranks()
         if ask is None:
             raise DevwidgetError(
@@ -245,7 +244,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 raise DevwidgetError(Message("no fix was prepared"), instead=Message("press Trace batch"))
             with self._show_busy(say("applying the fix …")):
                 prepared.take_effect()
-            self._applied, self.kept = prepared, before
+            self._applied.append((prepared, before))
+            self.kept = before
             self._awaited = prepared.texts if prepared.works == "cell" else ()
             self._draw_applied()
             if prepared.works == "now":
@@ -260,27 +260,29 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             DevwidgetError: if a file has changed since; the panel shows it too.
         """
         with self._lock:
-            applied, before = self._applied, self.kept
-            if applied is None:
+            if not self._applied:
                 return
+            applied, before = self._applied[-1]
             with self._show_busy(say("taking the fix back …")):
                 applied.take_back()
-            self._forget_applied()
+            self._forget_applied(self._applied[:-1])
             if before is not None:
                 self.show_trace(before)
 
-    def _forget_applied(self) -> None:
-        """Forget what was applied; what came before it is then compared no longer."""
-        if self._applied is not None:
-            self._applied, self._awaited, self.kept = None, (), None
+    def _forget_applied(self, still: Sequence[tuple[AppliedFix, Trace | None]] = ()) -> None:
+        """Forget what was applied, but for what is `still` there; what came before it is then compared no longer."""
+        if self._applied:
+            self._applied, self._awaited, self.kept = list(still), (), still[-1][1] if still else None
             self._draw_applied()
             self._draw_compared()
 
     def _draw_applied(self, works: str = "") -> None:
         """Draw what was applied; `works` if that is not as it was when it was."""
-        applied, content = self._applied, Content()
-        if applied is not None:
+        content = Content()
+        if self._applied:
+            applied, _ = self._applied[-1]
             content = {
+                "count": len(self._applied),
                 "works": works or applied.works,
                 "cells": [asdict(cell) for cell in applied.cells],
                 **applied_content(applied.fix),
@@ -342,6 +344,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_compared()
             self._show_result(trace)
             self.save_again()
+
+    def draw_devices(self, opened: Collection[str] = (), *, every: bool = False) -> Content:
+        """Draw the model on its devices, folded as `views.devices.make_picture` is told."""
+        return devices_content(self.snapshot or Snapshot(()), self.table, self.trace, opened, every=every)
 
     def propose(self, layout: Layout) -> None:
         """Draw what `devwidget.place` says beside the model as it is."""
@@ -466,6 +472,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.marks = make_overlay(self.table, self.trace)
         self.tree.marks = marks_content(self.table, self.marks)
         self.view.traced = traced_content(self.trace, self.table, self.marks)
+        self.view.devices = self.draw_devices()
 
 
 def _tensor_devices(snapshot: Snapshot) -> list[tuple[str, str, DeviceId]]:

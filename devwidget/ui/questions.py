@@ -68,6 +68,9 @@ class PanelQuestions:
             return {}
         if ask == "detail":
             return {"detail": self._make_detail(_read_field(message, "row", int, -1))}
+        if ask == "devices":
+            opened = [key for key in _read_field(message, "opened", list, []) if isinstance(key, str)]
+            return self._panel.draw_devices(opened, every=_read_field(message, "every", bool, False))
         if ask == "export":
             return export_panel(self._panel.snapshot, self._panel.trace, _read_field(message, "form", str, ""))
         return {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"}

@@ -157,8 +157,8 @@ def _join_devices(one: tuple[DeviceId, ...], other: tuple[DeviceId, ...]) -> tup
     return tuple(dict.fromkeys((*one, *other)))
 
 
-FEWEST = 3
-"""Two of a kind are read as fast as one line that says so."""
+FEWEST, FEWEST_LEAVES = 3, 10
+"""Two blocks of a kind are read as fast as one line that says so, and so are a few rows without anything below them."""
 
 
 def repeated_blocks(table: PlacementTable, marks: Overlay) -> dict[int, int]:
@@ -196,6 +196,7 @@ def _find_runs(siblings: list[int], looks: list[int], table: PlacementTable) -> 
         if stop < len(siblings) and looks[siblings[stop]] == looks[siblings[start]]:
             continue
         first = siblings[start]
-        if stop - start >= FEWEST and first + 1 < len(table) and table.parents[first + 1] == first:  # a block, not a leaf
+        is_block = first + 1 < len(table) and table.parents[first + 1] == first
+        if stop - start >= (FEWEST if is_block else FEWEST_LEAVES):
             yield first, stop - start
         start = stop

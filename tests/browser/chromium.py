@@ -21,6 +21,7 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
     "--disable-dev-shm-usage",
+    "--disable-features=LocalNetworkAccessChecks",  # a page that a test answers itself may ask the server on this machine
 ]
 
 

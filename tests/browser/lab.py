@@ -52,7 +52,7 @@ class Lab:
         self.folder, self.app, self.theme = folder, app, theme
         self.notebooks = folder / "notebooks"
         self.token = secrets.token_hex(16)
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Lab:
@@ -256,7 +256,8 @@ _EXECUTE = """async (code) => {
 }"""
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

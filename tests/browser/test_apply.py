@@ -48,6 +48,29 @@ def test_two_clicks_from_the_panel_to_the_mended_step_and_one_back(session):
     assert source(session, 1) == CELLS[1]
 
 
+def test_ctrl_z_in_the_cell_takes_back_the_functions_too(session):
+    shown = session.page.locator(".dw-panel").first
+    shown.get_by_role("button", name="Apply and trace again").click()
+    expect(shown.locator(".dw-verdict")).to_contain_text("and traced again", timeout=60_000)
+    session.page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".cm-line", has_text="device=x.device").click()
+    session.page.keyboard.press("Control+z")
+    expect(shown.get_by_role("button", name="Apply and trace again")).to_be_visible(timeout=60_000)
+    assert source(session, 1) == CELLS[1]
+    assert "Expected all tensors" in session.python("__import__('devwidget').trace(model, batch, heal=False).error")
+
+
+def test_the_panel_opens_beside_its_notebook_and_both_views_show_the_same(session):
+    shown = session.page.locator(".dw-panel").first
+    shown.get_by_label("Export").click()
+    shown.get_by_role("button", name="Open beside the notebook").click()
+    session.page.locator(".jp-Dialog .jp-mod-accept").click()  # JupyterLab asks whether a button may do this
+    beside = session.page.locator(".jp-LinkedOutputView .dw-panel")
+    expect(beside.get_by_role("button", name="Apply and trace again")).to_be_visible(timeout=30_000)
+    beside.get_by_role("tab", name="Trace").click()
+    expect(beside.locator(".dw-lanes")).to_be_visible()
+    session.page.locator(".lm-TabBar-tab", has_text="Output View").locator(".lm-TabBar-tabCloseIcon").click()
+
+
 def test_a_line_at_the_top_of_a_cell_is_traced_once_its_cell_has_run_again(session):
     shown = session.page.locator(".dw-panel").nth(1)
     shown.get_by_role("button", name="Trace batch").click()

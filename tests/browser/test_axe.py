@@ -12,7 +12,7 @@ from tests.views.builders import data_parallel, one_step, split_model
 def test_no_tab_has_a_serious_violation(browser, scheme, trace):
     bare = BarePage(browser, split_model(), trace, color_scheme=scheme)
     found = []
-    for tab in ("Modules", "Findings", "Trace", "Parallel", "Memory"):
+    for tab in ("Modules", "Findings", "Trace", "Devices", "Memory"):
         bare.page.get_by_role("tab", name=tab).click()
         found += [(tab, *each) for each in violations(bare.page)]
     bare.close()

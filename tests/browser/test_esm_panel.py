@@ -1,5 +1,6 @@
 """The panel around the tree, in a bare page."""
 
+import pathlib
 import re
 from dataclasses import replace
 
@@ -30,7 +31,7 @@ def traced(trace):
 
 
 def test_before_a_trace_each_tab_says_how_to_get_one(bare):
-    for name in ("Findings", "Trace", "Parallel", "Memory"):
+    for name in ("Findings", "Trace", "Devices", "Memory"):
         bare.page.get_by_role("tab", name=name).click()
         expect(bare.page.get_by_role("tabpanel", name=name)).to_contain_text(
             "Name a batch above, such as batch, and press Trace batch."
@@ -227,9 +228,9 @@ def test_hops_are_listed_by_line(bare):
 
 def test_replicas_and_the_gather_point_are_listed(bare):
     bare.update("panel", "traced", traced(data_parallel(3)))
-    bare.page.get_by_role("tab", name="Parallel").click()
+    bare.page.get_by_role("tab", name="Devices").click()
     expect(bare.page.locator(".dw-replica")).to_have_count(3)
-    expect(bare.page.get_by_role("tabpanel", name="Parallel")).to_contain_text("gathered on cuda:0")
+    expect(bare.page.get_by_role("tabpanel", name="Devices")).to_contain_text("gathered on cuda:0")
 
 
 def test_a_chip_in_the_header_filters_the_table(bare):
@@ -306,7 +307,7 @@ def test_after_a_restart_everything_that_needs_the_kernel_says_that_it_is_gone(b
     expect(page.locator(".dw-banner")).to_contain_text("restarted")
     asked = page.evaluate("() => window.models.control.sent.length")
     status = page.locator(".dw-status")
-    for entry in ("Copy text report", "Save share card (SVG)", "Save as HTML", "Save snapshot as JSON", "Save tensors as CSV"):
+    for entry in ("Copy text report", "Copy picture to share", "Save as HTML", "Save snapshot as JSON", "Save tensors as CSV"):
         restarted.update("panel", "status", {"kind": "done", "text": "before"})
         page.get_by_label("Export").click()
         page.get_by_role("button", name=entry).click()
@@ -325,6 +326,60 @@ def test_a_module_that_python_chooses_is_shown_from_any_tab(bare):
     bare.update("panel", "chosen", {"path": "decoder.head", "at": 1})
     expect(bare.page.locator("[data-path='decoder.head']")).to_have_attribute("aria-selected", "true")
     expect(bare.page.locator(".dw-detail")).to_contain_text("f32[1000, 512]")
+
+
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="630" viewBox="0 0 1200 630"></svg>'
+
+
+@pytest.mark.parametrize("entry", ["Save picture to share (PNG)", "Copy picture to share"])
+def test_the_picture_to_share_is_a_png_of_1200_by_630_on_the_clipboard_or_in_a_file(bare, entry):
+    bare.answer("export", {"text": SVG, "name": "Translator-devices.svg", "mime": "image/svg+xml"})
+    bare.page.get_by_label("Export").click()
+    with bare.page.expect_download() as download:  # a page that is no secure context has no clipboard
+        bare.page.get_by_role("button", name=entry).click()
+    picture = pathlib.Path(download.value.path()).read_bytes()
+    assert download.value.suggested_filename == "Translator.png"
+    assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (1200, 630)
+
+
+def test_a_word_in_passing_gives_the_summary_of_the_trace_back(bare):
+    bare.update("panel", "status", {"kind": "done", "text": "2 errors"})
+    bare.answer("export", {"text": "{}", "name": "x.json", "mime": "application/json"})
+    bare.page.get_by_label("Export").click()
+    with bare.page.expect_download():
+        bare.page.get_by_role("button", name="Save snapshot as JSON").click()
+    expect(bare.page.locator(".dw-status")).to_have_text("saved x.json")
+    expect(bare.page.locator(".dw-status")).to_have_text("2 errors")
+
+
+def test_curves_of_all_gpus_have_one_scale(browser):
+    bare = BarePage(browser, split_model(), one_step(), plotly=True)
+    bare.page.get_by_role("tab", name="Memory").click()
+    bare.page.locator(".dw-steps .main-svg").first.wait_for()
+    ends = bare.page.evaluate("""() => { const { layout } = document.querySelector('.dw-steps .dw-plot');
+      return Object.keys(layout).filter((key) => key.startsWith('yaxis')).map((key) => layout[key].range[1]); }""")
+    assert len(ends) == 2
+    assert len(set(ends)) == 1
+    bare.close()
+
+
+def test_what_cannot_be_clicked_does_not_look_like_a_button(bare):
+    assert bare.page.locator(".dw-virtual").evaluate("(each) => [each.tagName, getComputedStyle(each).borderStyle]") == [
+        "SPAN",
+        "none",
+    ]
+
+
+def test_no_part_of_memory_has_the_colour_of_a_device(browser):
+    bare = BarePage(browser, split_model(), one_step(), plotly=True)
+    bare.page.locator(".dw-memory .point path").first.wait_for(state="attached")
+    fills = bare.page.locator(".dw-legend i").evaluate_all("(all) => all.map((each) => getComputedStyle(each).backgroundColor)")
+    dots = bare.page.locator(".dw-meter .dw-dot").evaluate_all(
+        "(all) => all.map((each) => getComputedStyle(each).backgroundColor)"
+    )
+    assert len(fills) > 3
+    assert not set(fills) & set(dots)
+    bare.close()
 
 
 def test_the_timeline_says_nothing_that_the_status_line_says_already(bare):

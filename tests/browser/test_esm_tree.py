@@ -7,10 +7,11 @@ import pytest
 from playwright.sync_api import expect
 
 from devwidget.records.snapshot import ModuleFacts, Snapshot
+from devwidget.records.trace import Trace
 from devwidget.report.page.tree_table import tree_table
 from devwidget.views.placement import tabulate_snapshot
 from tests.browser.esm import BarePage, large
-from tests.views.builders import GPU0, one_step, split_model, tensor
+from tests.views.builders import CPU, GPU0, GPU1, one_step, split_model, tensor
 from tests.views.test_repeats import stack
 
 ALL = [
@@ -197,6 +198,27 @@ def test_words_are_looked_for_in_the_whole_path(bare):
     assert bare.paths() == ["", "decoder", "decoder.head"]
     bare.page.get_by_label("filter rows").fill("tied encoder")
     assert bare.paths() == []
+
+
+def test_in_and_out_of_two_devices_are_chips_too_and_of_replicas_quiet_words(browser):
+    both = replace(one_step().modules[0], path="encoder", inputs=(CPU, GPU0), outputs=(GPU1,))
+    split = replace(both, path="decoder", inputs=(GPU0, GPU1), outputs=(GPU0, GPU1))
+    bare = BarePage(browser, split_model(), Trace(modules=(both, split)))
+    expect(row(bare, "encoder").locator(".dw-flow .dw-chip")).to_have_text(["cuda:0", "cpu", "cuda:1"])
+    expect(row(bare, "decoder").locator(".dw-flow")).to_have_text("cuda:0 cuda:1")
+    cell, last = (row(bare, "encoder").locator(f".dw-flow{part}").last.bounding_box() for part in ("", " .dw-chip"))
+    assert last["x"] + last["width"] <= cell["x"] + cell["width"]
+    bare.close()
+
+
+def test_fifty_equal_layers_are_one_row(browser):
+    layers = (ModuleFacts(f"layer{n}", "Linear", 0, 1, (tensor("weight", (4,), GPU0, storage=n + 1),)) for n in range(50))
+    bare = BarePage(browser, Snapshot((ModuleFacts("", "Net", -1, 0), *layers)))
+    assert bare.paths() == ["", "layer0"]
+    expect(row(bare, "layer0")).to_contain_text("50 × Linear, identical")
+    row(bare, "layer0").get_by_role("button", name="unfold").click()
+    assert len(bare.paths()) > 20
+    bare.close()
 
 
 def test_no_row_is_selected_before_somebody_came(bare):

@@ -152,16 +152,16 @@ def test_screenshots(session, theme, width):
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
-def test_the_parallel_flow_is_drawn_for_eight_gpus(session, theme):
+def test_data_parallel_is_drawn_for_eight_gpus(session, theme):
     session.use_theme(theme)
     session.python("from tests.views.builders import data_parallel\npanel.show_trace(data_parallel(8))", statements=True)
-    session.page.locator(".dw-panel").get_by_role("tab", name="Parallel").click()
-    expect(session.page.locator(".dw-flow .annotation-text").filter(has_text="cuda:7")).to_be_visible()
+    session.page.locator(".dw-panel").get_by_role("tab", name="Devices").click()
+    expect(session.page.locator("[data-mark=block][data-what=replica]")).to_have_count(8)
     expect(session.page.locator(".dw-replica")).to_have_count(8)
     for width in (700, 1600):
         session.resize(width, 1300)
         session.page.wait_for_timeout(300)
-        session.shot(f"panel-parallel-{theme.split()[1].lower()}-{width}", ".dw-panel")
+        session.shot(f"panel-devices-{theme.split()[1].lower()}-{width}", ".dw-panel")
 
 
 def test_a_deleted_model_and_a_restarted_kernel_are_told(session):

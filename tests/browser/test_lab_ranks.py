@@ -33,6 +33,6 @@ def test_asking_again_draws_what_the_ranks_say_now(session):
 def test_the_panel_of_one_rank_shows_the_others(session):
     session.run(1)
     cell = session.page.locator(".jp-Cell").nth(1)
-    cell.get_by_role("tab", name="Parallel").click(timeout=20_000)
+    cell.get_by_role("tab", name="Devices").click(timeout=20_000)
     cell.get_by_role("button", name="Show all ranks").click()
     expect(cell.locator(".dw-others .dw-rank")).to_have_count(8, timeout=20_000)

@@ -20,11 +20,11 @@ from devwidget.views.hops import group_hops
 from devwidget.views.timeline import make_timeline
 from tests.browser.esm import BarePage
 
-TABS = ("Modules", "Findings", "Trace", "Parallel", "Memory")
+TABS = ("Modules", "Findings", "Trace", "Devices", "Memory")
 STATES = ("untraced", "clean", "out of memory", "a good batch after it", "fault", "fixed", "compared", "refused", "moved")
 TRAITS = {
     "tree": ("table", "marks"),
-    "panel": ("words", "head", "inputs", "gone", "memory", "traced", "compared", "printed", "status"),
+    "panel": ("words", "head", "inputs", "gone", "memory", "traced", "devices", "compared", "printed", "status"),
 }
 """What a state is made of, in the order in which Python sends it."""
 

@@ -1,8 +1,9 @@
-"""A layout of `devwidget.place` on the panel's map, as a browser paints it."""
+"""A layout of `devwidget.place` beside the model as it is, as a browser paints it."""
 
 import os
 
 import pytest
+from playwright.sync_api import expect
 
 from devwidget.report.page.content import proposed_content
 from devwidget.views.placement import tabulate_snapshot
@@ -19,15 +20,14 @@ def page(browser):
 
 
 def test_a_proposal_is_drawn_beside_the_model_as_it_is(page):
-    page.page.locator("#a").get_by_role("tab", name="Parallel").click()
-    sections = page.page.locator("#a .dw-mapped")
-    before = sections.count()
+    page.page.locator("#a").get_by_role("tab", name="Devices").click()
     page.update("panel", "proposed", proposed_content(layout(GPU0, GPU0, GPU1), tabulate_snapshot(split_model())))
-    proposed = sections.filter(has_text="Where it would go")
-    proposed.locator(".js-fill").first.wait_for(state="attached")
-    assert sections.count() == before + 1
-    texts = proposed.locator(".annotation-text").all_text_contents()
-    assert [text for text in texts if text.startswith("cuda")] == ["cuda:0", "cuda:1"]
-    assert "Layout: Net over 2 GPUs: fits" in proposed.inner_text()
+    tab = page.page.locator("#a").get_by_role("tabpanel", name="Devices")
+    proposed = tab.locator(".dw-beside-each-other > div").filter(has_text="Where it would go")
+    columns = proposed.locator("[data-mark=column]")
+    expect(columns).to_have_count(2)
+    assert [column.get_attribute("data-device") for column in columns.all()] == ["cuda:0", "cuda:1"]
+    expect(proposed).to_contain_text("Layout: Net over 2 GPUs: fits")
+    expect(tab.locator(".dw-beside-each-other > div").first).to_contain_text("Where it is")
     if folder := os.environ.get("SHOTS"):
         proposed.screenshot(path=f"{folder}/proposed.png")

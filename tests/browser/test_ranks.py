@@ -163,7 +163,7 @@ def test_a_thousand_ranks_are_all_there(shown):
 def test_the_panel_of_one_rank_offers_the_others_and_shows_them_in_its_own_tab(browser):
     bare = BarePage(browser, split_model(), job=troubled())
     bare.answer("ranks", {})
-    bare.page.get_by_role("tab", name="Parallel").click()
+    bare.page.get_by_role("tab", name="Devices").click()
     bare.page.get_by_role("button", name="Show all ranks").click()
     assert len(bare.sent("ranks")) == 1
     bare.update("panel", "ranks", "job")
@@ -174,7 +174,7 @@ def test_the_panel_of_one_rank_offers_the_others_and_shows_them_in_its_own_tab(b
 
 def test_a_panel_without_an_agent_offers_none(browser):
     bare = BarePage(browser, split_model())
-    bare.page.get_by_role("tab", name="Parallel").click()
+    bare.page.get_by_role("tab", name="Devices").click()
     expect(bare.page.locator(".dw-others")).to_be_hidden()
     bare.close()
 

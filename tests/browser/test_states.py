@@ -110,11 +110,11 @@ def way_back():
 
 
 STATES = {
-    "map-and-back": (stack(16, lambda block: DeviceId("cuda", block // 4)), way_back(), opened("Parallel")),
+    "devices-and-back": (stack(16, lambda block: DeviceId("cuda", block // 4)), way_back(), opened("Devices")),
     "folded": (stack(12), None, lambda bare: None),
     "unfolded": (stack(12), None, unfolded),
     "compared": (split_model(), CLEAN, compared),
-    "map": (stack(16, lambda block: DeviceId("cuda", block // 2)), one_step(), opened("Parallel")),
+    "devices": (stack(16, lambda block: DeviceId("cuda", block // 2)), one_step(), opened("Devices")),
     "out-of-memory": (split_model(), FULL, opened("Findings")),
     "out-of-memory-curves": (split_model(), FULL, opened("Memory")),
     "printed": (split_model(), one_step(), printed),
@@ -127,8 +127,8 @@ STATES = {
     "refused": (split_model(), None, refused),
     "failed": (split_model(), FAILED, opened("Findings")),
     "clean": (split_model(), CLEAN, opened("Findings")),
-    "one-copy": (split_model(), one_step(), opened("Parallel")),
-    "parallel": (split_model(), data_parallel(4), opened("Parallel")),
+    "one-copy": (split_model(), one_step(), opened("Devices")),
+    "parallel": (split_model(), data_parallel(4), opened("Devices")),
     "nothing-traced": (split_model(), Trace(), opened("Memory")),
     "deleted": (split_model(), one_step(), deleted),
     "restarted": (split_model(), one_step(), restarted),

@@ -172,21 +172,21 @@ def test_hooks_of_accelerate_are_named_with_the_module_that_they_serve(shown, gp
     row = tab(bare, "Trace").locator(".dw-hop-row").first
     expect(row).to_contain_text("hook")
     expect(row.get_by_role("button", name="1", exact=True)).to_be_visible()
-    parallel = tab(bare, "Parallel")
-    expect(parallel).to_contain_text("by hooks of accelerate")
-    expect(parallel).not_to_contain_text("No DataParallel")
-    expect(parallel).not_to_contain_text("offload")
+    devices = tab(bare, "Devices")
+    expect(devices).to_contain_text("by hooks of accelerate")
+    expect(devices).not_to_contain_text("offload")
 
 
-def test_hops_of_backward_have_a_line_of_the_model_and_a_way_on_the_map(shown, gpus):
+def test_hops_of_backward_have_a_line_of_the_model_and_a_way_in_the_picture(shown, gpus):
     model = Split()
     bare = shown(model, devwidget.trace(model, batch(), loss_fn=loss))
     back = tab(bare, "Trace").locator(".dw-hop-row", has_text="backward")
     expect(back).to_contain_text('return self.upper(hidden.to("cuda:1"))')
-    tab(bare, "Parallel")
-    way = bare.page.locator(".dw-way")
-    expect(way.locator("td")).to_have_text([re.compile("lower"), re.compile("upper"), "4 KiB, 1 hop", "4 KiB, 1 hop"])
-    assert bare.page.locator(".dw-map [style*='url(']").count() == 1
+    way = tab(bare, "Devices").locator("[data-mark=way][data-kind=gradient]")
+    expect(way).to_have_count(1)
+    expect(way.locator("title")).to_contain_text("4 KiB, 1 hop")
+    way.click(force=True)
+    expect(bare.page.locator(".dw-picked").first).to_contain_text("gradients on their way back")
 
 
 def test_amounts_are_written_as_in_python_and_a_device_has_one_colour_everywhere(shown, gpus):
@@ -196,12 +196,8 @@ def test_amounts_are_written_as_in_python_and_a_device_has_one_colour_everywhere
     chip = bare.page.locator("[data-path='upper'] .dw-chip").evaluate(
         "(chip) => getComputedStyle(chip).getPropertyValue('--dw-hue')"
     )
-    tab(bare, "Parallel")
-    bare.page.locator(".dw-map .js-fill").first.wait_for(state="attached")
-    boxes = bare.page.evaluate(
-        "() => document.querySelector('.dw-map .dw-plot').data.filter((each) => each.meta.box).map((each) => each.line.color)"
-    )
-    assert chip.startswith(f"light-dark({boxes[-1]},")  # the page of the test is light
+    block = tab(bare, "Devices").locator("[data-mark=block][data-module=upper] > rect[stroke]")
+    assert chip == block.get_attribute("stroke")
 
 
 def test_device_dtype_and_the_line_of_a_hop_are_in_sight_at_seven_hundred_pixels(shown, gpus):

@@ -13,9 +13,12 @@ LINE = replace(
     site(41), text="result = self.decoder.head(self.encoder(batch_of_tokens).to(self.last), mask=self.encoder.attention.mask)"
 )
 TRACE = replace(one_step(), moves=tuple(replace(move, site=LINE) for move in one_step().moves))
-TABS = ("Modules", "Findings", "Trace", "Parallel", "Memory")
-OVER = """() => [...document.querySelectorAll('.dw-panel *')].filter((each) => each.clientWidth && !each.closest('.dw-hidden, svg, .main-svg')
-  && getComputedStyle(each).clipPath === 'none' && each.getBoundingClientRect().right > innerWidth + 1).map((each) => each.outerHTML.slice(0, 80))"""
+TABS = ("Modules", "Findings", "Trace", "Devices", "Memory")
+OVER = """() => [...document.querySelectorAll('.dw-panel *')]
+  .filter((each) => each.clientWidth && !each.closest('.dw-hidden, svg, .main-svg'))
+  .filter((each) => getComputedStyle(each).clipPath === 'none')
+  .filter((each) => each.getBoundingClientRect().right > innerWidth + 1)
+  .map((each) => each.outerHTML.slice(0, 80))"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

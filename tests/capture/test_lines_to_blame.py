@@ -5,6 +5,7 @@ import textwrap
 
 import pytest
 import torch
+from torch import nn
 
 import devwidget
 from devwidget.records.finding import apply_edits
@@ -464,3 +465,48 @@ def test_in_a_split_model_what_is_read_below_stays_in_its_stage(record):
     Split()(torch.randn(3, 4, device="cuda:0")).backward()
     """
     is_blamed(record, written(text), "wrong-device", "(q * k)", "q = self.query(x)")
+
+
+def slopes(count, device=None):
+    return torch.arange(1, count + 1, device=device) * 0.5
+
+
+class Biased(nn.Module):
+    """Its table is made by a function that hands on the device which it is given."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.layer, self.make = nn.Linear(4, 4), make
+
+    def table(self, count, device=None):
+        return slopes(count, device)
+
+    def forward(self, x):
+        return self.layer(x) + self.make(self)
+
+
+def leave_out(model):
+    return slopes(4)
+
+
+def leave_out_of_a_method(model):
+    return model.table(4)
+
+
+def say_where(model):
+    return slopes(4, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (leave_out, "return slopes(4)"),
+        (leave_out_of_a_method, "return model.table(4)"),
+        (say_where, "return torch.arange(1, count + 1, device=device) * 0.5"),
+    ],
+)
+def test_who_leaves_out_a_device_that_a_function_would_hand_on_is_to_blame(make, line):
+    with devwidget.simulate(gpus=1):
+        trace = devwidget.trace(Biased(make).to("cuda:0"), torch.ones(2, 4, device="cuda:0"), verify=False)
+    (found,) = trace.findings
+    assert found.birth.text == line

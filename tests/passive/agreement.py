@@ -112,20 +112,20 @@ REASONS: dict[str, Callable[[OperatorFact, OperatorFact], bool]] = {
 }
 """Why operators may differ, and what the mode and the profiler tell of such a one."""
 STOPPED = "a checkpoint stops computing again within an operator, which has begun for the profiler"
-ONE_SIDED: dict[str, tuple[str, Callable[[OperatorFact], bool]]] = {
+ONE_SIDED: dict[str, tuple[str, Callable[[OperatorFact, Facts], bool]]] = {
     "a complex tensor is conjugated for an operator, which is inside of it for the profiler": (
         "mode",
-        lambda fact: fact.name == "clone" and fact.phase == "backward",
+        lambda fact, _: fact.name == "clone" and fact.phase == "backward",
     ),
-    "for inference `detach_` is an operator of its own": ("mode", lambda fact: fact.name == "detach_"),
-    STOPPED: ("profiler", lambda fact: fact.phase == "backward" and fact.module is not None),
+    "for inference `detach_` is an operator of its own": ("mode", lambda fact, _: fact.name == "detach_"),
+    STOPPED: ("profiler", lambda fact, facts: fact.phase == "backward" and fact._replace(phase="forward") in facts),
 }
-"""Why an operator may be told by one alone, and by which."""
+"""Why an operator may be told by one alone, which also tells these; and by which."""
 APART = {
     "case_clean_functorch_vmap_per_sample_gradients": "in `vmap` the profiler sees operators of one sample, a mode of all",
 }
 """Programs of which only modules, moves and waits are compared."""
-NODES = "in a backward within another, and between nodes, a mode knows the line that asked; the profiler that of the node"
+NODES = "of what the engine does beside a node's own work one knows the line of a node, the other the line that asked"
 
 
 @dataclass
@@ -155,11 +155,12 @@ class Agreement:
             missing, added = one - other, other - one
             self._explain(missing, added, {"operators": REASONS, "waits": WAITS}.get(kind, {}))
             if kind == "operators":
-                self._explain_alone(missing, added)
+                self._explain_alone(missing, one, "mode")
+                stopped = {fact.name for fact in self._explain_alone(added, other, "profiler")}
             self.differences += [(name, kind, "mode", *each) for each in missing.items()]
             self.differences += [(name, kind, "profiler", *each) for each in added.items()]
         if name not in APART:
-            self._compare_lines(name, mode, profiler)
+            self._compare_lines(name, mode, profiler, stopped)
 
     def _explain(self, missing: Facts, added: Facts, reasons: dict[str, Callable[[Any, Any], bool]]) -> None:
         for reason, is_so in reasons.items():
@@ -172,21 +173,24 @@ class Agreement:
             for each in [each for each, count in facts.items() if not count]:
                 del facts[each]
 
-    def _explain_alone(self, missing: Facts, added: Facts) -> None:
-        for reason, (who, is_told) in ONE_SIDED.items():
-            facts = missing if who == "mode" else added
-            for one in filter(is_told, list(facts)):
-                self.known[reason] += facts.pop(one)
+    def _explain_alone(self, alone: Facts, facts: Facts, who: str) -> list[Any]:
+        found = []
+        for reason, (teller, is_told) in ONE_SIDED.items():
+            for fact in [fact for fact in alone if teller == who and is_told(fact, facts)]:
+                self.known[reason] += alone.pop(fact)
+                found.append(fact)
+        return found
 
-    def _compare_lines(self, name: str, mode: Trace, profiler: Trace) -> None:
+    def _compare_lines(self, name: str, mode: Trace, profiler: Trace, stopped: set[str]) -> None:
         """A line is the one that a mode tells, or unknown."""
         told = set(_lines(mode))
-        places = {place for *_, place in told}
+        asked = {place for what, _, phase, place in told if (what, phase) == ("ones_like", "backward")}
         for op in profiler.ops:
             self.lines["with a line"] += op.count * (op.site is not None)
             self.lines["operators"] += op.count
         for line in set(_lines(profiler)) - told:
-            if line[2] == "backward" and line[-1] in places:
+            places = {line[-1], *(other[-1] for other in told if other[:3] == line[:3])}
+            if line[2] == "backward" and (places & asked or line[0] in stopped):
                 self.known[NODES] += 1
             else:
                 self.differences.append((name, "lines", "profiler", line, 1))

@@ -203,7 +203,9 @@ def test_what_went_in_tells_the_overload_to_an_older_torch():
 
 
 def is_made_alike(name, overload):
-    return [adapter.has_kernel(name, overload, key) for key in ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CPU")]
+    return [
+        adapter.has_kernel(name, overload, key) for key in ("CompositeImplicitAutograd", "CompositeExplicitAutograd", "CPU")
+    ]
 
 
 @pytest.mark.parametrize("asked", [{"heal": True}, {"allow": "cuda:0 -> cpu"}, {"verify_hops": True}])

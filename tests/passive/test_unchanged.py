@@ -12,13 +12,14 @@ from collections import Counter
 import pytest
 import torch
 from torch import nn
+from torch.testing._internal.common_modules import module_db
 
 from tests import gradients, zoo
 from tests.simulator.judges import verdicts
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECORDED = "profiled"
-STEPS = 3
+STEPS, PARTS = 3, 4
 FEW = ("ones moved", "reversed")
 SOME_OPERATORS = ["add", "cat", "nn.functional.batch_norm", "nn.functional.dropout", "reshape", "expand"]
 SOME_MODULES = ["nn.BatchNorm2d", "nn.Linear", "nn.LSTMCell", "nn.TransformerEncoderLayer"]
@@ -137,25 +138,40 @@ def test_eight_threads_train_for_minutes_as_alone_beside_a_recording():
     assert "0 troubles" in run("-m", "tests.beside_threads", "120", "profiler")
 
 
+def part_of(names, part):
+    """Each of `PARTS` takes about a minute."""
+    return list(names)[part::PARTS]
+
+
+in_parts = pytest.mark.parametrize("part", range(PARTS))
+
+
+@in_parts
 @pytest.mark.fuzz
-@pytest.mark.timeout(3600)
-def test_operators_give_what_they_give_without():
-    assert_the_same(gradients.of_operators(verdicts.OPERATORS, torch.float32, 2, FEW), 10_000)
+@pytest.mark.timeout(1800)
+def test_operators_give_what_they_give_without(part):
+    steps = gradients.of_operators(part_of(verdicts.OPERATORS, part), torch.float32, 2, FEW)
+    assert_the_same(steps, 1_000)
 
 
+@in_parts
 @pytest.mark.fuzz
-@pytest.mark.timeout(3600)
-def test_modules_give_what_they_give_without():
-    assert_the_same(gradients.of_modules(zoo.iter_torch(training=True), torch.float32, FEW), 2_000)
+@pytest.mark.timeout(1800)
+def test_modules_give_what_they_give_without(part):
+    modules = zoo.iter_torch(names=part_of([info.name for info in module_db], part), training=True)
+    assert_the_same(gradients.of_modules(modules, torch.float32, FEW[:1]), 200)
 
 
+@in_parts
 @pytest.mark.fuzz
-@pytest.mark.timeout(3600)
-def test_models_give_what_they_give_without():
-    assert_the_same(gradients.of_modules(zoo.iter_core(training=True), torch.float32, FEW[:1]), 300)
+@pytest.mark.timeout(1800)
+def test_models_give_what_they_give_without(part):
+    models = zoo.iter_core(names=part_of(zoo.CORE, part), training=True)
+    assert_the_same(gradients.of_modules(models, torch.float32, FEW[:1]), 20)
 
 
+@in_parts
 @pytest.mark.fuzz
-@pytest.mark.timeout(3600)
-def test_models_are_trained_as_without():
-    assert_trained_alike(zoo.iter_core(training=True), 60)
+@pytest.mark.timeout(1800)
+def test_models_are_trained_as_without(part):
+    assert_trained_alike(zoo.iter_core(names=part_of(zoo.CORE, part), training=True), 10)

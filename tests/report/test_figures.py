@@ -6,17 +6,15 @@ from dataclasses import replace
 import pytest
 
 from devwidget.records.memory import Refusal
-from devwidget.report.figures import memory_figure, memory_steps_figure, parallel_figure
+from devwidget.report.figures import memory_figure, memory_steps_figure
 from devwidget.report.figures.frame import byte_axis
 from devwidget.report.style.palette import schemes_of
 from devwidget.views.memory import memory_bars, memory_series
-from devwidget.views.parallel import parallel_calls
-from tests.views.builders import GIB, MIB, data_parallel, one_step, split_model
+from tests.views.builders import GIB, MIB, one_step, split_model
 
 FIGURES = {
     "memory": lambda: memory_figure(memory_bars(split_model().memory, one_step(), with_cpu=True)),
     "steps": lambda: memory_steps_figure(memory_series(one_step())),
-    "parallel": lambda: parallel_figure(parallel_calls(data_parallel(8))[0]),
 }
 
 

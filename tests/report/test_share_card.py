@@ -5,10 +5,8 @@ from xml.etree import ElementTree
 
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.exports import share_card
+from devwidget.report.page.share_card import HEIGHT, WIDTH, share_card
 from tests.views.builders import one_step, split_model
-
-_SVG = "{http://www.w3.org/2000/svg}"
 
 
 def words(card):
@@ -17,9 +15,22 @@ def words(card):
 
 def test_it_has_the_finding_its_line_its_fix_and_the_step():
     card = share_card(split_model(), one_step())
-    for part in ("Translator", "error[wrong-device]", "return self.head(hidden)", 'hidden = hidden.to("cuda:1")', "cuda:1"):
+    for part in (
+        "Translator",
+        "error[wrong-device]",
+        "return self.head(hidden)",
+        'hidden = hidden.to("cuda:1")',
+        "of 16.0 MiB",
+    ):
         assert part in words(card)
-    assert len(ElementTree.fromstring(card).findall(f"{_SVG}rect")) > len(one_step().modules)
+
+
+def test_everything_is_inside_of_1200_by_630():
+    long = replace(one_step().findings[0], headline="a " * 400)
+    drawn = ElementTree.fromstring(share_card(split_model(), replace(one_step(), findings=(long,))))
+    assert (drawn.get("width"), drawn.get("height")) == (str(WIDTH), str(HEIGHT)) == ("1200", "630")
+    lows = [float(each.get("y", 0)) + float(each.get("height", 0)) for each in drawn.iter() if each is not drawn]
+    assert max(lows) <= HEIGHT
 
 
 def test_it_never_says_that_nothing_was_found_of_a_step_that_failed():

@@ -1,4 +1,4 @@
-"""What the Parallel tab says of real wrappers, sharded and offloaded models, in one process of a fake group."""
+"""What the tab Devices says of real wrappers, sharded and offloaded models, in one process of a fake group."""
 
 import sys
 
@@ -82,7 +82,7 @@ def test_a_device_map_of_hugging_face_is_told_with_its_hooks(tmp_path):
     places = {"0": "cpu", "1": "disk"}
     model = accelerate.dispatch_model(model, places, main_device="cpu", offload_dir=tmp_path, force_hooks=True)
     hooks, mapped = spread_cards(take_snapshot(model))
-    assert mapped["words"] == ["Modules by device: cpu x1, disk x1. In memory now: cpu 64 B of 96 B."]
+    assert mapped["words"] == ["Modules by device: cpu: 1, disk: 1. In memory now: cpu 64 B of 96 B."]
     assert [row[0] for row in hooks["rows"]] == ["runs on cpu", "runs on cpu, offloaded to disk"]
 
 

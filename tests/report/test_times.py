@@ -8,8 +8,8 @@ import pytest
 
 from devwidget.report.formats.perfetto import perfetto_json
 from devwidget.report.page.content import traced_content
-from devwidget.report.page.exports import share_card
 from devwidget.report.page.html import panel_html
+from devwidget.report.page.share_card import share_card
 from devwidget.views.overlay import make_overlay
 from devwidget.views.placement import tabulate_snapshot
 from tests.views.builders import data_parallel, one_step, split_model

@@ -93,8 +93,9 @@ def test_waits_for_which_there_is_no_cure_here_stay_silent(call):
 
 def test_a_log_inside_the_model_is_a_hint_and_a_number_that_it_needs_a_warning():
     keeps = wait(site=site("self.seen = loss.item()", 12), count=3, turns=3)
+    named = wait(site=site("setattr(self, name, loss.item())", 12), count=3, turns=3)
     needs = wait(site=site("return x * loss.item()", 12), count=3, turns=3)
-    assert (severities(3, keeps), severities(3, needs)) == (["info"], ["warning"])
+    assert [severities(3, each) for each in (keeps, named, needs)] == [["info"], ["info"], ["warning"]]
 
 
 @pytest.mark.parametrize(("phase", "told"), [("forward", ["info"]), ("optimizer", []), ("backward", [])])
@@ -121,3 +122,30 @@ def test_a_mask_has_another_cure_than_a_slice_by_a_number(expression, cure):
         waits=(wait(**{**LOG, "site": line}, call="__getitem__", expression=expression, count=9, turns=3),), steps=3
     )
     assert found.fixes[0].summary.startswith(cure)
+
+
+def test_items_that_are_chosen_one_by_one_and_stacked_are_chosen_at_once():
+    line = site("best = torch.stack([table[i] for i in order], dim=0)", 20)
+    (found,) = findings(waits=(wait(site=line, call="__getitem__", expression="table[i]", count=9, turns=3),), steps=3)
+    assert [edit.text.strip() for edit in found.fixes[0].edits] == ["best = table[order]"]
+
+
+@pytest.mark.parametrize("rest", ["for i in order], dim=1)", "for i in order if i])", "for i in sorted(order)])"])
+def test_items_that_a_whole_index_would_not_give_are_left_alone(rest):
+    line = site(f"best = torch.stack([table[i] {rest}", 20)
+    (found,) = findings(waits=(wait(site=line, call="__getitem__", expression="table[i]", count=9, turns=3),), steps=3)
+    assert not any(fix.edits for fix in found.fixes)
+
+
+@pytest.mark.parametrize(
+    ("line", "expression", "call", "why"),
+    [
+        ("if torch.isnan(y).any():", "torch.isnan(y).any()", "__bool__", "what the branch does"),
+        ("for t in range(1, n.item()):", "n.item()", "item", "the line that makes the value"),
+    ],
+)
+def test_a_warning_without_an_edit_says_why_there_is_none(line, expression, call, why):
+    (found,) = findings(
+        waits=(wait(site=site(f"{line} pass", 20), expression=expression, call=call, count=9, turns=3),), steps=3
+    )
+    assert why in found.notes[-1]

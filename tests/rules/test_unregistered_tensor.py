@@ -25,6 +25,23 @@ def test_it_wins_over_wrong_device_for_the_same_fault():
     assert [each.kind for each in findings(fault(operand("x"), kept("mask", "self.mask = torch.ones(3)")))] == [KIND]
 
 
+@pytest.mark.parametrize("value", ["mean", "mean.clone().detach().view(-1, 1, 1)", "stats.mean.unsqueeze(0)"])
+def test_what_was_handed_in_and_shaped_was_placed_where_it_was_made(value):
+    made = site("mean = torch.tensor([0.5, 0.4, 0.4])", 30, "<module>")
+    stray = operand("self.mean", CPU, stray=True, birth=made, held=attribute("mean", f"self.mean = {value}"))
+    (found,) = findings(fault(operand("x"), stray))
+    assert found.birth == made
+
+
+@pytest.mark.parametrize("value", ["mean * 2", "mean.float().cumsum(0)", "torch.ones(3).view(-1, 1)"])
+def test_what_was_computed_for_the_attribute_was_placed_there(value):
+    made = site("mean = torch.tensor([0.5, 0.4, 0.4])", 30, "<module>")
+    stray = operand("self.mean", CPU, stray=True, birth=made, held=attribute("mean", f"self.mean = {value}"))
+    (found,) = findings(fault(operand("x"), stray))
+    assert found.birth is not None
+    assert found.birth.text == f"self.mean = {value}"
+
+
 def test_a_list_of_layers_becomes_a_module_list(golden):
     statement = "self.layers = [nn.Linear(2, 2) for _ in range(3)]"
     (found,) = findings(fault(operand("x"), kept("layers[0].weight", statement, "weight")))

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import warnings
 from unittest import mock
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.capture.source_code import reachable_objects
 
 
 @pytest.fixture(autouse=True)
@@ -165,8 +167,8 @@ def test_functions_are_looked_for_once_however_many_trials_there_are(monkeypatch
 
     from devwidget.trying import edited_code
 
-    searches = mock.Mock(side_effect=edited_code._functions)
-    monkeypatch.setattr(edited_code, "_functions", searches)
+    searches = mock.Mock(side_effect=edited_code.reachable_objects)
+    monkeypatch.setattr(edited_code, "reachable_objects", searches)
     live = edited_code.LiveFunctions({__file__})
     assert live.find_in({__file__}) == live.find_in({__file__})
     assert Stopping.forward in live.find_in({__file__})[__file__]
@@ -267,3 +269,34 @@ def test_an_edit_after_which_the_host_waits_is_kept_and_not_called_verified():
     assert (waiting.code, waiting.verified) == ("mask = torch.ones(3, device=x.device)", False)
     assert waiting.warns.startswith("host-sync at line ")
     assert f"tried: the step runs, with {waiting.warns})" in str(found)
+
+
+def nested_model():
+    class Shifted(nn.Module):
+        def forward(self, x):
+            return x + torch.ones(6)
+
+    return functools.reduce(lambda inner, _: nn.Sequential(inner), range(5), Shifted())
+
+
+def test_what_a_program_keeps_elsewhere_does_not_hide_the_functions_of_the_model():
+    model, _kept = nested_model(), [[[number, object()] for number in range(256)] for _ in range(256)]
+    (found,) = devwidget.trace(model, torch.ones(2, 6, device="cuda:0")).findings
+    assert found.fixes[0].verified
+
+
+def test_an_edit_whose_function_was_not_found_among_too_many_objects_says_so(monkeypatch):
+    monkeypatch.setattr(reachable_objects, "MOST_OBJECTS", 3)
+    (found,) = devwidget.trace(nested_model(), torch.ones(2, 6, device="cuda:0")).findings
+    assert "the program holds more than" in found.fixes[0].not_tried
+    assert not found.fixes[0].verified
+
+
+def test_a_class_of_main_is_the_users_whatever_runs_the_program(tmp_path, monkeypatch):
+    names = {"__name__": "__main__"}
+    file = tmp_path / "program.py"
+    forward = "def forward(self, x):\n        return x + torch.ones(2)\n"
+    file.write_text(f"import torch\nfrom torch import nn\nclass Net(nn.Module):\n    {forward}")
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    (found,) = devwidget.trace(names["Net"](), torch.ones(2, device="cuda:0")).findings
+    assert found.fixes[0].verified

@@ -1,6 +1,8 @@
 """DeviceWidget without a page: what it carries, what it answers, what it leaves behind."""
 
 import gc
+import sys
+import types
 import weakref
 from dataclasses import replace
 
@@ -207,6 +209,17 @@ def test_saved_notebooks_get_text_and_plain_html(opened):
     assert "error[wrong-device]" in bundle["text/html"]
 
 
+def test_in_colab_the_bundle_says_which_manager_draws_it(opened, monkeypatch):
+    widgets = types.SimpleNamespace(_installed_url="https://manager.js")
+    output = types.SimpleNamespace(enable_custom_widget_manager=lambda: None, _widgets=widgets)
+    monkeypatch.setitem(sys.modules, "google.colab.output", output)
+    panel, _ = opened
+    bundle, metadata = panel._repr_mimebundle_()
+    (view,) = metadata
+    assert view in bundle
+    assert metadata[view] == {"colab": {"custom_widget_manager": {"url": "https://manager.js"}}}
+
+
 def test_a_notebook_keeps_the_panel_beside_the_live_one(opened, monkeypatch):
     panel, _ = opened
     panel.run_trace()
@@ -403,7 +416,7 @@ def test_what_the_page_has_chosen_is_told_and_does_not_lead_the_page_back(opened
 
 def test_a_row_that_is_not_there_is_refused_with_the_nearest_name(opened):
     panel, _ = opened
-    with pytest.raises(UnknownNameError, match="no row 'decoder.haed'; did you mean 'decoder.head'"):
+    with pytest.raises(UnknownNameError, match=r"no row 'decoder\.haed'; did you mean 'decoder\.head'"):
         panel.select("decoder.haed")
     assert panel.selected is None
 
@@ -497,6 +510,21 @@ def test_undo_takes_it_back_and_shows_the_trace_before(applying):
     asked(panel, ask="undo")
     assert made[0].asked == ["effect", "back"]
     assert (panel.trace, panel.kept, panel.view.applied) == (before, None, {})
+
+
+def test_undo_takes_back_one_fix_after_the_other(applying):
+    panel, _, made, _ = applying
+    first = panel.trace
+    for _ in range(2):
+        asked(panel, ask="apply", finding=0, fix=0)
+        asked(panel, ask="applied")
+    assert panel.view.applied["count"] == 2
+    asked(panel, ask="undo")
+    assert [each.asked for each in made] == [["effect"], ["effect", "back"]]
+    assert (panel.view.applied["count"], panel.kept) == (1, first)
+    asked(panel, ask="undo")
+    assert [each.asked for each in made] == [["effect", "back"]] * 2
+    assert (panel.trace, panel.view.applied) == (first, {})
 
 
 def test_a_fix_that_nobody_prepared_is_refused(opened):

@@ -1,9 +1,9 @@
-"""A layout on the map: its blocks in the columns of their GPUs, and what crosses."""
+"""A layout in the picture of devices: its blocks in the columns of their GPUs, and what crosses."""
 
 from devwidget.records.answers import BlockCost, Layout, PlacedGpu
 from devwidget.records.device import DeviceId
 from devwidget.report.page.content import proposed_content
-from devwidget.views.device_map import proposed_map
+from devwidget.views.devices import propose_picture
 from devwidget.views.placement import PlacementTable
 
 GPU0, GPU1 = DeviceId("cuda", 0), DeviceId("cuda", 1)
@@ -19,24 +19,25 @@ def layout(*devices):
 
 
 def test_blocks_of_one_gpu_are_joined_and_what_crosses_is_what_the_last_of_them_passes_on():
-    drawn = proposed_map(layout(GPU0, GPU0, GPU1), PlacementTable())
-    assert [block.paths for block in drawn.blocks] == [("h.0", "h.1"), ("h.2",)]
-    assert [(way.source, way.target, way.bytes) for way in drawn.crossings] == [(0, 1, 1 << 18), (1, 0, 1 << 18)]
-    assert drawn.devices == (GPU0, GPU1)
+    drawn = propose_picture(layout(GPU0, GPU0, GPU1), PlacementTable())
+    assert [block.paths for block in drawn.blocks if block.what == "module"] == [("h.0", "h.1"), ("h.2",)]
+    assert [(way.source, way.target, way.bytes) for way in drawn.ways] == [(0, 1, 1 << 18), (1, 2, 1 << 18)]
+    assert drawn.blocks[2].what == "tensor"
+    assert [column.device for column in drawn.columns] == [GPU0, GPU1]
 
 
 def test_a_last_block_that_is_on_the_first_gpu_again_has_no_way_back():
-    drawn = proposed_map(layout(GPU0, GPU1, GPU0), PlacementTable())
-    assert [(way.source, way.target) for way in drawn.crossings] == [(0, 1), (1, 2)]
+    drawn = propose_picture(layout(GPU0, GPU1, GPU0), PlacementTable())
+    assert [(way.source, way.target) for way in drawn.ways] == [(0, 1), (1, 2)]
 
 
 def test_a_layout_on_one_gpu_is_one_block_without_crossings():
-    drawn = proposed_map(layout(GPU0, GPU0), PlacementTable())
-    assert (len(drawn.blocks), drawn.crossings) == (1, ())
+    drawn = propose_picture(layout(GPU0, GPU0), PlacementTable())
+    assert (len(drawn.blocks), drawn.ways) == (1, ())
 
 
 def test_the_panel_is_given_the_sentence_and_the_figure():
     content = proposed_content(layout(GPU0, GPU1), PlacementTable())
     assert content["words"][0].startswith("Layout: Net over 2 GPUs: fits")
     assert content["words"][1] == "Forward: 2 hops, 512 KiB, 2 of them by hooks of accelerate."
-    assert content["figure"]["data"]
+    assert all(text.startswith("<svg") for text in content["drawn"].values())

@@ -43,6 +43,9 @@ def test_a_block_in_which_a_tensor_hops_is_like_no_other():
     assert folds(stack(12), Trace(moves=(move,))) == {"h.0": 4, "h.5": 7}
 
 
-def test_leaves_are_not_folded():
-    modules = [ModuleFacts("", "Net", -1, 0), *(ModuleFacts(f"drop{n}", "Dropout", 0, 1) for n in range(9))]
-    assert folds(Snapshot(tuple(modules))) == {}
+def test_many_equal_leaves_are_one_run_and_a_few_are_none():
+    leaves = lambda count: Snapshot(
+        (ModuleFacts("", "Net", -1, 0), *(ModuleFacts(f"drop{n}", "Dropout", 0, 1) for n in range(count)))
+    )
+    assert folds(leaves(9)) == {}
+    assert folds(leaves(50)) == {"drop0": 50}

@@ -1,9 +1,6 @@
 """Hops, marks on rows, parallel calls, memory and lanes of a trace."""
 
-import itertools
 from dataclasses import replace
-
-import pytest
 
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import DeviceMemory, MemoryPoint, Refusal
@@ -13,7 +10,7 @@ from devwidget.views.clock import Clock
 from devwidget.views.hops import group_hops, join_by_line
 from devwidget.views.memory import memory_bars, memory_series, peak_bytes, point_parts
 from devwidget.views.overlay import make_overlay
-from devwidget.views.parallel import draw_flow, parallel_calls
+from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import tabulate_snapshot
 from devwidget.views.timeline import in_seconds, make_timeline
 from tests.views.builders import CPU, GPU0, GPU1, MIB, data_parallel, one_step, site, split_model, unregistered
@@ -97,40 +94,6 @@ def test_a_loop_over_batches_shows_its_last_call():
     (call,) = parallel_calls(replace(first, parallel=(*first.parallel, later), replicas=replicas))
     assert [replica.samples for replica in call.replicas] == [1, 1]
     assert (call.times, [str(device) for device in call.idle]) == (2, ["cuda:2"])
-
-
-@pytest.mark.parametrize("gpus", [2, 8])
-def test_ribbons_are_as_thick_as_their_bytes(gpus):
-    (call,) = parallel_calls(data_parallel(gpus))
-    drawn = draw_flow(call)
-    assert {(ribbon.step, ribbon.bytes) for ribbon in drawn.ribbons if ribbon.number == 1} == {
-        ("scatter", call.replicas[1].input_bytes), ("replicate", 3 * MIB), ("gather", call.replicas[1].output_bytes),
-        ("reduce", 2 * MIB)}  # fmt: skip
-    for ribbon in drawn.ribbons:
-        for top, bottom in (ribbon.start, ribbon.end):
-            assert bottom - top == pytest.approx(ribbon.bytes * drawn.scale)
-            assert 0 <= top < bottom <= 1
-
-
-def test_ribbons_of_one_box_do_not_cover_each_other():
-    (call,) = parallel_calls(data_parallel(8, samples=59, output_bytes=10_000_000))
-    drawn = draw_flow(call)
-    for step in ("scatter", "replicate", "gather", "reduce"):
-        ribbons = [ribbon for ribbon in drawn.ribbons if ribbon.step == step]
-        ends = sorted(ribbon.start if step in ("scatter", "replicate") else ribbon.end for ribbon in ribbons)
-        assert all(before[1] <= after[0] for before, after in itertools.pairwise(ends))
-
-
-def test_without_backward_there_is_no_place_for_gradients():
-    trace = data_parallel(2)
-    forward = replace(trace, parallel=(replace(trace.parallel[0], backward=False),))
-    assert [box.what for box in draw_flow(parallel_calls(forward)[0]).boxes] == [
-        "batch",
-        "model",
-        "replica",
-        "replica",
-        "outputs",
-    ]
 
 
 def test_bars_show_gpus_and_the_cpu_on_demand():

@@ -29,6 +29,7 @@ from devwidget.capture.object_fields import (
 )
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import bytes_of, device_id, format_dtype
+from devwidget.capture.recording.parallel_calls import CALL, NUMBER
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, to_site
@@ -268,7 +269,7 @@ def too_few_samples(
     write_fault(state, "io", path, None, text, details, (report_cut_input(state, inputs[0], caller),), built)
 
 
-def one_loss(state: RecordingState, losses: Any, error: Exception) -> torch.Tensor | None:
+def one_loss(state: RecordingState, losses: Any, error: Exception, site: Site | None) -> torch.Tensor | None:
     """The mean of a vector that backward refused because each replica had given a number; None if it is none of those.
 
     Most programs take the mean themselves, which is how it is meant to be done.
@@ -276,16 +277,32 @@ def one_loss(state: RecordingState, losses: Any, error: Exception) -> torch.Tens
     call = state.parallel.latest_call()
     if call is None or call.gives_numbers is None or "only for scalar outputs" not in message(error):
         return None
-    if not is_tensor(losses) or losses.shape != (len(call.runs),):
+    if not is_tensor(losses) or losses.shape != (len(call.runs),) or not _is_of_numbers(losses):
         return None
-    scalar_outputs(state, f"{call.path}.module".strip("."), call.gives_numbers, len(call.runs))
+    scalar_outputs(state, f"{call.path}.module".strip("."), call.gives_numbers, len(call.runs), site)
     return losses.mean() if state.heal else None
 
 
-def scalar_outputs(state: RecordingState, path: str, kind: type, replicas: int) -> None:
-    """Each replica gave a number, and gather made a vector of them."""
+def _is_of_numbers(loss: torch.Tensor) -> bool:
+    """Whether all that it takes from the replicas are the numbers that each of them gave."""
+    nodes, seen, gathered = [loss.grad_fn], set[Any](), []
+    while nodes:
+        node: Any = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if CALL in node.metadata:
+            gathered.append(node)
+        else:
+            nodes += [before for before, _ in node.next_functions]
+    return bool(gathered) and all(NUMBER in node.metadata for node in gathered)
+
+
+def scalar_outputs(state: RecordingState, path: str, kind: type, replicas: int, backward: Site | None = None) -> None:
+    """Each replica gave a number, and gather made a vector of them, from which a line went backward."""
     site = in_class(kind, lambda filename, owner: classes.last_return(filename, owner, "forward"))
-    write_fault(state, "io", path, site, "", FaultDetails(problem="scalar", replicas=replicas, owner=class_name(kind)))
+    details = FaultDetails(problem="scalar", replicas=replicas, owner=class_name(kind), backward=backward)
+    write_fault(state, "io", path, site, "", details)
 
 
 def innermost_site(trace: TracebackType | None) -> Site | None:

@@ -22,11 +22,11 @@ from devwidget.capture.modules import TENSOR_GROUPS, own_tensors, registered_ent
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching import registry
 from devwidget.capture.recording.event_log import bytes_of, device_id
-from devwidget.capture.recording.parallel_calls import CALL, WrapperCall
+from devwidget.capture.recording.parallel_calls import CALL, NUMBER, WrapperCall
 from devwidget.capture.recording.recorded_threads import watched_by_task
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site
-from devwidget.capture.tensors import is_tensor, tensors_in
+from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text, message
 from devwidget.records.trace import Cause
@@ -253,8 +253,8 @@ class WrapperWatch:
         point = self.call.gathered_on = next((tensor.device for tensor in whole), None)
         self._log_step("gather", "gather", [(part.device, point, [part]) for part in parts if point is not None])
         self._mark_nodes(whole)
-        if len(outputs) > 1 and all(is_tensor(output) and not output.dim() for output in outputs):
-            self.call.gives_numbers = type(self._wrapper.module)
+        if len(outputs) > 1:
+            self._mark_numbers([vector for vector, part in zip(whole, tensors_in(outputs[0]), strict=False) if not part.dim()])
         return joined
 
     def _given_back(self, outputs: Any) -> list[torch.Tensor]:
@@ -274,6 +274,14 @@ class WrapperWatch:
         for tensor in tensors:
             if tensor.grad_fn is not None:
                 tensor.grad_fn.metadata[CALL] = self.call
+
+    def _mark_numbers(self, vectors: Sequence[Any]) -> None:
+        """Let the nodes of vectors know that each replica gave a number of them, as a loss is."""
+        if vectors:
+            self.call.gives_numbers = type(self._wrapper.module)
+        for node in (tensor.grad_fn for tensor in vectors):
+            if node is not None:
+                node.metadata[NUMBER] = True
 
     def _log_step(self, step: str, cause: Cause, crossings: list[UserMove]) -> None:
         """Write the moves of a step down; its time is shared out by bytes, because torch copies them in one call."""

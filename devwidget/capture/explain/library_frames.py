@@ -177,7 +177,8 @@ def vector_of_losses(context: ErrorContext) -> None:
             continue
         replicas = len(module.device_ids)
         if replicas > 1 and any(len(loss) == replicas for loss in losses):
-            faults.scalar_outputs(context.state, f"{path}.module".strip("."), type(module.module), replicas)
+            site = to_site(site_of(context.user))
+            faults.scalar_outputs(context.state, f"{path}.module".strip("."), type(module.module), replicas, site)
 
 
 def wrong_gradient(context: ErrorContext) -> None:

@@ -48,16 +48,18 @@ def _overflown(call: FailedCall, tensor: torch.Tensor) -> Any:
 
 
 def _wanted(call: FailedCall, floats: list[torch.Tensor]) -> torch.dtype:
-    """That of a parameter that was given, else of the running module's own, else the one that all below it have in common.
+    """That of a parameter that was given, else of the running module's own, else the one of all parameters below it.
 
-    Where no module has a say, the one that the program names, else the widest but float64.
+    A buffer has a say after them. Where no module has one, the dtype that the program names, else the widest but float64.
     """
     met, module = {t.dtype for t in floats}, call.state.tracker.running
     parts = [part for _, part in walk_modules(module)] if module is not None else []
-    own = _dtypes(own_tensors(module).values()) if module is not None else []
+    own = list(own_tensors(module).values()) if module is not None else []
+    below = set(_dtypes(t for part in parts for t in own_tensors(part).values() if is_parameter(t)))
     common = met & {dtype for part in parts for dtype in _dtypes(own_tensors(part).values())}
     agreed = common if len(common) == 1 else _named(call, floats)
-    known = [*_dtypes(t for t in floats if is_parameter(t)), *own, *agreed]
+    parameters = _dtypes(t for t in (*floats, *own) if is_parameter(t))
+    known = [*parameters, *(below if len(below) == 1 else ()), *_dtypes(own), *agreed]
     widest = min(met, key=lambda d: (d == torch.float64, -d.itemsize))
     return next((dtype for dtype in known if dtype in met), widest)
 

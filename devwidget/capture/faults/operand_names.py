@@ -107,7 +107,9 @@ class Names:
             root, family = left_behind(weights) or weights.find_root(), [w for w in (weights(),) if w is not None]
         if root is None or root.site is None:
             return self._by_source(operand, tensor, family, target, of_dtype=of_dtype)
-        partners = tuple(self._partners(root, target))
+        left_out = next(iter(root.asked), None) if not root.is_move and not of_dtype else None
+        site = left_out or root.site
+        partners = tuple(self._partners(root, site, target))
         before = root.parent if of_dtype and not root.is_move else None
         promotion = (
             Promotion(to_site(root.site), root.call, format_dtype(before.dtype)) if before is not None and root.call else None
@@ -117,10 +119,10 @@ class Names:
             held=holder(self._state.tracker, self._frames, family or [tensor])
             or self._of_weights(root, tensor)
             or in_module_beside(self._frames, family),
-            birth=to_site(root.site),
-            birth_call=call_text(root.site),
-            birth_op=root.call,
-            birth_direct=root.direct,
+            birth=to_site(site),
+            birth_call=call_text(site),
+            birth_op=root.call if left_out is None else "",
+            birth_direct=root.direct and left_out is None,
             birth_partner=next((name for name in partners if name.isidentifier()), ""),
             birth_partners=partners,
             from_move=root.is_move,
@@ -344,17 +346,17 @@ class Names:
             return None
         return statements.assignment(frame.f_code.co_filename, name, frame.f_lineno)
 
-    def _partners(self, root: Birth, target: torch.device) -> Iterator[str]:
+    def _partners(self, root: Birth, site: RawSite, target: torch.device) -> Iterator[str]:
         """Tensors on the right device that the birth's own function has at hand: its arguments, its variables, its module's."""
-        code = root.site.code if root.site is not None else None
+        code = site.code
         frame = next((f for f in self._frames if f.f_code is code), None)
         locals_ = locals_of(frame) if frame is not None else {}
-        for name in [*(code.co_varnames[: code.co_argcount] if code is not None else ()), *locals_]:
+        for name in [*code.co_varnames[: code.co_argcount], *locals_]:
             value = locals_.get(name)
             if is_tensor(value) and value.device == target and _known_before(self._state, value, root):
                 yield str(name)
         owner = locals_.get("self") if frame is not None else _module_of(self._state, code)
-        if is_module(owner) and code is not None and code.co_name not in classes.INITIALISERS:
+        if is_module(owner) and code.co_name not in classes.INITIALISERS:
             there = ((path, each) for path, each in deep_tensors(owner) if each.device == target)
             yield from (f"self{path}" for path, each in there if _known_before(self._state, each, root))
 

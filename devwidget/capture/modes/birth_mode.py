@@ -19,6 +19,7 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import VIEWS
 from devwidget.capture.recording.waits import READS
 from devwidget.capture.source_code.call_sites import RawSite, caller, callers
+from devwidget.capture.source_code.past.given_arguments import where_left_out
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in
 
@@ -202,6 +203,8 @@ class BirthMode(FunctionMode):
             read = self._devices.get(id(given)) if given is not None else None
             if read is not None and read[0] is given:
                 birth.follows = read[1].deciding_birth()
+        if birth.direct and "device" in kwargs and kwargs["device"] is None:
+            birth.asked = tuple(where_left_out(frame, "device"))
         return birth
 
     def _device_read(self, device: torch.device, tensor: torch.Tensor) -> None:

@@ -20,7 +20,7 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import is_pinned
-from devwidget.capture.source_code.call_sites import RawSite, call_text, caller, is_own
+from devwidget.capture.source_code.call_sites import RawSite, call_text, caller, is_own, to_site
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
 from devwidget.records.trace import FaultDetails, Held, Operand
@@ -103,7 +103,7 @@ class CallMode(BirthMode):
             try:
                 out = func(*args, **kwargs)
             except RuntimeError as error:
-                loss = one_loss(self._state, args[0] if args else None, error)
+                loss = one_loss(self._state, args[0] if args else None, error, to_site(site))
                 if loss is None:
                     raise
                 out = func(loss, *args[1:], **kwargs)

@@ -80,7 +80,8 @@ class Birth(TensorRef):
 
     Attributes:
         number: place in the trace; below zero for tensors older than the recording.
-        asked: of a move in a method that is called like one, the lines that called it, innermost first.
+        asked: of a move in a method that is called like one, the lines that called it, innermost first; of what was made in
+            a function that hands on the device that it is given, the line that gave it none.
         call: the torch function that made it.
         site: the user's line; None where it is older, or derived on the same device and in the same dtype.
         direct: the user's line calls that function itself.

@@ -13,6 +13,8 @@ from devwidget.records.parallel import DataParallelCall, Piece, Replica
 
 CALL = "devwidget.call"
 """Key under which the autograd node of a step knows its call, so that backward can tell whose gradients it moves."""
+NUMBER = "devwidget.number"
+"""Key under which the node of a gathered vector knows that each replica gave a number of it."""
 MOST_CALLS = 1000
 """Calls kept, the latest ones; a longer loop repeats the same picture."""
 
@@ -39,7 +41,7 @@ class WrapperCall:
     """One call of a wrapper, while it runs and after; its caller while it runs.
 
     Attributes:
-        gives_numbers: the class whose forward gave one number for each replica, of which a vector was gathered.
+        gives_numbers: the class whose forward gave numbers for each replica, of which vectors were gathered.
     """
 
     number: int

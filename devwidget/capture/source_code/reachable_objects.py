@@ -21,6 +21,8 @@ from devwidget.capture.tensors import is_tensor
 _flags = vars(type)["__flags__"].__get__
 _MADE_WHILE_RUNNING = 1 << 9
 """`Py_TPFLAGS_HEAPTYPE`: what a cell or `exec` has defined, whose module has no file, and few classes in C."""
+_RECORDS = "devwidget.records."
+"""Facts, which hold nothing that is alive, and of which a trace has as many as a step has operators."""
 MOST_ITEMS = 256
 MOST_OBJECTS = 50_000
 
@@ -29,35 +31,32 @@ class TooManyObjects(LookupError):
     """There is more than can be looked at."""
 
 
-def reachable_objects(
-    frame: FrameType | None, *, roots: Iterable[Any] = (), ours: bool = False, deepest: int = 6
-) -> Iterator[Any]:
-    """What a frame and those that called it can reach, the nearest first; what launched the user's code does not count.
+def reachable_objects(frame: FrameType | None, *, roots: Iterable[Any] = (), deepest: int = 6) -> Iterator[Any]:
+    """What some roots can reach, then a frame and those that called it, the nearest first; what launched it does not count.
 
     Args:
         frame: the innermost.
-        roots: what can be reached besides.
-        ours: whether the variables of devwidget's own functions count.
+        roots: what is looked through before them.
         deepest: objects and containers between a variable and what is looked for.
 
     Raises:
         TooManyObjects: after `MOST_OBJECTS`.
     """
     seen: dict[int, Any] = {}  # objects too: an id is somebody else's when its object is gone
-    level = [*_variables(frame, ours), *roots]
-    for _ in range(deepest + 1):
-        fresh = {id(value): value for value in level if id(value) not in seen and not is_scalar(value)}
-        seen |= fresh
-        yield from fresh.values()
-        if len(seen) > MOST_OBJECTS:
-            raise TooManyObjects
-        level = [part for value in fresh.values() for part in _parts(value)]
+    for level in (list(roots), list(_variables(frame))):
+        for _ in range(deepest + 1):
+            fresh = {id(value): value for value in level if id(value) not in seen and not is_scalar(value)}
+            seen |= fresh
+            yield from fresh.values()
+            if len(seen) > MOST_OBJECTS:
+                raise TooManyObjects
+            level = [part for value in fresh.values() for part in _parts(value)]
 
 
-def _variables(frame: FrameType | None, ours: bool) -> Iterator[Any]:
+def _variables(frame: FrameType | None) -> Iterator[Any]:
     frames = _frames(frame)
     for each in frames:
-        if ours or not is_own(each.f_code.co_filename):
+        if not is_own(each.f_code.co_filename):
             yield from locals_of(each).values()
     users = (each for each in frames if not is_library(each.f_code.co_filename))
     for namespace in {id(each.f_globals): each.f_globals for each in users}.values():
@@ -75,8 +74,8 @@ def _frames(frame: FrameType | None) -> list[FrameType]:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """What a value holds, as Python stores it; nothing of modules and tensors, and the first items of containers."""
-    if is_a(value, ModuleType) or is_tensor(value):
+    """What a value holds, as Python stores it; nothing of modules, tensors and records, and the first items of containers."""
+    if is_a(value, ModuleType) or is_tensor(value) or module_name(type(value)).startswith(_RECORDS):
         return
     if is_a(value, type):
         yield from (member for _, member in list(names_of(value).items())) if _is_users(value) else ()
@@ -105,6 +104,8 @@ def _parts_of_callable(value: Any) -> Iterator[Any]:
 
 def _is_users(kind: type) -> bool:
     """Whether a class was written by the user, so that what it defines is of interest."""
+    if module_name(kind) == "__main__":  # whoever runs the program may have put its own module there
+        return True
     module = sys.modules.get(module_name(kind))
     file = vars(module).get("__file__") if type(module) is ModuleType else None
     return not is_library(file) if type(file) is str else bool(_flags(kind) & _MADE_WHILE_RUNNING)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from devwidget.language.speaking import say
@@ -14,7 +14,7 @@ from devwidget.records.trace import Trace
 from devwidget.report.answers.comparison import hop_rows, measure_rows, verdict_words
 from devwidget.report.answers.questions import layout_sentence
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_columns
-from devwidget.report.figures.device_map import device_map_figure, map_rows, map_words
+from devwidget.report.figures.devices import WIDTHS, draw_devices
 from devwidget.report.page.cards import (
     crossing_cards,
     finding_card,
@@ -29,12 +29,13 @@ from devwidget.report.page.cards import (
 from devwidget.report.page.parallel_cards import parallel_card, spread_cards
 from devwidget.report.page.tree_table import mark_columns, pack_table, tree_table
 from devwidget.report.style.safe_text import displays_safely
+from devwidget.report.text.device_words import crossing_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards
 from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words, trial_words, wait_words
 from devwidget.views.clock import Clock, with_real_times
 from devwidget.views.compare import compare_traces
-from devwidget.views.device_map import make_device_map, proposed_map
+from devwidget.views.devices import Picture, make_picture, propose_picture
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
 from devwidget.views.parallel import parallel_calls
@@ -50,7 +51,7 @@ Content = dict[str, Any]
 @displays_safely
 def head_content(snapshot: Snapshot, table: PlacementTable) -> Content:
     """The header, and what spreads the model."""
-    more = {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot), "map": _map_card(table, None)}
+    more = {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot)}
     return header_card(snapshot, table) | more
 
 
@@ -117,7 +118,6 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay) -
         "hops": hop_cards(trace),
         "waits": wait_cards(trace),
         "timeline": timeline_columns(lanes, in_seconds(lanes, clock) if clock.runs else None) if lanes.boxes else None,
-        "map": _map_card(table, trace) if not calls else None,
         "parallel": [parallel_card(call) for call in calls],
         "memory": memory_steps_figure(series) if series else None,
         "peaks": memory_cards(trace),
@@ -169,18 +169,25 @@ def _has_errors(trace: Trace) -> bool:
     return bool(trace.error) or any(finding.severity == "error" for finding in trace.findings)
 
 
-def _map_card(table: PlacementTable, trace: Trace | None) -> Content | None:
-    """The model on its devices, where there are several."""
-    drawn = make_device_map(table, trace)
-    return None if drawn is None else {"figure": device_map_figure(drawn), "words": map_words(drawn), "rows": map_rows(drawn)}
+@displays_safely
+def devices_content(
+    snapshot: Snapshot, table: PlacementTable, trace: Trace | None, opened: Collection[str] = (), *, every: bool = False
+) -> Content:
+    """The model on its devices, drawn for pages of several widths; {} where nothing is."""
+    trace = with_real_times(trace) if trace is not None else None
+    return _draw_picture(make_picture(snapshot, table, trace, opened=opened, every=every))
 
 
 @displays_safely
 def proposed_content(layout: Layout, table: PlacementTable) -> Content:
     """A layout as it would be."""
-    drawn = proposed_map(layout, table)
-    words = [layout_sentence(layout), *map_words(drawn)]
-    return {"figure": device_map_figure(drawn), "words": words, "rows": map_rows(drawn), "title": say("Where it would go")}
+    drawn = _draw_picture(propose_picture(layout, table))
+    return drawn | {"words": [layout_sentence(layout), *drawn["words"]]}
+
+
+def _draw_picture(picture: Picture) -> Content:
+    drawn = {str(width): draw_devices(picture, width) for width in WIDTHS}
+    return {"drawn": drawn, "words": crossing_words(picture)} if picture.columns else {}
 
 
 def _with_rows(trace: Trace, table: PlacementTable, marks: Overlay) -> list[Content]:

@@ -7,15 +7,24 @@ import gzip
 import json
 from collections.abc import Iterable
 from typing import Any
+from urllib.parse import quote
 
 from devwidget.language.speaking import language, said, say
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.report.figures.devices import draw_devices, picture_words
 from devwidget.report.page.assets import PANEL, PANEL_STYLES, TREE, join_modules, packed_plotly, page_words, static_text
-from devwidget.report.page.content import head_content, marks_content, memory_content, traced_content, tree_content
-from devwidget.report.style.safe_text import Markup, html_element, join_html
+from devwidget.report.page.content import (
+    devices_content,
+    head_content,
+    marks_content,
+    memory_content,
+    traced_content,
+    tree_content,
+)
+from devwidget.report.style.safe_text import Markup, html_element, html_image, join_html
 from devwidget.report.style.units import count_words
 from devwidget.report.text.snapshot_text import (
     bar_words,
@@ -27,6 +36,8 @@ from devwidget.report.text.snapshot_text import (
     unicode_bar,
 )
 from devwidget.report.text.trace_text import trace_blocks, trace_text
+from devwidget.views.clock import with_real_times
+from devwidget.views.devices import make_picture
 from devwidget.views.memory import memory_bars
 from devwidget.views.overlay import make_overlay
 from devwidget.views.placement import PlacementTable, tabulate_snapshot
@@ -55,9 +66,19 @@ def panel_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
     blocks = map(_code_block, trace_blocks(trace)) if trace else ()
     parts = [
         html_element("p", html_element("b", snapshot_headline(snapshot, table))),
+        _picture_image(snapshot, table, trace),
         html_element("table", *bars) if bars else "",
     ]
     return join_html(*parts, *blocks, _tree_table(table))
+
+
+def _picture_image(snapshot: Snapshot, table: PlacementTable, trace: Trace | None) -> Markup:
+    """The picture of devices, as the page draws it, as an image: viewers that drop `<svg>` would leave its words in a heap."""
+    picture = make_picture(snapshot, table, with_real_times(trace) if trace is not None else None)
+    if not picture.columns:
+        return Markup("")
+    drawn = quote(draw_devices(picture), safe=" '/:=;,()!*")
+    return html_element("p", html_image(f"data:image/svg+xml,{drawn}", picture_words(picture)))
 
 
 def saved_html(snapshot: Snapshot | None, trace: Trace | None) -> str:
@@ -188,6 +209,7 @@ def page_facts(snapshot: Snapshot, trace: Trace | None) -> dict[str, Any]:
         "head": head_content(snapshot, table),
         "memory": memory_content(snapshot.memory, trace),
         "traced": traced_content(trace, table, marks),
+        "devices": devices_content(snapshot, table, trace),
     }
     return {"tree": tree, "panel": panel}
 

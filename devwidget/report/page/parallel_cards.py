@@ -8,16 +8,13 @@ from typing import Any
 
 from devwidget.language.speaking import said, say
 from devwidget.records.parallel import Replica
-from devwidget.records.schema.message import out_of_row
+from devwidget.records.schema.message import Message, out_of_row
 from devwidget.records.snapshot import Snapshot
-from devwidget.report.figures import parallel_figure
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
-from devwidget.report.style.words import code_word, row_words
+from devwidget.report.style.words import row_words
 from devwidget.report.text.advice import parallel_advice
 from devwidget.report.text.parallel_words import (
     card_words,
-    mark_of,
-    parallel_marks,
     parallel_summary,
     parallel_title,
     parallel_words,
@@ -37,8 +34,6 @@ def parallel_card(call: ParallelCall) -> Card:
         "idle": [str(device) for device in call.idle],
         "words": parallel_words(call),
         "advice": [{"about": each.about, "text": each.text, "code": each.code} for each in parallel_advice(call)],
-        "marks": parallel_marks(call) if call.replicas else {},
-        "figure": parallel_figure(call) if call.replicas else None,
     }
 
 
@@ -46,7 +41,6 @@ def _replica_card(call: ParallelCall, replica: Replica) -> Card:
     peak, known, own = call.peak_on(replica.device), call.memory.get(replica.device), say("own")
     return {
         "device": str(replica.device),
-        "mark": mark_of("replica", replica.number),
         "card": card_words(call, replica.device),
         "uuid": known.uuid if known is not None else "",
         "samples": replica.samples,
@@ -78,15 +72,21 @@ def _spread_card(spread: Spread) -> Card:
     saved = f"torch.save(model.{inside}, path)" if spread.kind in WRAPPERS and spread.keys else ""
     return {
         "kind": spread.kind,
-        "title": say("{kind} at {path}", kind=code_word(spread.kind), path=spread.path)
-        if spread.path
-        else code_word(spread.kind),
-        "path": spread.path,
+        "title": said(_TITLES.get(spread.kind, spread.kind)),
+        "path": None if spread.kind in _TITLES else spread.path,
         "words": [*_WORDS[spread.kind](spread), *_prefix_notes(spread)],
         "code": saved,
-        "rows": [] if spread.kind in WRAPPERS else [_share_row(share) for share in spread.shares[:MOST_ROWS]],
+        "rows": [] if spread.kind in (*WRAPPERS, "device map") else [_share_row(share) for share in spread.shares[:MOST_ROWS]],
         "more": max(0, len(spread.shares) - MOST_ROWS),
     }
+
+
+_TITLES = {
+    "accelerate": Message("Hooks of accelerate"),
+    "device map": Message("Device map"),
+    "tensor parallel": Message("Tensor parallel"),
+}
+"""Of those that are no wrapper at a place of the model."""
 
 
 def _share_row(share: Share) -> list[str]:
@@ -193,11 +193,16 @@ def _is_offloaded(spread: Spread) -> bool:
     return any("offload" in share.note for share in spread.shares)
 
 
+def _place_words(place: str) -> str:
+    """A GPU that a device map calls by its number."""
+    return f"GPU {place}" if place.isdigit() else place
+
+
 def _device_map_notes(spread: Spread) -> list[str]:
     return [
         say(
-            "Modules by device: {note}. In memory now: {here} of {whole}.",
-            note=spread.note,
+            "Modules by device: {modules}. In memory now: {here} of {whole}.",
+            modules=row_words(f"{_place_words(place)}: {count}" for place, count in re.findall(r"(\S+) x(\d+)", spread.note)),
             here=_bytes_here(*spread.shares),
             whole=_whole_words(spread),
         )

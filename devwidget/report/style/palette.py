@@ -51,6 +51,9 @@ CATEGORY_PATTERNS = {"cache": "\\", "running": ".", "foreign": "/", "outside": "
 INK, WRONG = in_schemes("#1f2328", "#e6edf3"), in_schemes("#b3201a", "#ff8a80")
 """For marks that are no part of memory; and for what is wrong, and nothing else."""
 HOP_HUE = in_schemes("#5c636d", "#b6bdc6")
+SOFT_INK = in_schemes("#57606a", "#a9b2bc")
+PAPER = f"var(--dw-pop, {in_schemes('#ffffff', '#1c2128')})"
+"""What lies below all of it: the page's own colour where a panel knows it."""
 
 
 def device_hue(device: DeviceId) -> str:

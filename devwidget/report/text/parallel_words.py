@@ -1,9 +1,8 @@
-"""What one DataParallel call cost, in sentences with numbers, and where a click on a part of its drawing leads."""
+"""What one DataParallel call cost, in sentences with numbers, and what each part of its picture is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from devwidget.language.speaking import say
 from devwidget.records.device import DeviceId
@@ -158,78 +157,47 @@ def card_words(call: ParallelCall, device: DeviceId) -> str:
     return ", ".join(part for part in (number, "" if known.virtual and number else known.name) if part)
 
 
-Mark = dict[str, Any]
+def part_lines(call: ParallelCall, what: str, number: int = -1) -> list[str]:
+    """What a part of the picture of a call is, by its kind and its replica's number: a title, figures, the line of the call."""
+    title, text = _part_words(call, what) if number < 0 else _replica_words(call, what, call.find_replica(number))
+    return [title, text, "  ".join(filter(None, (site_words(call.call.site), first_line(call.call.site))))]
 
 
-def mark_of(what: str, number: int = -1) -> str:
-    """The name of a part of the drawing."""
-    return what if number < 0 else f"{what}-{number}"
+def _part_words(call: ParallelCall, what: str) -> tuple[str, str]:
+    if what == "batch":
+        samples = count_words(call.samples, "sample")
+        return say("batch"), say("{samples} along axis {dim}", samples=samples, dim=call.call.dim)
+    if what == "outputs":
+        size = format_bytes(call.gathered_bytes)
+        return say("outputs"), say("{size} gathered on {point}", size=size, point=call.gather_point)
+    if what == "gradients":
+        size = format_bytes(call.reduced_bytes)
+        return say("gradients"), say("{size} copied to {source}", size=size, source=call.source)
+    return call.call.class_name, say("lives on {source}, copied to the others at each call", source=call.source)
 
 
-def parallel_marks(call: ParallelCall) -> dict[str, Mark]:
-    """One entry for each part that can be clicked."""
-    inner = f"{call.wrapper}.module".strip(".")
-    line = {"place": site_words(call.call.site), "code": first_line(call.call.site)}
-    marks: dict[str, Mark] = {
-        "batch": _make_mark(
-            say("batch"),
-            say("{samples} along axis {dim}", samples=count_words(call.samples, "sample"), dim=call.call.dim),
-            call.wrapper,
-            line,
-        ),
-        "model": _make_mark(
-            call.call.class_name, say("lives on {source}, copied to the others at each call", source=call.source), inner, line
-        ),
-        "outputs": _make_mark(
-            say("outputs"),
-            say(
-                "{size} gathered on {point}",
-                size=format_bytes(call.gathered_bytes),
-                point=call.gather_point,
-            ),
-            call.wrapper,
-            line,
-        ),
-        "gradients": _make_mark(
-            say("gradients"),
-            say("{size} copied to {source}", size=format_bytes(call.reduced_bytes), source=call.source),
-            inner,
-            line,
-        ),
-    }
-    for replica in call.replicas:
-        marks |= _replica_marks(call, replica, inner, line)
-    return marks
-
-
-def _replica_marks(call: ParallelCall, replica: Replica, inner: str, line: Mark) -> dict[str, Mark]:
-    device, number = replica.device, replica.number
-    parameters, buffers = format_bytes(replica.parameter_bytes - replica.buffer_bytes), format_bytes(replica.buffer_bytes)
+def _replica_words(call: ParallelCall, what: str, replica: Replica) -> tuple[str, str]:
+    device, source = replica.device, call.source
+    if what == "scatter":
+        return say("batch to {device}", device=device), _piece_lines(replica.inputs)
+    if what == "replicate":
+        buffers, parameters = format_bytes(replica.buffer_bytes), replica.parameter_bytes - replica.buffer_bytes
+        text = say("{parameters} of parameters, {buffers} of buffers", parameters=format_bytes(parameters), buffers=buffers)
+        return say("model to {device}", device=device), text
+    if what == "gather":
+        title = say("outputs of {device} to {home}", device=device, home=call.gather_point)
+        return title, _piece_lines(replica.outputs)
+    if what == "reduce":
+        title = say("gradients of {device} to {source}", device=device, source=source)
+        return title, format_bytes(replica.gradient_bytes)
     spans = replica.thread or say("never ran")
     if replica.thread and replica.seconds:
         spans = say("{time} in {thread}", time=format_seconds(replica.seconds), thread=replica.thread)
-    card, title = card_words(call, device), say("replica {number} on {device}", number=number, device=device)
-    outer, home, source = call.wrapper, call.gather_point, call.source
-    marks = {
-        "replica": _make_mark(f"{title} ({card})" if card else title, spans, inner, line),
-        "scatter": _make_mark(say("batch to {device}", device=device), _piece_lines(replica.inputs), outer, line),
-        "replicate": _make_mark(
-            say("model to {device}", device=device),
-            say("{parameters} of parameters, {buffers} of buffers", parameters=parameters, buffers=buffers),
-            inner,
-            line,
-        ),
-        "gather": _make_mark(
-            say("outputs of {device} to {home}", device=device, home=home), _piece_lines(replica.outputs), outer, line
-        ),
-        "reduce": _make_mark(
-            say("gradients of {device} to {source}", device=device, source=source),
-            format_bytes(replica.gradient_bytes),
-            inner,
-            line,
-        ),
-    }
-    return {mark_of(what, number): mark for what, mark in marks.items()}
+    title, card = say("replica {number} on {device}", number=replica.number, device=device), card_words(call, device)
+    out = say("out {size}", size=format_bytes(replica.output_bytes))
+    peak = say("peak {size}", size=format_bytes(call.peak_on(device))) if call.peak_on(device) else ""
+    failed = say("failed") if replica.failed else ""
+    return f"{title} ({card})" if card else title, row_words((count_words(replica.samples, "sample"), out, peak, failed, spans))
 
 
 def _piece_lines(pieces: tuple[Piece, ...], most: int = 6) -> str:
@@ -238,7 +206,3 @@ def _piece_lines(pieces: tuple[Piece, ...], most: int = 6) -> str:
         return say("no tensors")
     shown = row_words(parts[:most])
     return say("{parts}, and {count} more", parts=shown, count=len(parts) - most) if len(parts) > most else shown
-
-
-def _make_mark(title: str, text: str, path: str, line: Mark) -> Mark:
-    return {"title": title, "text": text, "path": path, **line}

@@ -58,10 +58,19 @@ def moved_name(statement: str) -> str:
     return ast.unparse(method.value) if isinstance(method, ast.Attribute) else ""
 
 
+_SHAPES = frozenset(
+    "clone contiguous detach expand flatten permute reshape squeeze t transpose unflatten unsqueeze view".split()
+)
+"""Methods of a tensor that copy or shape it, and say nothing of where it lives."""
+
+
 def hands_on(statement: str) -> bool:
-    """True for `self.mask = mask` and `self.mean, self.std = stats`: the value was made elsewhere."""
+    """True for `self.mask = mask`, `self.mean = mean.view(-1, 1)` and `self.mean, self.std = stats`: made elsewhere."""
     node = parsed_statement(statement)
-    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Name | ast.Attribute)
+    value = node.value if isinstance(node, ast.Assign) else None
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SHAPES:
+        value = value.func.value
+    return isinstance(value, ast.Name | ast.Attribute)
 
 
 def starts_empty(statement: str) -> bool:

@@ -1,4 +1,4 @@
-"""Loops: a `break` for which the host waits becomes a mask, under which the turns that remain change nothing."""
+"""Loops for which the host waits: a `break` becomes a mask, and items chosen one by one are chosen at once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,26 @@ from devwidget.rules.repairs.edits import Draft
 from devwidget.rules.repairs.source_file import Code
 
 _NAMES = ("done", "finished", "has_ended")
+
+
+def index_at_once(draft: Draft, statement: ast.stmt, expression: str) -> None:
+    """`torch.stack([table[i] for i in order])` becomes `table[order]`."""
+    code = draft.code
+    for node in code.alike(statement, expression):
+        listed = code.parents.get(node)
+        stack = code.parents.get(listed) if isinstance(listed, ast.ListComp) else None
+        if not isinstance(node, ast.Subscript) or not isinstance(listed, ast.ListComp) or not isinstance(stack, ast.Call):
+            continue
+        (loop, *more), index = listed.generators, node.slice
+        whole = isinstance(index, ast.Name) and ast.dump(loop.target) == ast.dump(index).replace("Load()", "Store()")
+        if whole and not more and not loop.ifs and isinstance(loop.iter, ast.Name | ast.Attribute) and _stacks_first(stack):
+            draft.replace(stack, f"{code.text(node.value)}[{code.text(loop.iter)}]")
+
+
+def _stacks_first(call: ast.Call) -> bool:
+    """`torch.stack(items)` and `torch.stack(items, dim=0)`."""
+    dims = [*call.args[1:], *(keyword.value for keyword in call.keywords)]
+    return ast.unparse(call.func) == "torch.stack" and all(isinstance(dim, ast.Constant) and dim.value == 0 for dim in dims)
 
 
 def run_all_turns(draft: Draft, statement: ast.stmt, test: str) -> None:

@@ -12,7 +12,7 @@ _PRINTS = frozenset({
     "add_scalar", "add_scalars", "critical", "debug", "error", "format", "info", "log", "log_metrics", "print",
     "set_description", "set_postfix", "warning", "write",
 })  # fmt: skip
-_KEEPS = frozenset({"add", "append", "extend", "setdefault", "update"})
+_KEEPS = frozenset({"__setattr__", "add", "append", "extend", "setdefault", "update"})
 _OF_NUMBERS = ("np.", "numpy.", "math.", "statistics.")
 """Libraries whose functions give numbers for numbers."""
 _PASSES = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "pow", "round", "str", "sum"})
@@ -87,7 +87,7 @@ def _use_of_argument(call: ast.Call) -> str:
     name = ast.unparse(call.func).rpartition(".")[2]
     if name in _PRINTS:
         return "prints"
-    if name in _KEEPS and isinstance(call.func, ast.Attribute):
+    if (name in _KEEPS and isinstance(call.func, ast.Attribute)) or name == "setattr":
         return "keeps"
     if name == "step":
         return "steps"

@@ -134,15 +134,27 @@ def _argument(code: Code, function: ast.FunctionDef, statement: ast.stmt, shape:
 
 
 def _reduced(fault: Fault) -> Fix | None:
-    """Where the loss function hands on what forward returned: `lambda loss, _: loss` becomes `lambda loss, _: loss.mean()`."""
-    at = code_at(fault.site)
-    if at is None:
-        return None
-    draft, code = Draft(at[0]), at[0]
-    for node in ast.walk(code.tree):
-        if isinstance(node, ast.Lambda) and isinstance(node.body, ast.Name) and "loss" in ast.unparse(node):
+    """The mean of the gathered numbers, where a function of the same file hands them on or a line goes backward."""
+    words = Message("reduce the gathered losses before backward")
+    handed_on = mended(fault.site, words, lambda draft, _: _reduce_handed_on(draft), "sure")
+    return handed_on or mended(fault.details.backward, words, _reduce_backward, "sure")
+
+
+def _reduce_handed_on(draft: Draft) -> None:
+    """`loss_fn=lambda loss, _: loss` becomes `loss_fn=lambda loss, _: loss.mean()`, and `loss.backward()` takes the mean."""
+    for node in ast.walk(draft.code.tree):
+        if isinstance(node, ast.Lambda) and isinstance(node.body, ast.Name) and _is_loss_function(draft.code, node):
             draft.append(node.body, ".mean()")
+    _reduce_backward(draft, draft.code.tree)
+
+
+def _reduce_backward(draft: Draft, where: ast.AST) -> None:
+    for node in ast.walk(where):
         method = node.func if isinstance(node, ast.Call) and not node.args else None
         if isinstance(method, ast.Attribute) and method.attr == "backward" and isinstance(method.value, ast.Name):
             draft.append(method.value, ".mean()")
-    return fix(Message("reduce the gathered losses before backward"), draft, "sure")
+
+
+def _is_loss_function(code: Code, node: ast.Lambda) -> bool:
+    """Whether a lambda speaks of a loss or is called one."""
+    return "loss" in ast.unparse(node) or "loss" in ast.unparse(code.parents[node]).partition("lambda")[0]

@@ -20,7 +20,7 @@ from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended, without_edit
 from devwidget.rules.repairs.kept_sums import read_after_loop
-from devwidget.rules.repairs.loops import run_all_turns
+from devwidget.rules.repairs.loops import index_at_once, run_all_turns
 from devwidget.rules.repairs.value_uses import loop_over, uses_of
 
 _FORMATS = frozenset({"__repr__", "__str__", "__format__"})
@@ -90,8 +90,7 @@ def _make_finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: i
     in_steps = steps if steps > 1 and wait.turns > 1 else 0
     waits = Claim("waits", name=_show_wait(wait), device=wait.device, count=wait.count, total=in_steps, site=wait.site)
     fixes = chosen(_list_fixes(wait, uses))
-    rewritten = wait.call in ("numpy", "__array__") and wait.in_step and severity == "warning"
-    why_not = without_edit(fixes, Message("no edit is written: what numpy computes has to be written with torch"))
+    why_not = without_edit(fixes, _why_no_edit(wait, uses)) if severity == "warning" else ()
     called = (Claim("called", site=wait.called),) if wait.called is not None else ()
     return Finding(
         kind="host-sync",
@@ -99,11 +98,19 @@ def _make_finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: i
         module=wait.module,
         headline=words_of(waits),
         why=Message("a GPU works through a queue, and Python can have the value only when the queue is empty"),
-        notes=(*_costs(wait), *map(words_of, called), *(why_not if rewritten else ())),
+        notes=(*_costs(wait), *map(words_of, called), *why_not),
         fault=wait.site,
         fixes=fixes,
         claims=(waits, *called),
     )
+
+
+def _why_no_edit(wait: Wait, uses: frozenset[str]) -> Message:
+    if wait.call in ("numpy", "__array__"):
+        return Message("no edit is written: what numpy computes has to be written with torch")
+    if wait.call == "__bool__" or "branches" in uses:
+        return Message("no edit is written: what the branch does has to become arithmetic on the GPU")
+    return Message("no edit is written: the line that makes the value and those that use it have to change together")
 
 
 def _costs(wait: Wait) -> Iterator[str]:
@@ -133,7 +140,10 @@ def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
     if wait.library:
         return
     over = loop_over(wait.site, wait.expression) if _is_often(wait) else ""
-    if over:
+    words = Message("index with the whole tensor at once")
+    if at_once := mended(wait.site, words, lambda draft, statement: index_at_once(draft, statement, wait.expression)):
+        yield at_once
+    elif over:
         yield Fix(Message("read all values at once"), f"{over}.tolist()", "likely")
     elif "indexes" in uses or (wait.call in ("__getitem__", "__setitem__", "__index__") and not _is_chosen(wait.expression)):
         yield Fix(Message("select on the GPU without reading: index_select, index_copy_, torch.where"), "", "likely")

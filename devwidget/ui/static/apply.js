@@ -18,7 +18,7 @@ function lineOf(text, edit) {
   return found.length === 1 ? found[0] : 0;
 }
 
-function notebookOf(model) {
+export function notebookOf(model) {
   const context = model.widget_manager?.context;
   return !context?.isDisposed && context?.model?.sharedModel?.cells?.[0]?.updateSource ? context : null; // VS Code has an empty one
 }
@@ -51,6 +51,21 @@ export async function writeCells(model, edits) {
 // The same edits the other way round.
 export const reversed = (edits) => edits.map((edit) => ({ ...edit, raw: edit.raw.split("\n").toSpliced(edit.first - 1, edit.old.length, ...edit.new).join("\n"), old: edit.new, new: edit.old }));
 
+// Calls `gone` once all these edits were taken back in their cells, by Ctrl+Z or by hand. -> how to stop watching.
+export function watchCells(model, edits, gone) {
+  const context = notebookOf(model);
+  const pairs = edits.map((edit, at) => ({ edit, back: reversed(edits)[at], cell: context && cellOf(context, edit) })).filter(({ cell }) => cell?.changed?.connect);
+  const isBack = ({ edit, back, cell }, text = cell.getSource()) => text === edit.raw || (lineOf(text, edit) && !lineOf(text, back));
+  const look = () => {
+    if (!pairs.every((pair) => isBack(pair))) return;
+    stop();
+    gone();
+  };
+  const stop = () => pairs.forEach(({ cell }) => cell.changed.disconnect(look));
+  for (const { cell } of pairs) cell.changed.connect(look);
+  return stop;
+}
+
 // Run the cell of an edit that was written, as its user would; JupyterLab may ask first whether the notebook is trusted.
 // -> whether it could be asked for: the cell must be the active one, or another would run.
 export async function runCellOf(model, edit) {
@@ -59,13 +74,18 @@ export async function runCellOf(model, edit) {
   const line = cell && lineOf(cell.getSource(), edit);
   const node = line && (await reveal(model, cell, line, edit.old.length));
   if (!node?.classList.contains("jp-mod-active")) return false;
-  const button = document.body.appendChild(h("button", { "data-commandlinker-command": "notebook:run-cell", "data-commandlinker-args": "{}" }));
-  button.click();
-  button.remove();
+  runCommand("notebook:run-cell", {});
   return true;
 }
 
-function viewOf(node) {
+// A command of JupyterLab, as a link in a notebook runs it.
+export function runCommand(id, args) {
+  const button = document.body.appendChild(h("button", { "data-commandlinker-command": id, "data-commandlinker-args": JSON.stringify(args) }));
+  button.click();
+  button.remove();
+}
+
+export function viewOf(node) {
   const text = node?.querySelector(".cm-content");
   return (text?.cmTile ?? text?.cmView)?.view; // CodeMirror's own; without it the text is written all the same
 }

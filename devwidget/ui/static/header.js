@@ -84,8 +84,10 @@ const PICTURES = [
   ["svg", word("Save figure as SVG")],
 ];
 const FILES = [
+  ["beside", word("Open beside the notebook")],
   ["text", word("Copy text report")],
-  ["card", word("Save share card (SVG)")],
+  ["copy", word("Copy picture to share")],
+  ["card", word("Save picture to share (PNG)")],
   ["html", word("Save as HTML")],
   ["json", word("Save snapshot as JSON")],
   ["trace", word("Save trace as JSON")],
@@ -117,10 +119,14 @@ export function save(answer, copied) {
     navigator.clipboard.writeText(answer.text).then(() => copied(say("report copied")), (error) => copied(say("cannot copy: {error}", { error: error.message })));
     return;
   }
-  const url = URL.createObjectURL(new Blob([answer.text], { type: answer.mime }));
-  saveAs(url, answer.name);
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
+  saveBlob(new Blob([answer.text], { type: answer.mime }), answer.name);
   copied(say("saved {file}", { file: answer.name }));
+}
+
+export function saveBlob(blob, name) {
+  const url = URL.createObjectURL(blob);
+  saveAs(url, name);
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
 export function saveAs(address, name) {

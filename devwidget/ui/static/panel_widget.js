@@ -1,18 +1,20 @@
 // The panel: header, form, verdict, tabs; it composes the tree widget and asks Python through the control widget.
+import { openBeside } from "./beside.js";
 import { comparedSection } from "./compared.js";
 import { ask, h, keepKeys, prose, watchKernel } from "./dom.js";
 import { Figure, loadPlotly } from "./figure.js";
-import { Inputs, headline, menu, save, saveAs } from "./header.js";
+import { Inputs, headline, menu, save, saveAs, saveBlob } from "./header.js";
 import { findingsView } from "./findings.js";
 import { memorySection } from "./memory.js";
-import { callSection, mapSection, pick, pickedStrip, spreadSection } from "./parallel.js";
+import { Picture, callSection, spreadSection, wordList } from "./devices.js";
 import { hopTable, waitTable } from "./tables.js";
+import { paintedText } from "./pictures.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";
 import { Verdict } from "./verdict.js";
 import { say, spoken, word } from "./words.js";
 
-const TABS = [word("Modules"), word("Findings"), word("Trace"), word("Parallel"), word("Memory")];
+const TABS = [word("Modules"), word("Findings"), word("Devices"), word("Trace"), word("Memory")];
 const NO_GPU = word("No GPU here. Virtual GPUs show the same: run import devwidget; devwidget.simulate(2).start() and build the model again.");
 
 // What an empty tab will show, and how to get there.
@@ -39,7 +41,7 @@ async function render({ model, el, host, signal }) {
   const cpu = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", onclick: () => { withCpu = !withCpu; drawMemory(); } }, say("show cpu"));
   const whole = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", title: say("the axis without its break"), onclick: () => { memory.turn(memory.variant ? "" : "whole"); drawMemory(); } }, say("full scale"));
   const tabs = new Tabs(TABS, () => figures.forEach((each) => each.fit()));
-  const exportMenu = menu(savePictures, control && ((form) => ask(control, { ask: "export", form }, exported)));
+  const exportMenu = menu(savePictures, control && exportAs);
   const verdict = new Verdict({ model, control, run, complain, drawn: hold, open: (number) => (number < 0 ? tabs.open("Findings") : reveal({ finding: number })) });
   const bars = h("div", { class: "dw-bars" }, memory.el, hint, h("div", { class: "dw-cpu" }, whole, cpu));
   const root = h(
@@ -102,9 +104,25 @@ async function render({ model, el, host, signal }) {
   function complain(answer) {
     if (answer.error) tell("error", answer.error);
   }
-  function exported(answer) {
-    if (answer.error) tell("error", answer.error);
-    else save(answer, mention);
+  function exportAs(form) {
+    if (form === "copy" || form === "card") return share(form);
+    if (form === "beside") return openBeside(model, el) || mention(say("Only JupyterLab shows an output beside its notebook; elsewhere open the notebook in a second window."));
+    ask(control, { ask: "export", form }, (answer) => (answer.error ? tell("error", answer.error) : save(answer, mention)));
+  }
+  // The picture to share, on the clipboard or as a file; a page that is no secure context has no clipboard.
+  async function share(form) {
+    const name = `${(model.get("head")?.title || "trace").replace(/\W+/g, "-")}.png`;
+    const drawn = new Promise((go, fail) => ask(control, { ask: "export", form: "card" }, (answer) => (answer.error ? fail(new Error(answer.error)) : go(paintedText(answer.text)))));
+    try {
+      if (form === "copy" && navigator.clipboard?.write) {
+        await navigator.clipboard.write([new ClipboardItem({ "image/png": drawn })]); // at once: later it is no click any more
+        return mention(say("picture copied"));
+      }
+      saveBlob(await drawn, name);
+      mention(say("saved {file}", { file: name }));
+    } catch (error) {
+      tell("error", say("the picture cannot be shared: {error}", { error: error.message }));
+    }
   }
   // The figures of the open tab; the memory bars where it has none.
   async function savePictures(format) {
@@ -127,6 +145,7 @@ async function render({ model, el, host, signal }) {
   function reveal(target) {
     if (target.finding >= 0) return showAt("Findings", ".dw-found", target.finding);
     if (target.hop >= 0) return showAt("Trace", ".dw-hop-row", target.hop);
+    if (target.move) return reveal({ hop: hopOf(target.move) });
     if (target.at) {
       tabs.open("Trace");
       timeline.point(target.at);
@@ -134,6 +153,13 @@ async function render({ model, el, host, signal }) {
     }
     tabs.open("Modules");
     tree.set("reveal", { ...target, at: Date.now() });
+  }
+
+  // The line of hops that a way of the picture begins with.
+  function hopOf({ number, source, target }) {
+    const hops = model.get("traced")?.hops ?? [];
+    const exact = hops.findIndex((hop) => hop.at?.[0] === Number(number));
+    return exact >= 0 ? exact : hops.findIndex((hop) => hop.source === source && hop.target === target);
   }
 
   function showAt(tab, kind, number) {
@@ -204,20 +230,23 @@ async function render({ model, el, host, signal }) {
   const timeline = new Timeline("dw-timeline", reveal);
   figures.push(timeline);
   const steps = figure("dw-steps", revealMark);
-  const calls = [];
+  const devices = new Picture("dw-now-devices", { unfold: control && unfold, reveal });
+  const proposal = new Picture("dw-proposed", { unfold: null, reveal });
+  function unfold(question) {
+    ask(control, { ask: "devices", ...question }, (answer) => (answer.error ? complain(answer) : devices.show(answer.drawn)));
+  }
   function drawTrace() {
     const traced = model.get("traced") ?? {};
     tree?.set("traced", traced); // sent once; the drawers of the rows show their part of it
     const findings = traced.findings ?? [];
     tabs.count("Findings", findings.length + (traced.failure ? 1 : 0), traced.failure ? "error" : findings[0]?.severity);
     tabs.count("Trace", traced.hops?.reduce((sum, hop) => sum + hop.count, 0) ?? 0);
-    tabs.count("Parallel", traced.parallel?.reduce((sum, call) => sum + call.replicas.length, 0) ?? 0);
     drawVerdict();
     tabs.page("Findings").replaceChildren(compared, ...findingsView(traced, reveal, none, control && { tryIt: tryFix, apply: applyFix }));
     hold();
     tabs.page("Trace").replaceChildren(...(traced.summary ? [control ? keepKey() : "", timeline.el, hopTable(traced.hops, reveal), waitTable(traced.waits, reveal)] : [none(say("how one batch went through the devices: each module, each hop, each fault"))]));
     timeline.show(traced.timeline && { ...traced.timeline, hops: traced.hops });
-    drawParallel();
+    drawDevices();
     tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none(say("what the bytes of each device were for, along one step, and who made the peak"))]));
     steps.show(traced.memory);
   }
@@ -230,34 +259,17 @@ async function render({ model, el, host, signal }) {
     const { verdict, ...parts } = model.get("compared") ?? {};
     compared.replaceChildren(...(verdict ? [comparedSection(verdict, parts)] : []));
   }
-  function drawParallel() {
-    const head = model.get("head");
-    const traced = model.get("traced") ?? {};
-    for (const old of calls.splice(0)) {
-      old.close();
-      figures.splice(figures.indexOf(old), 1);
-    }
-    const parts = (traced.parallel ?? []).map((call) => {
-      const strip = pickedStrip();
-      const drawing = figure("dw-flow", (facts) => pick(strip, call.marks[facts?.mark], reveal));
-      calls.push(drawing);
-      strip.hidden = !call.figure;
-      drawing.show(call.figure);
-      return callSection(call, drawing, strip);
-    });
-    const maps = [];
-    const lives = traced.summary ? traced.map : head?.map;
-    const proposed = model.get("proposed");
-    for (const drawn of [lives, proposed?.figure && proposed].filter(Boolean)) {
-      const map = figure("dw-map", (facts) => facts?.path !== undefined && reveal({ path: facts.path }));
-      calls.push(map);
-      maps.push(mapSection(drawn, map));
-      map.show(drawn.figure);
-    }
-    parts.unshift(...maps);
-    if (!traced.summary) parts.push(none(say("how `nn.DataParallel` cut the batch, copied the model and gathered the outputs, if there is one")));
-    else if (!parts.length && !head?.spread?.length) parts.push(h("p", { class: "dw-empty" }, say("No DataParallel module ran in this trace, and the model is on one device.")));
-    tabs.page("Parallel").replaceChildren(...parts, spread, others);
+  function drawDevices() {
+    const { parallel = [] } = model.get("traced") ?? {};
+    const now = model.get("devices") ?? {};
+    const proposed = model.get("proposed") ?? {};
+    devices.show(now.drawn ?? {});
+    proposal.show(proposed.drawn ?? {});
+    devices.el.hidden = !now.drawn;
+    const beside = proposed.drawn ? [h("div", null, h("h4", null, say("Where it would go")), proposal.el, wordList(proposed.words))] : [];
+    tabs.page("Devices").replaceChildren(h("div", { class: beside.length ? "dw-beside-each-other" : null }, h("div", null, beside.length ? h("h4", null, say("Where it is")) : "", devices.el, wordList(now.words)), beside), ...parallel.map(callSection), spread, others);
+    if (!model.get("traced")?.summary) devices.el.after(none(say("what crosses between the devices")));
+    if (!now.drawn && !parallel.length) tabs.page("Devices").prepend(h("p", { class: "dw-empty" }, say("Nothing of a model is here to draw.")));
   }
   function drawGone() {
     if (model.get("gone")) stale(say("The model was deleted. This is how it was when it was last seen."));
@@ -295,7 +307,7 @@ async function render({ model, el, host, signal }) {
   }
 
   const listeners = {
-    "change:head": () => (drawHead(), drawParallel()),
+    "change:head": drawHead,
     "change:memory": () => drawMemory(),
     "change:traced": drawTrace,
     "change:gone": drawGone,
@@ -306,7 +318,8 @@ async function render({ model, el, host, signal }) {
     "change:applied": drawVerdict,
     "change:offers_ranks": drawOthers,
     "change:ranks": drawOthers,
-    "change:proposed": drawParallel,
+    "change:devices": drawDevices,
+    "change:proposed": drawDevices,
     "change:chosen": drawChosen,
   };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
@@ -336,7 +349,7 @@ async function render({ model, el, host, signal }) {
     for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
     live?.off("change:figure", sampled);
     tree?.off("change:lead", lead);
-    figures.forEach((each) => each.close());
+    [...figures, devices, proposal].forEach((each) => each.close());
   };
   signal?.addEventListener("abort", stop);
   return stop;

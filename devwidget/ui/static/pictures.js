@@ -32,15 +32,24 @@ function groundOf(drawing) {
   return "#fff";
 }
 
+const addressOf = (text) => `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
+
+// A PNG of an SVG text, as a blob.
+export async function paintedText(text) {
+  const { width, height } = new DOMParser().parseFromString(text, "image/svg+xml").documentElement["viewBox"].baseVal;
+  const canvas = await painted(addressOf(text), width, height);
+  return new Promise((go) => canvas.toBlob(go, "image/png"));
+}
+
 // A data address of a drawing, `svg` or `png`; a PNG has twice its size.
 export async function picture(drawing, format) {
-  const address = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(dressed(drawing)))}`;
+  const address = addressOf(new XMLSerializer().serializeToString(dressed(drawing)));
   const { width, height } = drawing.viewBox.baseVal;
   return format === "svg" ? address : (await painted(address, 2 * width, 2 * height)).toDataURL("image/png");
 }
 
 // A picture on a canvas of this size.
-export async function painted(address, width, height) {
+async function painted(address, width, height) {
   const image = new Image(width, height);
   image.src = address;
   await image.decode();

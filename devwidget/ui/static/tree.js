@@ -243,8 +243,9 @@ export class TreeView {
   flowCell(head, into, out) {
     const text = [into, out].map((side) => side.join(" ") || "–").join(" → ");
     const stays = into.join() === out.join();
-    const side = (devices) => (devices.length > 1 ? [h("span", { class: "dw-soft" }, numbered(devices.length, say("{count} devices", { count: devices.length })))] : devices.map((device) => chip(device)));
-    const cell = this.cell(head, stays ? (into.length === 1 ? into[0] : "") : [...side(into), " → ", ...side(out)]);
+    const side = (devices) => (devices.length > 2 ? [h("span", { class: "dw-soft" }, numbered(devices.length, say("{count} devices", { count: devices.length })))] : devices.map((device) => chip(device)));
+    const cell = this.cell(head, stays ? into.join(" ") : [...side(into), " → ", ...side(out)]);
+    if (into.length + out.length > 2) cell.classList.add("dw-short"); // else names would be cut
     if (into.length || out.length) cell.title = text;
     if (!stays) cell.classList.add("dw-moves");
     return cell;

@@ -1,5 +1,5 @@
 // The verdict: the worst finding in one line, its edit, and one button; after that, what was applied, and the way back.
-import { reversed, runCellOf, writeCells } from "./apply.js";
+import { reversed, runCellOf, watchCells, writeCells } from "./apply.js";
 import { ask, h, prose } from "./dom.js";
 import { editRows, icon, triedWords } from "./edits.js";
 import { say, word } from "./words.js";
@@ -29,6 +29,7 @@ export class Verdict {
     this.at = 0; // which of the findings is shown
     this.note = null; // words, or an element, below what is shown
     this.isAway = false; // what was asked has led to a cell
+    this.unwatch = () => {}; // looks no more for edits that are taken back in their cells
     this.el = h("section", { class: "dw-verdict", "aria-label": say("verdict"), hidden: true });
   }
 
@@ -38,6 +39,8 @@ export class Verdict {
     this.traced = traced;
     this.applied = applied;
     this.note = null;
+    this.unwatch();
+    if (applied?.cells && this.control) this.unwatch = watchCells(this.model, applied.cells, () => this.run({ ask: "undo" }));
     this.draw();
   }
 
@@ -103,11 +106,11 @@ export class Verdict {
     return part(checked.length ? "clean" : "none", h("div", { class: "dw-verdict-line" }, checked.length ? icon("tried") : "", h("p", { class: "dw-sentence" }, h("b", null, words), h("span", { class: "dw-soft" }, ` ${counts}`))));
   }
 
-  appliedPart({ works, edits, cells }) {
+  appliedPart({ works, edits, cells, count }) {
     const place = edits.map((edit) => edit.place).join(", ");
     const left = works === "now" && this.traced.findings ? h("span", { class: "dw-stepper" }, say("{count} left", { count: this.traced.findings.length })) : "";
     const again = works === "cell" && cells.length ? primary(say("Run the cell and trace again"), () => this.runCells(cells)) : "";
-    const undo = this.control ? h("button", { class: "dw-button dw-undo", type: "button", onclick: () => this.undo(cells) }, say("Undo")) : "";
+    const undo = this.control ? h("button", { class: "dw-button dw-undo", type: "button", title: say("fixes applied: {count}; the last one is taken back first", { count }), onclick: () => this.undo(cells) }, say("Undo")) : "";
     return part("clean", h("div", { class: "dw-verdict-line" }, icon("tried"), h("p", { class: "dw-sentence" }, h("b", null, say(WORKS[works], { place }))), again, undo, left), editRows(edits.flatMap((edit) => edit.rows).filter(([sign]) => sign === "+"), MOST_ROWS), this.note ?? "");
   }
 
@@ -137,6 +140,7 @@ export class Verdict {
   }
 
   async undo(cells) {
+    this.unwatch();
     const why = cells.length ? await writeCells(this.model, reversed(cells)) : "";
     if (!why) return this.leave({ ask: "undo" });
     this.tell(h("p", { class: "dw-asked", role: "alert" }, say(UNWRITTEN[why]), " ", say("Take the edit back there by hand.")));

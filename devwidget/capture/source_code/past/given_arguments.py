@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import CodeType, FrameType
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 
 from devwidget.capture.modules import is_module, own_parameters, walk_modules
 from devwidget.capture.object_fields import dict_of
-from devwidget.capture.source_code.call_sites import call_text, is_library, locals_of, site_of, to_site
+from devwidget.capture.source_code.call_sites import RawSite, call_text, is_library, locals_of, site_of, to_site, user_frame
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import MOST_ITEMS, lookup
 from devwidget.capture.source_code.past.running_calls import arguments_of
@@ -38,6 +38,32 @@ def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target:
         if found is not None:
             return _as_passed(frame, above, found.name, target) or found
     return _read(frames[0], family, target) if frames else None
+
+
+def where_left_out(frame: FrameType | None, keyword: str) -> Iterator[RawSite]:
+    """The line of the user that gave nothing for an argument which the functions that it called hand on.
+
+    That of `table(8)` if `table(n, device=None)` calls `torch.zeros(n, device=device)`; nothing if somebody said more.
+    """
+    inner = user_frame(frame)
+    node: ast.expr | None = None
+    if inner is not None and isinstance(call := parsed_expression(call_text(site_of(inner))), ast.Call):
+        node = next((each.value for each in call.keywords if each.arg == keyword), None)
+    while inner is not None and isinstance(node, ast.Name) and _is_given(inner, node.id):
+        above = user_frame(inner.f_back)
+        given = arguments_of(inner, above)
+        if given is None or above is None:
+            return
+        if node.id not in given:
+            yield site_of(above)
+            return
+        inner, node = above, given[node.id].node
+
+
+def _is_given(frame: FrameType, name: str) -> bool:
+    """Whether a name is a parameter of the function that a frame runs, and None."""
+    code = frame.f_code
+    return name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] and locals_of(frame).get(name, name) is None
 
 
 def _to_module(above: FrameType | None, called: Any, family: list[torch.Tensor], target: torch.device) -> Given | None:

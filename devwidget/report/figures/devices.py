@@ -1,0 +1,356 @@
+"""A model on its devices as one SVG: the page makes it live, a saved notebook and a card to share show it as it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from devwidget.language.speaking import said
+from devwidget.records.device import DeviceId
+from devwidget.records.schema.message import Message
+from devwidget.report.figures.ribbons import Box, Page, Point, Ribbon, Route, choose_lanes, round_path, route_ribbon
+from devwidget.report.style.palette import CATEGORY_HUES, HOP_HUE, INK, PAPER, SOFT_INK, WRONG, device_hue
+from devwidget.report.style.safe_text import Markup, columns_of, html_element, join_html
+from devwidget.report.style.units import format_bytes
+from devwidget.report.style.words import cut_line, part_name, row_words
+from devwidget.report.text.device_words import (
+    block_kind,
+    block_name,
+    block_title,
+    column_title,
+    idle_words,
+    taken_words,
+    way_title,
+)
+from devwidget.views.blocks import Block
+from devwidget.views.devices import Column, Kind, Picture, Way
+
+WIDTHS = (640, 860, 1120)
+"""Pixels for which a picture is drawn: a page shows the widest one that it has room for."""
+_HEAD, _BOX, _GAP, _FOOT = 54.0, 26.0, 5.0, 12.0
+_WALL = 8.0
+_GUTTERS = 20.0, 54.0
+_WIDEST = 400.0
+_MONO, _SANS, _SMALL = 7.3, 6.6, 6.1
+"""Pixels of a letter: of names, of classes, of what is smaller."""
+_THIN, _THICK = 1.5, 4.5
+_KEY: dict[Kind, Message] = {
+    "copy": Message("copied, as thick as its bytes"),
+    "gradient": Message("gradients on their way back"),
+    "healed": Message("wrong: moved by the trace, so that the step could go on"),
+    "stopped": Message("here the step stopped"),
+}
+_MONO_FONT = "var(--dw-mono, ui-monospace, SFMono-Regular, Menlo, Consolas, monospace)"
+_SANS_FONT = "var(--jp-ui-font-family, system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif)"
+
+
+def draw_devices(picture: Picture, width: int = WIDTHS[1]) -> Markup:
+    """An `<svg>` element of a width in pixels and of whatever height its rows need; all its words are text in it.
+
+    It needs no style sheet and no script: colours are `light-dark()` pairs, titles are tooltips, and a page scales it by its
+    view box. What can be pointed at is a `<g>` with `data-mark`: `block` (with `data-module`, and `data-unfolds` where it has
+    parts to show), `way` or `column`.
+    """
+    return _Drawing.plan(picture, width).draw()
+
+
+def picture_words(picture: Picture) -> str:
+    """What a reader is told who does not see it."""
+    return row_words((column_title(column, picture.blocks) for column in picture.columns), "; ")
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawing:
+    """A picture with a place for everything."""
+
+    picture: Picture
+    lefts: tuple[float, ...]
+    widths: tuple[float, ...]
+    boxes: tuple[Box, ...]
+    routes: tuple[Route, ...]
+    page: Page
+
+    @classmethod
+    def plan(cls, picture: Picture, width: int) -> _Drawing:
+        """Columns share the width; rows are as far apart as their ribbons need."""
+        lefts, widths, gutter = _place_columns(picture, width)
+        columns = {column.device: at for at, column in enumerate(picture.columns)}
+        boxes = tuple(_place_box(block, columns[block.device], lefts, widths) for block in picture.blocks)
+        ribbons = [Ribbon(boxes[way.source], boxes[way.target], way.kind == "gradient", way.step) for way in picture.ways]
+        lanes = choose_lanes(ribbons)
+        tops, y = [], _HEAD
+        for row in range(max((block.row for block in picture.blocks), default=-1) + 2):
+            y += lanes.height_of(row) or _GAP
+            tops.append(y)
+            y += _BOX
+        edges = tuple((left + wide, left + wide + gutter) for left, wide in zip(lefts, widths, strict=True))
+        page = Page(tuple(tops), _BOX, edges)
+        routes = tuple(route_ribbon(ribbon, at, lanes, page) for at, ribbon in enumerate(ribbons))
+        return cls(picture, lefts, widths, boxes, routes, page)
+
+    @property
+    def width(self) -> float:
+        """Right edge of the last column."""
+        return self.lefts[-1] + self.widths[-1] + 1
+
+    @property
+    def height(self) -> float:
+        """Below the last row."""
+        return max(self.page.tops[-1] + _FOOT, 150.0)
+
+    @property
+    def key(self) -> list[tuple[Kind, str]]:
+        """What the ribbons that are drawn mean."""
+        kinds = {way.kind for way in self.picture.ways}
+        return [(kind, said(words)) for kind, words in _KEY.items() if kind in kinds]
+
+    def draw(self) -> Markup:
+        """Columns below ribbons below blocks."""
+        parts = [self._draw_column(at, column) for at, column in enumerate(self.picture.columns)]
+        order = sorted(range(len(self.routes)), key=lambda at: _order_of(self.picture.ways[at]))
+        ribbons = [self._draw_way(self.picture.ways[at], self.routes[at], at) for at in order]
+        blocks = [self._draw_block(block, box) for block, box in zip(self.picture.blocks, self.boxes, strict=True)]
+        labels = list(self._draw_labels(order))
+        tall = self.height + (22 if self.key else 0)
+        size = {"width": f"{self.width:.0f}", "height": f"{tall:.0f}", "viewBox": f"0 0 {self.width:.0f} {tall:.0f}"}
+        words = picture_words(self.picture)
+        wide = f"color-scheme: light dark; width: 100%; max-width: {self.width * 1.12:.0f}px; height: auto"
+        style = f"{wide}; font-family: {_SANS_FONT}"
+        look = {"class": "dw-devices", "aria-label": words, "font-size": "12", "fill": INK, "role": "img", "style": style}
+        inside = (*parts, *ribbons, *blocks, *labels, *self._draw_key())
+        return html_element("svg", *inside, xmlns="http://www.w3.org/2000/svg", **look, **size)
+
+    def _draw_column(self, at: int, column: Column) -> Markup:
+        left, wide, bottom = self.lefts[at], self.widths[at], self.height - 1
+        dashed = {"stroke-dasharray": "4 3", "fill": "none"} if column.is_idle else {"fill": "rgba(128,128,128,0.09)"}
+        frame = _rectangle(left + 0.5, 0.5, wide - 1, bottom - 0.5, 4, stroke="rgba(128,128,128,0.45)", **dashed)
+        x, hue = left + (_WALL if column.device.is_accelerator else 0) + _pad(wide), device_hue(column.device)
+        dot = _dot(x + 4, 15, hue, is_round=column.device.is_accelerator)
+        device, letters = str(column.device), (wide - (x - left) - 14) / 7.4
+        name = _text(x + 13, 19, device if len(device) <= letters else device[-2:], **{"font-size": "13", "font-weight": "600"})
+        words = taken_words(column, self.picture.blocks)
+        room = int((wide - (x - left) - 3) / _SMALL)
+        taken = _text(
+            x,
+            36,
+            next((form for form in words if columns_of(form) <= room), cut_line(words[-1], max(1, room))),
+            fill=SOFT_INK,
+            **{"font-size": "11"},
+        )
+        parts = [frame, *self._draw_wall(column, left, bottom), dot, name, taken]
+        parts += self._draw_idle(left, wide) if column.is_idle else []
+        return _mark("column", column_title(column, self.picture.blocks), *parts, **{"data-device": str(column.device)})
+
+    def _draw_wall(self, column: Column, left: float, bottom: float) -> Iterator[Markup]:
+        """The left wall is the memory of a device, filled from below; all walls have one scale."""
+        most = max(each.capacity for each in self.picture.columns)
+        if not column.capacity or not column.device.is_accelerator:
+            return
+        whole = (bottom - 1) * column.capacity / most
+        yield _rectangle(left + 0.5, bottom - whole, _WALL, whole, 0, fill=PAPER, stroke="rgba(128,128,128,0.7)")
+        y = bottom
+        for part, size in column.parts:
+            tall = max(1.0 if size else 0.0, whole * size / column.capacity)
+            y = max(y - tall, 1.0)
+            words = f"{part_name(part)}: {format_bytes(size)}, {size / column.capacity:.0%}"
+            yield html_element(
+                "rect",
+                html_element("title", words),
+                x=f"{left + 1:.1f}",
+                y=f"{y:.1f}",
+                width=f"{_WALL - 1:.1f}",
+                height=f"{tall:.1f}",
+                fill=CATEGORY_HUES[part],
+            )
+        if column.refused:
+            yield _rectangle(left - 1, 0.5, _WALL + 3, 6, 0, fill=WRONG)
+
+    def _draw_idle(self, left: float, wide: float) -> list[Markup]:
+        letters = int((wide - _WALL - 8) / _SMALL)
+        lines = [cut_line(line, max(1, letters)) for line in idle_words()]
+        middle, y = left + _WALL + (wide - _WALL) / 2, self.height / 2
+        style = {"text-anchor": "middle", "font-size": "11", "fill": SOFT_INK}
+        return [_text(middle, y + 15 * at, line, **style) for at, line in enumerate(lines)]
+
+    def _draw_block(self, block: Block, box: Box) -> Markup:
+        y, hue, visits = self.page.tops[box.row], device_hue(block.device), block.what not in ("module",)
+        edge = WRONG if block.wrong and block.what == "tensor" else hue
+        radius = 13 if block.what in ("tensor", "batch", "outputs") else 3
+        dash = {"stroke-dasharray": "3 2"} if visits and not block.wrong else {}
+        behind = (
+            [_rectangle(box.x + 3, y + 3, box.width, _BOX, radius, fill=PAPER, stroke=hue, **{"stroke-opacity": "0.5"})]
+            if block.unfolds and len(block.paths) > 1
+            else []
+        )
+        base = _rectangle(box.x, y, box.width, _BOX, radius, fill=PAPER)
+        frame = _rectangle(
+            box.x + 0.5,
+            y + 0.5,
+            box.width - 1,
+            _BOX - 1,
+            radius,
+            fill=hue if not visits else "none",
+            stroke=edge,
+            **{"fill-opacity": "0.1", "stroke-opacity": "0.6"},
+            **dash,
+        )
+        bar = [_rectangle(box.x, y, 3, _BOX, 0, fill=hue)] if radius == 3 else []
+        more = {"data-module": block.path, "data-unfolds": block.unfolds, "data-what": block.what}
+        return _mark("block", block_title(block), *behind, base, frame, *bar, *_draw_names(block, box, y), **more)
+
+    def _draw_way(self, way: Way, route: Route, at: int) -> Markup:
+        strokes = _draw_ribbon(route.points, route.rises, way.kind, self._thickness(way))
+        reach = html_element("path", d=round_path(route.points), fill="none", stroke="transparent", **{"stroke-width": "14"})
+        first = str(way.moves[0].number) if way.moves else ""
+        more = {"data-kind": way.kind, "data-number": first, "data-way": str(at), "data-step": way.step}
+        more |= {
+            f"data-{end}": str(self.picture.blocks[at].device) for end, at in (("source", way.source), ("target", way.target))
+        }
+        more |= {"data-module": way.call.wrapper} if way.call is not None else {}
+        return _mark("way", way_title(way, self.picture), *strokes, reach, **more)
+
+    def _draw_key(self) -> Iterator[Markup]:
+        x, y = 1.0, self.height + 12
+        for kind, words in self.key:
+            yield from _draw_ribbon(((x, y), (x + 24, y)), None, kind, 2.5)
+            yield _text(x + 30, y + 4, words, fill=SOFT_INK, **{"font-size": "11"})
+            x += 46 + columns_of(words) * _SMALL
+
+    def _thickness(self, way: Way) -> float:
+        most = max((each.bytes for each in self.picture.ways), default=0) or 1
+        return _THIN + (_THICK if len(self.picture.columns) < 5 else 3.0) * math.sqrt(way.bytes / most)
+
+    def _draw_labels(self, order: list[int]) -> Iterator[Markup]:
+        """The bytes beside each head, but for those that would leave their column or cover another."""
+        heads: dict[Point, list[int]] = {}
+        for at in reversed(order):
+            heads.setdefault(self.routes[at].points[-1], []).append(at)
+        taken = [(x - 7, x + 7, _level(self.routes[members[0]])) for (x, _), members in heads.items()]
+        for (x, _), members in heads.items():
+            way, route = self.picture.ways[members[0]], self.routes[members[0]]
+            words, level = format_bytes(sum(self.picture.ways[at].bytes for at in members)), _level(route)
+            wide, box = columns_of(words) * _SMALL, self.boxes[way.target]
+            start = x + 9 if route.to_right else x - 9 - wide
+            fits = box.x - 2 <= start and start + wide <= box.x + box.width + 2
+            if fits and not any(level == other and start < last and first < start + wide for first, last, other in taken):
+                taken.append((start, start + wide, level))
+                look = {"fill": WRONG, "font-weight": "600"} if way.kind in ("healed", "stopped") else {"fill": SOFT_INK}
+                yield _text(start, level, words, **{"font-size": "11"}, **look)
+
+
+def _level(route: Route) -> float:
+    tip = route.points[-1][1]
+    return round(tip + 13 if route.rises else tip - 4, 1)
+
+
+def _order_of(way: Way) -> tuple[int, int]:
+    """Gradients, copies by their bytes, what is wrong last and above all."""
+    return ("gradient", "copy", "healed", "stopped").index(way.kind), way.bytes
+
+
+def _place_columns(picture: Picture, width: int) -> tuple[tuple[float, ...], tuple[float, ...], float]:
+    """Left edge and width of each column, and the gutter between them."""
+    shares = [
+        0.5 if column.is_idle else 0.75 if _holds_tensors_only(column.device, picture.blocks) else 1.0
+        for column in picture.columns
+    ]
+    low, high = _GUTTERS
+    gutter = max(low, min(high, width * 0.2 / max(1, len(shares) - 1)))
+    room = (width - 2 - gutter * (len(shares) - 1)) / sum(shares)
+    widths = tuple(min(room, _WIDEST) * share for share in shares)
+    lefts = tuple(sum(widths[:at]) + gutter * at for at in range(len(widths)))
+    return lefts, widths, gutter
+
+
+def _holds_tensors_only(device: DeviceId, blocks: tuple[Block, ...]) -> bool:
+    return all(block.what in ("tensor", "batch") for block in blocks if block.device == device)
+
+
+def _place_box(block: Block, column: int, lefts: tuple[float, ...], widths: tuple[float, ...]) -> Box:
+    pad = _pad(widths[column])
+    wall = (_WALL if block.device.is_accelerator else 0) + pad
+    return Box(block.row, column, lefts[column] + wall, widths[column] - wall - pad)
+
+
+def _pad(column: float) -> float:
+    """Pixels beside the boxes of a column."""
+    return 9.0 if column > 100 else 5.0
+
+
+def _draw_names(block: Block, box: Box, y: float) -> Iterator[Markup]:
+    """Name, kind and bytes, as far as there is room: the name before all others, and of it its end."""
+    x, right = box.x + (12 if block.what in ("tensor", "batch", "outputs") else 9), box.x + box.width - 7
+    if block.wrong and block.what != "tensor":
+        yield _cross(right - 5, y + _BOX / 2, WRONG)
+        right -= 16
+    size = format_bytes(block.bytes) if block.bytes else ""
+    name, kind, room = block_name(block), block_kind(block), right - x
+    shown = _shorten(name, int((room - (columns_of(size) * _SMALL + 8 if box.width > 150 and size else 0)) / _MONO))
+    yield _text(x, y + 17, shown, **{"font-family": _MONO_FONT})
+    left = room - columns_of(shown) * _MONO
+    if size and left >= columns_of(size) * _SMALL + 8:
+        left -= columns_of(size) * _SMALL + 8
+        yield _text(right, y + 17, size, fill=SOFT_INK, **{"font-size": "11", "text-anchor": "end"})
+    if kind and left >= columns_of(kind) * _SANS + 6:
+        yield _text(x + columns_of(shown) * _MONO + 6, y + 17, kind, fill=SOFT_INK)
+
+
+def _shorten(path: str, letters: int) -> str:
+    """As much of the end of a path as has room; of a tensor's type the beginning."""
+    if columns_of(path) <= letters:
+        return path
+    if "[" in path:
+        return cut_line(path, max(1, letters))
+    starts = [at + 1 for at, letter in enumerate(path) if letter in ". "]
+    ends = [path[at:] for at in starts]
+    return next((end for end in ends if columns_of(end) <= letters), cut_line(ends[-1] if ends else path, max(1, letters)))
+
+
+def _draw_ribbon(points: Sequence[Point], rises: bool | None, kind: Kind, thick: float) -> Iterator[Markup]:
+    """A line with its head; what is wrong is dotted, a gradient hollow; without `rises` it lies level."""
+    (x, tip), size = points[-1], 5 + thick
+    far, half, wrong = size * 0.9, size * 0.62, kind in ("healed", "stopped")
+    sign, hue, hollow = 1 if rises else -1, WRONG if wrong else HOP_HUE, kind == "gradient"
+    base = (x - far, tip) if rises is None else (x, tip + sign * far)
+    thick = max(thick, 3.2) if hollow else thick
+    line = {"d": round_path([*points[:-1], base]), "fill": "none"}
+    dotted = {"stroke-dasharray": f"{max(1.5, thick * 0.6):.1f} 3"} if wrong else {}
+    yield html_element("path", stroke=PAPER, **line, **{"stroke-width": f"{thick + 3:.1f}"})
+    yield html_element("path", stroke=hue, **line, **{"stroke-width": f"{thick:.1f}"}, **dotted)
+    if hollow:
+        yield html_element("path", stroke=PAPER, **line, **{"stroke-width": f"{thick - 2:.1f}"})
+    if kind == "stopped":
+        yield _cross(*((x - 5, tip) if rises is None else (x, tip + sign * 5)), hue)
+    else:
+        level = f"M{base[0]:.1f} {tip - half:.1f}V{tip + half:.1f}L{x:.1f} {tip:.1f}Z"
+        upright = f"M{x - half:.1f} {base[1]:.1f}H{x + half:.1f}L{x:.1f} {tip:.1f}Z"
+        yield html_element("path", d=level if rises is None else upright, fill=PAPER if hollow else hue, stroke=hue)
+
+
+def _mark(what: str, title: str, *parts: Markup, **more: str) -> Markup:
+    return html_element("g", html_element("title", title), *parts, **{"data-mark": what}, **more)
+
+
+def _text(x: float, y: float, text: str, **style: str) -> Markup:
+    return html_element("text", text, x=f"{x:.1f}", y=f"{y:.1f}", **style)
+
+
+def _rectangle(x: float, y: float, width: float, height: float, radius: float, **style: str) -> Markup:
+    return html_element(
+        "rect", x=f"{x:.1f}", y=f"{y:.1f}", width=f"{max(0.0, width):.1f}", height=f"{height:.1f}", rx=f"{radius:g}", **style
+    )
+
+
+def _dot(x: float, y: float, hue: str, *, is_round: bool) -> Markup:
+    return (
+        html_element("circle", cx=f"{x:.1f}", cy=f"{y:g}", r="4", fill=hue)
+        if is_round
+        else _rectangle(x - 4, y - 4, 8, 8, 1, fill=hue)
+    )
+
+
+def _cross(x: float, y: float, hue: str) -> Markup:
+    arms = f"M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6"
+    circle = html_element("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="6.5", fill=hue)
+    return join_html(circle, html_element("path", d=arms, stroke=PAPER, **{"stroke-width": "1.6"}))

@@ -1,0 +1,114 @@
+"""The picture to share: what was found, on which line, its edit, and how full the GPUs were, as one SVG of 1200 x 630."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from devwidget.language.speaking import say
+from devwidget.records.finding import Finding
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.report.style.palette import device_hue, schemes_of
+from devwidget.report.style.safe_text import Markup, html_element, join_html
+from devwidget.report.style.units import format_bytes
+from devwidget.report.style.words import code_word, first_line, module_words, row_words, site_words, translate_finding
+from devwidget.report.text.finding_text import changed_lines
+from devwidget.report.text.trace_text import summary_words
+from devwidget.views.memory import MemoryBar, memory_bars
+
+WIDTH, HEIGHT, _MARGIN = 1200, 630, 56
+_HUES = {"error": "#b3201a", "warning": "#8a5a00", "info": "#41586f"}
+_INK, _SOFT, _GOOD, _LINE = "#1f2328", "#57606a", "#1b6e3c", "#d8dee4"
+_FONTS = {"code": "ui-monospace, Menlo, Consolas, monospace", "": "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"}
+_LETTERS = {30: 60, 22: 80}
+"""Letters of a size that fit in a line."""
+_MOST_ROWS, _MOST_BARS = 5, 4
+_BAR_LEFT, _BAR_WIDTH, _BAR_PITCH = 170, 660, 38
+
+
+def share_card(snapshot: Snapshot, trace: Trace | None) -> str:
+    """The picture, light on every page; without a trace it says what the model is and no more."""
+    trace = trace if trace is not None else Trace()
+    name = snapshot.modules[0].class_name if snapshot.modules else say("a step")
+    bars = [bar for bar in memory_bars(snapshot.memory, trace) if bar.known_total][:_MOST_BARS]
+    parts = [
+        html_element("rect", width=str(WIDTH), height=str(HEIGHT), fill="#ffffff"),
+        html_element("rect", width="12", height=str(HEIGHT), fill=_verdict_hue(trace)),
+        _draw_text(name, _MARGIN, 78, 36, _INK, bold=True),
+        _draw_text(summary_words(trace), _MARGIN, 112, 22, _SOFT),
+        _draw_text("devwidget", WIDTH - _MARGIN, 78, 22, _SOFT, anchor="end"),
+        *(_draw_finding(trace.findings[0]) if trace.findings else [_draw_text(_clean_words(trace), _MARGIN, 186, 30, _INK)]),
+        *(_draw_bar(bar, HEIGHT - _MARGIN - _BAR_PITCH * (len(bars) - 1 - at)) for at, bar in enumerate(bars)),
+    ]
+    size = {"width": str(WIDTH), "height": str(HEIGHT), "viewBox": f"0 0 {WIDTH} {HEIGHT}"}
+    return html_element("svg", *parts, xmlns="http://www.w3.org/2000/svg", **size) + "\n"
+
+
+def _verdict_hue(trace: Trace) -> str:
+    worst = trace.findings[0].severity if trace.findings else "error" if trace.error else None
+    return _HUES[worst] if worst else _GOOD if trace.checked else _LINE
+
+
+def _clean_words(trace: Trace) -> str:
+    if trace.error:
+        return say("ended by {error}", error=trace.error.splitlines()[0])
+    return say("nothing found, {count} checks", count=len(trace.checked)) if trace.checked else say("nothing was checked")
+
+
+def _draw_finding(finding: Finding) -> Iterator[Markup]:
+    """What and where, then the rows of its edit, or the failing line and the cure in words."""
+    finding, y = translate_finding(finding), 186
+    title = f"{code_word(finding.severity)}[{finding.kind}]  {finding.headline}".replace("`", "")
+    for line in textwrap.wrap(title, _LETTERS[30])[:3]:
+        yield _draw_text(line, _MARGIN, y, 30, _INK, bold=True)
+        y += 40
+    yield _draw_text(row_words((module_words(finding.module), site_words(finding.fault))), _MARGIN, y, 22, _SOFT)
+    fix = next(iter(finding.fixes), None)
+    rows = [row for edit in fix.edits for row in changed_lines(edit)] if fix else []
+    failing = [] if rows or not first_line(finding.fault) else [f"  {first_line(finding.fault)}"]
+    cure = [f"+ {row}" for row in fix.code.splitlines()] if fix and not rows else []
+    for row in [*failing, *(rows or cure)][:_MOST_ROWS]:
+        y += 38
+        yield from _draw_row(row, y)
+
+
+def _draw_row(row: str, y: int) -> Iterator[Markup]:
+    """A line of code on a ground that says whether it goes or comes."""
+    hue = {"-": _HUES["error"], "+": _GOOD}.get(row[0], _INK)
+    place = {"x": str(_MARGIN), "y": str(y - 24), "width": str(WIDTH - 2 * _MARGIN), "height": "34", "rx": "3"}
+    yield html_element("rect", **place, fill=hue, **{"fill-opacity": "0.08"})
+    yield _draw_text(row[: _LETTERS[22]], _MARGIN + 12, y, 22, hue, font="code")
+
+
+def _draw_bar(bar: MemoryBar, y: int) -> Markup:
+    """A GPU to its end: filled as far as it was used, a tint up to its peak, what was refused behind its end."""
+    hue, _ = schemes_of(device_hue(bar.device))
+    reach = max(bar.total, bar.refused, 1)
+    peak, used, total = (f"{_BAR_WIDTH * size / reach:.1f}" for size in (bar.peak, bar.used, bar.total))
+    box = {"y": str(y - 18), "height": "22", "rx": "2"}
+    end = _BAR_LEFT + _BAR_WIDTH * bar.total / reach
+    label = say("{used} of {total}", used=format_bytes(max(bar.used, bar.peak)), total=format_bytes(bar.total))
+    return join_html(
+        _draw_text(str(bar.device), _MARGIN, y, 22, hue, bold=True),
+        html_element("rect", x=str(_BAR_LEFT), width=peak, fill=hue, **box, **{"fill-opacity": "0.3"}),
+        html_element("rect", x=str(_BAR_LEFT), width=used, fill=hue, **box),
+        _draw_refused(bar, end, reach, box),
+        html_element("rect", x=str(_BAR_LEFT), width=total, fill="none", stroke=_SOFT, **box),
+        _draw_text(label, _BAR_LEFT + _BAR_WIDTH + 24, y, 22, _SOFT),
+    )
+
+
+def _draw_refused(bar: MemoryBar, end: float, reach: int, box: dict[str, str]) -> Markup:
+    if bar.refused <= bar.total:
+        return Markup("")
+    width = f"{_BAR_WIDTH * (bar.refused - bar.total) / reach:.1f}"
+    looks = {"fill-opacity": "0.15", "stroke-dasharray": "4 3"}
+    return html_element("rect", x=f"{end:.1f}", width=width, fill=_HUES["error"], stroke=_HUES["error"], **box, **looks)
+
+
+def _draw_text(
+    text: str, x: int, y: int, size: int, hue: str, *, font: str = "", bold: bool = False, anchor: str = "start"
+) -> Markup:
+    looks = {"font-family": _FONTS[font], "font-size": str(size), "font-weight": "600" if bold else "400"}
+    return html_element("text", text, x=str(x), y=str(y), fill=hue, **looks, **{"text-anchor": anchor, "xml:space": "preserve"})

@@ -1,0 +1,372 @@
+"""A model on its devices, as it is, as a step used it, or as proposed: a column for each device, its blocks, what crosses."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from devwidget.records.answers import BlockCost, Layout, PlacedGpu
+from devwidget.records.device import DeviceId
+from devwidget.records.memory import ROLES, DeviceMemory, MemoryCurve
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Fault, Move, Operand, Trace
+from devwidget.views.blocks import Block, Folding, What, join_alike
+from devwidget.views.hops import with_forward_copies
+from devwidget.views.memory import memory_bars
+from devwidget.views.parallel import ParallelCall, parallel_calls
+from devwidget.views.placement import PlacementTable, device_order
+
+Kind = Literal["copy", "gradient", "healed", "stopped"]
+_STEPS = ("scatter", "replicate", "gather", "reduce")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One device.
+
+    Attributes:
+        device: which.
+        capacity: bytes that it has, 0 if unknown.
+        parts: what its bytes are for, and how many: at the peak of the step where that is known, else now.
+        refused: what the first allocation that did not fit would have come to, 0 if all did.
+        is_peak: `parts` are those of the peak.
+        is_idle: nothing of the picture is on it.
+    """
+
+    device: DeviceId
+    capacity: int
+    parts: tuple[tuple[str, int], ...]
+    refused: int = 0
+    is_peak: bool = False
+    is_idle: bool = False
+
+    @property
+    def taken(self) -> int:
+        """Bytes of all parts."""
+        return sum(size for _, size in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What goes from one block to another.
+
+    Attributes:
+        source, target: numbers of the blocks.
+        kind: a copy; a gradient on its way back; what the trace has moved; or what stopped the step.
+        bytes: of all of it.
+        count: how often.
+        moves: that it is made of.
+        fault: that stopped the step.
+        step, call, number: of DataParallel, and of which of its replicas.
+    """
+
+    source: int
+    target: int
+    kind: Kind
+    bytes: int
+    count: int = 1
+    moves: tuple[Move, ...] = ()
+    fault: Fault | None = None
+    step: str = ""
+    call: ParallelCall | None = None
+    number: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Columns from left to right, blocks in rows from top to bottom in the order in which they run, ways between them."""
+
+    columns: tuple[Column, ...]
+    blocks: tuple[Block, ...]
+    ways: tuple[Way, ...]
+    elsewhere: tuple[Move, ...] = ()
+    """What crosses in backward on no way of the forward pass."""
+
+
+def make_picture(
+    snapshot: Snapshot, table: PlacementTable, trace: Trace | None = None, *, opened: Collection[str] = (), every: bool = False
+) -> Picture:
+    """The picture of a model, and of one step of it.
+
+    Args:
+        table: of the snapshot.
+        opened: what a reader has unfolded, by `Block.unfolds`.
+        every: each block by itself, equal ones too.
+    """
+    calls = [call for call in parallel_calls(trace) if call.replicas] if trace is not None else []
+    folding = Folding(table, trace, whole={call.wrapper for call in calls}, opened=opened, every=every)
+    sketch = _Sketch()
+    for block in folding.choose():
+        sketch.add(block)
+    for call in calls:
+        _add_call(sketch, call)
+    if trace is not None:
+        _add_moves(
+            sketch, [move for move in trace.moves if _crosses(move) and not (calls and move.cause in _STEPS)], trace.faults
+        )
+        _add_stops(sketch, trace.faults)
+    return sketch.finish(_find_columns(snapshot, trace))
+
+
+def _crosses(move: Move) -> bool:
+    """Whether anything is copied: what a hook lets go of is only forgotten, its tensor on meta holds nothing."""
+    return move.source != move.target and move.target.kind != "meta"
+
+
+@dataclass(slots=True)
+class _Sketch:
+    """A picture in the making: blocks by number, and which of them lie beside each other."""
+
+    blocks: list[Block] = field(default_factory=list)
+    rows: list[list[int]] = field(default_factory=list)
+    ways: list[Way] = field(default_factory=list)
+    elsewhere: tuple[Move, ...] = ()
+    owners: dict[str, list[int]] = field(default_factory=dict)
+    """Path of a module -> the blocks that it is a part of."""
+
+    def add(self, block: Block, row: int | None = None) -> int:
+        """A block in a row of its own, the last or before another; return its number."""
+        self.blocks.append(block)
+        if block.what in ("module", "visit"):
+            for path in block.paths:
+                self.owners.setdefault(path, []).append(len(self.blocks) - 1)
+        self.rows.insert(len(self.rows) if row is None else row, [len(self.blocks) - 1])
+        return len(self.blocks) - 1
+
+    def add_before(self, block: Block, target: int) -> int:
+        """A tensor above the block that it goes to, beside others that do; in the last row if that block is not there yet."""
+        row = self.row_of(target) if target >= 0 else len(self.rows)
+        above = [self.blocks[at] for at in self.rows[row - 1]] if row else []
+        number = self.add(block, row)
+        if above and all(each.what == "tensor" and each.device != block.device for each in above):
+            self.rows[row - 1] += self.rows.pop(row)
+        return number
+
+    def row_of(self, number: int) -> int:
+        """The row in which a block is so far."""
+        return next(row for row, numbers in enumerate(self.rows) if number in numbers)
+
+    def find_owners(self, module: str | None) -> list[int]:
+        """The blocks that hold a module, its visits among them."""
+        while module and module not in self.owners:
+            module = module.rpartition(".")[0]
+        return self.owners.get(module, []) if module is not None else []
+
+    def find_target(self, device: DeviceId, module: str | None, number: int) -> int:
+        """The block inside which something arrives, else the next that begins on the device, else one inside; -1 for none."""
+        owner = next((at for at in self.find_owners(module) if self.blocks[at].device == device), None)
+        if owner is not None:
+            return owner
+        there = [
+            at for at in self._in_order() if self.blocks[at].device == device and self.blocks[at].what in ("module", "visit")
+        ]
+        later = (at for at in there if self.blocks[at].start > number)
+        inside = (at for at in there if module and self.blocks[at].path.startswith(f"{module}."))
+        return next(later, next(inside, -1))
+
+    def find_source(self, device: DeviceId, number: int, target: int) -> int:
+        """The last block before it on the device that it leaves; -1 for none."""
+        there = (at for at in reversed(self._in_order()) if at != target and self.blocks[at].device == device)
+        return next((at for at in there if 0 <= self.blocks[at].start < number), -1)
+
+    def _in_order(self) -> list[int]:
+        return [at for row in self.rows for at in row]
+
+    def finish(self, columns: list[Column]) -> Picture:
+        """The picture; a device that is used and of which nothing is known has a column too."""
+        known = {column.device for column in columns}
+        used = {block.device for block in self.blocks}
+        columns += [Column(device, 0, ()) for device in used - known]
+        shown = [
+            replace(each, is_idle=each.device not in used)
+            for each in columns
+            if each.device in used or each.device.is_accelerator
+        ]
+        shown.sort(key=lambda each: (each.device.kind != "cpu", device_order(each.device)))
+        rows = {at: row for row, numbers in enumerate(self.rows) for at in numbers}
+        blocks = tuple(replace(block, row=rows[at]) for at, block in enumerate(self.blocks))
+        return Picture(tuple(shown), blocks, tuple(self.ways), self.elsewhere)
+
+
+def _find_columns(snapshot: Snapshot, trace: Trace | None) -> list[Column]:
+    curves = {curve.device: curve for curve in trace.memory} if trace is not None else {}
+    ends = {device: curve.end for device, curve in curves.items()} | {each.device: each for each in snapshot.memory}
+    return [_make_column(memory, curves.get(device), trace) for device, memory in ends.items()]
+
+
+def _make_column(memory: DeviceMemory, curve: MemoryCurve | None, trace: Trace | None) -> Column:
+    refused = curve.refused[0].allocated + curve.refused[0].bytes if curve is not None and curve.refused else 0
+    peak = curve.peak if curve is not None and curve.source == "allocator" else None
+    if peak is not None:
+        parts = tuple((role, size) for role in ROLES if (size := getattr(peak, role)))
+        return Column(memory.device, memory.total, parts, refused, is_peak=True)
+    bars = memory_bars([memory], trace, with_cpu=True)
+    parts = tuple((part, size) for bar in bars for part, size in bar.parts if part != "free")
+    return Column(memory.device, memory.total, parts, refused)
+
+
+def _add_call(sketch: _Sketch, call: ParallelCall) -> None:
+    """One call of DataParallel in the place of its module: the batch, the module, its replicas, outputs and gradients."""
+    module = next((at for at, block in enumerate(sketch.blocks) if block.paths == (call.wrapper,)), None)
+    row = sketch.row_of(module) if module is not None else len(sketch.rows)
+    if module is None:
+        module = sketch.add(Block((call.wrapper,), "", call.source, 0), row)
+    sketch.blocks[module] = replace(sketch.blocks[module], class_name=call.call.class_name, call=call)
+    size = sum(each.input_bytes for each in call.replicas)
+    batch = sketch.add(_part_of(call, "batch", call.batch_on[0] if call.batch_on else call.source, size, call.samples), row)
+    numbers = {}
+    for each in call.replicas:
+        part = _part_of(call, "replica", each.device, each.parameter_bytes, each.samples, each.number)
+        numbers[each.number] = sketch.add(part, row + 2)
+    sketch.rows[row + 2 : row + 2 + len(numbers)] = [list(numbers.values())]
+    ends = [("scatter", batch, each, each.input_bytes) for each in call.replicas]
+    ends += [("replicate", module, each, each.parameter_bytes) for each in call.replicas]
+    if call.gather_point is not None:
+        outputs = sketch.add(_part_of(call, "outputs", call.gather_point, call.gathered_bytes), row + 3)
+        ends += [("gather", outputs, each, each.output_bytes) for each in call.replicas]
+    if call.reduced_bytes:
+        most = max(each.gradient_bytes for each in call.replicas)
+        gradients = sketch.add(_part_of(call, "gradients", call.source, most), row + 4)
+        ends += [("reduce", gradients, each, each.gradient_bytes) for each in call.replicas]
+    for step, other, replica, moved in ends:
+        if moved and sketch.blocks[other].device != replica.device:
+            way = (other, numbers[replica.number]) if step in ("scatter", "replicate") else (numbers[replica.number], other)
+            kind: Kind = "gradient" if step == "reduce" else "copy"
+            sketch.ways.append(Way(*way, kind, moved, step=step, call=call, number=replica.number))
+
+
+def _part_of(call: ParallelCall, what: What, device: DeviceId, size: int, samples: int = 0, number: int = -1) -> Block:
+    name = call.call.class_name
+    return Block((call.wrapper,), name, device, size, what=what, number=number, samples=samples, call=call)
+
+
+def _add_moves(sketch: _Sketch, moves: list[Move], faults: tuple[Fault, ...]) -> None:
+    """What crosses: in forward and loss from block to block, in backward on the same ways back."""
+    there = [move for move in moves if move.phase in ("forward", "loss")]
+    for move in there:
+        if move.cause == "hook":
+            _add_visit(sketch, move)
+    found: dict[tuple[object, object, Kind], list[Move]] = {}
+    for move in there:
+        kind: Kind = "healed" if move.cause == "healed" else "copy"
+        target = sketch.find_target(move.target, move.module, move.number)
+        source = sketch.find_source(move.source, move.number, target)
+        found.setdefault((source if source >= 0 else move.source, target if target >= 0 else move.target, kind), []).append(
+            move
+        )
+    ways = dict[int, tuple[int, int]]()
+    for (start, end, kind), group in found.items():
+        source, target = _place_ends(sketch, start, end, group, _name_strays(faults, group[0]) if kind == "healed" else "")
+        ways |= {id(move): (target, source) for move in group}
+        sketch.ways.append(Way(source, target, kind, _bytes_of(group), sum(move.count for move in group), tuple(group)))
+    _add_backward(sketch, moves, ways)
+
+
+def _place_ends(sketch: _Sketch, start: object, end: object, group: list[Move], name: str) -> tuple[int, int]:
+    """Both ends of a way; one that is no block is the tensor itself, before its target or behind its source."""
+    first, size = group[0], _bytes_of(group)
+    target = end if isinstance(end, int) else -1
+    source = start if isinstance(start, int) else -1
+    if source < 0:
+        source = sketch.add_before(_make_tensor(first, first.source, size, name), target)
+    if target < 0:
+        target = sketch.add(_make_tensor(first, first.target, size, name), sketch.row_of(source) + 1)
+    return source, target
+
+
+def _make_tensor(move: Move, device: DeviceId, size: int, name: str) -> Block:
+    wrong = move.cause == "healed"
+    return Block(
+        (move.module or "",), "", device, size, what="tensor", name=name, dtype=move.dtype, shape=move.shape, wrong=wrong
+    )
+
+
+def _bytes_of(moves: Iterable[Move]) -> int:
+    return sum(move.bytes * move.count for move in moves)
+
+
+def _name_strays(faults: Iterable[Fault], move: Move) -> str:
+    """What the user's code calls a tensor that the trace has moved; "" if no fault tells."""
+    strays = (stray for fault in faults if fault.module == move.module for stray in fault.operands if stray.stray)
+    return next((each.name for each in strays if (each.shape, each.device) == (move.shape, move.source)), "")
+
+
+def _add_visit(sketch: _Sketch, move: Move) -> None:
+    """A block whose weights are kept elsewhere visits the device on which a hook runs it."""
+    inside = sketch.find_owners(move.module)
+    if inside and all(sketch.blocks[at].device != move.target for at in inside):
+        block = sketch.blocks[inside[0]]
+        if block.device == move.source:
+            sketch.add(replace(block, device=move.target, what="visit", unfolds=""), sketch.row_of(inside[0]) + 1)
+
+
+def _add_backward(sketch: _Sketch, moves: list[Move], ways: dict[int, tuple[int, int]]) -> None:
+    """What crosses in backward, with and without a way of the forward pass."""
+    found: dict[tuple[int, int], list[Move]] = {}
+    elsewhere: list[Move] = []
+    for move, copy in with_forward_copies(moves):
+        if move.phase == "backward":
+            way = ways.get(id(copy))
+            (elsewhere if way is None else found.setdefault(way, [])).append(move)
+    for (source, target), group in found.items():
+        sketch.ways.append(Way(source, target, "gradient", _bytes_of(group), sum(move.count for move in group), tuple(group)))
+    sketch.elsewhere = tuple(elsewhere)
+
+
+def _add_stops(sketch: _Sketch, faults: Iterable[Fault]) -> None:
+    """Where the step stopped, because tensors were on another device than the call needed."""
+    for fault in faults:
+        wanted = fault.target
+        if fault.healed or wanted is None or fault.module is None:
+            continue
+        target = sketch.find_target(wanted, fault.module, fault.number)
+        for stray in (each for each in fault.operands if each.stray and each.device != wanted and target >= 0):
+            sketch.ways.append(_make_stop(sketch, fault, stray, target))
+
+
+def _make_stop(sketch: _Sketch, fault: Fault, stray: Operand, target: int) -> Way:
+    source = sketch.find_source(stray.device, fault.number, target)
+    if source < 0:
+        block = Block((fault.module or "",), "", stray.device, stray.bytes, what="tensor", name=stray.name,
+                      dtype=stray.dtype, shape=stray.shape, wrong=True)  # fmt: skip
+        source = sketch.add_before(block, target)
+    return Way(source, target, "stopped", stray.bytes, fault=fault)
+
+
+def propose_picture(layout: Layout, table: PlacementTable) -> Picture:
+    """Where the blocks of a model would go, and what they pass on; the way back of the output is among it.
+
+    Args:
+        table: of the model, for the classes of its modules; those that it does not have are drawn without.
+    """
+    classes = dict(zip(table.paths, table.classes, strict=True))
+    costs = [
+        Block((each.path,), classes.get(each.path, ""), each.device, each.weights, at) for at, each in enumerate(layout.blocks)
+    ]
+    sketch = _Sketch()
+    for block in join_alike(costs):
+        sketch.add(block)
+    for start, end, move in list(_proposed_moves(layout, sketch.blocks)):
+        source, target = _place_ends(sketch, start, end, [move], "")
+        sketch.ways.append(Way(source, target, "copy", move.bytes, moves=(move,)))
+    return sketch.finish([_proposed_column(each, layout) for each in layout.devices])
+
+
+def _proposed_column(gpu: PlacedGpu, layout: Layout) -> Column:
+    weights = sum(block.weights for block in layout.blocks if block.device == gpu.device)
+    return Column(gpu.device, gpu.capacity, (("parameters", weights), ("running", max(0, gpu.on_card - weights))), is_peak=True)
+
+
+def _proposed_moves(layout: Layout, blocks: list[Block]) -> Iterator[tuple[int, object, Move]]:
+    """From block to block where the device changes, and from the last to the device of the first."""
+    ends = [max(at for at, cost in enumerate(layout.blocks) if cost.path in block.paths) for block in blocks]
+    for source, (block, end) in enumerate(zip(blocks, ends, strict=True)):
+        last = source + 1 == len(blocks)
+        after = blocks[0 if last else source + 1]
+        if after.device != block.device:
+            yield source, after.device if last else source + 1, _proposed_move(layout.blocks[end], after.device, after.path)
+
+
+def _proposed_move(cost: BlockCost, target: DeviceId, module: str) -> Move:
+    return Move(cost.device, target, cost.passed, cost.shape, cost.dtype, module, "forward", None, "hook")

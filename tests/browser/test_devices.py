@@ -1,0 +1,158 @@
+"""The tab Devices as a browser paints it: pointed at, walked through with keys, unfolded, read in both themes."""
+
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import expect
+
+from devwidget.report.page.content import devices_content
+from devwidget.report.page.html import panel_page
+from devwidget.views.placement import tabulate_snapshot
+from tests.browser.axe import violations
+from tests.browser.esm import BarePage
+from tests.views.builders import data_parallel, one_step, split_model
+from tests.views.test_repeats import stack
+
+
+@pytest.fixture
+def drawn(opened):
+    def show(trace, width=1100, snapshot=None):
+        page = opened(panel_page(snapshot or split_model(), trace), width)
+        page.get_by_role("tab", name="Devices").click()
+        page.locator(".dw-drawn svg").wait_for()
+        return page
+
+    return show
+
+
+def marks(page, kind, **facts):
+    more = "".join(f"[data-{name}='{value}']" for name, value in facts.items())
+    return page.locator(f".dw-drawn [data-mark='{kind}']{more}")
+
+
+@pytest.mark.parametrize("width", [500, 700, 910, 1280, 1600])
+@pytest.mark.parametrize("trace", [one_step(), data_parallel(8)], ids=["split", "replicas"])
+def test_the_picture_is_as_wide_as_there_is_room_and_no_text_leaves_it(drawn, trace, width):
+    page = drawn(trace, width)
+    picture = page.locator(".dw-drawn svg").bounding_box()
+    assert picture["width"] <= width
+    for text in page.locator(".dw-drawn text").all():
+        box = text.bounding_box()
+        assert picture["x"] - 1 <= box["x"]
+        assert box["x"] + box["width"] <= picture["x"] + picture["width"] + 1
+    assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_letters_are_never_smaller_than_eleven_pixels(drawn):
+    page = drawn(one_step(), 700)
+    scale = page.locator(".dw-drawn svg").evaluate("(svg) => svg.getBoundingClientRect().width / svg.viewBox.baseVal.width")
+    assert scale >= 0.99
+
+
+@pytest.mark.parametrize("gpus", [2, 8])
+def test_replicas_their_shares_and_the_gather_point_are_drawn(drawn, gpus):
+    page = drawn(data_parallel(gpus))
+    expect(marks(page, "block", what="replica")).to_have_count(gpus)
+    expect(marks(page, "way", step="scatter")).to_have_count(gpus - 1)
+    expect(marks(page, "block", what="outputs").locator("title")).to_contain_text("2.40 MiB gathered on cuda:0")
+
+
+def test_what_is_pointed_at_is_told_and_leads_to_its_row(drawn):
+    page = drawn(data_parallel(2))
+    marks(page, "block", what="replica").nth(1).hover()
+    told = page.locator(".dw-picked").first
+    expect(told).to_contain_text("replica 1 on cuda:1")
+    expect(told).to_contain_text("31 samples")
+    expect(told).to_contain_text("train.py:12  out = decoder(batch)")
+    told.get_by_role("button").click()
+    expect(page.get_by_role("tab", name="Modules")).to_have_attribute("aria-selected", "true")
+    expect(page.locator("[data-path='decoder']")).to_have_attribute("aria-selected", "true")
+
+
+def test_a_way_leads_to_its_line_of_hops(drawn):
+    page = drawn(one_step())
+    page.locator(".dw-drawn [data-kind=healed]").focus()
+    told = page.locator(".dw-picked").first
+    expect(told).to_contain_text("wrong: moved by the trace")
+    told.get_by_role("button", name="its line").click()
+    expect(page.get_by_role("tab", name="Trace")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(".dw-hop-row:focus")).to_have_attribute("data-cause", "healed")
+
+
+def test_the_picture_is_one_stop_of_the_keyboard_and_arrows_walk_through_it(drawn):
+    page = drawn(one_step())
+    assert page.locator(".dw-drawn [tabindex='0']").count() == 1
+    marks(page, "column").first.focus()
+    page.keyboard.press("End")
+    told = page.locator(".dw-picked").first
+    last = marks(page, "block").last.locator("title").text_content()
+    expect(told).to_contain_text(last.split("\n")[0])
+    page.keyboard.press("ArrowUp")
+    expect(told).not_to_contain_text(last.split("\n")[0])
+
+
+def test_a_folded_block_is_unfolded_by_a_click_and_folded_again(browser):
+    snapshot = stack(12)
+    table = tabulate_snapshot(snapshot)
+    bare = BarePage(browser, snapshot)
+    bare.answer("devices", devices_content(snapshot, table, None, ["h.0:h.11"]))
+    bare.page.get_by_role("tab", name="Devices").click()
+    block = marks(bare.page, "block")
+    expect(block).to_have_count(1)
+    block.click()
+    expect(block).to_have_count(12)
+    (asked,) = bare.sent("devices")
+    assert (asked["opened"], asked["every"]) == (["h.0:h.11"], False)
+    bare.answer("devices", devices_content(snapshot, table, None))
+    bare.page.get_by_role("button", name="folded").click()
+    expect(block).to_have_count(1)
+    bare.page.get_by_role("button", name="every block").press("Enter")
+    assert bare.sent("devices")[-1]["every"] is True
+    bare.close()
+
+
+def test_without_a_kernel_nothing_offers_to_unfold(drawn):
+    page = drawn(one_step(), snapshot=stack(12))
+    expect(page.get_by_role("button", name="every block")).to_have_count(0)
+    assert page.locator(".dw-drawn [data-unfolds]:not([data-unfolds=''])").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("trace", [one_step(), data_parallel(4)], ids=["split", "replicas"])
+def test_axe_is_silent(browser, trace, scheme):
+    bare = BarePage(browser, split_model(), trace, color_scheme=scheme)
+    bare.page.get_by_role("tab", name="Devices").click()
+    bare.page.locator(".dw-drawn svg").wait_for()
+    assert violations(bare.page) == []
+    bare.close()
+
+
+def test_the_table_has_a_row_for_each_gpu_idle_ones_too(drawn):
+    page = drawn(data_parallel(4, samples=3))
+    expect(page.locator(".dw-replica")).to_have_count(3)
+    expect(page.locator(".dw-idle")).to_contain_text("the batch did not reach it")
+    cells = page.locator(".dw-replica").nth(1).locator("td").all_text_contents()
+    assert cells == ["cuda:1", "GPU 1", "1", "4 KiB", "3.00 MiB", "39 KiB", "2.00 MiB", "6.00 MiB"]
+    expect(page.locator(".dw-advice[data-about='batch']")).to_contain_text("A batch of 4 reaches all.")
+
+
+def test_the_table_has_the_times_of_real_gpus(drawn):
+    page = drawn(replace(data_parallel(2), virtual_gpus=0))
+    expect(page.locator(".dw-replica").first.locator("td").last).to_have_text("4 ms")
+
+
+def test_a_wrapper_tells_its_prefix_before_and_after_a_trace(drawn):
+    page = drawn(data_parallel(2))
+    spread = page.locator(".dw-spread[data-kind='DataParallel']")
+    expect(spread).to_contain_text("The names of its parameters and buffers (3) begin with decoder.module.")
+    expect(spread.locator("pre")).to_have_text("torch.save(model.decoder.module.state_dict(), path)")
+    spread.get_by_role("button", name="decoder", exact=True).click()
+    expect(page.locator("[data-path='decoder']")).to_have_attribute("aria-selected", "true")
+
+
+def test_advice_has_code_to_copy(drawn):
+    page = drawn(data_parallel(2))
+    advice = page.locator(".dw-advice[data-about='loss']")
+    expect(advice).to_contain_text("2 numbers are gathered on cuda:0 instead of 2.40 MiB")
+    expect(advice.locator("pre")).to_contain_text("return self.loss_fn(self.model(x), target)")
+    expect(advice.get_by_role("button", name="Copy the code")).to_be_visible()
