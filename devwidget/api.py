@@ -192,7 +192,8 @@ def watch(
             report, and its `result` is a record.
 
     Raises:
-        DevwidgetError: if the model is no module, the optimizer none, or `every` no number of steps.
+        DevwidgetError: if the model is no module, the optimizer none, `every` no number of steps, or the file cannot be
+            written.
     """
     from devwidget.watching.watch import Watch  # what it judges by is loaded with the first run
 
