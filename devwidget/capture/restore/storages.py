@@ -191,7 +191,7 @@ def list_components(tensor: Any) -> Iterable[Any]:
 def _storage_key(tensor: Any) -> int | None:
     try:
         return int(storage_id(tensor))
-    except Exception:  # sparse, opaque, or a wrapper of functorch
+    except (RuntimeError, TypeError):  # sparse, opaque, or a wrapper of functorch
         return None
 
 
