@@ -143,16 +143,28 @@ const page = pageHost({
 globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(globalThis.moduleName);
 page.getWidget("panel").then((widget) => widget.render({ el: document.getElementById("panel") }));
 """
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~"
+"""Those of `base64.b85encode`, with a comma for what begins an element: 6 % shorter than base64."""
 _UNPACK = """
+const values = new Map([...__LETTERS__].map((letter, value) => [letter, value]));
+const bytesOf = (text, length) => {
+  const view = new DataView(new ArrayBuffer((text.length / 5) * 4));
+  for (let at = 0; at < text.length; at += 5) {
+    let number = 0;
+    for (let letter = at; letter < at + 5; letter++) number = number * 85 + values.get(text[letter]);
+    view.setUint32((at / 5) * 4, number);
+  }
+  return new Uint8Array(view.buffer, 0, length);
+};
 (async () => {
   for (const packed of document.querySelectorAll("script[type='application/gzip']")) {
-    const bytes = Uint8Array.from(atob(packed.textContent), (letter) => letter.charCodeAt(0));
+    const bytes = bytesOf(packed.textContent, Number(packed.dataset.length));
     const script = document.createElement("script");
     script.textContent = await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
     packed.replaceWith(script);
   }
 })();
-"""
+""".replace("__LETTERS__", json.dumps(_LETTERS))
 
 
 @presents("html", Snapshot)
@@ -235,5 +247,6 @@ def as_text(value: bytes) -> dict[str, str]:
 
 
 def _packed_script(packed: bytes) -> str:
-    """A script as data: letters and digits, in which no text of the user can end it."""
-    return f'<script type="application/gzip">{base64.b64encode(packed).decode("ascii")}</script>'
+    """A script as data, in which no text of the user can end it."""
+    text = base64.b85encode(packed, pad=True).decode("ascii").replace("<", ",")
+    return f'<script type="application/gzip" data-length="{len(packed)}">{text}</script>'
