@@ -66,7 +66,7 @@ def test_no_english_word_is_left_on_a_chinese_page(opened, number):
 
 def test_an_open_page_is_drawn_anew_in_the_language_that_was_chosen(opened):
     page = opened(panel_page(split_model(), one_step()))
-    page.locator("[data-row]").first.wait_for()
+    page.locator("[data-row]").first.wait_for(state="attached")  # it opens on the verdict
     page.evaluate("""() => {
       const { panel, tree } = globalThis.page?.models ?? page.models;
       tree.set("words", { expand: "展开" });

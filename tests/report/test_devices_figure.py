@@ -16,7 +16,7 @@ from devwidget.report.figures.ribbons import Box, Ribbon, choose_lanes
 from devwidget.report.page.html import saved_html
 from devwidget.views.devices import make_picture
 from devwidget.views.placement import tabulate_snapshot
-from tests.views.builders import data_parallel, one_step, split_model
+from tests.views.builders import GPU0, GPU1, data_parallel, one_step, split_model
 from tests.views.test_repeats import stack
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -138,3 +138,17 @@ def test_what_is_saved_says_that_nothing_was_found_or_how_the_step_ended():
     (failed, _), _ = saved_images(split_model(), Trace(error="ValueError: no"))
     assert texts(failed) == ["the step ended by ValueError: no"]
     assert len(saved_images(split_model(), None)) == 1
+
+
+@widths
+def test_what_the_ribbons_mean_is_written_within_the_picture(width):
+    """Copies, gradients and what was wrong, all in one picture."""
+    snapshot, trace = MODELS["split"]
+    back = replace(trace.moves[1], source=GPU1, target=GPU0, phase="backward", number=40)
+    trace = replace(trace, moves=(*trace.moves, back))
+    svg = ET.fromstring(draw_devices(make_picture(snapshot, tabulate_snapshot(snapshot), trace), width))
+    keys = [text for text in svg.findall(f"{SVG}text") if len(text.text) > 20]
+    assert len(keys) == 3
+    for text in keys:
+        assert float(text.get("x")) + 6.1 * len(text.text) <= float(svg.get("width"))
+        assert float(text.get("y")) <= float(svg.get("height"))

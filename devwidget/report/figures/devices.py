@@ -107,10 +107,17 @@ class _Drawing:
         return max(self.page.tops[-1] + _FOOT, 150.0)
 
     @property
-    def key(self) -> list[tuple[Kind, str]]:
-        """What the ribbons that are drawn mean."""
-        kinds = {way.kind for way in self.picture.ways}
-        return [(kind, said(words)) for kind, words in _KEY.items() if kind in kinds]
+    def key(self) -> list[tuple[Kind, str, float, int]]:
+        """What the ribbons that are drawn mean, each with its place: pixels from the left, and which line."""
+        kinds, x, line = {way.kind for way in self.picture.ways}, 1.0, 0
+        places: list[tuple[Kind, str, float, int]] = []
+        for kind, words in ((kind, said(words)) for kind, words in _KEY.items() if kind in kinds):
+            wide = 46 + columns_of(words) * SMALL
+            if places and x + wide > self.width:
+                x, line = 1.0, line + 1
+            places.append((kind, words, x, line))
+            x += wide
+        return places
 
     def draw(self) -> Markup:
         """Columns below ribbons below blocks."""
@@ -119,7 +126,7 @@ class _Drawing:
         ribbons = [self._draw_way(self.picture.ways[at], self.routes[at], at) for at in order]
         blocks = [self._draw_block(block, box) for block, box in zip(self.picture.blocks, self.boxes, strict=True)]
         labels = list(self._draw_labels(order))
-        tall = self.height + (22 if self.key else 0)
+        tall = self.height + (22 + 17 * self.key[-1][3] if self.key else 0)
         size = {"width": f"{self.width:.0f}", "height": f"{tall:.0f}", "viewBox": f"0 0 {self.width:.0f} {tall:.0f}"}
         words = picture_words(self.picture)
         wide = f"color-scheme: light dark; width: 100%; max-width: {self.width * 1.12:.0f}px; height: auto"
@@ -220,11 +227,10 @@ class _Drawing:
         return _mark("way", way_title(way, self.picture), *strokes, reach, **more)
 
     def _draw_key(self) -> Iterator[Markup]:
-        x, y = 1.0, self.height + 12
-        for kind, words in self.key:
+        for kind, words, x, line in self.key:
+            y = self.height + 12 + 17 * line
             yield from _draw_ribbon(((x, y), (x + 24, y)), None, kind, 2.5)
             yield draw_text(x + 30, y + 4, words, fill=SOFT_INK, **{"font-size": "11"})
-            x += 46 + columns_of(words) * SMALL
 
     def _thickness(self, way: Way) -> float:
         most = max((each.bytes for each in self.picture.ways), default=0) or 1
