@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from devwidget.records.device import DeviceId
@@ -187,13 +187,10 @@ def make_rows(columns: Columns) -> StepRows:
 
 def join_runs(parts: Iterable[WatchedRun]) -> WatchedRun:
     """What a run has written piece by piece, as one; a long one has as many rows as it would have had in memory."""
-    pieces, columns = list(parts), Columns({FIRST: array("q")})
-    for piece in pieces:
-        before = len(columns.get(FIRST, ()))
-        for name, numbers in _list_columns(piece.steps):
-            columns.setdefault(name, array("q", bytes(8 * before))).extend(array("q", numbers))
-        for column in columns.values():  # of a device that was not there yet, or is not any more
-            column.extend([0] * (len(columns[FIRST]) - len(column)))
+    pieces, columns = list[WatchedRun](), Columns({FIRST: array("q")})
+    for part in parts:
+        _add_rows(columns, part.steps)
+        pieces.append(replace(part, steps=StepRows()))  # numbers of Python take four times the memory of those in columns
     width = 1
     while len(columns[FIRST]) > MOST_ROWS * width:
         width *= 2
@@ -208,6 +205,16 @@ def join_runs(parts: Iterable[WatchedRun]) -> WatchedRun:
         error=next((piece.error for piece in reversed(pieces) if piece.error), ""),
         not_checked=tuple(dict.fromkeys(note for piece in pieces for note in piece.not_checked)),
     )
+
+
+def _add_rows(columns: Columns, rows: StepRows) -> None:
+    before = len(columns[FIRST])
+    for name, numbers in _list_columns(rows):
+        if name not in columns:
+            columns[name] = array("q", bytes(8 * before))
+        columns[name].extend(array("q", numbers))
+    for column in columns.values():  # of a device that is not there any more
+        column.extend([0] * (len(columns[FIRST]) - len(column)))
 
 
 def _list_columns(rows: StepRows) -> Iterator[tuple[str, tuple[int, ...]]]:

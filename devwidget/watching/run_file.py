@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from devwidget.records.schema.paths import write_text
 from devwidget.records.schema.record import dumps
 from devwidget.records.watch import StepTable, WatchedRun
 
@@ -25,13 +25,15 @@ class RunFile:
     Args:
         path: what was there before is gone.
         model: its class.
+
+    Raises:
+        UnwritableError: if it cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], model: str) -> None:
-        self._path, self._model = pathlib.Path(path), model
+        self._path, self._model = write_text(path, "", 'devwidget.watch(model, path="watch.jsonl")'), model
         self._waiting = StepTable(MOST_WAITING)
         self._written = time.perf_counter()
-        self._path.write_bytes(b"")
 
     def add_row(self, row: Mapping[str, int]) -> None:
         """A step has ended."""

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.devices import awake_module, kind_here, read_memory
-from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit
+from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.recording.event_log import device_id
@@ -171,7 +171,7 @@ class Watch:
 
     @sure_exit
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        with Undo() as last:
+        with uninterrupted(), Undo() as last:
             last.add_step(self._undo.run_steps)
             try:
                 self._finish(error, trace)
@@ -252,7 +252,9 @@ class Watch:
 
     def _begin_recorded(self) -> None:
         reason = self._schedule.find_reason(self._number)
-        if reason is not None:
+        if reason is None:
+            return
+        with uninterrupted():  # a recording that nobody knew of would never end
             began, with_memory = time.perf_counter(), self._needs_living
             recording = begin_recording(self._model, self._optimizer, with_memory=with_memory)
             self._recorded = _RecordedNow(recording, reason, began, with_memory)
@@ -262,12 +264,13 @@ class Watch:
         return self._growing is not None and self._living is None
 
     def _end_recorded(self, error: BaseException | None = None, trace: TracebackType | None = None) -> None:
-        now, self._recorded = self._recorded, None
+        now = self._recorded
         if now is None:
             return
         if now.with_memory and self._growing is not None:
             self._living = self._number, now.recording.follow_living(DeviceId.parse(self._growing[0]).index or 0)
-        found = end_recording(now.recording, error, trace)
+        with uninterrupted():
+            found, self._recorded = end_recording(now.recording, error, trace), None
         self._schedule.spent += time.perf_counter() - now.began
         self._log.add_recorded(RecordedStep(self._number, now.reason, found))
         late = self._late[found.engine]

@@ -231,7 +231,10 @@ def test_a_run_is_entered_once_at_a_time():
         run.__enter__()
 
 
-@pytest.mark.parametrize("wrong", [{"every": 0}, {"every": 1.5}, {"optimizer": 3}, {"model": "no"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"every": 0}, {"every": 1.5}, {"optimizer": 3}, {"model": "no"}, {"path": 7}, {"path": "/no/such/folder/watch.jsonl"}],
+)
 def test_what_makes_no_sense_is_refused(wrong):
     with pytest.raises(DevwidgetError):
         devwidget.watch(**{"model": nn.Linear(1, 1), **wrong})
