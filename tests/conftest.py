@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from devwidget.records.errors import DevwidgetError
+from devwidget.simulator import simulate
 from devwidget.trying import side_effects, trials
 from tests import faults
 from tests.golden import golden as golden
@@ -52,14 +53,29 @@ def skip_what_is_missing() -> Generator[None, object, object]:
     try:
         return (yield)
     except DevwidgetError as error:
-        if MISSING.search(error.what) and tuple(map(int, torch.__version__.split(".")[:2])) < COMPLETE:
-            pytest.skip(error.what)
+        skip_if_missing(error)
         raise
+
+
+def skip_if_missing(error: DevwidgetError) -> None:
+    if MISSING.search(error.what) and tuple(map(int, torch.__version__.split(".")[:2])) < COMPLETE:
+        pytest.skip(error.what)
 
 
 MISSING = re.compile("virtual GPUs do not know torch|^torch .* has no `")
 COMPLETE = (2, 11)
 """From this version on torch has all names that there are."""
+
+
+@pytest.fixture(scope="session")
+def virtual_gpus() -> None:
+    """For tests of other processes: skips where torch is too old for virtual GPUs."""
+    try:
+        with simulate(gpus=1):
+            pass
+    except DevwidgetError as error:
+        skip_if_missing(error)
+        raise
 
 
 @pytest.fixture(scope="session", autouse=True)

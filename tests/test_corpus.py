@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("virtual_gpus")]
 """The first case of a set waits for all of them, each a process."""
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 FOLDERS = (CORPUS, CORPUS / "more")

@@ -47,6 +47,7 @@ def test_a_translated_notebook_runs_the_same_code_but_for_its_language(path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("virtual_gpus")
 @each_notebook
 def test_a_notebook_runs_and_says_nothing_on_stderr(path):
     assert outputs(executed(path), "error") == []

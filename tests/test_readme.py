@@ -25,7 +25,7 @@ def block(start: str, page: str = README) -> str:
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def printed(tmp_path_factory: pytest.TempPathFactory, virtual_gpus: None) -> list[str]:
     """Lines that the example prints when it is run as `reader.py`, and a snapshot after it; then both in Chinese."""
     folder = tmp_path_factory.mktemp("readme")
     *program, traced = block("import torch\n").splitlines(keepends=True)

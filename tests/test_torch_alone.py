@@ -51,6 +51,7 @@ def run(program: str, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.usefixtures("virtual_gpus")
 def test_a_step_is_traced_checked_and_explained(tmp_path: Path) -> None:
     text = run(
         """
@@ -92,6 +93,7 @@ for ask in [
     ]
 
 
+@pytest.mark.usefixtures("virtual_gpus")
 def test_the_plugin_tells_the_tensor(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(HIDE, encoding="utf-8")
     (tmp_path / "test_adder.py").write_text(
