@@ -129,7 +129,7 @@ def record(
             nothing and costs a fraction while it records: operators, modules, copies, waits and memory, without names, births
             and faults, and without the lines of `a + b`; nothing is healed, and `allow` and the rest have no meaning.
             `"auto"` takes it where nothing else is asked for, no GPU is virtual, and no other profiler runs; where it
-            takes modes, `trace.not_checked` says why.
+            takes modes, `trace.not_checked` says why. What each knows: docs/promises.md.
 
     Returns:
         A context manager; its `trace` is complete when the block has ended. Nothing is run again for it: `fix.try_it()` tries

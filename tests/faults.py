@@ -125,6 +125,6 @@ def cannot_be_interrupted(line: Line) -> bool:
         or "DisableTorch" in text
         or text.startswith(("with uninterrupted()", "if self._session is None", "labels.inside.depth"))
         or (text == "return func(*args, **(kwargs or {}))" and file.endswith("birth_mode.py"))
-        or (file.endswith("operator_key.py") and text.startswith(("_here.stack =", "if below is None", "_watch_thread(True)")))
+        or (file.endswith("operator_key.py") and text.startswith(("here.stack =", "if below is None", "_watch_thread(True)")))
         or file.endswith(("interrupts.py", "labels.py"))
     )

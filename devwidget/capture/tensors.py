@@ -53,6 +53,10 @@ def read_attribute(tensor: torch.Tensor, name: str) -> Any:
         return getattr(torch.Tensor, name).__get__(tensor)
 
 
+node_of: Callable[[torch.Tensor], Any] = torch_internals.TensorBase.grad_fn.__get__
+"""The node of autograd behind a tensor. Virtual GPUs have their own `grad_fn`, which makes each node ready for hooks."""
+
+
 def device_of(tensor: torch.Tensor) -> torch.device:
     """Where a tensor is, as `read_attribute`."""
     device: torch.device = read_attribute(tensor, "device")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -89,3 +90,11 @@ def is_self_attribute(node: ast.AST | None, attribute: str = "", self_name: str 
 def assigns_self_attribute(node: ast.AST, attribute: str) -> bool:
     """Whether a statement assigns `self.attribute`, alone or among others."""
     return any(is_self_attribute(target, attribute) for target in targets_of(node))
+
+
+def can_name(name: ast.AST, attribute: str) -> bool:
+    """Whether `'scale0'` or `f'scale{i}'` is the name of an attribute."""
+    if isinstance(name, ast.JoinedStr):
+        parts = [re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".+" for part in name.values]
+        return {*parts} != {".+"} and re.fullmatch("".join(parts), attribute) is not None
+    return isinstance(name, ast.Constant) and name.value == attribute

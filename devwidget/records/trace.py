@@ -159,7 +159,7 @@ class Taken:
         site: where that function stood.
         holding: the variables that have the stray.
         kinds: variables that are where the stray is, with what they are: `tensor`, `dict`, `dict of more`, `list`, `tuple`,
-            `list of dicts`.
+            `list of dicts`, `object` for one with a `to` of its own.
         device: how the function writes the right device; "".
         called: where its caller stood, which has not got a result yet.
     """

@@ -12,7 +12,7 @@ from devwidget.records.device import DEVICE_NAME, PLACING_METHODS, DeviceId
 from devwidget.records.finding import Claim, ClaimKind, Finding
 from devwidget.records.schema.message import Message, escape_sentence
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import can_name, parsed_expression, parsed_statement
 from devwidget.records.trace import Fault, Operand, Trace, UserMove
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.wording import path_of, stands_in, words_in
@@ -238,13 +238,20 @@ def _stayed(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[s
         yield from _went(evidence, claim.site, claim.target)
 
 
+def _puts_together(text: str, name: str) -> bool:
+    """Whether a statement has `f'scale{i}'` for `scale0`."""
+    statement = parsed_statement(text)
+    return statement is not None and any(isinstance(n, ast.JoinedStr) and can_name(n, name) for n in ast.walk(statement))
+
+
 def _assigned(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
     """A module of this class holds it so and under this name, which the line of the assignment has."""
     kept = [each.held for each in fault.operands if each.held is not None] if fault is not None else []
     if not any((held.owner_class, held.how, held.name) == (claim.owner, claim.how, claim.name) for held in kept):
         yield f"no `{claim.owner}` keeps it"
     name = re.split(r"[.\[]", claim.name)[0]
-    if claim.site is not None and claim.site.text and name not in words_in(claim.site.text):
+    text = claim.site.text if claim.site is not None else ""
+    if text and name not in words_in(text) and not _puts_together(text, name):
         yield f"the line assigns no {name!r}"
 
 

@@ -184,7 +184,9 @@ def _find_boxes(events: list[ModuleEvent], ops: Iterable[OpEvent]) -> Iterator[B
         event = events[at]
         inside = computed[bisect_right(places, event.number) : bisect_left(places, _stop_of(event))]
         if at in containers:
-            own = {lane for _, module, lane in inside if module == event.path and lane.is_accelerator}
+            own = {
+                lane for _, module, lane in inside if _is_inside(module, event) and module == event.path and lane.is_accelerator
+            }
             found, parted = homes[at] | own, [(_only_one(homes[at] | own), float(event.number), _stop_of(event))]
         else:
             ran = [(number, lane) for number, module, lane in inside if _is_inside(module, event)]

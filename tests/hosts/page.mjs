@@ -15,8 +15,10 @@ async function startKernel(token) {
   return kernels.startNew({ name: 'python3' });
 }
 
-// As the extension does: the manager is given the kernel, and asks requirejs for what is not its own.
+// As the extension does: the manager is given the kernel, and asks requirejs, which Colab has not, for what is not its own.
 async function openVsCode(kernel, element) {
+  const loader = Object.assign(document.createElement('script'), { src: '/host/require.js' });
+  await new Promise((resolve) => (document.head.append(loader), (loader.onload = resolve)));
   const { activate } = await import('./vscode.js');
   activate();
   window.vscIPyWidgets8.load();
@@ -34,21 +36,26 @@ async function openVsCode(kernel, element) {
   };
 }
 
-// One channel as Colab hands it to its manager: messages are an endless sequence.
+// One channel as Colab hands it to its manager: an endless sequence of messages, for each who asks from the first on.
 function channelOf(comm) {
-  const waiting = [];
-  let wake = () => {};
+  const came = [];
+  const waiting = new Set();
   comm.onMsg = (message) => {
-    waiting.push({ data: message.content.data, buffers: (message.buffers ?? []).map((part) => part.buffer ?? part) });
-    wake();
+    came.push({ data: message.content.data, buffers: (message.buffers ?? []).map((part) => part.buffer ?? part) });
+    for (const wake of waiting) wake();
+    waiting.clear();
   };
-  async function* messages() {
-    for (;;) {
-      while (waiting.length) yield waiting.shift();
-      await new Promise((resolve) => (wake = resolve));
+  async function* read() {
+    for (let next = 0; ; next += 1) {
+      while (next === came.length) await new Promise((wake) => waiting.add(wake));
+      yield came[next];
     }
   }
-  return { send: async (data, options) => void comm.send(data, {}, options?.buffers), close: () => comm.close(), messages: messages() };
+  return {
+    send: async (data, options) => void comm.send(data, {}, options?.buffers),
+    close: () => comm.close(),
+    messages: { [Symbol.asyncIterator]: read },
+  };
 }
 
 async function openColab(kernel, element) {

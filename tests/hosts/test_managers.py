@@ -16,8 +16,7 @@ from tests.hosts.cells import CELLS, COLAB, VSCODE
 
 HERE = pathlib.Path(__file__).parent
 MODULES = HERE / "node_modules"
-PAGE = """<!doctype html><meta charset="utf-8"><div id="output"></div>
-<script src="/host/require.js"></script><script type="module" src="/host/page.js"></script>"""
+PAGE = '<!doctype html><meta charset="utf-8"><div id="output"></div><script type="module" src="/host/page.js"></script>'
 FILES = {
     "require.js": MODULES / "requirejs" / "require.js",
     "anywidget.js": MODULES / "anywidget" / "dist" / "index.js",

@@ -17,6 +17,7 @@ HERE = pathlib.Path(__file__).parent / "cured"
 SAID = {
     "attribute_made_in_forward": ("unregistered-tensor", "grid = torch.arange(y.shape[0], dtype=y.dtype, device=y.device)"),
     "batch_moved_in_the_model": ("wrong-device", "words = words.to('cuda:0')"),
+    "batch_handed_out": ("wrong-device", "batch = [each.to(device) for each in batch]"),
     "branch_in_a_function": (
         "wrong-device",
         "print(advantage(values, rewards, dones, torch.Tensor([0.0]).to(device), 4).shape)",
@@ -34,6 +35,7 @@ SAID = {
     "loader_moved_in_the_data_set": ("wrong-device", "y = y.to(x.device)"),
     "edit_on_the_whole_call": ("wrong-device", "index = index.to(x.device)"),
     "file_read_by_a_library": ("wrong-device", "data = data.to(model.weight.device)"),
+    "graph_handed_out": ("wrong-device", "graph = graph.to(device)"),
     "loader_in_a_function": ("wrong-device", "x, y = x.to(device), y.to(device)"),
     "loader_not_moved": ("wrong-device", "x, y = x.to('cuda:0'), y.to('cuda:0')"),
     "loader_of_a_library": ("wrong-device", "x = x.to(device)"),
@@ -75,6 +77,7 @@ SAID = {
     "scaler_state": ("optimizer-misplaced", "for parameter, kept in optimizer.state.items():"),
     "state_of_a_library": ("wrong-device", "metric = MetricCollection([Accuracy(5)]).to(device)"),
     "target_network_forgotten": ("wrong-device", "target = Net().to('cuda:0')"),
+    "target_taken_away": ("wrong-device", "x, y = x.to(device), y.to(device)"),
     "where_of_a_bool": ("host-sync", 'pos = self.length[0] if self.mode == "exact" else self.length[0]'),
     "which_network": ("wrong-device", "target = Q().to(device)"),
 }

@@ -1,14 +1,19 @@
 """The picture of devices as SVG: where everything lies, and that no ribbon crosses a block."""
 
+import html
 import itertools
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
+from urllib.parse import unquote
 
 import pytest
 
 from devwidget.records.device import DeviceId
+from devwidget.records.trace import Trace
 from devwidget.report.figures.devices import WIDTHS, draw_devices
 from devwidget.report.figures.ribbons import Box, Ribbon, choose_lanes
+from devwidget.report.page.html import saved_html
 from devwidget.views.devices import make_picture
 from devwidget.views.placement import tabulate_snapshot
 from tests.views.builders import data_parallel, one_step, split_model
@@ -96,3 +101,40 @@ def test_ribbons_share_a_lane_only_where_they_do_not_meet_or_are_one_tree():
     assert (apart.gutters, apart.channels, apart.leaves) == ((0, 1), (0, 1), (0, 1))
     tree = choose_lanes([Ribbon(one, two, bundle="scatter"), Ribbon(one, three, bundle="scatter")])
     assert (tree.gutters, tree.channels, tree.leaves) == ((0, 0), (0, 0), (0, 0))
+
+
+def test_no_name_of_a_module_becomes_an_element():
+    plain, hostile = stack(3), stack(3)
+    modules = tuple(replace(each, class_name='</g><script x="1">') for each in hostile.modules)
+    hostile = replace(hostile, modules=modules)
+    elements = []
+    for snapshot in (plain, hostile):
+        svg = ET.fromstring(draw_devices(make_picture(snapshot, tabulate_snapshot(snapshot)), 860))
+        elements.append([each.tag for each in svg.iter()])
+    assert elements[0] == [tag for tag in elements[1] if "script" not in tag] == elements[1]
+
+
+def saved_images(snapshot, trace):
+    """The images of the output that is saved, as SVG, with the words that stand for each."""
+    found = re.findall(r'<img src="data:image/svg\+xml,([^"]*)" alt="([^"]*)">', saved_html(snapshot, trace))
+    return [(ET.fromstring(unquote(html.unescape(drawn))), html.unescape(words)) for drawn, words in found]
+
+
+def texts(svg):
+    return [text.text for text in svg.iter(f"{SVG}text")]
+
+
+def test_what_is_saved_shows_the_worst_finding_and_the_devices():
+    (verdict, said), (devices, columns) = saved_images(split_model(), one_step())
+    assert texts(verdict)[:2] == ["addmm was given tensors from cuda:0 and cuda:1", "decoder.head, train.py:41, 1 of 2"]
+    assert said == "2 errors"
+    assert "decoder.head" in texts(devices)
+    assert columns.startswith("cpu: ")
+
+
+def test_what_is_saved_says_that_nothing_was_found_or_how_the_step_ended():
+    (clean, _), _ = saved_images(split_model(), replace(one_step(), findings=(), faults=()))
+    assert texts(clean) == ["no findings"]
+    (failed, _), _ = saved_images(split_model(), Trace(error="ValueError: no"))
+    assert texts(failed) == ["the step ended by ValueError: no"]
+    assert len(saved_images(split_model(), None)) == 1

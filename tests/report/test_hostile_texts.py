@@ -174,7 +174,7 @@ def test_a_spreadsheet_computes_no_cell_of_an_export() -> None:
 def test_every_card_for_a_page_goes_through_the_one_escape() -> None:
     public = [value for name, value in vars(content).items() if name.endswith(("_content", "_cards")) and callable(value)]
     ours = [each for each in public if each.__module__ == content.__name__ and each.__name__ != "tree_content"]
-    assert len(ours) == 8
+    assert len(ours) == 9
     assert all(hasattr(each, "__wrapped__") for each in ours)
 
 

@@ -36,9 +36,9 @@ def describe_operator(op: OpEvent) -> tuple[object, ...]:
 
 def test_devices_that_are_told_are_those_that_tensors_say(monkeypatch: pytest.MonkeyPatch) -> None:
     told = record_mixture()
-    deaf = types.SimpleNamespace(asked=None)
-    monkeypatch.setattr(propagate, "in_thread", deaf)
-    monkeypatch.setattr(dispatch_mode, "in_thread", deaf)
+    deaf = types.SimpleNamespace(place=types.SimpleNamespace(asked=None))
+    monkeypatch.setattr(propagate, "key_threads", deaf)
+    monkeypatch.setattr(dispatch_mode, "key_threads", deaf)
 
     assert record_mixture() == told
     assert {str(device) for _, _, inputs, _, _ in told for device in inputs} == {"cpu", "cuda:0", "cuda:1"}

@@ -221,6 +221,20 @@ def test_a_wrapper_of_replicas_is_in_no_single_lane_and_they_are_on_theirs():
     ]  # fmt: skip
 
 
+def test_a_container_in_a_replica_is_on_its_device_whatever_the_others_compute_under_its_path():
+    sides = ((0, GPU0), (1, GPU1))
+    calls = [
+        ran(path, 2 + inner, 20 - inner, device, replica)
+        for replica, device in sides
+        for inner, path in enumerate(("m", "m.a"))
+    ]
+    ops = (computed(6, "m", GPU0), computed(7, "m", GPU1), computed(8, "m.a", GPU0), computed(9, "m.a", GPU1))
+    drawn = {
+        (box.path, box.replica): box.lane for box in make_timeline(Trace(modules=(ran("", 0, 30, GPU0), *calls), ops=ops)).boxes
+    }
+    assert drawn == {("", -1): None, ("m", 0): GPU0, ("m.a", 0): GPU0, ("m", 1): GPU1, ("m.a", 1): GPU1}
+
+
 def test_a_row_and_its_drawer_count_the_same_hops():
     first, *_ = one_step().moves
     elsewhere = replace(first, module="encoder", number=2)  # the same line, called in another module

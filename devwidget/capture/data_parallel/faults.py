@@ -36,7 +36,7 @@ from devwidget.capture.source_code.call_sites import is_library, locals_of, to_s
 from devwidget.capture.source_code.definitions import ClassName
 from devwidget.capture.source_code.frames import deep_tensors, user_frames
 from devwidget.capture.source_code.provenance import origin
-from devwidget.capture.tensors import DEEPEST, is_tensor, tensors_in
+from devwidget.capture.tensors import DEEPEST, is_tensor, node_of, tensors_in
 from devwidget.records.errors import error_text, message
 from devwidget.records.parallel import Piece
 from devwidget.records.site import Site
@@ -285,7 +285,7 @@ def one_loss(state: RecordingState, losses: Any, error: Exception, site: Site | 
 
 def _is_of_numbers(loss: torch.Tensor) -> bool:
     """Whether all that it takes from the replicas are the numbers that each of them gave."""
-    nodes, seen, gathered = [loss.grad_fn], set[Any](), []
+    nodes, seen, gathered = [node_of(loss)], set[Any](), []
     while nodes:
         node: Any = nodes.pop()
         if node is None or node in seen:

@@ -26,7 +26,7 @@ from devwidget.capture.recording.parallel_calls import CALL, NUMBER, WrapperCall
 from devwidget.capture.recording.recorded_threads import watched_by_task
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import node_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text, message
 from devwidget.records.trace import Cause
@@ -272,14 +272,14 @@ class WrapperWatch:
     def _mark_nodes(self, tensors: Any) -> None:
         """Let the autograd nodes of a step know their call."""
         for tensor in tensors:
-            if tensor.grad_fn is not None:
-                tensor.grad_fn.metadata[CALL] = self.call
+            if (node := node_of(tensor)) is not None:
+                node.metadata[CALL] = self.call
 
     def _mark_numbers(self, vectors: Sequence[Any]) -> None:
         """Let the nodes of vectors know that each replica gave a number of them, as a loss is."""
         if vectors:
             self.call.gives_numbers = type(self._wrapper.module)
-        for node in (tensor.grad_fn for tensor in vectors):
+        for node in map(node_of, vectors):
             if node is not None:
                 node.metadata[NUMBER] = True
 

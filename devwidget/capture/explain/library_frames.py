@@ -31,7 +31,7 @@ from devwidget.capture.source_code.definitions import ClassName, statements_of
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.gradient_functions import move_in_forward
 from devwidget.capture.source_code.past.past_calls import definition_of
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.tensors import is_tensor, node_of
 from devwidget.records.errors import message
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_statement, targets_of
@@ -184,8 +184,8 @@ def vector_of_losses(context: ErrorContext) -> None:
 def wrong_gradient(context: ErrorContext) -> None:
     """A hand-written backward returned a gradient on another device; the graph of the loss leads to its class."""
     found = _GRADIENT.search(message(context.error))
-    graph = [v for f in context.frames for v in locals_of(f).values() if is_tensor(v) and v.grad_fn is not None]
-    kind = _function_named(found[1], [tensor.grad_fn for tensor in graph]) if found is not None else None
+    graph = [v for f in context.frames for v in locals_of(f).values() if is_tensor(v) and node_of(v) is not None]
+    kind = _function_named(found[1], [node_of(tensor) for tensor in graph]) if found is not None else None
     if found is None or kind is None or context.user is None:
         return
     code = kind.backward.__code__

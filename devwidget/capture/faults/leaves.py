@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import FrameType
-from typing import Any
 
 import torch
 
@@ -11,6 +10,7 @@ from devwidget.capture.faults import operand_names
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import is_library, raw_site
+from devwidget.capture.tensors import node_of
 
 
 def look_for_gradient(state: RecordingState, tensor: torch.Tensor, frame: FrameType) -> None:
@@ -27,7 +27,7 @@ def look_for_gradient(state: RecordingState, tensor: torch.Tensor, frame: FrameT
 
 def leaf_behind(tensor: torch.Tensor) -> torch.Tensor | None:
     """The leaf that a single move took this tensor from."""
-    node: Any = tensor.grad_fn
+    node = node_of(tensor)
     before = [n for n, _ in node.next_functions if n is not None] if node is not None else []
     moved = node is not None and len(before) == 1 and ("Copy" in node.name() or "Move" in node.name())
     return getattr(before[0], "variable", None) if moved else None

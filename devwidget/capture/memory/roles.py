@@ -18,7 +18,7 @@ from devwidget.capture.recording.births import TensorRef
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.source_code.call_sites import is_own, locals_of
-from devwidget.capture.tensors import gradient_of, tensors_in
+from devwidget.capture.tensors import gradient_of, node_of, tensors_in
 
 
 class MemoryBlock:
@@ -50,7 +50,7 @@ def kept_for_backward(tensors: Iterable[torch.Tensor], known: Iterable[Any] = ()
     `SavedTensor.data` is what lies there: reading it runs no hook (a checkpoint would compute its forward again), and
     does not ask whether the tensor was changed meanwhile.
     """
-    todo = [node for tensor in tensors if (node := tensor.grad_fn) is not None]
+    todo = [node for tensor in tensors if (node := node_of(tensor)) is not None]
     seen: set[Any] = set(known)  # holds the nodes, whose ids would be used again
     fields: dict[type, tuple[str, ...]] = {}  # a step has many nodes of few kinds
     while todo:
@@ -153,7 +153,7 @@ class Roles:
         """What came from outside the modules, and was not computed from something that is trained."""
         for tensor in tensors_in(values):
             for block in self._blocks_of(tensor):
-                if tensor.grad_fn is None and not block.inside and block.role in ("other", "foreign", "activations"):
+                if node_of(tensor) is None and not block.inside and block.role in ("other", "foreign", "activations"):
                     block.role = "inputs"
 
     def claim_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
@@ -168,12 +168,12 @@ class Roles:
 
     def note_walked(self, results: Any) -> None:
         """What lies behind these results has its role; the next backward pass need not look there once more."""
-        nodes = ((tensor, tensor.grad_fn) for tensor in tensors_in(results))
+        nodes = ((tensor, node_of(tensor)) for tensor in tensors_in(results))
         self._walked = [(TensorRef(tensor), node._sequence_nr()) for tensor, node in nodes if node is not None]
 
     def _list_walked(self) -> list[Any]:
         """Nodes of results that still live. One that was written to since has another, of another number."""
-        nodes = ((tensor.grad_fn, number) for ref, number in self._walked if (tensor := ref()) is not None)
+        nodes = ((node_of(tensor), number) for ref, number in self._walked if (tensor := ref()) is not None)
         return [node for node, number in nodes if node is not None and node._sequence_nr() == number]
 
     def claim_outputs(self, results: Any) -> None:

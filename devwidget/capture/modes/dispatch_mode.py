@@ -13,7 +13,7 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
-from devwidget.capture.patching.operator_key import in_thread
+from devwidget.capture.patching.operator_key import key_threads
 from devwidget.capture.recording.collectives import KINDS
 from devwidget.capture.recording.event_log import Devices, join_devices
 from devwidget.capture.recording.state import RecordingState
@@ -120,16 +120,16 @@ class OperatorMode(DispatchMode):
         return self._run_apart(func, name, args, kwargs) if is_apart else self._run_logged(func, name, args, kwargs)
 
     def _run_logged(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], is_foreign: bool = False) -> Any:
-        here, tracker = self._threads.place, self._tracker
+        here, tracker, below = self._threads.place, self._tracker, key_threads.place
         here.running_node = None
         # A function mode above has found the line already, unless autograd runs: then the frames tell, past our own three.
         site = here.site or tracker.find_site(sys._getframe(3))
         here.operator_site = None if is_foreign else site  # what it allocates needs no walk of its own
-        asked = in_thread.asked = [args, None]
+        asked = below.asked = [args, None]
         try:
             out = redispatch(func, args, kwargs)
         finally:
-            here.operator_site = in_thread.asked = None
+            here.operator_site = below.asked = None
         first = out
         if type(out) is not _Tensor and not isinstance(out, _Tensor):
             first = out[0] if (type(out) is tuple or type(out) is list) and out else None

@@ -78,14 +78,14 @@ _COMPOSITE, _NESTED, *_BACKENDS = map(
     ("CompositeImplicitAutograd", "NestedTensorCPU", "CPU", "CUDA", "MPS", "XPU"),
 )
 _composites: dict[int, tuple[bool, Any]] = {}
-"""Operators by id, which each keeps."""
+"""Operators by id: whether each is made of others alone, and the operator, which keeps its id."""
 _lock = Lock()
 _libraries: list[Any] = []
 _known: set[str] = set()
 """Operators that have been entered."""
 
 
-class _KeyThread(threading.local):
+class _KeyThread:
     """What is active in one thread.
 
     Attributes:
@@ -93,12 +93,21 @@ class _KeyThread(threading.local):
             go in and come out, from a mode below that has found it anyway. None where nobody asks.
     """
 
-    stack: Stack = None
-    asked: list[Any] | None = None
+    __slots__ = ("asked", "stack")
+
+    def __init__(self) -> None:
+        self.stack: Stack = None
+        self.asked: list[Any] | None = None
 
 
-_here = _KeyThread()
-in_thread = _here
+class _Threads(threading.local):
+    """One object for each thread: what is read and written for each operator is found once."""
+
+    def __init__(self) -> None:
+        self.place = _KeyThread()
+
+
+key_threads = _Threads()
 """For who asks, or answers."""
 
 
@@ -199,10 +208,9 @@ def _watch_both(on: bool) -> None:
 
 def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
     """The fallback: have an operator pass through the modes of its thread."""
-    stack = _here.stack
-    if stack is None or _is_excluded(_PYTHON):
+    if key_threads.place.stack is None or _is_excluded(_PYTHON):
         return _call_unseen(func, args, kwargs)
-    if _is_composite(func) and not _has_nested(args):
+    if (_composites.get(id(func)) or _look_at(func))[0] and not _has_nested(args):
         return func._op_dk(_COMPOSITE, *args, **kwargs)
     if _is_autocast():
         with _exclude(_ABOVE):  # what a mode computes itself is not to be cast
@@ -210,14 +218,11 @@ def _call_modes(func: Any, *args: Any, **kwargs: Any) -> Any:
     return run_below(func, args, kwargs)
 
 
-def _is_composite(func: Any) -> bool:
+def _look_at(func: Any) -> tuple[bool, Any]:
     """Whether an operator is made of others alone. Autograd takes it apart, but for inference nothing of it runs."""
-    known = _composites.get(id(func))
-    if known is None:
-        has_kernel = functools.partial(torch_internals.has_kernel, func.name())
-        is_so = has_kernel(_COMPOSITE) and not any(map(has_kernel, _BACKENDS))
-        known = _composites.setdefault(id(func), (is_so, func))
-    return known[0]
+    has_kernel = functools.partial(torch_internals.has_kernel, func.name())
+    is_so = has_kernel(_COMPOSITE) and not any(map(has_kernel, _BACKENDS))
+    return _composites.setdefault(id(func), (is_so, func))
 
 
 def _has_nested(values: Iterable[Any]) -> bool:
@@ -232,13 +237,14 @@ def _has_nested(values: Iterable[Any]) -> bool:
 
 def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator in a thread of the engine; or one that torch hides from modes, or where a guard has put the key back."""
-    stack = _here.stack
+    here = key_threads.place
+    stack = here.stack
     if stack is None and _has_engine_threads() and _has(_SLOT) and (given := _get(_SLOT)) is not None:
-        _here.stack = given
+        here.stack = given
         try:
             return _call_modes(func, *args, **kwargs)
         finally:
-            _here.stack = None
+            here.stack = None
     try:
         _watch_thread(False)
         return _run(func, (), args, kwargs)
@@ -248,24 +254,25 @@ def _call_unseen(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
 
 def run_below(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operator that has come down to a mode as if that mode was not there: give it to the next one, or run it."""
-    stack = _here.stack
+    here = key_threads.place
+    stack = here.stack
     if stack is None:
         return _run(func._op if type(func) is _OpOverload else func, (), args, kwargs)
     mode, below = stack
-    _here.stack = below
+    here.stack = below
     try:  # Ctrl-C strikes after calls: after the first in here
         if below is None:
             _watch_thread(False)
         return mode.__torch_dispatch__(func, args, kwargs)
     finally:
-        _here.stack = stack
+        here.stack = stack
         if below is None:
             _watch_thread(True)
 
 
 def active_modes() -> list[Any]:
     """The modes of this thread, the one on top last."""
-    stack, found = _here.stack, []
+    stack, found = key_threads.place.stack, []
     while stack is not None:
         mode, stack = stack
         found.append(mode)
@@ -277,7 +284,7 @@ def replace_modes(modes: Iterable[Any]) -> None:
     stack: Stack = None
     for mode in modes:
         stack = mode, stack
-    _here.stack = stack
+    key_threads.place.stack = stack
     if _has_engine_threads():
         _hand_to_engine(stack)
     if KEY is not None:  # nothing was watched before the first registration, and no thread has the key

@@ -52,8 +52,8 @@ class ForwardLines:
         if lines is None:
             lines = self._lines[thread] = {}
         elif len(lines) > MOST_NODES:
-            for old in list(itertools.islice(lines, MOST_NODES // 2)):
-                del lines[old]
+            # A new dict: to ask for the first key of one whose first ones are deleted walks past them all.
+            lines = self._lines[thread] = dict(itertools.islice(lines.items(), MOST_NODES // 2, None))
         lines.setdefault(number - 1, site)
 
     def find_site(self, here: ThreadPlace) -> RawSite | None:

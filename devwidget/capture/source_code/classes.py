@@ -13,7 +13,7 @@ from devwidget.capture.source_code.definitions import ClassName, classes, method
 from devwidget.capture.source_code.source_index import index_of
 from devwidget.capture.source_code.statements import first_line, site_at, statement_text
 from devwidget.records.site import Site
-from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, parsed_statement, targets_of
+from devwidget.records.syntax import assigns_self_attribute, can_name, is_self_attribute, parsed_statement, targets_of
 
 MOST_WRAPPERS = 32
 
@@ -101,17 +101,17 @@ def _registers(node: ast.stmt, attribute: str) -> bool:
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not call.args:
         return False
     registers = call.func.attr in ("register_buffer", "register_parameter") and is_self_attribute(call.func, call.func.attr)
-    return registers and isinstance(call.args[0], ast.Constant) and call.args[0].value == attribute
+    return registers and can_name(call.args[0], attribute)
 
 
 def set_by_name(node: ast.stmt, attribute: str) -> ast.expr | None:
-    """`tensor` of `setattr(self, 'bank', tensor)` and of `object.__setattr__(self, 'bank', tensor)`."""
+    """`tensor` of `setattr(self, 'bank', tensor)` and of `object.__setattr__(self, f'bank{i}', tensor)`."""
     call = node.value if isinstance(node, ast.Expr) else None
     if not isinstance(call, ast.Call) or len(call.args) != 3:
         return None
     owner, name, value = call.args
     sets = ast.unparse(call.func).endswith(("setattr", "__setattr__")) and ast.unparse(owner) == "self"
-    return value if sets and isinstance(name, ast.Constant) and name.value == attribute else None
+    return value if sets and can_name(name, attribute) else None
 
 
 def attribute_read(filename: str, kind: ClassName, attribute: str) -> Site | None:

@@ -76,6 +76,9 @@ class Scope:
         if isinstance(node, ast.JoinedStr):
             parts = [self.value(part.value if isinstance(part, ast.FormattedValue) else part) for part in node.values]
             return "".join(map(str, parts)) if all(type(part) in (str, int) for part in parts) else UNKNOWN
+        if isinstance(node, ast.Call) and len(node.args) > 1 and self.value(node.func) is getattr:
+            name = self.value(node.args[1])
+            return _attribute(self.value(node.args[0]), name) if type(name) is str else UNKNOWN
         if isinstance(node, ast.Tuple | ast.List):
             return [value for part in node.elts for value in self.given(part)]
         return UNKNOWN

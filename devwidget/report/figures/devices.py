@@ -10,8 +10,19 @@ from devwidget.language.speaking import said
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
 from devwidget.report.figures.ribbons import Box, Page, Point, Ribbon, Route, choose_lanes, round_path, route_ribbon
+from devwidget.report.figures.shapes import (
+    MONO,
+    MONO_FONT,
+    SANS,
+    SANS_FONT,
+    SMALL,
+    draw_cross,
+    draw_dot,
+    draw_rectangle,
+    draw_text,
+)
 from devwidget.report.style.palette import CATEGORY_HUES, HOP_HUE, INK, PAPER, SOFT_INK, WRONG, device_hue
-from devwidget.report.style.safe_text import Markup, columns_of, html_element, join_html
+from devwidget.report.style.safe_text import Markup, columns_of, html_element
 from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import cut_line, part_name, row_words
 from devwidget.report.text.device_words import (
@@ -32,8 +43,6 @@ _HEAD, _BOX, _GAP, _FOOT = 54.0, 26.0, 5.0, 12.0
 _WALL = 8.0
 _GUTTERS = 20.0, 54.0
 _WIDEST = 400.0
-_MONO, _SANS, _SMALL = 7.3, 6.6, 6.1
-"""Pixels of a letter: of names, of classes, of what is smaller."""
 _THIN, _THICK = 1.5, 4.5
 _KEY: dict[Kind, Message] = {
     "copy": Message("copied, as thick as its bytes"),
@@ -41,8 +50,6 @@ _KEY: dict[Kind, Message] = {
     "healed": Message("wrong: moved by the trace, so that the step could go on"),
     "stopped": Message("here the step stopped"),
 }
-_MONO_FONT = "var(--dw-mono, ui-monospace, SFMono-Regular, Menlo, Consolas, monospace)"
-_SANS_FONT = "var(--jp-ui-font-family, system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif)"
 
 
 def draw_devices(picture: Picture, width: int = WIDTHS[1]) -> Markup:
@@ -116,7 +123,7 @@ class _Drawing:
         size = {"width": f"{self.width:.0f}", "height": f"{tall:.0f}", "viewBox": f"0 0 {self.width:.0f} {tall:.0f}"}
         words = picture_words(self.picture)
         wide = f"color-scheme: light dark; width: 100%; max-width: {self.width * 1.12:.0f}px; height: auto"
-        style = f"{wide}; font-family: {_SANS_FONT}"
+        style = f"{wide}; font-family: {SANS_FONT}"
         look = {"class": "dw-devices", "aria-label": words, "font-size": "12", "fill": INK, "role": "img", "style": style}
         inside = (*parts, *ribbons, *blocks, *labels, *self._draw_key())
         return html_element("svg", *inside, xmlns="http://www.w3.org/2000/svg", **look, **size)
@@ -124,14 +131,16 @@ class _Drawing:
     def _draw_column(self, at: int, column: Column) -> Markup:
         left, wide, bottom = self.lefts[at], self.widths[at], self.height - 1
         dashed = {"stroke-dasharray": "4 3", "fill": "none"} if column.is_idle else {"fill": "rgba(128,128,128,0.09)"}
-        frame = _rectangle(left + 0.5, 0.5, wide - 1, bottom - 0.5, 4, stroke="rgba(128,128,128,0.45)", **dashed)
+        frame = draw_rectangle(left + 0.5, 0.5, wide - 1, bottom - 0.5, 4, stroke="rgba(128,128,128,0.45)", **dashed)
         x, hue = left + (_WALL if column.device.is_accelerator else 0) + _pad(wide), device_hue(column.device)
-        dot = _dot(x + 4, 15, hue, is_round=column.device.is_accelerator)
+        dot = draw_dot(x + 4, 15, hue, is_round=column.device.is_accelerator)
         device, letters = str(column.device), (wide - (x - left) - 14) / 7.4
-        name = _text(x + 13, 19, device if len(device) <= letters else device[-2:], **{"font-size": "13", "font-weight": "600"})
+        name = draw_text(
+            x + 13, 19, device if len(device) <= letters else device[-2:], **{"font-size": "13", "font-weight": "600"}
+        )
         words = taken_words(column, self.picture.blocks)
-        room = int((wide - (x - left) - 3) / _SMALL)
-        taken = _text(
+        room = int((wide - (x - left) - 3) / SMALL)
+        taken = draw_text(
             x,
             36,
             next((form for form in words if columns_of(form) <= room), cut_line(words[-1], max(1, room))),
@@ -148,7 +157,7 @@ class _Drawing:
         if not column.capacity or not column.device.is_accelerator:
             return
         whole = (bottom - 1) * column.capacity / most
-        yield _rectangle(left + 0.5, bottom - whole, _WALL, whole, 0, fill=PAPER, stroke="rgba(128,128,128,0.7)")
+        yield draw_rectangle(left + 0.5, bottom - whole, _WALL, whole, 0, fill=PAPER, stroke="rgba(128,128,128,0.7)")
         y = bottom
         for part, size in column.parts:
             tall = max(1.0 if size else 0.0, whole * size / column.capacity)
@@ -164,14 +173,14 @@ class _Drawing:
                 fill=CATEGORY_HUES[part],
             )
         if column.refused:
-            yield _rectangle(left - 1, 0.5, _WALL + 3, 6, 0, fill=WRONG)
+            yield draw_rectangle(left - 1, 0.5, _WALL + 3, 6, 0, fill=WRONG)
 
     def _draw_idle(self, left: float, wide: float) -> list[Markup]:
-        letters = int((wide - _WALL - 8) / _SMALL)
+        letters = int((wide - _WALL - 8) / SMALL)
         lines = [cut_line(line, max(1, letters)) for line in idle_words()]
         middle, y = left + _WALL + (wide - _WALL) / 2, self.height / 2
         style = {"text-anchor": "middle", "font-size": "11", "fill": SOFT_INK}
-        return [_text(middle, y + 15 * at, line, **style) for at, line in enumerate(lines)]
+        return [draw_text(middle, y + 15 * at, line, **style) for at, line in enumerate(lines)]
 
     def _draw_block(self, block: Block, box: Box) -> Markup:
         y, hue, visits = self.page.tops[box.row], device_hue(block.device), block.what not in ("module",)
@@ -179,12 +188,12 @@ class _Drawing:
         radius = 13 if block.what in ("tensor", "batch", "outputs") else 3
         dash = {"stroke-dasharray": "3 2"} if visits and not block.wrong else {}
         behind = (
-            [_rectangle(box.x + 3, y + 3, box.width, _BOX, radius, fill=PAPER, stroke=hue, **{"stroke-opacity": "0.5"})]
+            [draw_rectangle(box.x + 3, y + 3, box.width, _BOX, radius, fill=PAPER, stroke=hue, **{"stroke-opacity": "0.5"})]
             if block.unfolds and len(block.paths) > 1
             else []
         )
-        base = _rectangle(box.x, y, box.width, _BOX, radius, fill=PAPER)
-        frame = _rectangle(
+        base = draw_rectangle(box.x, y, box.width, _BOX, radius, fill=PAPER)
+        frame = draw_rectangle(
             box.x + 0.5,
             y + 0.5,
             box.width - 1,
@@ -195,7 +204,7 @@ class _Drawing:
             **{"fill-opacity": "0.1", "stroke-opacity": "0.6"},
             **dash,
         )
-        bar = [_rectangle(box.x, y, 3, _BOX, 0, fill=hue)] if radius == 3 else []
+        bar = [draw_rectangle(box.x, y, 3, _BOX, 0, fill=hue)] if radius == 3 else []
         more = {"data-module": block.path, "data-unfolds": block.unfolds, "data-what": block.what}
         return _mark("block", block_title(block), *behind, base, frame, *bar, *_draw_names(block, box, y), **more)
 
@@ -214,8 +223,8 @@ class _Drawing:
         x, y = 1.0, self.height + 12
         for kind, words in self.key:
             yield from _draw_ribbon(((x, y), (x + 24, y)), None, kind, 2.5)
-            yield _text(x + 30, y + 4, words, fill=SOFT_INK, **{"font-size": "11"})
-            x += 46 + columns_of(words) * _SMALL
+            yield draw_text(x + 30, y + 4, words, fill=SOFT_INK, **{"font-size": "11"})
+            x += 46 + columns_of(words) * SMALL
 
     def _thickness(self, way: Way) -> float:
         most = max((each.bytes for each in self.picture.ways), default=0) or 1
@@ -230,13 +239,13 @@ class _Drawing:
         for (x, _), members in heads.items():
             way, route = self.picture.ways[members[0]], self.routes[members[0]]
             words, level = format_bytes(sum(self.picture.ways[at].bytes for at in members)), _level(route)
-            wide, box = columns_of(words) * _SMALL, self.boxes[way.target]
+            wide, box = columns_of(words) * SMALL, self.boxes[way.target]
             start = x + 9 if route.to_right else x - 9 - wide
             fits = box.x - 2 <= start and start + wide <= box.x + box.width + 2
             if fits and not any(level == other and start < last and first < start + wide for first, last, other in taken):
                 taken.append((start, start + wide, level))
                 look = {"fill": WRONG, "font-weight": "600"} if way.kind in ("healed", "stopped") else {"fill": SOFT_INK}
-                yield _text(start, level, words, **{"font-size": "11"}, **look)
+                yield draw_text(start, level, words, **{"font-size": "11"}, **look)
 
 
 def _level(route: Route) -> float:
@@ -282,18 +291,18 @@ def _draw_names(block: Block, box: Box, y: float) -> Iterator[Markup]:
     """Name, kind and bytes, as far as there is room: the name before all others, and of it its end."""
     x, right = box.x + (12 if block.what in ("tensor", "batch", "outputs") else 9), box.x + box.width - 7
     if block.wrong and block.what != "tensor":
-        yield _cross(right - 5, y + _BOX / 2, WRONG)
+        yield draw_cross(right - 5, y + _BOX / 2, WRONG)
         right -= 16
     size = format_bytes(block.bytes) if block.bytes else ""
     name, kind, room = block_name(block), block_kind(block), right - x
-    shown = _shorten(name, int((room - (columns_of(size) * _SMALL + 8 if box.width > 150 and size else 0)) / _MONO))
-    yield _text(x, y + 17, shown, **{"font-family": _MONO_FONT})
-    left = room - columns_of(shown) * _MONO
-    if size and left >= columns_of(size) * _SMALL + 8:
-        left -= columns_of(size) * _SMALL + 8
-        yield _text(right, y + 17, size, fill=SOFT_INK, **{"font-size": "11", "text-anchor": "end"})
-    if kind and left >= columns_of(kind) * _SANS + 6:
-        yield _text(x + columns_of(shown) * _MONO + 6, y + 17, kind, fill=SOFT_INK)
+    shown = _shorten(name, int((room - (columns_of(size) * SMALL + 8 if box.width > 150 and size else 0)) / MONO))
+    yield draw_text(x, y + 17, shown, **{"font-family": MONO_FONT})
+    left = room - columns_of(shown) * MONO
+    if size and left >= columns_of(size) * SMALL + 8:
+        left -= columns_of(size) * SMALL + 8
+        yield draw_text(right, y + 17, size, fill=SOFT_INK, **{"font-size": "11", "text-anchor": "end"})
+    if kind and left >= columns_of(kind) * SANS + 6:
+        yield draw_text(x + columns_of(shown) * MONO + 6, y + 17, kind, fill=SOFT_INK)
 
 
 def _shorten(path: str, letters: int) -> str:
@@ -321,7 +330,7 @@ def _draw_ribbon(points: Sequence[Point], rises: bool | None, kind: Kind, thick:
     if hollow:
         yield html_element("path", stroke=PAPER, **line, **{"stroke-width": f"{thick - 2:.1f}"})
     if kind == "stopped":
-        yield _cross(*((x - 5, tip) if rises is None else (x, tip + sign * 5)), hue)
+        yield draw_cross(*((x - 5, tip) if rises is None else (x, tip + sign * 5)), hue)
     else:
         level = f"M{base[0]:.1f} {tip - half:.1f}V{tip + half:.1f}L{x:.1f} {tip:.1f}Z"
         upright = f"M{x - half:.1f} {base[1]:.1f}H{x + half:.1f}L{x:.1f} {tip:.1f}Z"
@@ -330,27 +339,3 @@ def _draw_ribbon(points: Sequence[Point], rises: bool | None, kind: Kind, thick:
 
 def _mark(what: str, title: str, *parts: Markup, **more: str) -> Markup:
     return html_element("g", html_element("title", title), *parts, **{"data-mark": what}, **more)
-
-
-def _text(x: float, y: float, text: str, **style: str) -> Markup:
-    return html_element("text", text, x=f"{x:.1f}", y=f"{y:.1f}", **style)
-
-
-def _rectangle(x: float, y: float, width: float, height: float, radius: float, **style: str) -> Markup:
-    return html_element(
-        "rect", x=f"{x:.1f}", y=f"{y:.1f}", width=f"{max(0.0, width):.1f}", height=f"{height:.1f}", rx=f"{radius:g}", **style
-    )
-
-
-def _dot(x: float, y: float, hue: str, *, is_round: bool) -> Markup:
-    return (
-        html_element("circle", cx=f"{x:.1f}", cy=f"{y:g}", r="4", fill=hue)
-        if is_round
-        else _rectangle(x - 4, y - 4, 8, 8, 1, fill=hue)
-    )
-
-
-def _cross(x: float, y: float, hue: str) -> Markup:
-    arms = f"M{x - 3:.1f} {y - 3:.1f}l6 6m0 -6l-6 6"
-    circle = html_element("circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r="6.5", fill=hue)
-    return join_html(circle, html_element("path", d=arms, stroke=PAPER, **{"stroke-width": "1.6"}))

@@ -186,8 +186,9 @@ def proposed_content(layout: Layout, table: PlacementTable) -> Content:
 
 
 def _draw_picture(picture: Picture) -> Content:
-    drawn = {str(width): draw_devices(picture, width) for width in WIDTHS}
-    return {"drawn": drawn, "words": crossing_words(picture)} if picture.columns else {}
+    if not picture.columns:
+        return {}
+    return {"drawn": {str(width): draw_devices(picture, width) for width in WIDTHS}, "words": crossing_words(picture)}
 
 
 def _with_rows(trace: Trace, table: PlacementTable, marks: Overlay) -> list[Content]:

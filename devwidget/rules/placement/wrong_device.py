@@ -25,7 +25,7 @@ from devwidget.rules.repairs.devices import device_for
 from devwidget.rules.repairs.edits import Draft, fix, mended, read_to
 from devwidget.rules.repairs.modules import buffers_too, built_at, owner_built, owner_told, where_built
 from devwidget.rules.repairs.moves_left_out import left_in_forward, without_move
-from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry, to_the_module
+from devwidget.rules.repairs.moves_on_entry import in_the_loop, on_entry, to_the_module, where_handed_out
 from devwidget.rules.repairs.moves_where_made import (
     beside_what_is_kept,
     from_helper,
@@ -167,6 +167,7 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) ->
         yield owner_built(fault, stray)
         yield owner_told(fault, stray)
         yield in_the_loop(fault, stray)
+        yield where_handed_out(fault, stray)
     use = where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     made = None if stray.from_move else where_made(fault, stray, literal=literal)
     elsewhere = is_right_elsewhere(fault, stray)
@@ -192,9 +193,18 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) ->
 
 def _left_there(trace: Trace, fault: Fault, stray: Operand) -> Fix | None:
     """What a line of the step takes away, and nothing computes with where it goes, stays where it was."""
-    crossed = [each for each in trace.crossings if each.site == stray.birth] if stray.from_move else []
-    needless = all(each.source == fault.target and each.step >= 0 and not (each.computed or each.meant) for each in crossed)
+    away = (each for each in trace.crossings if each.site == stray.birth and each.target == stray.device)
+    crossed = list(away) if stray.from_move else []
+    in_loop = _has_common_loop(stray.birth, fault.site)  # its first turn moves it before the first step
+    of_step = all(each.step >= 0 or in_loop for each in crossed)
+    needless = of_step and all(each.source == fault.target and not (each.computed or each.meant) for each in crossed)
     return without_move(stray.birth, stray.device, Message("stay on the device")) if crossed and needless else None
+
+
+def _has_common_loop(one: Site | None, other: Site | None) -> bool:
+    places = [code_at(one), code_at(other)]
+    loops = [[each for each in at[0].around(at[1]) if isinstance(each, ast.For | ast.While)] for at in places if at is not None]
+    return len(loops) == 2 and any(each in loops[1] for each in loops[0])
 
 
 def _same_line(birth: Site | None, fault: Site | None) -> bool:

@@ -82,6 +82,33 @@ def in_the_loop(fault: Fault, stray: Operand) -> Fix | None:
     return fix(Message("move it where it comes in"), draft)
 
 
+def where_handed_out(fault: Fault, stray: Operand) -> Fix | None:
+    """`graph = graph.to(device)` below the line that was handed an object, or a batch, with more than the stray in it.
+
+    What else is in it is needed as soon as that is moved: by the next line, as often as not.
+    """
+    taken = fault.details.taken
+    at = code_at(taken.site) if taken is not None else None
+    kinds = dict(taken.kinds) if taken is not None else {}
+    name = next((each for each in taken.holding if kinds.get(each, "tensor") != "tensor"), "") if taken is not None else ""
+    bound = _sole_binding(at[0], at[1], name) if at is not None and name else None
+    if at is None or bound is None or not (kinds[name] == "object" or _is_loaded(at[0], bound, stray)):
+        return None
+    draft = Draft(at[0])
+    draft.insert_below(bound, f"{name} = {_write_move(name, kinds[name], written_device(at[0], bound, fault.target))}")
+    return fix(Message("move it where it comes in"), draft)
+
+
+def _sole_binding(code: Code, statement: ast.stmt, name: str) -> ast.Assign | None:
+    """The one line above a statement that gives a variable of its function what a call or a container hands out."""
+    scope = code.scope(statement)
+    stores = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store)]
+    bound = [code.parents[node] for node in stores if code.scope(node) is scope]
+    only = bound[0] if len(bound) == 1 else None
+    handed = isinstance(only, ast.Assign) and len(only.targets) == 1 and isinstance(only.value, ast.Call | ast.Subscript)
+    return only if isinstance(only, ast.Assign) and handed and only.lineno < statement.lineno else None
+
+
 def _fails_inside(fault: Fault, loop: ast.For, code: Code) -> bool:
     site = fault.site
     return site is not None and site.file == code.file and loop.lineno <= site.line <= (loop.end_lineno or 0)
@@ -92,6 +119,7 @@ def _write_move(name: str, kind: str, device: str) -> str:
     pairs = f"value.to({device})"
     return {
         "tensor": f"{name}.to({device})",
+        "object": f"{name}.to({device})",
         "dict": f"{{key: {pairs} for key, value in {name}.items()}}",
         "dict of more": f"{{key: {pairs} if hasattr(value, 'to') else value for key, value in {name}.items()}}",
         "list": f"[each.to({device}) for each in {name}]",
@@ -113,11 +141,11 @@ def _names_taken(loop: ast.For) -> list[str]:
     return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
 
 
-def _is_loaded(code: Code, loop: ast.For, stray: Operand) -> bool:
-    """Whether a data set made the tensor, or a loader put it together on the line of the loop."""
+def _is_loaded(code: Code, taker: ast.stmt, stray: Operand) -> bool:
+    """Whether a data set made the tensor, or a loader put it together on the line that takes it."""
     if stray.birth is None:
         return False
-    if (stray.birth.file, stray.birth.line) == (code.file, loop.lineno):
+    if (stray.birth.file, stray.birth.line) == (code.file, taker.lineno):
         return True  # whatever library has made it there
     at = code_at(stray.birth)
     owner = at[0].owner(at[1]) if at is not None else None

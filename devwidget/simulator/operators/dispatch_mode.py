@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.patching.mode_stack import DispatchMode, EndedDispatchMode, EndedFunctionMode, FunctionMode, redispatch
-from devwidget.capture.patching.operator_key import in_thread
+from devwidget.capture.patching.operator_key import key_threads
 from devwidget.records.errors import message
 from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, TEMPORARY, inside, storage_id
@@ -86,7 +86,7 @@ class VirtualMode(DispatchMode):
                 label = _label_if_strided(args[0])
                 if label is None:
                     return propagate.run_without_storage(func, args, kwargs)
-                asked = in_thread.asked
+                asked = key_threads.place.asked
                 if asked is not None and asked[0] is args and label >= 0:
                     asked[1] = DEVICES[label]  # a view is where its base is
             return redispatch(func, args, kwargs)

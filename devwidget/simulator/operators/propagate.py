@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.patching.mode_stack import redispatch
-from devwidget.capture.patching.operator_key import hide_from_modes, in_thread
+from devwidget.capture.patching.operator_key import hide_from_modes, key_threads
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META, TEMPORARY, label_new, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -49,7 +49,7 @@ def run_operator(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwar
         label_new(result, target)
     elif schema.fresh != NOTHING:
         label_results(result, target)
-    asked = in_thread.asked
+    asked = key_threads.place.asked
     if asked is not None and asked[0] is args and not has_temporary and target >= 0 and not kwargs:
         asked[1] = DEVICES[target]
     return result

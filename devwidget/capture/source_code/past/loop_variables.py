@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import torch
 
-from devwidget.capture.object_fields import copy_items, dict_of, is_exactly
+from devwidget.capture.modules import is_module
+from devwidget.capture.object_fields import copy_items, dict_of, find_class_attribute, is_exactly
 from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.trace import Taken
 
-DEEPEST = 2
-"""Containers inside a container: a list of dicts, as the targets of a detector are."""
+DEEPEST = 3
+"""Containers inside a container: a list of dicts, as the targets of a detector are; a graph keeps its fields in an object."""
 
 
 def variables_taken(frames: Sequence[FrameType], family: Sequence[torch.Tensor], target: torch.device) -> Taken | None:
@@ -38,11 +39,19 @@ def variables_taken(frames: Sequence[FrameType], family: Sequence[torch.Tensor],
 
 
 def _tensors(value: Any, depth: int = DEEPEST) -> list[torch.Tensor]:
-    """Tensors of plain containers; of classes of the user's nothing is asked."""
+    """Tensors of plain containers, and of objects that move themselves; of classes of the user's nothing is asked."""
     if is_tensor(value):
         return [value]
     parts = copy_items(value) if type(value) is dict else enumerate(value) if is_exactly(value, (list, tuple)) else ()
+    if _has_move(value):
+        parts = copy_items(dict_of(value))
     return [tensor for _, part in parts for tensor in _tensors(part, depth - 1)] if depth else []
+
+
+def _has_move(value: Any) -> bool:
+    """Whether an object has a `to` of its own, as a graph and a batch of a tokenizer have; a module is no data."""
+    fields = dict_of(value) if not isinstance(value, type) else {}
+    return bool(fields) and not is_module(value) and type(find_class_attribute(type(value), "to")) is FunctionType
 
 
 def _kind(value: Any, device: torch.device) -> str:
@@ -51,6 +60,8 @@ def _kind(value: Any, device: torch.device) -> str:
         return ""
     if is_tensor(value):
         return "tensor"
+    if _has_move(value):
+        return "object"
     parts = [part for _, part in copy_items(value)] if type(value) is dict else list(value)
     whole = all(map(is_tensor, parts))
     if type(value) is dict:
