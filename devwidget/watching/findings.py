@@ -17,7 +17,7 @@ _MOST_LINES = 4
 MOST_KEPT = 2
 """Times what a step adds, that may be kept of a step where the line of the most of it is the one to name."""
 _QUEUE = Message("a GPU works through a queue, and Python can have the value only when the queue is empty")
-_BUS = Message("what crosses between devices is copied at each step, and the step waits for it or for the line that copies")
+_BUS = Message("what crosses between devices is copied anew in each step")
 _MEANT = Message("what a step makes is freed when nothing of the program refers to it any more")
 _ROOM = Message("what a step takes at its peak has to find room beside all that is kept")
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
-import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -17,11 +15,7 @@ from torch import nn
 
 from devwidget.capture.devices import awake_module, kind_here, read_memory
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit, uninterrupted
-from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import class_name
-from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.source_code.call_sites import raw_site, to_site
-from devwidget.capture.tensors import device_of, shape_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.recording import Recording, virtual_gpus
@@ -33,6 +27,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move, Trace
 from devwidget.records.watch import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
 from devwidget.watching import findings
+from devwidget.watching.changes import Changes
 from devwidget.watching.judgements import SEGMENT, Growth, GrowthJudge, PaceJudge
 from devwidget.watching.recorded_steps import LateLines, Schedule, begin_recording, end_recording
 from devwidget.watching.run_log import RunLog
@@ -45,11 +40,8 @@ LATER = 32
 """Steps after a recorded one, at which what is still in use of it is kept: most histories that are bounded are shorter."""
 _LEAST_LATER = 4
 """The same where the run ends before."""
-MUCH_LARGER = 1.5
-"""Times as many elements in the inputs as ever before: a new shape that may change what a step takes."""
 MOST_LEFT = 1_000_000
 """Steps until a device is full, after which memory that creeps is not told."""
-_MOST_CHANGES = 50
 
 
 class _RecordedNow(NamedTuple):
@@ -105,11 +97,7 @@ class Watch:
         self._growing: tuple[str, Growth] | None = None
         self._living: tuple[int, Callable[[], list[Holding]]] | None = None
         self._creeping: set[str] = set()
-        self._changes: deque[tuple[int, Message]] = deque(maxlen=_MOST_CHANGES)
-        self._most_elements = 0
-        self._input_devices: tuple[DeviceId, ...] | None = None
-        self._trains_on: DeviceId | None = None
-        self._evaluated: list[int] = []
+        self._changes = Changes(model, self._schedule.ask_for)
 
     # -- results
 
@@ -201,40 +189,11 @@ class Watch:
 
     def begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_evaluation: bool) -> None:
         """The model is called: look at what it is given, and where it is."""
-        self._look_at_device(is_evaluation=is_evaluation)
+        moved = self._changes.look_at_device(self._number, is_evaluation=is_evaluation)
+        if moved is not None:
+            self._log.add_findings(self._number, [moved])
         if not is_evaluation:
-            self._look_at_inputs((args, kwargs))
-
-    def _look_at_device(self, *, is_evaluation: bool) -> None:
-        parameter = next(named_tensors(self._model, "_parameters"), None)
-        if parameter is None:
-            return
-        now, before = device_id(device_of(parameter[1])), self._trains_on
-        if before is not None and now != before:
-            site = to_site(raw_site(sys._getframe(1)))
-            told = findings.tell_moved(self._number, before, now, site, is_evaluation=is_evaluation)
-            if self._log.add_findings(self._number, [told]):
-                self._note_change(Message("step {step}: parameters are on {device}", step=self._number, device=now))
-        if not is_evaluation:
-            self._trains_on = now
-
-    def _look_at_inputs(self, inputs: Any) -> None:
-        tensors = list(tensors_in(inputs))
-        elements = sum(functools.reduce(int.__mul__, shape_of(tensor), 1) for tensor in tensors)
-        devices = tuple(dict.fromkeys(device_id(device_of(tensor)) for tensor in tensors))
-        if self._input_devices is not None and devices != self._input_devices:
-            told = ", ".join(map(str, devices))
-            self._note_change(Message("step {step}: the inputs of the model are on {devices}", step=self._number, devices=told))
-        if self._most_elements and elements > MUCH_LARGER * self._most_elements:
-            facts = {"step": self._number, "count": elements, "before": self._most_elements}
-            self._note_change(Message("step {step}: the inputs have {count} elements, at most {before} before", **facts))
-            self._most_elements = elements
-        self._most_elements = self._most_elements or elements
-        self._input_devices = devices
-
-    def _note_change(self, change: Message) -> None:
-        self._changes.append((self._number, change))
-        self._schedule.ask_for(change)
+            self._changes.look_at_inputs(self._number, (args, kwargs))
 
     def end_step(self, times: dict[str, int]) -> None:
         """A step has ended."""
@@ -244,7 +203,7 @@ class Watch:
         self._end_recorded()
         self._judge_pace(number, times, is_recorded=is_recorded)
         self._judge_growth(number, figures)
-        self._expect_evaluation(number, times["evaluations"])
+        self._changes.expect_evaluation(number, times["evaluations"])
         self._number = number + 1
         self._begin_recorded()
 
@@ -282,21 +241,9 @@ class Watch:
     def _tell_late(self, line: Any, first: int, before: int) -> None:
         if self._log.explains(line.site.place):
             return
-        changes = self._changes_between(before, self._number)
+        changes = self._changes.list_between(before, self._number)
         tell: Any = findings.tell_late_hop if isinstance(line, Move) else findings.tell_late_wait
         self._log.add_findings(first, [tell(line, first, before, changes)])
-
-    def _changes_between(self, after: int, last: int) -> list[Message]:
-        return [change for number, change in self._changes if after < number <= last][-3:]
-
-    def _expect_evaluation(self, number: int, passes: int) -> None:
-        """The second evaluation is recorded: of the first nobody knows before it has begun."""
-        if passes and len(self._evaluated) < 2:
-            self._evaluated.append(number)
-            if len(self._evaluated) == 1:
-                self._changes.append((number, Message("step {step}: the first evaluation was before it", step=number)))
-        if self._evaluated and number + 1 == 2 * self._evaluated[0]:
-            self._schedule.ask_for(Message("an evaluation was due"))
 
     # -- judgements
 
@@ -307,7 +254,7 @@ class Watch:
         slow = self._pace.add_step(number, times, self._switches - switches)
         if slow is not None:
             self._is_slow = True
-            changes = self._changes_between(slow.since - SEGMENT, slow.since + SEGMENT)
+            changes = self._changes.list_between(slow.since - SEGMENT, slow.since + SEGMENT)
             self._log.add_findings(slow.since, [findings.tell_slowdown(slow, changes)])
             self._schedule.ask_for(Message("steps have become slow"))
 

@@ -13,6 +13,17 @@ import devwidget
 
 Watcher = Callable[..., contextlib.AbstractContextManager[Any]]
 DEVICE = "cuda"
+MILLISECOND = 1_000_000
+
+
+class Clock:
+    """Stands still but where the program lets time pass."""
+
+    def __init__(self) -> None:
+        self.now = 0
+
+    def pass_time(self, milliseconds: int) -> None:
+        self.now += milliseconds * MILLISECOND
 
 
 @contextlib.contextmanager

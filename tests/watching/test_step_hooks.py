@@ -16,18 +16,7 @@ import devwidget
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.watch import PARTS
 from devwidget.watching import step_hooks, watch
-
-MILLISECOND = 1_000_000
-
-
-class Clock:
-    """Stands still but where the program lets time pass."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def pass_time(self, milliseconds: int) -> None:
-        self.now += milliseconds * MILLISECOND
+from tests.watching.loops import Clock
 
 
 @pytest.fixture
