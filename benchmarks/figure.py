@@ -31,8 +31,8 @@ from workloads import WORKLOADS, Workload, mlp
 
 import devwidget
 from devwidget.live_model import Rereader
-from devwidget.passive.facts import read_facts
-from devwidget.passive.session import ProfilerSession
+from devwidget.profiler_engine.facts import read_facts
+from devwidget.profiler_engine.session import ProfilerSession
 
 REFRESH = "panel, nothing changed"
 LONGEST_S = 1.0

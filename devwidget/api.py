@@ -143,7 +143,7 @@ def record(
     asked = {"heal": heal, "allow": allow, "verify_hops": verify_hops, "path": path, "checksums": checksums}
     written = note = None
     if engine != "mode":
-        from devwidget.passive.recording import choose_passive
+        from devwidget.profiler_engine.recording import choose_passive
 
         chosen = choose_passive(engine, [name for name, value in asked.items() if value])
         if isinstance(chosen, Recording):
@@ -398,7 +398,7 @@ def open(path: str | pathlib.Path) -> Any:
         FileNotFoundError: if there is no such file.
         ValueError: if it is none of these.
     """
-    from devwidget.opening import open_file
+    from devwidget.foreign_files import open_file
 
     return open_file(file_to_read(path, 'devwidget.open("snapshot.pickle")'))
 

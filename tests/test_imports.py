@@ -14,9 +14,31 @@ import pytest
 
 PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type: ignore[union-attr]
 
-FOLDERS = {"records", "language", "opening", "capture", "distributed", "memory", "simulator", "rules", "views", "report", "ui"}
+FOLDERS = {
+    "records",
+    "language",
+    "foreign_files",
+    "capture",
+    "distributed",
+    "memory",
+    "simulator",
+    "rules",
+    "views",
+    "report",
+    "ui",
+}
 EVERYTHING = FOLDERS | {
-    *("api", "passive", "recording", "allowed_findings", "live_model", "planning", "post_mortem", "call_trials", "trying"),
+    *(
+        "api",
+        "profiler_engine",
+        "recording",
+        "allowed_findings",
+        "live_model",
+        "planning",
+        "post_mortem",
+        "call_trials",
+        "trying",
+    ),
     *("fix_writer", "applied_fix"),
     *("magics", "cli", "pytest_plugin", "pytest_explainer", "watching"),
 }
@@ -33,9 +55,9 @@ MAY_IMPORT = {
     "ui": {"records", "views", "report", "language"},
     "api": EVERYTHING,
     # the half of `record` that torch's profiler serves
-    "passive": {"records", "capture", "opening", "simulator", "rules", "recording", "fix_writer"},
+    "profiler_engine": {"records", "capture", "foreign_files", "simulator", "rules", "recording", "fix_writer"},
     # a whole run: hooks, and now and then a step that `record` would record; report for bytes and times as words
-    "watching": {"records", "capture", "simulator", "passive", "recording", "rules", "report"},
+    "watching": {"records", "capture", "simulator", "profiler_engine", "recording", "rules", "report"},
     "recording": EVERYTHING,  # what `record` and `trace` run
     "call_trials": EVERYTHING,  # the trials that `explain` and `record` offer
     "allowed_findings": EVERYTHING,  # what `check` refuses
@@ -46,9 +68,9 @@ MAY_IMPORT = {
     "applied_fix": EVERYTHING,  # the half of the panel that applies a fix
     "trying": EVERYTHING,  # the half of `trace` that tries fixes
     "magics": {"api", "records", "language"},  # records for the exceptions that it prints
-    "opening": {"records"},
+    "foreign_files": {"records"},
     # all but api for what works without torch
-    "cli": {"api", "records", "views", "report", "opening", "language", "distributed"},
+    "cli": {"api", "records", "views", "report", "foreign_files", "language", "distributed"},
     "__main__": {"cli"},
     "pytest_plugin": {"api", "records", "language", "pytest_explainer"},
     "pytest_explainer": {"api", "records", "report", "language"},  # the half of the plugin that is loaded when it is asked
@@ -60,7 +82,7 @@ MAY_IMPORT = {
 ONLY_IN = {"ipywidgets": {"ui"}, "anywidget": {"ui"}, "traitlets": {"ui"}, "plotly": {"ui"}}
 """Library -> the layers that may import it."""
 
-WITHOUT_TORCH = {"records", "language", "opening", "memory", "rules", "views", "report", "ui"}
+WITHOUT_TORCH = {"records", "language", "foreign_files", "memory", "rules", "views", "report", "ui"}
 HEAVY = ("plotly", "pandas", "ipywidgets", "anywidget", "traitlets", "IPython")
 MOST_OF_TORCH, MOST_AT_FIRST_USE = 0.02, 0.5
 """Shares of the time that torch takes, about a second: 4 ms for the import, and 230 ms more for the first name of ours. Beside

@@ -265,7 +265,7 @@ def compare_records(options: Namespace) -> int:
 
 def load_record(file: pathlib.Path, kind: type = object) -> Any:
     """What a file holds, if it is of this kind."""
-    from devwidget.opening import open_file  # not `api`, which waits for torch
+    from devwidget.foreign_files import open_file  # not `api`, which waits for torch
 
     try:
         record = open_file(file)

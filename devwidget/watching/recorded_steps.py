@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.passive.recording import choose_passive
+from devwidget.profiler_engine.recording import choose_passive
 from devwidget.recording import Recording
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move, Trace, Wait

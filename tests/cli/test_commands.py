@@ -11,7 +11,7 @@ import pytest
 
 import devwidget
 from devwidget.cli.main import EXAMPLES, _build_parser, main
-from devwidget.opening import open_file
+from devwidget.foreign_files import open_file
 from devwidget.records.finding import Finding
 from devwidget.records.trace import Trace
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from devwidget.opening.allocations import FOREIGN, History, build_curve
-from devwidget.opening.stacks import Stack, read_stack
-from devwidget.opening.untrusted_files import refuse_damaged
+from devwidget.foreign_files.allocations import FOREIGN, History, build_curve
+from devwidget.foreign_files.stacks import Stack, read_stack
+from devwidget.foreign_files.untrusted_files import refuse_damaged
 from devwidget.records.device import DeviceId
 from devwidget.records.loading.json_io import reread
 from devwidget.records.loading.typed_reader import Unexpected

@@ -11,10 +11,10 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.recording.event_log import device_id, format_dtype
-from devwidget.opening.allocations import FOREIGN, History, build_curve
-from devwidget.opening.stacks import Stack
-from devwidget.passive.adapter import overload_of
-from devwidget.passive.event_tree import (
+from devwidget.foreign_files.allocations import FOREIGN, History, build_curve
+from devwidget.foreign_files.stacks import Stack
+from devwidget.profiler_engine.adapter import overload_of
+from devwidget.profiler_engine.event_tree import (
     EventWalk,
     Operator,
     ProfiledAllocation,
@@ -23,8 +23,8 @@ from devwidget.passive.event_tree import (
     iterate_below,
     iterate_operators,
 )
-from devwidget.passive.places import site_of
-from devwidget.passive.waits import find_copy, find_ends, fold_waits
+from devwidget.profiler_engine.places import site_of
+from devwidget.profiler_engine.waits import find_copy, find_ends, fold_waits
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import MemoryCurve
 from devwidget.records.schema.message import Message

@@ -19,7 +19,7 @@ import pytest
 
 import devwidget
 from devwidget import DevwidgetError
-from devwidget.opening.untrusted_files import Implausible, scan_pickle
+from devwidget.foreign_files.untrusted_files import Implausible, scan_pickle
 
 MIB = 1 << 20
 
@@ -71,7 +71,7 @@ BOMBS: dict[str, bytes] = {
 
 _OPENED = """
 import pathlib, re, sys
-from devwidget.opening import open_file
+from devwidget.foreign_files import open_file
 from devwidget.records.loading.json_io import load
 from devwidget.records.errors import DevwidgetError
 for way in (open_file, load):

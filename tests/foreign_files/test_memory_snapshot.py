@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import devwidget
-from devwidget.opening.memory_snapshot import INFERRED, owned_share
-from devwidget.opening.stacks import read_stack
+from devwidget.foreign_files.memory_snapshot import INFERRED, owned_share
+from devwidget.foreign_files.stacks import read_stack
 from devwidget.records.memory import ROLES
 
 KIB = 1024

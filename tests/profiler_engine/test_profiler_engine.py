@@ -16,16 +16,16 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.passive import adapter
-from devwidget.passive.adapter import find_overload, overload_of
-from devwidget.passive.event_tree import ProfiledAllocation, iterate_below
-from devwidget.passive.facts import build_device_curve
-from devwidget.passive.places import EventPlace
-from devwidget.passive.session import ProfilerSession
+from devwidget.profiler_engine import adapter
+from devwidget.profiler_engine.adapter import find_overload, overload_of
+from devwidget.profiler_engine.event_tree import ProfiledAllocation, iterate_below
+from devwidget.profiler_engine.facts import build_device_curve
+from devwidget.profiler_engine.places import EventPlace
+from devwidget.profiler_engine.session import ProfilerSession
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from tests import zoo
-from tests.passive.moving_programs import iterate_moving
+from tests.profiler_engine.moving_programs import iterate_moving
 
 OPERATORS_OF_NO_MODE = {"empty", "empty_like", "detach", "detach_", "scalar_tensor"}
 """What the attention kernel and the leaves make below what a mode sees, and results that no record tells the place of."""

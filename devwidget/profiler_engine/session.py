@@ -18,7 +18,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.undo import Undo
-from devwidget.passive.adapter import list_missing, make_options
+from devwidget.profiler_engine.adapter import list_missing, make_options
 from devwidget.records.schema.message import Message
 
 _QUIET = {"KINETO_LOG_LEVEL": "6"}

@@ -17,9 +17,9 @@ import devwidget
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import dumps, loads
 from tests.every_view import show_all
-from tests.opening.test_flight_recorder import dump, entry
-from tests.opening.test_kineto import STEP
-from tests.opening.test_memory_snapshot import BUILD, step
+from tests.foreign_files.test_flight_recorder import dump, entry
+from tests.foreign_files.test_kineto import STEP
+from tests.foreign_files.test_memory_snapshot import BUILD, step
 from tests.records.test_mutated_files import VALUES, _places
 from tests.saved_records import real_files
 

@@ -1,6 +1,7 @@
 """A job whose ranks train with DDP and with tensors of a mesh, as they are and recorded by torch's profiler.
 
-`python -m tests.distributed.forked 2 tests/passive/ranks.py` prints its figures, and exits with 1 where anything differs.
+`python -m tests.distributed.forked 2 tests/profiler_engine/ranks.py` prints its figures, and exits with 1 where anything
+differs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""OPENING: files that other tools wrote, as records; which tool wrote a file is told by its first bytes."""
+"""FOREIGN FILES: what other tools wrote, as records; which tool wrote a file is told by its first bytes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from devwidget.opening.flight_recorder import is_dump, read_dumps
-from devwidget.opening.kineto import read_kineto
-from devwidget.opening.memory_snapshot import read_memory_snapshot
-from devwidget.opening.untrusted_files import load_plain
+from devwidget.foreign_files.flight_recorder import is_dump, read_dumps
+from devwidget.foreign_files.kineto import read_kineto
+from devwidget.foreign_files.memory_snapshot import read_memory_snapshot
+from devwidget.foreign_files.untrusted_files import load_plain
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading import json_io
 from devwidget.records.loading.json_io import read_regular

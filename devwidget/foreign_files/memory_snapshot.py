@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from devwidget.opening.allocations import FOREIGN, History, build_curve
-from devwidget.opening.stacks import NO_STACK, Stack, read_stack
-from devwidget.opening.untrusted_files import ReadingPlace, refuse_damaged
+from devwidget.foreign_files.allocations import FOREIGN, History, build_curve
+from devwidget.foreign_files.stacks import NO_STACK, Stack, read_stack
+from devwidget.foreign_files.untrusted_files import ReadingPlace, refuse_damaged
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.json_io import reread

@@ -1,7 +1,7 @@
 """A device with memory of the host, by torch's way to write a backend in Python: moves to it are moves, and reading it waits.
 
-It has its place in a process for good, so `python -m tests.passive.second_device` records the programs in one of its own, by
-both engines, and prints what they tell; it exits with 1 where they differ.
+It has its place in a process for good, so `python -m tests.profiler_engine.second_device` records the programs in one of its
+own, by both engines, and prints what they tell; it exits with 1 where they differ.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
-from tests.passive.agreement import compare_all
-from tests.passive.moving_programs import iterate_moving
+from tests.profiler_engine.agreement import compare_all
+from tests.profiler_engine.moving_programs import iterate_moving
 
 NAME = "npu"
 

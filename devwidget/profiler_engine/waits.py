@@ -13,8 +13,8 @@ from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.modes.dispatch_mode import COPIES, MASKED, WAITING, WORDS
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.waits import FORMATS
-from devwidget.passive.event_tree import EventWalk, Operator, Turn, find_tensors, iterate_below
-from devwidget.passive.places import EventPlace, SiteReader, site_of
+from devwidget.profiler_engine.event_tree import EventWalk, Operator, Turn, find_tensors, iterate_below
+from devwidget.profiler_engine.places import EventPlace, SiteReader, site_of
 from devwidget.records.site import Site
 from devwidget.records.trace import Phase, Wait
 

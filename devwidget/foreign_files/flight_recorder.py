@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from devwidget.opening.stacks import users_sites
-from devwidget.opening.untrusted_files import ReadingPlace, refuse_damaged
+from devwidget.foreign_files.stacks import users_sites
+from devwidget.foreign_files.untrusted_files import ReadingPlace, refuse_damaged
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.consistency import MOST_RANKS
 from devwidget.records.loading.json_io import reread

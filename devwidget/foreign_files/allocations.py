@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from devwidget.opening.stacks import Stack
+from devwidget.foreign_files.stacks import Stack
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import ROLES, DeviceMemory, Holding, MemoryCurve, MemoryPoint, Refusal
 

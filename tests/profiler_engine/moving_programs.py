@@ -11,7 +11,7 @@ import numpy
 import torch
 from torch import nn
 
-from tests.passive.agreement import Prepared
+from tests.profiler_engine.agreement import Prepared
 
 Step = Callable[[nn.Module, torch.Tensor], object]
 

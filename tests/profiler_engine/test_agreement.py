@@ -9,13 +9,13 @@ import torch
 
 import devwidget
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
-from devwidget.passive.event_tree import EventWalk
-from devwidget.passive.session import ProfilerSession
+from devwidget.profiler_engine.event_tree import EventWalk
+from devwidget.profiler_engine.session import ProfilerSession
 from tests import zoo
 from tests.gradients import tensors
-from tests.passive.agreement import compare_all
-from tests.passive.cpu_programs import CASES, iterate_cases, iterate_mainstream, iterate_steps
-from tests.passive.moving_programs import iterate_moving
+from tests.profiler_engine.agreement import compare_all
+from tests.profiler_engine.cpu_programs import CASES, iterate_cases, iterate_mainstream, iterate_steps
+from tests.profiler_engine.moving_programs import iterate_moving
 
 pytestmark = [pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore::UserWarning")]
 """Warnings are those of the programs."""
@@ -56,7 +56,7 @@ def test_programs_that_move_and_read_are_told_alike():
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(torch._C, "_acc"), reason="this torch has no backends in Python")
 def test_moves_to_another_device_and_waits_for_it_are_told_alike():
-    command = [sys.executable, "-W", "ignore", "-m", "tests.passive.second_device"]
+    command = [sys.executable, "-W", "ignore", "-m", "tests.profiler_engine.second_device"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     print(done.stdout)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

@@ -128,7 +128,7 @@ def test_eight_threads_train_as_alone_beside_a_recording():
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_ranks_train_as_without_with_ddp_and_with_tensors_of_a_mesh():
-    told = run("-m", "tests.distributed.forked", "2", str(ROOT / "tests" / "passive" / "ranks.py"))
+    told = run("-m", "tests.distributed.forked", "2", str(ROOT / "tests" / "profiler_engine" / "ranks.py"))
     assert told.count(" 0 differ") == 2
 
 

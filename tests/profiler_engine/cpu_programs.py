@@ -20,7 +20,7 @@ import torch
 from tests.corpus import score
 from tests.gradients import tensors
 from tests.mainstream.test_mainstream import PROGRAMS, is_below, written
-from tests.passive.agreement import Prepared
+from tests.profiler_engine.agreement import Prepared
 
 CORPUS = pathlib.Path(score.__file__).parent
 CASES = [*sorted(CORPUS.glob("case_clean_*.py")), *sorted((CORPUS / "more").glob("case_clean_*.py"))]

@@ -12,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 import devwidget
-from devwidget.opening.kineto import INFERRED
+from devwidget.foreign_files.kineto import INFERRED
 
 Event = dict[str, Any]
 

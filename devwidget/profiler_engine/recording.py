@@ -19,7 +19,7 @@ from devwidget.capture.interrupts import is_from_handler, sure_exit, uninterrupt
 from devwidget.capture.source_code.call_sites import user_frame
 from devwidget.capture.validation import refuse_model
 from devwidget.fix_writer import remember_findings
-from devwidget.passive.session import ProfilerSession, find_obstacle
+from devwidget.profiler_engine.session import ProfilerSession, find_obstacle
 from devwidget.recording import Recording
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.schema.message import Message, listed
@@ -93,7 +93,9 @@ class PassiveRecording(Recording):
 
     def _read_trace(self, frame: FrameType) -> Trace:
         """The facts. Modules are found while they live, and lines while the code lives into whose names torch points."""
-        from devwidget.passive.facts import read_facts  # which names parts of torch that `find_reason_for_modes` asks for
+        from devwidget.profiler_engine.facts import (
+            read_facts,  # which names parts of torch that `find_reason_for_modes` asks for
+        )
 
         session, model = self._session, self._model
         named = [module for _, module in modules_named(_frames_of_user(frame))] if model is None else []

@@ -12,8 +12,8 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.operator_key import ALIASES
-from devwidget.passive.adapter import has_kernel, overload_of
-from devwidget.passive.places import OUTSIDE, EventPlace, Function, ModulePaths, SiteReader
+from devwidget.profiler_engine.adapter import has_kernel, overload_of
+from devwidget.profiler_engine.places import OUTSIDE, EventPlace, Function, ModulePaths, SiteReader
 from devwidget.records.site import Phase, Site
 
 _NODE = "autograd::engine::evaluate_function"
