@@ -21,6 +21,7 @@ from devwidget.records.device import CUDA
 from devwidget.report.formats import findings_json
 from devwidget.rules import claim_words
 from devwidget.simulator.without_values import known_values
+from devwidget.watching import recorded_steps
 from tests.test_imports import MAY_IMPORT
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -154,6 +155,7 @@ CONSTANTS = {
     "2 MiB": known_values.MOST_BYTES >> 20,
     "5 s": ask_ranks.LONG_IN_A_COLLECTIVE,
     "20,000 objects": attribute_search.MOST_IN_ONE,
+    "2 %": 100 * recorded_steps.SHARE,
 }
 """Amounts that nobody measures: they stand in the code."""
 

@@ -139,6 +139,19 @@ _PURPOSES = {
     )
 }
 """The same in words."""
+PROFILER_FIELDS: Mapping[str, str] = {
+    "torch._C._profiler._ProfilerEvent": (
+        "children duration_time_ns end_time_ns extra_fields name parent start_tid start_time_ns"
+    ),
+    "torch._C._profiler._ExtraFields_TorchOp": "inputs scope sequence_number",
+    "torch._C._profiler._ExtraFields_PyCall": "caller callsite module",
+    "torch._C._profiler._ExtraFields_PyCCall": "caller",
+    "torch._C._profiler._ExtraFields_Allocation": "alloc_size device ptr total_allocated total_reserved",
+    "torch._C._profiler._PyFrameState": "file_name function_name line_number",
+    "torch._C._profiler._NNModuleInfo": "cls_name parameters self_ptr",
+    "torch._C._profiler._TensorMetadata": "device dtype sizes",
+}
+"""What is read of each record of torch's profiler."""
 OPTIONAL: Mapping[str, str] = {
     "BatchIterator": "torch.utils.data.dataloader._BaseDataLoaderIter",
     "C": "torch._C",

@@ -12,26 +12,13 @@ from typing import Any
 
 from devwidget.capture import torch_internals
 
-FIELDS = {
-    "torch._C._profiler._ProfilerEvent": (
-        "children duration_time_ns end_time_ns extra_fields name parent start_tid start_time_ns"
-    ),
-    "torch._C._profiler._ExtraFields_TorchOp": "inputs scope sequence_number",
-    "torch._C._profiler._ExtraFields_PyCall": "caller callsite module",
-    "torch._C._profiler._ExtraFields_PyCCall": "caller",
-    "torch._C._profiler._ExtraFields_Allocation": "alloc_size device ptr total_allocated total_reserved",
-    "torch._C._profiler._PyFrameState": "file_name function_name line_number",
-    "torch._C._profiler._NNModuleInfo": "cls_name parameters self_ptr",
-    "torch._C._profiler._TensorMetadata": "device dtype sizes",
-}
-"""What is read of each record of torch's."""
 _NAMES_OVERLOADS = hasattr(torch_internals.find_optional("ProfilerEvent"), "overload_name")
 
 
 def list_missing() -> Iterator[str]:
     """What this torch lacks of that."""
     yield from torch_internals.list_absent(torch_internals.NEEDED["recording by torch's profiler"])
-    paths = (f"{record}.{name}" for record, names in FIELDS.items() for name in names.split())
+    paths = (f"{record}.{name}" for record, names in torch_internals.PROFILER_FIELDS.items() for name in names.split())
     yield from torch_internals.list_absent({path: path for path in paths})
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.capture import torch_internals
 from devwidget.profiler_engine import adapter
 from devwidget.profiler_engine.adapter import find_overload, overload_of
 from devwidget.profiler_engine.event_tree import ProfiledAllocation, iterate_below
@@ -183,7 +184,7 @@ def test_auto_takes_modes_where_the_profiler_cannot_serve():
 
 
 def test_a_torch_whose_profiler_notes_something_else_is_recorded_by_modes(monkeypatch):
-    monkeypatch.setitem(adapter.FIELDS, "torch._C._profiler._ProfilerEvent", "children another_name")
+    monkeypatch.setitem(torch_internals.PROFILER_FIELDS, "torch._C._profiler._ProfilerEvent", "children another_name")
     with devwidget.record(engine="auto") as recording:
         torch.ones(3) + 1
     assert recording.trace.engine == "mode"
