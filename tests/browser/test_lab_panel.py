@@ -65,6 +65,7 @@ def test_every_file_of_the_menu_can_be_opened_again(session, browser, tmp_path):
     assert "<svg" in saved("Save figure as SVG").read_text(encoding="utf-8")
     page = Watched(browser, offline=True)
     page.page.goto(saved("Save as HTML").as_uri())
+    page.page.get_by_role("tab", name="Modules").click()
     expect(page.page.locator(".dw-memory .point path").first).to_be_attached()
     expect(page.page.locator("[data-path='decoder.head']")).to_have_attribute("data-severity", "error")
     page.close()
