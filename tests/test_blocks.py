@@ -64,6 +64,9 @@ STAGES = {
         ("new_tokens=500", "new_tokens=20"),
         ('memory="24GiB", loss', 'memory="64KiB", loss'),
     )),
+    "watch.md": Stage(
+        PLAIN + "loader, criterion = [{'x': batch, 'y': target}] * 3, loss_fn\n",
+    ),
     "virtual-gpus.md": Stage(),
 }  # fmt: skip
 ELSEWHERE = {

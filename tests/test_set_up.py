@@ -94,7 +94,7 @@ def test_only_tests_get_what_work_on_devwidget_needs(set_up: ModuleType, monkeyp
         set_up.install(what)
     lab, test = set_up.calls
     assert lab[-1] == ".[lab,tutorial]"
-    assert {"pytest>=8.4", "mypy>=1.15"} <= set(test)
+    assert {"pytest>=9", "mypy>=1.15"} <= set(test)
 
 
 def test_a_second_run_does_nothing_until_the_project_changes(set_up: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from devwidget.capture.modes.dispatch_mode import OperatorMode
 from devwidget.capture.modes.function_mode import CallMode
 from devwidget.capture.modes.module_hooks import module_hooks
 from devwidget.capture.modules import walk_modules
+from devwidget.capture.object_fields import find_class_attribute
 from devwidget.capture.patches.attention_fast_path import fast_paths
 from devwidget.capture.patches.compiled import watch_compilation, watch_exports
 from devwidget.capture.patches.custom_gradients import watch_gradients
@@ -117,7 +118,8 @@ class Recorder:
             DevwidgetError: if `model` is no module, or `optimizer` no optimizer.
         """
         refuse_model(model)
-        refuse_optimizer(optimizer)
+        if find_class_attribute(type(optimizer), "step") is None:  # whoever has one may be an optimizer written by hand
+            refuse_optimizer(optimizer)
         self._state.tracker.close_roots()
         self._state.tracker.attach_model(model, name)
 

@@ -119,7 +119,7 @@ def run_phase(phase: Phase, run: Callable[[], None], watcher: Watcher) -> Phase:
         ) from error
     except DevwidgetError:
         raise
-    except Exception as error:
+    except (RuntimeError, TypeError, AttributeError) as error:  # what else is raised is the model's own
         kind = LengthsOnGpu if message(error).startswith("'lengths' argument should be") else DevwidgetError
         fails = Message("the {phase} fails in this placement: {error}", phase=Message(phase), error=message(error))
         instead = Message("print(devwidget.trace(model, batch, ...)): the same step as it is, which says where it fails")

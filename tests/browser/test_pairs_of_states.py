@@ -150,7 +150,9 @@ _DRAWN = r"""
 const tabOf = (name) => [...document.querySelectorAll('#a .dw-tab')].find((tab) => tab.firstChild.textContent === name);
 const figures = () => [...document.querySelectorAll('#a .dw-figure')].filter((figure) => figure.clientWidth);
 const isPlotted = (figure) => figure.querySelector('.dw-plot')?.data && figure.querySelector('.main-svg');
-const allDrawn = () => figures().every((figure) => figure.querySelector('.dw-lanes *') || isPlotted(figure));
+const pictures = () => [...document.querySelectorAll('#a .dw-pictured')].filter((each) => each.clientWidth);
+const allDrawn = () => figures().every((figure) => figure.querySelector('.dw-lanes *') || isPlotted(figure))
+  && pictures().every((each) => each.querySelector('svg'));
 const picture = (figure) => {
   const lanes = figure.querySelector('.dw-lanes');
   if (lanes) return [figure.className, lanes.outerHTML.replace(/dw-hatch-\d+/g, '')];
@@ -167,8 +169,8 @@ const words = (root) => {
   }
   return texts;
 };
-const marks = (root) => [...root.querySelectorAll('[data-path], [data-kind], [data-cause], .dw-status, .dw-count')].map(
-  (each) => [each.dataset.path, each.dataset.kind, each.dataset.severity, each.dataset.cause, each.className]);
+const marks = (root) => [...root.querySelectorAll('[data-path], [data-kind], [data-cause], .dw-status, .dw-count')].filter(
+  (each) => !each.closest('svg')).map((each) => [each.dataset.path, each.dataset.kind, each.dataset.severity, each.dataset.cause, each.className]);
 function drawnOn(tab) {
   const root = document.querySelector('#a .dw-panel');
   if (!allDrawn() || tabOf(tab).getAttribute('aria-selected') !== 'true') return 'not yet';

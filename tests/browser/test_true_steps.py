@@ -228,6 +228,6 @@ def test_lines_that_wait_are_a_table_below_the_hops(shown, gpus):
     model = Reading().to("cuda:0")
     bare = shown(model, devwidget.trace(model, batch()))
     row = tab(bare, "Trace").locator(".dw-wait-row")
-    expect(row).to_contain_text("return y * y.max().item()")
+    expect(tab(bare, "Trace").locator(".dw-code-line", has_text="return y * y.max().item()")).to_be_visible()
     expect(row.locator("td").nth(1)).to_have_text("1")
     expect(row).to_contain_text("item forward")

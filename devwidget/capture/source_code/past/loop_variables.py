@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from devwidget.capture.modules import is_module
-from devwidget.capture.object_fields import copy_items, dict_of, find_class_attribute, is_exactly
+from devwidget.capture.object_fields import copy_items, dict_of, find_class_attribute, is_a, is_exactly
 from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.trace import Taken
@@ -50,7 +50,7 @@ def _tensors(value: Any, depth: int = DEEPEST) -> list[torch.Tensor]:
 
 def _has_move(value: Any) -> bool:
     """Whether an object has a `to` of its own, as a graph and a batch of a tokenizer have; a module is no data."""
-    fields = dict_of(value) if not isinstance(value, type) else {}
+    fields = dict_of(value) if not is_a(value, type) else {}
     return bool(fields) and not is_module(value) and type(find_class_attribute(type(value), "to")) is FunctionType
 
 
