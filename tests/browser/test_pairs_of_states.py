@@ -169,8 +169,9 @@ const words = (root) => {
   }
   return texts;
 };
-const marks = (root) => [...root.querySelectorAll('[data-path], [data-kind], [data-cause], .dw-status, .dw-count')].filter(
-  (each) => !each.closest('svg')).map((each) => [each.dataset.path, each.dataset.kind, each.dataset.severity, each.dataset.cause, each.className]);
+const marks = (root) => [...root.querySelectorAll('[data-path], [data-kind], [data-cause], .dw-status, .dw-count')]
+  .filter((each) => !each.closest('svg'))
+  .map((each) => [each.dataset.path, each.dataset.kind, each.dataset.severity, each.dataset.cause, each.className]);
 function drawnOn(tab) {
   const root = document.querySelector('#a .dw-panel');
   if (!allDrawn() || tabOf(tab).getAttribute('aria-selected') !== 'true') return 'not yet';
