@@ -23,6 +23,7 @@ TEXTS = ("text/plain", "text/html")
 VARYING = (
     (r"\b\d[\d,.]* (ns|us|µs|ms|s|min)\b", "TIME"),
     (r"\b0x[0-9a-f]+\b", "ADDRESS"),
+    (r"\bThread-\d+", "THREAD"),
     (r"\b(\w+\.py):\d+", r"\1:LINE"),  # lines of libraries, whichever version is installed
     (r" +", " "),  # columns are as wide as their widest time
 )
