@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from devwidget.distributed.report import RankWriter
     from devwidget.trying.offers import SeenCalls
     from devwidget.trying.reference_step import Results
-    from devwidget.trying.side_effects import Inside, Watch
+    from devwidget.trying.side_effects import Inside, TrialWatch
     from devwidget.trying.trial_subjects import Subjects
     from devwidget.trying.trials import Again
 
@@ -177,7 +177,7 @@ def record_step(
     *,
     restore: bool,
     source: Any = None,
-    watch: Watch | None = None,
+    watch: TrialWatch | None = None,
     inside: Inside = contextlib.nullcontext,
     then: Callable[[Arguments, dict[str, Any]], None] | None = None,
 ) -> tuple[Trace, Any]:
@@ -267,14 +267,14 @@ def refuse_verify(verify: object) -> None:
         )
 
 
-def start_watch() -> Watch:
+def start_watch() -> TrialWatch:
     """Watch what a step does outside of itself; it is loaded with the first step whose fixes may be tried."""
-    from devwidget.trying.side_effects import Watch
+    from devwidget.trying.side_effects import TrialWatch
 
-    return Watch()
+    return TrialWatch()
 
 
-def verify_fixes(found: Trace, step: Step, watch: Watch, verify: Verify, allow: str | Iterable[str], name: str) -> Trace:
+def verify_fixes(found: Trace, step: Step, watch: TrialWatch, verify: Verify, allow: str | Iterable[str], name: str) -> Trace:
     """The trace with its fixes tried, where that is harmless or asked for; else with why they were not."""
     from devwidget.trying.offers import mark_untried
     from devwidget.trying.side_effects import reasons_against_trial

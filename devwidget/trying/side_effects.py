@@ -206,7 +206,7 @@ _NAMES: tuple[tuple[Any, str, Told], ...] = (
 _CALLS = list(itertools.starmap(_Call, _NAMES))
 
 
-class Watch:
+class TrialWatch:
     """Around a step and its being put back; `begin` comes between.
 
     Attributes:
@@ -228,7 +228,7 @@ class Watch:
     def _note_effect(self, words: str) -> None:
         self._seen.setdefault(words)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> TrialWatch:
         switch, state = torch_internals.set_function_state, torch_internals.function_state
         if switch is not None and state is not None:  # our looking is hidden from function modes: it may be cut short
             self._undo.add_step(switch, state())

@@ -22,7 +22,7 @@ _STEPS = ("scatter", "replicate", "gather", "reduce")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class DeviceColumn:
     """One device.
 
     Attributes:
@@ -77,7 +77,7 @@ class Way:
 class Picture:
     """Columns from left to right, blocks in rows from top to bottom in the order in which they run, ways between them."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[DeviceColumn, ...]
     blocks: tuple[Block, ...]
     ways: tuple[Way, ...]
     elsewhere: tuple[Move, ...] = ()
@@ -173,11 +173,11 @@ class _Sketch:
     def _in_order(self) -> list[int]:
         return [at for row in self.rows for at in row]
 
-    def finish(self, columns: list[Column]) -> Picture:
+    def finish(self, columns: list[DeviceColumn]) -> Picture:
         """The picture; a device that is used and of which nothing is known has a column too."""
         known = {column.device for column in columns}
         used = {block.device for block in self.blocks}
-        columns += [Column(device, 0, ()) for device in used - known]
+        columns += [DeviceColumn(device, 0, ()) for device in used - known]
         shown = [
             replace(each, is_idle=each.device not in used)
             for each in columns
@@ -189,21 +189,21 @@ class _Sketch:
         return Picture(tuple(shown), blocks, tuple(self.ways), self.elsewhere)
 
 
-def _find_columns(snapshot: Snapshot, trace: Trace | None) -> list[Column]:
+def _find_columns(snapshot: Snapshot, trace: Trace | None) -> list[DeviceColumn]:
     curves = {curve.device: curve for curve in trace.memory} if trace is not None else {}
     ends = {device: curve.end for device, curve in curves.items()} | {each.device: each for each in snapshot.memory}
     return [_make_column(memory, curves.get(device), trace) for device, memory in ends.items()]
 
 
-def _make_column(memory: DeviceMemory, curve: MemoryCurve | None, trace: Trace | None) -> Column:
+def _make_column(memory: DeviceMemory, curve: MemoryCurve | None, trace: Trace | None) -> DeviceColumn:
     refused = curve.refused[0].allocated + curve.refused[0].bytes if curve is not None and curve.refused else 0
     peak = curve.peak if curve is not None and curve.source == "allocator" else None
     if peak is not None:
         parts = tuple((role, size) for role in ROLES if (size := getattr(peak, role)))
-        return Column(memory.device, memory.total, parts, refused, is_peak=True)
+        return DeviceColumn(memory.device, memory.total, parts, refused, is_peak=True)
     bars = memory_bars([memory], trace, with_cpu=True)
     parts = tuple((part, size) for bar in bars for part, size in bar.parts if part != "free")
-    return Column(memory.device, memory.total, parts, refused)
+    return DeviceColumn(memory.device, memory.total, parts, refused)
 
 
 def _add_call(sketch: _Sketch, call: ParallelCall) -> None:
@@ -353,9 +353,11 @@ def propose_picture(layout: Layout, table: PlacementTable) -> Picture:
     return sketch.finish([_proposed_column(each, layout) for each in layout.devices])
 
 
-def _proposed_column(gpu: PlacedGpu, layout: Layout) -> Column:
+def _proposed_column(gpu: PlacedGpu, layout: Layout) -> DeviceColumn:
     weights = sum(block.weights for block in layout.blocks if block.device == gpu.device)
-    return Column(gpu.device, gpu.capacity, (("parameters", weights), ("running", max(0, gpu.on_card - weights))), is_peak=True)
+    return DeviceColumn(
+        gpu.device, gpu.capacity, (("parameters", weights), ("running", max(0, gpu.on_card - weights))), is_peak=True
+    )
 
 
 def _proposed_moves(layout: Layout, blocks: list[Block]) -> Iterator[tuple[int, object, Move]]:

@@ -24,7 +24,7 @@ MUCH_LARGER = 1.5
 _MOST_CHANGES, _MOST_TOLD = 50, 3
 
 
-class Changes:
+class RunChanges:
     """The changes of a run, each with the step that it came with.
 
     Args:

@@ -24,7 +24,7 @@ MOST_CHANGES = 8
 """Changes for which a step is recorded whatever it costs; after that there must be time for it."""
 
 
-class Schedule:
+class RecordingSchedule:
     """Which steps are recorded, and why.
 
     Args:

@@ -42,7 +42,7 @@ class Hook:
         return getattr, (contextlib.nullcontext(), "__exit__")
 
 
-class Listener(Protocol):
+class StepListener(Protocol):
     """Is told what the hooks see."""
 
     def begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_evaluation: bool) -> None:
@@ -86,7 +86,7 @@ class StepHooks:
         is_over: the hooks do nothing any more.
     """
 
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, told: Listener) -> None:
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, told: StepListener) -> None:
         self._model, self._optimizer, self._told = model, optimizer, told
         self.is_over = True
         self._nanoseconds = dict.fromkeys(PARTS, 0)

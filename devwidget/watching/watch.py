@@ -27,9 +27,9 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move, Trace
 from devwidget.records.watch import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
 from devwidget.watching import findings
-from devwidget.watching.changes import Changes
+from devwidget.watching.changes import RunChanges
 from devwidget.watching.judgements import SEGMENT, Growth, GrowthJudge, PaceJudge
-from devwidget.watching.recorded_steps import LateLines, Schedule, begin_recording, end_recording
+from devwidget.watching.recorded_steps import LateLines, RecordingSchedule, begin_recording, end_recording
 from devwidget.watching.run_log import RunLog
 from devwidget.watching.step_hooks import StepHooks
 
@@ -84,7 +84,7 @@ class Watch:
         self._model, self._optimizer = model, optimizer
         self._log = RunLog(class_name(type(model)), path)
         self._hooks = StepHooks(model, optimizer, self)
-        self._schedule = Schedule(every)
+        self._schedule = RecordingSchedule(every)
         self._undo = Undo()
         self._number = 0
         self._began = 0.0
@@ -97,7 +97,7 @@ class Watch:
         self._growing: tuple[str, Growth] | None = None
         self._living: tuple[int, Callable[[], list[Holding]]] | None = None
         self._creeping: set[str] = set()
-        self._changes = Changes(model, self._schedule.ask_for)
+        self._changes = RunChanges(model, self._schedule.ask_for)
 
     # -- results
 

@@ -12,7 +12,7 @@ import pytest
 from devwidget.records.device import DeviceId
 from devwidget.records.trace import Trace
 from devwidget.report.figures.devices import WIDTHS, draw_devices
-from devwidget.report.figures.ribbons import Box, Ribbon, choose_lanes
+from devwidget.report.figures.ribbons import Ribbon, RibbonBox, choose_lanes
 from devwidget.report.page.html import saved_html
 from devwidget.views.devices import make_picture
 from devwidget.views.placement import tabulate_snapshot
@@ -96,7 +96,7 @@ def test_more_bytes_are_thicker_and_what_is_wrong_is_dotted():
 
 
 def test_ribbons_share_a_lane_only_where_they_do_not_meet_or_are_one_tree():
-    one, two, three = Box(0, 0, 0, 100), Box(1, 1, 200, 100), Box(1, 2, 400, 100)
+    one, two, three = RibbonBox(0, 0, 0, 100), RibbonBox(1, 1, 200, 100), RibbonBox(1, 2, 400, 100)
     apart = choose_lanes([Ribbon(one, two), Ribbon(one, three)])
     assert (apart.gutters, apart.channels, apart.leaves) == ((0, 1), (0, 1), (0, 1))
     tree = choose_lanes([Ribbon(one, two, bundle="scatter"), Ribbon(one, three, bundle="scatter")])

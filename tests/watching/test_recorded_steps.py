@@ -14,7 +14,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Move, Trace
-from devwidget.watching.recorded_steps import LEAST_APART, MOST_CHANGES, WARM_UP, LateLines, Schedule
+from devwidget.watching.recorded_steps import LEAST_APART, MOST_CHANGES, WARM_UP, LateLines, RecordingSchedule
 
 
 def operators(trace):
@@ -46,12 +46,12 @@ def test_a_step_that_hooks_record_is_what_record_sees(gpus):
 
 
 def test_a_run_of_no_changes_is_recorded_as_often_as_it_was_told():
-    schedule = Schedule(50)
+    schedule = RecordingSchedule(50)
     assert [step for step in range(200) if schedule.find_reason(step)] == [WARM_UP, 60, 110, 160]
 
 
 def test_a_run_is_recorded_by_itself_only_while_that_takes_little_of_the_time():
-    schedule = Schedule(None)
+    schedule = RecordingSchedule(None)
     schedule.spent, schedule.passed = 1.0, 100.0
     found = [step for step in range(1000) if schedule.find_reason(step)]
     assert found == list(range(WARM_UP, 1000, LEAST_APART))
@@ -60,7 +60,7 @@ def test_a_run_is_recorded_by_itself_only_while_that_takes_little_of_the_time():
 
 
 def test_changes_are_recorded_a_few_times_whatever_that_costs():
-    schedule = Schedule(None)
+    schedule = RecordingSchedule(None)
     schedule.find_reason(WARM_UP)
     schedule.spent, schedule.passed = 50.0, 100.0
     reasons = []

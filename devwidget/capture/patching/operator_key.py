@@ -100,14 +100,14 @@ class _KeyThread:
         self.asked: list[Any] | None = None
 
 
-class _Threads(threading.local):
+class _KeyThreads(threading.local):
     """One object for each thread: what is read and written for each operator is found once."""
 
     def __init__(self) -> None:
         self.place = _KeyThread()
 
 
-key_threads = _Threads()
+key_threads = _KeyThreads()
 """For who asks, or answers."""
 
 

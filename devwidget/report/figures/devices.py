@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from devwidget.language.speaking import said
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
-from devwidget.report.figures.ribbons import Box, Page, Point, Ribbon, Route, choose_lanes, round_path, route_ribbon
+from devwidget.report.figures.ribbons import Page, Point, Ribbon, RibbonBox, Route, choose_lanes, round_path, route_ribbon
 from devwidget.report.figures.shapes import (
     MONO,
     MONO_FONT,
@@ -35,7 +35,7 @@ from devwidget.report.text.device_words import (
     way_title,
 )
 from devwidget.views.blocks import Block
-from devwidget.views.devices import Column, Kind, Picture, Way
+from devwidget.views.devices import DeviceColumn, Kind, Picture, Way
 
 WIDTHS = (640, 860, 1120)
 """Pixels for which a picture is drawn: a page shows the widest one that it has room for."""
@@ -74,7 +74,7 @@ class _Drawing:
     picture: Picture
     lefts: tuple[float, ...]
     widths: tuple[float, ...]
-    boxes: tuple[Box, ...]
+    boxes: tuple[RibbonBox, ...]
     routes: tuple[Route, ...]
     page: Page
 
@@ -135,7 +135,7 @@ class _Drawing:
         inside = (*parts, *ribbons, *blocks, *labels, *self._draw_key())
         return html_element("svg", *inside, xmlns="http://www.w3.org/2000/svg", **look, **size)
 
-    def _draw_column(self, at: int, column: Column) -> Markup:
+    def _draw_column(self, at: int, column: DeviceColumn) -> Markup:
         left, wide, bottom = self.lefts[at], self.widths[at], self.height - 1
         dashed = {"stroke-dasharray": "4 3", "fill": "none"} if column.is_idle else {"fill": "rgba(128,128,128,0.09)"}
         frame = draw_rectangle(left + 0.5, 0.5, wide - 1, bottom - 0.5, 4, stroke="rgba(128,128,128,0.45)", **dashed)
@@ -158,7 +158,7 @@ class _Drawing:
         parts += self._draw_idle(left, wide) if column.is_idle else []
         return _mark("column", column_title(column, self.picture.blocks), *parts, **{"data-device": str(column.device)})
 
-    def _draw_wall(self, column: Column, left: float, bottom: float) -> Iterator[Markup]:
+    def _draw_wall(self, column: DeviceColumn, left: float, bottom: float) -> Iterator[Markup]:
         """The left wall is the memory of a device, filled from below; all walls have one scale."""
         most = max(each.capacity for each in self.picture.columns)
         if not column.capacity or not column.device.is_accelerator:
@@ -189,7 +189,7 @@ class _Drawing:
         style = {"text-anchor": "middle", "font-size": "11", "fill": SOFT_INK}
         return [draw_text(middle, y + 15 * at, line, **style) for at, line in enumerate(lines)]
 
-    def _draw_block(self, block: Block, box: Box) -> Markup:
+    def _draw_block(self, block: Block, box: RibbonBox) -> Markup:
         y, hue, visits = self.page.tops[box.row], device_hue(block.device), block.what not in ("module",)
         edge = WRONG if block.wrong and block.what == "tensor" else hue
         radius = 13 if block.what in ("tensor", "batch", "outputs") else 3
@@ -282,10 +282,10 @@ def _holds_tensors_only(device: DeviceId, blocks: tuple[Block, ...]) -> bool:
     return all(block.what in ("tensor", "batch") for block in blocks if block.device == device)
 
 
-def _place_box(block: Block, column: int, lefts: tuple[float, ...], widths: tuple[float, ...]) -> Box:
+def _place_box(block: Block, column: int, lefts: tuple[float, ...], widths: tuple[float, ...]) -> RibbonBox:
     pad = _pad(widths[column])
     wall = (_WALL if block.device.is_accelerator else 0) + pad
-    return Box(block.row, column, lefts[column] + wall, widths[column] - wall - pad)
+    return RibbonBox(block.row, column, lefts[column] + wall, widths[column] - wall - pad)
 
 
 def _pad(column: float) -> float:
@@ -293,7 +293,7 @@ def _pad(column: float) -> float:
     return 9.0 if column > 100 else 5.0
 
 
-def _draw_names(block: Block, box: Box, y: float) -> Iterator[Markup]:
+def _draw_names(block: Block, box: RibbonBox, y: float) -> Iterator[Markup]:
     """Name, kind and bytes, as far as there is room: the name before all others, and of it its end."""
     x, right = box.x + (12 if block.what in ("tensor", "batch", "outputs") else 9), box.x + box.width - 7
     if block.wrong and block.what != "tensor":

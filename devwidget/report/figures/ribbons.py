@@ -17,7 +17,7 @@ Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class RibbonBox:
     """A box by its row and column, and where it lies."""
 
     row: int
@@ -35,8 +35,8 @@ class Ribbon:
         bundle: those with the same one share lanes and ports; "" for one by itself.
     """
 
-    source: Box
-    target: Box
+    source: RibbonBox
+    target: RibbonBox
     rises: bool = False
     bundle: str = ""
 

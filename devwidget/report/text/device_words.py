@@ -10,7 +10,7 @@ from devwidget.report.style.units import count_words, format_bytes, format_secon
 from devwidget.report.style.words import code_word, first_line, module_words, part_name, row_words, site_words, tensor_words
 from devwidget.report.text.parallel_words import part_lines
 from devwidget.views.blocks import Block
-from devwidget.views.devices import Column, Picture, Way
+from devwidget.views.devices import DeviceColumn, Picture, Way
 
 _MOST_EXAMPLES = 3
 
@@ -64,7 +64,7 @@ def block_title(block: Block) -> str:
     return "\n".join(lines)
 
 
-def column_title(column: Column, blocks: Iterable[Block]) -> str:
+def column_title(column: DeviceColumn, blocks: Iterable[Block]) -> str:
     """`cuda:0: 43.9 MiB of 128 MiB at the peak, 3 parts`."""
     count = sum(len(block.paths) for block in blocks if block.device == column.device and block.what == "module")
     parts = (f"{part_name(part)} {format_bytes(size)}" for part, size in column.parts)
@@ -75,7 +75,7 @@ def column_title(column: Column, blocks: Iterable[Block]) -> str:
     )
 
 
-def taken_words(column: Column, blocks: Iterable[Block]) -> list[str]:
+def taken_words(column: DeviceColumn, blocks: Iterable[Block]) -> list[str]:
     """How full a device is, in forms from long to short."""
     held = sum(block.bytes for block in blocks if block.device == column.device and block.what == "module")
     if column.refused:
