@@ -4,6 +4,8 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import subprocess
+import sys
 import warnings
 from unittest import mock
 
@@ -279,10 +281,32 @@ def nested_model():
     return functools.reduce(lambda inner, _: nn.Sequential(inner), range(5), Shifted())
 
 
-def test_what_a_program_keeps_elsewhere_does_not_hide_the_functions_of_the_model():
+KEEPS_MUCH = """
+import functools, devwidget, torch
+from torch import nn
+
+def nested_model():
+    class Shifted(nn.Module):
+        def forward(self, x):
+            return x + torch.ones(6)
+
+    return functools.reduce(lambda inner, _: nn.Sequential(inner), range(5), Shifted())
+
+def main():
     model, _kept = nested_model(), [[[number, object()] for number in range(256)] for _ in range(256)]
     (found,) = devwidget.trace(model, torch.ones(2, 6, device="cuda:0")).findings
-    assert found.fixes[0].verified
+    print(found.fixes[0].verified)
+
+with devwidget.simulate(gpus=1):
+    main()
+"""
+
+
+def test_what_a_program_keeps_elsewhere_does_not_hide_the_functions_of_the_model(tmp_path):
+    """In a process of its own: what a suite of tests keeps is no program's."""
+    path = tmp_path / "keeps_much.py"
+    path.write_text(KEEPS_MUCH)
+    assert subprocess.run([sys.executable, path], capture_output=True, text=True, check=True).stdout == "True\n"
 
 
 def test_an_edit_whose_function_was_not_found_among_too_many_objects_says_so(monkeypatch):
