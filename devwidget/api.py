@@ -166,7 +166,6 @@ def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -
 
 
 @says_what_fits
-@says_what_fits
 def watch(
     model: nn.Module,
     optimizer: torch.optim.Optimizer | None = None,

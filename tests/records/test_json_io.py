@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -106,6 +107,13 @@ def test_a_newer_schema_says_which_devwidget_reads_it() -> None:
 def test_half_of_a_surrogate_pair_is_saved_and_loaded(tmp_path: Any) -> None:
     snapshot = Snapshot((ModuleFacts("", "Model\ud800", -1, 0, note="\udcff"),))
     assert devwidget.load(snapshot.save(tmp_path / "snapshot.json")) == snapshot
+
+
+def test_whatever_stands_for_a_path_is_one(tmp_path: Any) -> None:
+    one_step().save(tmp_path / "trace.json")
+    (entry,) = os.scandir(tmp_path)
+    assert devwidget.load(entry) == one_step()  # type: ignore[arg-type]
+    assert one_step().save(entry) == tmp_path / "trace.json"  # type: ignore[arg-type]
 
 
 def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Any) -> None:

@@ -15,7 +15,7 @@ def as_path(path: object, example: str) -> pathlib.Path:
     Raises:
         ArgumentError: if it is neither; `example` is a call that would have been right.
     """
-    if not isinstance(path, (str, pathlib.PurePath)):
+    if not isinstance(path, (str, os.PathLike)):
         raise ArgumentError(Message("the path is a `{kind}`, not a text or a path", kind=type(path).__name__), instead=example)
     return pathlib.Path(path)
 
