@@ -13,6 +13,7 @@ from devwidget._version import __version__
 from devwidget.cli import commands
 from devwidget.language.speaking import CATALOGUES, DOMAIN, said, say
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.finding import SEVERITIES
 from devwidget.records.schema.message import Message
 
 EXAMPLES = (
@@ -201,6 +202,6 @@ def _add_judging(parser: argparse.ArgumentParser, fail_on: str | None = None) ->
     least = say("the least severity that makes the exit status 1")
     if fail_on:
         least = say("{option} (default: {value})", option=least, value=fail_on)
-    parser.add_argument("--fail-on", choices=("error", "warning", "info"), default=fail_on, help=least)
+    parser.add_argument("--fail-on", choices=SEVERITIES, default=fail_on, help=least)
     for name, words in commands.FILES.items():
         parser.add_argument(f"--{name}", dest=name, metavar="FILE", type=_file_to_write, help=said(words))

@@ -16,6 +16,8 @@ from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 
 Severity = Literal["error", "warning", "info"]
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
+"""The worst first."""
 Confidence = Literal["sure", "likely", "choice"]
 ClaimKind = Literal[
     "given", "needed", "mixed", "made", "moved", "lies", "came", "registered", "stayed", "apart", "assigned", "discarded",

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from devwidget.records.device import DeviceId
-from devwidget.records.finding import Finding, Severity
+from devwidget.records.finding import SEVERITIES, Finding
 from devwidget.records.schema.fields import Size
 from devwidget.records.schema.record import Record
 from devwidget.records.trace import Trace
@@ -123,8 +123,6 @@ class WatchedRun(Record):
 
 
 COUNTED = ("count", *PARTS, "evaluations", "recorded")
-SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
-"""The worst first."""
 Columns = dict[str, "array[int]"]
 """The same rows while they grow: name -> numbers, `cuda:0 allocated` for those of devices."""
 _FOLDS: dict[str, Callable[[Iterable[int]], int]] = {FIRST: min, **dict.fromkeys(COUNTED, sum)}

@@ -13,14 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeVar
 
 from devwidget.records.errors import error_text
-from devwidget.records.finding import Finding, Fix, Severity
+from devwidget.records.finding import SEVERITIES, Finding, Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Phase
 from devwidget.records.trace import Trace
 
 Judged = TypeVar("Judged")
-
-_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
 
 
 def import_rules(folder: str) -> None:
@@ -41,7 +39,7 @@ def run_rule(kind: str, check: Callable[[Judged], Iterable[Finding]], judged: Ju
 
 def worst_first(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """Errors, then warnings, then hints."""
-    return tuple(sorted(findings, key=lambda finding: _ORDER[finding.severity]))
+    return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))
 
 
 Need = Literal["operations", "forward", "backward", "optimizer", "replicas", "copy checks"]

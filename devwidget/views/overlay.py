@@ -6,12 +6,10 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 
 from devwidget.records.device import DeviceId
-from devwidget.records.finding import Severity
+from devwidget.records.finding import SEVERITIES
 from devwidget.records.trace import Fault, Trace
 from devwidget.views.hops import group_hops, with_forward_lines
 from devwidget.views.placement import PlacementTable, nearest_row
-
-SEVERITIES: tuple[Severity, ...] = ("info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +78,8 @@ def make_overlay(placement: PlacementTable, trace: Trace | None) -> Overlay:
 
 def worse_severity(one: str, other: str) -> str:
     """The more severe of two severities; "" counts as none."""
-    order = ("", *SEVERITIES)
-    return max(one, other, key=order.index)
+    order = (*SEVERITIES, "")
+    return min(one, other, key=order.index)
 
 
 def _hops_by_row(index: dict[str, int], trace: Trace) -> dict[int, dict[int, RowHop]]:

@@ -8,7 +8,7 @@ import pathlib
 from typing import Any
 
 from devwidget._version import __version__
-from devwidget.records.finding import Claim, Edit, Finding, Fix
+from devwidget.records.finding import SEVERITIES, Claim, Edit, Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 from devwidget.report.style.words import path_of
@@ -64,7 +64,7 @@ def _encode_report(report: Json) -> str:
 
 def _report_head(trace: Trace) -> Json:
     severities = [finding.severity for finding in trace.findings]
-    counts = {severity: severities.count(severity) for severity in ("error", "warning", "info")}
+    counts = {severity: severities.count(severity) for severity in SEVERITIES}
     return {
         "version": VERSION,
         "devwidget": __version__,

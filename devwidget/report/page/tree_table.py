@@ -12,10 +12,11 @@ from typing import Any, Literal, TypeVar
 
 from devwidget.language.speaking import said, say
 from devwidget.records.device import DeviceId
+from devwidget.records.finding import SEVERITIES
 from devwidget.records.schema.message import Message
 from devwidget.report.style.units import format_bytes, format_count
 from devwidget.report.style.words import dtype_words
-from devwidget.views.overlay import SEVERITIES, Overlay, repeated_blocks
+from devwidget.views.overlay import Overlay, repeated_blocks
 from devwidget.views.placement import PlacementTable, device_order
 
 GRADIENT, ATTRIBUTE = 1, 2
@@ -188,7 +189,7 @@ def _flow_names(flow: tuple[tuple[DeviceId, ...], tuple[DeviceId, ...]]) -> tupl
 
 def _severity_rank(severity: str) -> int:
     """0 for none, 3 for an error."""
-    return 0 if not severity else 1 + [*SEVERITIES].index(severity)  # type: ignore[arg-type]  # a str from RowMark
+    return 0 if not severity else len(SEVERITIES) - SEVERITIES.index(severity)
 
 
 def pack_table(table: dict[str, Any]) -> dict[str, Any]:
