@@ -93,46 +93,36 @@ _PART_NAMES = {
 }
 
 
-def tell_late_hop(move: Move, first: int, before: int, changes: Iterable[str]) -> Finding:
-    """A crossing that recorded steps did not have at first."""
-    return Finding(
-        kind="late-hop",
-        severity="warning",
-        module=move.module,
-        headline=Message(
+def tell_late(line: Move | Wait, first: int, before: int, changes: Iterable[str]) -> Finding:
+    """A crossing, or a wait, that recorded steps did not have at first."""
+    if isinstance(line, Move):
+        kind, why = "late-hop", _BUS
+        headline = Message(
             "{size} cross from {source} to {target} in each step since about step {step}",
-            size=format_bytes(move.bytes * move.count),
-            source=move.source,
-            target=move.target,
+            size=format_bytes(line.bytes * line.count),
+            source=line.source,
+            target=line.target,
             step=first,
-        ),
-        why=_BUS,
-        notes=(_tell_steps(first, before), *changes),
-        fault=move.site,
-    )
-
-
-def tell_late_wait(wait: Wait, first: int, before: int, changes: Iterable[str]) -> Finding:
-    """A wait that recorded steps did not have at first."""
-    return Finding(
-        kind="late-wait",
-        severity="warning",
-        module=wait.module,
-        headline=Message(
+        )
+    else:
+        kind, why = "late-wait", _QUEUE
+        headline = Message(
             "`{code}` has waited for {device} in each step since about step {step}",
-            code=wait.expression or wait.call.strip("_"),
-            device=wait.device,
+            code=line.expression or line.call.strip("_"),
+            device=line.device,
             step=first,
-        ),
-        why=_QUEUE,
-        notes=(_tell_steps(first, before), *changes),
-        fault=wait.site,
+        )
+    facts = {"first": first, "next": first + 1, "before": before}
+    steps = Message("steps {first} and {next} were recorded with it, step {before} without", **facts)
+    return Finding(
+        kind=kind,
+        severity="warning",
+        module=line.module,
+        headline=headline,
+        why=why,
+        notes=(steps, *changes),
+        fault=line.site,
     )
-
-
-def _tell_steps(first: int, before: int) -> Message:
-    return Message("steps {first} and {next} were recorded with it, step {before} without", first=first, next=first + 1,
-                   before=before)  # fmt: skip
 
 
 def tell_moved(step: int, before: DeviceId, now: DeviceId, site: Site | None, *, is_evaluation: bool) -> Finding:

@@ -24,7 +24,7 @@ from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.finding import Finding
 from devwidget.records.memory import Holding
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Move, Trace
+from devwidget.records.trace import Move, Trace, Wait
 from devwidget.records.watch import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
 from devwidget.watching import findings
 from devwidget.watching.changes import RunChanges
@@ -238,12 +238,11 @@ class Watch:
         if late.wants_next:
             self._schedule.ask_for(Message("step {step} had something new", step=self._number), at_once=True)
 
-    def _tell_late(self, line: Any, first: int, before: int) -> None:
-        if self._log.explains(line.site.place):
+    def _tell_late(self, line: Move | Wait, first: int, before: int) -> None:
+        if line.site is not None and self._log.explains(line.site.place):
             return
         changes = self._changes.list_between(before, self._number)
-        tell: Any = findings.tell_late_hop if isinstance(line, Move) else findings.tell_late_wait
-        self._log.add_findings(first, [tell(line, first, before, changes)])
+        self._log.add_findings(first, [findings.tell_late(line, first, before, changes)])
 
     # -- judgements
 
