@@ -23,13 +23,10 @@ WHY = """
 * `devwidget.trace` reads what a step may change before it runs, and compares and puts it back afterwards.
 * A refresh has to look at every tensor again: anybody may have written `.data`, which nothing tells. Its floor
   (`bare_check` in `benchmarks/snapshot_cost.py`) reads each field once, in loops of C.
-* A training step of one or two milliseconds has no kernel to hide behind: a GRU with its Adam, 312 operators, takes 7 to 9
-  times as long on a virtual GPU in a recording (goal 5). Of that time a third is C++: kernels, autograd, and each operator's
-  way into Python and back; with a function and a dispatch mode that do nothing, and empty hooks of modules, torch alone takes
-  3.2 to 3.6 times. 7% hands operators from mode to mode. Virtual GPUs take 22%: labels and bytes of what is allocated 11%,
-  where each operator runs and where its tensors say they are 10%. The recording takes 24%: births 9%, memory by what it is for
-  6%, the log 5%, lines and modules 4%. The rest is spread over a hundred functions, torch's among them. None of these alone is
-  the difference; modes in C++ would be.
+* A training step of one or two milliseconds has no kernel to hide behind: on a virtual GPU and in a recording it costs more
+  than the goal of 5 times plain. `python benchmarks/figure.py small_steps "" ""` prints it, beside a virtual GPU with modes
+  that do nothing, which is near that goal already. The rest is births, memory by what it is for, the log, lines and modules,
+  none of which is the difference alone.
 """
 
 LATE = "longer than "
