@@ -14,7 +14,8 @@ from devwidget.records.trace import Trace
 from devwidget.report.figures.devices import WIDTHS, draw_devices
 from devwidget.report.figures.ribbons import Ribbon, RibbonBox, choose_lanes
 from devwidget.report.page.html import saved_html
-from devwidget.views.devices import make_picture
+from devwidget.report.text.device_words import taken_words
+from devwidget.views.devices import DeviceColumn, make_picture
 from devwidget.views.placement import tabulate_snapshot
 from tests.views.builders import GPU0, GPU1, data_parallel, one_step, split_model
 from tests.views.test_repeats import stack
@@ -152,3 +153,8 @@ def test_what_the_ribbons_mean_is_written_within_the_picture(width):
     for text in keys:
         assert float(text.get("x")) + 6.1 * len(text.text) <= float(svg.get("width"))
         assert float(text.get("y")) <= float(svg.get("height"))
+
+
+def test_a_device_that_had_no_room_never_seems_to_hold_what_it_refused():
+    column = DeviceColumn(GPU0, 128 << 20, (("parameters", 86 << 20),), refused=134 << 20, is_peak=True)
+    assert taken_words(column, ()) == ["134 MiB did not fit", "> 128 MiB"]

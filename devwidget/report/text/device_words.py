@@ -79,14 +79,15 @@ def taken_words(column: DeviceColumn, blocks: Iterable[Block]) -> list[str]:
     """How full a device is, in forms from long to short."""
     held = sum(block.bytes for block in blocks if block.device == column.device and block.what == "module")
     if column.refused:
-        return [say("{size} did not fit", size=format_bytes(column.refused)), format_bytes(column.refused)]
+        short = f"> {format_bytes(column.capacity)}" if column.capacity else format_bytes(column.refused)
+        return [say("{size} did not fit", size=format_bytes(column.refused)), short]
     if not column.device.is_accelerator:
         return [say("holds {size}", size=format_bytes(held)), format_bytes(held)] if held else [""]
-    size, short = format_bytes(column.taken), format_bytes(column.taken)
+    size = format_bytes(column.taken)
     if not column.capacity:
         return [say("holds {size}", size=format_bytes(held)), format_bytes(held)]
     whole = say("{size} of {capacity}", size=size, capacity=format_bytes(column.capacity))
-    return [say("{whole} at its peak", whole=whole), whole, short] if column.is_peak else [whole, short]
+    return [say("{whole} at its peak", whole=whole), whole, size] if column.is_peak else [whole, size]
 
 
 def idle_words() -> list[str]:
