@@ -31,7 +31,7 @@ def mutants(source):
     for node in sorted(moves, key=lambda node: node.lineno)[:MOST_MUTANTS]:
         row = lines[node.lineno - 1].encode()
         less = row[: node.func.value.end_col_offset] + row[node.end_col_offset :]
-        yield f"-{node.lineno}", "\n".join([*lines[: node.lineno - 1], less.decode(), *lines[node.lineno :]])
+        yield f"-{node.lineno}:{node.col_offset}", "\n".join([*lines[: node.lineno - 1], less.decode(), *lines[node.lineno :]])
 
 
 def traced(path, *, verify, heal=True):
@@ -65,13 +65,14 @@ def failures(path):
         for fix in finding.fixes:
             if fix.edits and fix.confidence == "sure":
                 sure += 1
-                if problem := after(path, finding, fix, alone=len(found) == 1):
+                if problem := after(path, finding, fix, found):
                     problems.append(f"{finding.kind}: {fix.summary}: {problem}")
     return sure, problems
 
 
-def after(path, finding, fix, *, alone):
-    """What is wrong with the program once the edits are written; "" for nothing."""
+def after(path, finding, fix, found):
+    """What is wrong with the program once the edits are written; "" for nothing. `found` is all that was said without them."""
+    alone = len(found) == 1
     rows = path.read_text().split("\n")
     for edit in sorted(fix.edits, key=lambda edit: (edit.first, edit.last), reverse=True):
         rows[edit.first - 1 : edit.last] = edit.text.split("\n") if edit.text else []
@@ -80,7 +81,11 @@ def after(path, finding, fix, *, alone):
     left, error = traced(copy, verify=False, heal=not alone)
     if left is None or error:
         return f"the program fails: {error}"[:300]
-    still = left if alone else [each for each in left if said_of(each) == said_of(finding)]
+    alike, still = ([each for each in findings if said_of(each) == said_of(finding)] for findings in (found, left))
+    if alone:
+        still = left
+    elif len(still) < len(alike):  # two lines can have the same fault
+        return ""
     return "; ".join(f"left: {each.kind}: {each.headline}" for each in still)
 
 
@@ -96,7 +101,7 @@ def scored(path):
     sure, problems = 0, []
     with tempfile.TemporaryDirectory() as folder:
         for name, source in mutants(path.read_text()):
-            program = pathlib.Path(folder) / f"{path.stem}{name.replace('-', '_without_')}.py"
+            program = pathlib.Path(folder) / f"{path.stem}{name.replace('-', '_without_').replace(':', '_')}.py"
             program.write_text(source)
             count, found = failures(program)
             sure += count
