@@ -99,6 +99,26 @@ def test_a_model_that_is_run_where_it_was_taken_is_not_replaced_by_a_copy(record
     assert "deepcopy" not in str(found)
 
 
+def test_what_layers_of_two_gpus_share_is_moved_where_it_is_used(record):
+    text = """
+    class Adapted(nn.Module):
+        def __init__(self, shared, device):
+            super().__init__()
+            self.shared = shared
+            self.scale = nn.Parameter(torch.ones(3, device=device))
+            for name in shared:
+                shared[name] = shared[name].to(device)
+        def forward(self, x):
+            down = self.shared["down"][:, :5]
+            return x @ down.T * self.scale
+    shared = nn.ParameterDict({"down": torch.randn(3, 8)})
+    layers = nn.ModuleList([Adapted(shared, "cuda:0"), Adapted(shared, "cuda:1")])
+    for number, layer in enumerate(layers):
+        layer(torch.randn(2, 5, device=f"cuda:{number}"))
+    """
+    is_blamed(record, written(text), "wrong-device", "return x @ down.T", "shared[name] = ")
+
+
 def test_weights_that_are_tied_after_the_split_are_split_tied_weights(record):
     text = """
     class LM(nn.Module):

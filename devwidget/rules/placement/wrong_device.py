@@ -74,9 +74,9 @@ def _make_finding(evidence: Evidence, fault: Fault, stray: Operand, *, literal: 
 
 
 def _birth(stray: Operand) -> Site | None:
-    """The line that decided where it is: of a module that is left behind the one that built it, not one of its class."""
+    """The line that decided where it is: of a module that nobody moved the one that built it, not one of its class."""
     kept = stray.held is not None and stray.held.how in ("parameter", "buffer") and stray.birth_op != "load"
-    held = stray.held if kept else None
+    held = stray.held if kept and not stray.from_move else None
     return held.built if held is not None and built_at(held) is not None else stray.birth
 
 
@@ -140,6 +140,8 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) ->
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
         if stray.held.left_behind is not None and is_moved_away(trace, stray.birth, fault.target):
             yield copy_moved(stray.birth, fault.model_name)
+            if _is_between_gpus(fault, stray):  # who moved it may need it there: peft shares weights between layers of two GPUs
+                yield where_used(fault, [each for each in fault.operands if each.stray], literal=literal)
             yield _move_back(fault, stray.held.left_behind)
             return
         yield from _move_the_module(fault, stray, literal=literal)
@@ -265,6 +267,10 @@ def _names_a_tensor(made: Fix | None, fault: Fault) -> bool:
     return made is not None and repr(str(fault.target)) not in made.code
 
 
+def _is_between_gpus(fault: Fault, stray: Operand) -> bool:
+    return stray.device.is_accelerator and fault.target is not None and fault.target.is_accelerator
+
+
 def _move_back(fault: Fault, path: str) -> Fix:
     """It had been where it is used: building it elsewhere mends nothing."""
     model = fault.model_name or "model"
@@ -303,7 +309,7 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
         owner = f"{model}.get_submodule({held.module!r})" if held.module else model
         yield Fix(Message("move its module with all that it holds, parameters and buffers"), f"{owner}.to({target!r})")
         return
-    if stray.device.is_accelerator and fault.target is not None and fault.target.is_accelerator:
+    if _is_between_gpus(fault, stray):
         yield where_used(fault, use, literal=literal)  # a model that is split on purpose
     if held is not None and literal:
         built = [each for each in where_built(fault, stray, held) if each is not None and not refused(each, fault)]
