@@ -94,6 +94,16 @@ def test_some_models_are_trained_as_without():
     assert_trained_alike(zoo.iter_core(names=SOME_MODELS, training=True), len(SOME_MODELS))
 
 
+@pytest.fixture
+def same_recursion_limit():
+    """The compiler of torch raises it."""
+    before = sys.getrecursionlimit()
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("same_recursion_limit")
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of that compiler
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.fuzz)])
 def test_a_compiled_model_is_trained_as_without(backend):
     layers = nn.Linear(6, 8), nn.BatchNorm1d(8), nn.GELU(), nn.Dropout(), nn.Linear(8, 2)
