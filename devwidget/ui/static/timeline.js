@@ -28,11 +28,12 @@ export class Timeline {
     this.spec = null;
     /** @type {any} */
     this.lanes = null; // what `placed` says
-    /** @type {any} */
-    this.xOf = null; // places of the line -> pixels
-    this.view = [0, 1];
+    this.view = [0, 1]; // what is seen of the line
+    this.xOf = (at) => LEFT + ((at - this.view[0]) / (this.view[1] - this.view[0])) * this.room; // its places -> pixels
     this.chosen = -1; // which of the marks the keyboard is at
     this.drawnWidth = 0;
+    /** @type {any} */
+    this.waiting = null; // the frame in which it will be drawn
     this.room = this.foot = 0; // pixels, of the lanes from left to right, and where they end
     this.tops = new Map(); // where each lane begins
     this.brush = shape("rect", { class: "dw-brush", y: 0.5, height: OVERVIEW - 1 });
@@ -105,7 +106,7 @@ export class Timeline {
     const width = Math.min(1, Math.max(SMALLEST, last - first));
     const start = Math.min(1 - width, Math.max(0, first));
     this.view = [start, start + width];
-    this.draw();
+    this.drawSoon();
   }
 
   fit() {
@@ -114,12 +115,18 @@ export class Timeline {
 
   // -- drawing
 
+  // Once in a frame, however often a wheel turns or a key repeats until then.
+  drawSoon() {
+    this.waiting ??= requestAnimationFrame(() => this.draw());
+  }
+
   draw() {
+    if (this.waiting !== null) cancelAnimationFrame(this.waiting);
+    this.waiting = null;
     const width = this.el.clientWidth;
     if (!this.spec || !width || this.closed) return;
     if (width !== this.drawnWidth) this.measure(width);
     const [first, last] = this.view;
-    this.xOf = (at) => LEFT + ((at - first) / (last - first)) * this.room;
     this.groups = gathered(this.lanes.marks, this.xOf, NEAR, this.view);
     this.drawing.replaceChildren(this.hatching(), ...this.bands(), ...this.boxes(), ...this.names(), ...this.groups.map((group) => this.mark(group)), ...this.ticks(), ...this.pointer());
     this.drawBrush();
@@ -478,6 +485,7 @@ export class Timeline {
   }
 
   picture(format) {
+    this.draw();
     return picture(this.drawing, format);
   }
 
