@@ -15,15 +15,12 @@ import argparse
 import pathlib
 import statistics
 import sys
-from dataclasses import replace
 from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from devwidget.records.trace import Fault, ModuleEvent, Move, OpEvent, Trace
 from tests.browser.chromium import launched
-from tests.browser.esm import BarePage, large
-from tests.views.builders import CPU, GPU0, GPU1
+from tests.browser.esm import BarePage, large, large_step
 
 KEYS = "wwwwwddddwwaaaassssddwwwwssssssssss"
 WATCH = """() => {
@@ -37,26 +34,6 @@ ANSWERED = """async () => {
   return answers.splice(0);
 }"""
 SHORTEST = 16.0
-
-
-def make_step(modules: int, events: int) -> Trace:
-    """A step of so many modules and operators."""
-    snapshot = large(modules)
-    apart = events // modules
-    ran, ops, moves, faults = [], [], [], []
-    for at, module in enumerate(snapshot.modules):
-        block = (at - 1) // 10
-        lane, number = (GPU0, GPU1)[block * 20 // modules % 2], at * (apart + 2)
-        length = 10 * (apart + 2) - 1 if module.depth == 1 else apart + 1
-        stop = number + length if module.path else modules * (apart + 2)
-        ran.append(ModuleEvent(module.path, module.class_name, (lane,), (lane,), 1, 0.0, number=number, stopped=stop))
-        ops += [OpEvent("addmm", module.path, "forward", None, (lane,), lane, 1, number + 1 + n) for n in range(apart)]
-        if module.depth == 1:
-            crossing = Move(CPU, lane, 4096 * (1 + block % 9), (8, 8), "float32", module.path, "forward", None, "explicit")
-            moves.append(replace(crossing, number=number))
-        if module.depth == 1 and block % 100 == 0:
-            faults.append(Fault(number + 2, "operands", "add", module.path, "forward", None, "x", target=lane))
-    return Trace(modules=tuple(ran), ops=tuple(ops), moves=tuple(moves), faults=tuple(faults))
 
 
 def find_busy(metrics: Any) -> float:
@@ -73,7 +50,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    step = make_step(options.modules, options.events)
+    step = large_step(options.modules, options.events)
     print(f"{len(step.modules)} modules, {len(step.ops)} operators, {len(step.moves)} hops, {len(step.faults)} faults")
     with launched() as browser:
         shown = BarePage(browser, large(options.modules), step, viewport={"width": 1280, "height": 900})
