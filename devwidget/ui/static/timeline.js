@@ -195,7 +195,10 @@ export class Timeline {
       return [shape("text", { class: "dw-band-name", x: left + 5, y: 13 }, name)];
     });
     const grounds = spans.map(({ left, right, empty, n }) => shape("rect", { class: empty ? "dw-band dw-band-empty" : `dw-band${n % 2 ? " dw-band-odd" : ""}`, x: left, y: 0, width: right - left, height: this.foot }));
-    const told = spans.filter(({ left, right, empty }) => empty && right - left > 60).flatMap(({ left, right, empty }) => empty.slice(1).map((line, row) => shape("text", { class: "dw-band-name", x: (left + right) / 2, y: HEAD + 24 + 15 * row, "text-anchor": "middle" }, cutTo(line, right - left, 5.8))));
+    const told = spans.filter(({ left, right, empty }) => empty && right - left > 60).flatMap(({ left, right, empty }) => {
+      const lines = empty.slice(1).flatMap((line) => (cutTo(line, right - left, 5.8) === line ? [line] : line.split(" ")));
+      return lines.map((line, row) => shape("text", { class: "dw-band-name", x: (left + right) / 2, y: HEAD + 24 + 15 * row, "text-anchor": "middle" }, cutTo(line, right - left, 5.8)));
+    });
     return [...grounds, ...named, ...told];
   }
 
