@@ -125,6 +125,17 @@ export function gathered(marks, xOf, near, seen) {
   return groups;
 }
 
+// Arrows that would lie upon one another, and look like a chain, stand side by side, the last one at its place.
+export function spreadArrows(groups, widthOf, most) {
+  let free = Infinity;
+  for (const group of groups.filter(({ marks }) => marks[0].kind === "hop").reverse()) {
+    const half = widthOf(group.marks) / 2;
+    group.x = Math.max(Math.min(group.x, free - half), group.x - most);
+    free = group.x - half;
+  }
+  return groups;
+}
+
 // Round steps of an axis with about so many of them.
 export function roundStep(rough) {
   const size = 10 ** Math.floor(Math.log10(rough));

@@ -1,7 +1,7 @@
 // The timeline: modules as boxes on the lane of their device, hops as arrows, faults as crosses; it zooms, and has an overview.
 // Drawn here and not by plotly, whose bars are an element each: a zoom over 10,000 of them takes seconds.
 import { h, hueOf } from "./dom.js";
-import { boxShapes, firstAfter, gathered, placed, roundStep } from "./lanes.js";
+import { boxShapes, firstAfter, gathered, placed, roundStep, spreadArrows } from "./lanes.js";
 import { picture, shape } from "./pictures.js";
 import { say, sayCount, word } from "./words.js";
 
@@ -10,6 +10,7 @@ const RIGHT = 8;
 const [HEAD, ROW, BOX, GAP, FOOT] = [20, 18, 17, 8, 22];
 const [OVERVIEW, STRIP] = [34, 5];
 const NEAR = 14; // pixels between marks, below which they are one
+const MOST_NUDGE = 24; // pixels that an arrow stands beside its place
 const LETTER = 6.7;
 const SMALLEST = 1e-5; // share of the whole that is seen at the deepest zoom
 const PHASES = { forward: word("forward"), loss: word("loss"), backward: word("backward"), optimizer: word("optimizer step") };
@@ -127,7 +128,7 @@ export class Timeline {
     if (!this.spec || !width || this.closed) return;
     if (width !== this.drawnWidth) this.measure(width);
     const [first, last] = this.view;
-    this.groups = gathered(this.lanes.marks, this.xOf, NEAR, this.view);
+    this.groups = spreadArrows(gathered(this.lanes.marks, this.xOf, NEAR, this.view), (marks) => widthOf(largestOf(marks)) + 3, MOST_NUDGE);
     this.drawing.replaceChildren(this.hatching(), ...this.bands(), ...this.boxes(), ...this.names(), ...this.groups.map((group) => this.mark(group)), ...this.ticks(), ...this.pointer());
     this.drawBrush();
     const { line } = this.lanes;
@@ -261,10 +262,10 @@ export class Timeline {
   // A ring where it leaves, a stem as wide as its bytes, and a head; a healed one ends in the cross of its fault.
   hop(group, end) {
     const { x, marks } = group;
-    const largest = marks.reduce((one, other) => (other.weight > one.weight ? other : one));
+    const largest = largestOf(marks);
     const start = this.tops.get(largest.source) + BOX / 2;
     const down = end > start ? 1 : -1;
-    const wide = 1.5 + 4.5 * largest.weight;
+    const wide = widthOf(largest);
     const size = 4 + wide / 2;
     group.span = [Math.min(start, end) - 3, Math.max(start, end) + 3];
     const isFault = largest.fault >= 0;
@@ -497,6 +498,9 @@ export class Timeline {
     this.sizes.disconnect();
   }
 }
+
+const largestOf = (marks) => marks.reduce((one, other) => (other.weight > one.weight ? other : one));
+const widthOf = ({ weight }) => 1.5 + 4.5 * weight; // pixels, of the stem
 
 function cross(x, y) {
   return shape("path", { class: "dw-fault", d: CROSS, transform: `translate(${x} ${y})` });
