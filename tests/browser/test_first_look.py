@@ -80,6 +80,8 @@ def test_trace_batch_marks_the_module_and_shows_line_and_fix(session):
     expect(finding).to_have_attribute("data-kind", "wrong-device")
     expect(finding).to_contain_text("places = torch.arange(rows.shape[1], device=rows.device)")
     expect(finding).to_contain_text("x = self.lower(rows + self.place(places))")
+    for peak in shown.locator(".dw-meter-peak").all():  # no sliver
+        assert peak.bounding_box()["width"] > 0.3 * peak.locator("..").bounding_box()["width"]
     shown.get_by_role("tab", name="Modules").click()
     expect(shown.locator("[role=row][data-path='place']")).to_have_attribute("data-severity", "error")
     expect(shown.locator("[role=row][data-path='look']")).not_to_have_attribute("data-severity", "error")
