@@ -53,7 +53,7 @@ def first_look(lab: Lab, browser: Any) -> None:
     panel.get_by_role("button", name="Trace batch").click()
     panel.locator(".dw-finding").wait_for()
     take(session, panel, "findings", dark=True)
-    panel = run(session, path, "gpt_panel = devwidget.show", after=faulty)
+    panel = run(session, path, "fixed_panel = devwidget.show", after=faulty)
     for name, tab in TABS.items():
         panel.get_by_role("tab", name=tab).click()
         take(session, panel, name)

@@ -65,7 +65,7 @@ def test_from_the_readme_to_the_first_bug_there_are_less_than_three_minutes_of_r
     cells = json.loads((ROOT / "notebooks" / "01-first-look.ipynb").read_text(encoding="utf-8"))["cells"]
     sources = ["".join(cell["source"]) for cell in cells]
     opened = next(at for at, source in enumerate(sources) if "devwidget.show(model" in source)
-    printed = next(cell for cell, source in zip(cells, sources, strict=True) if "print(panel.findings[0])" in source)
+    printed = next(cell for cell, source in zip(cells, sources, strict=True) if "print(panel.findings[0]" in source)
     finding = "".join(printed["outputs"][0]["text"])
     words = len(" ".join([README[: README.index("make test")], *sources[: opened + 1], finding]).split())
     print(f"{words} words, {words / WORDS_A_MINUTE:.1f} minutes")

@@ -65,6 +65,7 @@ class PanelView(anywidget.AnyWidget):
     gone = Bool(False).tag(sync=True)
     offers_ranks = Bool(False).tag(sync=True)
     ranks = Unicode().tag(sync=True)
+    itself = Unicode().tag(sync=True)
 
 
 class PlotlyCode(anywidget.AnyWidget):

@@ -87,6 +87,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.view = PanelView(
             tree=refer_to(self.tree), control=refer_to(self.control), live=refer_to(self.live), plotly=refer_to(shared_plotly())
         )
+        self.view.itself = refer_to(self.view)
         self.children = (self.view,)
         self.control.on_msg(PanelQuestions(self).on_message)
         self.speak()

@@ -102,16 +102,10 @@ def make_picture(
     for call in calls:
         _add_call(sketch, call)
     if trace is not None:
-        _add_moves(
-            sketch, [move for move in trace.moves if _crosses(move) and not (calls and move.cause in _STEPS)], trace.faults
-        )
+        crossed = [move for move in trace.moves if move.source != move.target]
+        _add_moves(sketch, [move for move in crossed if not (calls and move.cause in _STEPS)], trace.faults)
         _add_stops(sketch, trace.faults)
     return sketch.finish(_find_columns(snapshot, trace))
-
-
-def _crosses(move: Move) -> bool:
-    """Whether anything is copied: what a hook lets go of is only forgotten, its tensor on meta holds nothing."""
-    return move.source != move.target and move.target.kind != "meta"
 
 
 @dataclass(slots=True)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from typing import Any
 
 from playwright.sync_api import Browser
 
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.trace import Trace
+from devwidget.records.trace import Fault, ModuleEvent, Move, OpEvent, Trace
 from devwidget.report.page.assets import PANEL, PANEL_STYLES, RANKS, TREE, join_modules, packed_plotly, static_text
 from devwidget.report.page.html import as_text, as_value, page_facts
 from devwidget.report.page.ranks import ranks_content
 from tests.browser.chromium import Watched
-from tests.views.builders import GPU0, tensor
+from tests.views.builders import CPU, GPU0, GPU1, tensor
 
 _START = """
 const host = pageHost({
@@ -104,3 +105,23 @@ def large(count: int) -> Snapshot:
         weight = tensor("weight", (4,), GPU0, storage=block + 1)
         modules += [ModuleFacts(f"block{block}.layer{n}", "Linear", parent, 2, (weight,)) for n in range(9)]
     return Snapshot(tuple(modules[:count]))
+
+
+def large_step(modules: int, events: int) -> Trace:
+    """A step of `large(modules)` with so many operators on two GPUs, a hop to each block, and a fault in each hundredth."""
+    snapshot = large(modules)
+    apart = events // modules
+    ran, ops, moves, faults = [], [], [], []
+    for at, module in enumerate(snapshot.modules):
+        block = (at - 1) // 10
+        lane, number = (GPU0, GPU1)[block * 20 // modules % 2], at * (apart + 2)
+        length = 10 * (apart + 2) - 1 if module.depth == 1 else apart + 1
+        stop = number + length if module.path else modules * (apart + 2)
+        ran.append(ModuleEvent(module.path, module.class_name, (lane,), (lane,), 1, 0.0, number=number, stopped=stop))
+        ops += [OpEvent("addmm", module.path, "forward", None, (lane,), lane, 1, number + 1 + n) for n in range(apart)]
+        if module.depth == 1:
+            crossing = Move(CPU, lane, 4096 * (1 + block % 9), (8, 8), "float32", module.path, "forward", None, "explicit")
+            moves.append(replace(crossing, number=number))
+        if module.depth == 1 and block % 100 == 0:
+            faults.append(Fault(number + 2, "operands", "add", module.path, "forward", None, "x", target=lane))
+    return Trace(modules=tuple(ran), ops=tuple(ops), moves=tuple(moves), faults=tuple(faults))

@@ -59,16 +59,18 @@ def test_ctrl_z_in_the_cell_takes_back_the_functions_too(session):
     assert "Expected all tensors" in session.python("__import__('devwidget').trace(model, batch, heal=False).error")
 
 
-def test_the_panel_opens_beside_its_notebook_and_both_views_show_the_same(session):
+def test_the_panel_opens_in_the_side_bar_and_both_views_show_the_same(session):
     shown = session.page.locator(".dw-panel").first
     shown.get_by_label("Export").click()
-    shown.get_by_role("button", name="Open beside the notebook").click()
-    session.page.locator(".jp-Dialog .jp-mod-accept").click()  # JupyterLab asks whether a button may do this
-    beside = session.page.locator(".jp-LinkedOutputView .dw-panel")
-    expect(beside.get_by_role("button", name="Apply and trace again")).to_be_visible(timeout=30_000)
-    beside.get_by_role("tab", name="Trace").click()
-    expect(beside.locator(".dw-lanes")).to_be_visible()
-    session.page.locator(".lm-TabBar-tab", has_text="Output View").locator(".lm-TabBar-tabCloseIcon").click()
+    shown.get_by_role("button", name="Open in the side bar").click()
+    side = session.page.locator("#jp-right-stack .dw-panel")
+    expect(side.get_by_role("button", name="Apply and trace again")).to_be_visible(timeout=30_000)
+    assert side.bounding_box()["width"] > 400
+    side.get_by_role("tab", name="Trace").click()
+    expect(side.locator(".dw-lanes")).to_be_visible()
+    session.page.get_by_role("button", name="Close", exact=True).click()
+    expect(side).to_have_count(0)
+    expect(shown).to_be_visible()
 
 
 def test_a_line_at_the_top_of_a_cell_is_traced_once_its_cell_has_run_again(session):

@@ -14,7 +14,7 @@ from devwidget.records.trace import Operand, Trace
 from devwidget.report.page.content import compared_content, memory_content, traced_content
 from devwidget.views.overlay import make_overlay
 from devwidget.views.placement import tabulate_snapshot
-from tests.browser.esm import BarePage
+from tests.browser.esm import BarePage, large
 from tests.views.builders import GPU0, GPU1, MIB, data_parallel, one_step, site, split_model, wrong_device
 
 
@@ -409,3 +409,34 @@ def test_a_fix_that_was_not_tried_has_a_button_that_asks_for_it(bare):
     expect(button).to_be_disabled()
     bare.update("panel", "status", {"kind": "error", "text": "the model is gone"})
     expect(button).to_be_enabled()
+
+
+def test_what_was_refused_stands_in_header_and_bars_as_red_as_it_is_wrong(browser):
+    bare = BarePage(browser, split_model(), FULL, plotly=True)
+    refused = bare.page.locator(".dw-meter-refused")
+    expect(refused).to_have_count(1)
+    expect(bare.page.locator(".dw-meter:has(.dw-meter-refused)")).to_have_attribute("data-device", "cuda:0")
+    bare.page.locator(".dw-memory .point path").first.wait_for(state="attached")
+    behind = bare.page.evaluate("""() => { const { layout } = document.querySelector('.dw-memory .dw-plot');
+      return layout.shapes.filter(({ name }) => name === 'refused').map(({ x0, x1 }) => x1 - x0); }""")
+    assert behind == [pytest.approx(3 * MIB, abs=1)]  # of 4 MiB that were asked for 1 had room
+    bare.close()
+
+
+def test_without_its_kernel_devices_are_still_told_apart(bare):
+    bare.update("panel", "gone", True)
+    dots = bare.page.locator(".dw-meter .dw-dot").evaluate_all(
+        "(all) => all.map((each) => getComputedStyle(each).backgroundColor)"
+    )
+    assert len(set(dots)) == len(dots)
+    looks = bare.page.locator(".dw-stale > :not(.dw-banner)").evaluate_all(
+        "(all) => all.map((each) => getComputedStyle(each).filter)"
+    )
+    assert set(looks) == {"saturate(0.4)"}  # fainter, and no grey
+
+
+def test_no_tab_is_dead_for_a_model_on_one_device(browser):
+    bare = BarePage(browser, large(30))
+    bare.page.get_by_role("tab", name="Devices").click()
+    expect(bare.page.locator(".dw-drawn svg [data-mark=block]").first).to_be_visible()
+    bare.close()

@@ -55,19 +55,20 @@ def devices_by_row(shown):
 def test_every_module_has_a_row_with_its_device(session):
     rows = devices_by_row(panel(session, SHOWS))
     paths = set(json.loads(session.python("__import__('json').dumps([n for n, _ in model.named_modules()])").strip("'")))
-    assert set(rows) == paths
-    assert all(set(chips) <= {"cuda:0"} for chips in rows.values())
-    assert rows["read"] == ["cuda:0"]
+    assert set(rows) <= paths  # equal blocks are one row, and those below are painted once they come in sight
+    assert rows["lower"] == rows["look"] == ["cuda:0"]
+    assert rows["upper"] == ["cuda:1"]
+    assert rows[""] == ["cuda:0", "cuda:1"]
 
 
 def test_each_gpu_has_a_bar_with_the_allocators_bytes(session):
     shown = panel(session, SHOWS).locator(".dw-memory")
     expect(shown.locator(".point path").first).to_be_attached(timeout=20_000)
     facts = session.python("[(str(m.device), m.total, m.parameters) for m in panel.snapshot.memory if m.total]")
-    assert facts.count("134217728") == 2
-    parameters = int(session.python("sum(-(-p.nbytes // 512) * 512 for p in model.parameters())"))
-    assert f"('cuda:0', 134217728, {parameters})" in facts
+    assert facts.count("16777216") == 2
     for device in ("cuda:0", "cuda:1"):
+        size = f"sum(-(-p.nbytes // 512) * 512 for p in model.parameters() if str(p.device) == '{device}')"
+        assert f"('{device}', 16777216, {session.python(size)})" in facts
         expect(shown).to_contain_text(device)
 
 
@@ -77,10 +78,12 @@ def test_trace_batch_marks_the_module_and_shows_line_and_fix(session):
     finding = shown.locator(".dw-finding")
     expect(finding).to_have_count(1, timeout=30_000)
     expect(finding).to_have_attribute("data-kind", "wrong-device")
-    expect(finding).to_contain_text("hidden = torch.zeros(1, len(rows), self.width, device=rows.device)")
-    expect(finding).to_contain_text("_, hidden = self.read(rows, hidden)")
+    expect(finding).to_contain_text("places = torch.arange(rows.shape[1], device=rows.device)")
+    expect(finding).to_contain_text("x = self.lower(rows + self.place(places))")
+    for peak in shown.locator(".dw-meter-peak").all():  # no sliver
+        assert peak.bounding_box()["width"] > 0.3 * peak.locator("..").bounding_box()["width"]
     shown.get_by_role("tab", name="Modules").click()
-    expect(shown.locator("[role=row][data-path='read']")).to_have_attribute("data-severity", "error")
+    expect(shown.locator("[role=row][data-path='place']")).to_have_attribute("data-severity", "error")
     expect(shown.locator("[role=row][data-path='look']")).not_to_have_attribute("data-severity", "error")
 
 
@@ -93,24 +96,23 @@ def test_the_rest_shows_the_answer_and_the_proof(session):
     for number in filter(lambda number: number > shows, numbers):
         session.run(number)
     cells = session.page.locator(".jp-Cell")
-    expect(cells.nth(cell_with("print(panel.findings[0])"))).to_contain_text("error[wrong-device]")
+    expect(cells.nth(cell_with("print(panel.findings[0]"))).to_contain_text("error[wrong-device]")
     proof = cells.nth(cell_with("devwidget.compare("))
     expect(proof).to_contain_text("✓ nothing found, 17 checks")
     expect(proof).to_contain_text("1 finding fixed, 0 new, 0 left; 1 hop fewer")
 
 
-def test_the_split_model_shows_its_hop_and_no_finding(session):
-    shown = panel(session, "gpt_panel = devwidget.show")
-    rows = devices_by_row(shown)
-    assert rows["lower"] == ["cuda:0"]
-    assert rows["upper"] == ["cuda:1"]
+def test_the_mended_model_shows_its_hop_and_no_finding(session):
+    shown = panel(session, "fixed_panel = devwidget.show")
     assert shown.locator(".dw-finding").count() == 0
-    assert session.python("[(str(c.source), str(c.target)) for c in gpt_panel.trace.crossings]") == "[('cuda:0', 'cuda:1')]"
+    shown.get_by_role("tab", name="Devices").click()
+    expect(shown.locator(".dw-drawn [data-mark='way'][data-kind='copy']").first).to_be_visible()
+    assert session.python("[(str(c.source), str(c.target)) for c in fixed_panel.trace.crossings]") == "[('cuda:0', 'cuda:1')]"
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK])
 def test_pictures_are_kept(session, theme):
-    if session.python("'gpt_panel' in globals()") == "False":  # when this test runs alone
+    if session.python("'fixed_panel' in globals()") == "False":  # when this test runs alone
         numbers, shows = code_cells()
         panel(session, SHOWS).get_by_role("button", name="Trace batch").click()
         expect(panel(session, SHOWS).locator(".dw-finding").first).to_be_visible(timeout=60_000)
@@ -121,7 +123,7 @@ def test_pictures_are_kept(session, theme):
     name = theme.split()[1].lower()
     for text, which in (
         (SHOWS, "faulty"),
-        ("gpt_panel", "split"),
+        ("fixed_panel = ", "split"),
     ):
         shown = panel(session, text)
         for tab in ("Modules", "Findings", "Trace", "Memory"):

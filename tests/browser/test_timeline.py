@@ -1,14 +1,16 @@
 """The timeline in a page: it zooms, has an overview, and each thing that happened is one mark that speaks and leads on."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
 
+from devwidget.records.device import DeviceId
 from devwidget.records.memory import MemoryPoint, Refusal
 from devwidget.records.trace import OpEvent
 from tests.browser.axe import violations
-from tests.browser.esm import BarePage
+from tests.browser.esm import BarePage, large, large_step
 from tests.views.builders import GPU0, GPU1, MIB, one_step, split_model
 
 HEALED = replace(one_step().moves[0], cause="healed", module="decoder.head", target=GPU1, number=12)
@@ -27,6 +29,25 @@ TRACE = replace(
         OpEvent("mul", None, "optimizer", None, (GPU0,), GPU0, 102, 900),
     ),
 )
+COUNT_DRAWINGS = """(lanes) => {
+  window.drawings = 0;
+  new MutationObserver(() => drawings++).observe(lanes, { childList: true });
+}"""
+HOW_MUCH = """async (lanes) => {
+  await new Promise(requestAnimationFrame);
+  const paths = [...lanes.querySelectorAll('path')];
+  return [lanes.querySelectorAll('*').length, paths.reduce((sum, path) => sum + path.getAttribute('d').length, 0)];
+}"""
+TURN_WHEEL_OFTEN = """async (lanes) => {
+  await new Promise(requestAnimationFrame);
+  const before = drawings;
+  for (let turn = 0; turn < 20; turn++) {
+    lanes.dispatchEvent(new WheelEvent('wheel', { deltaY: 30, ctrlKey: true, clientX: 500, cancelable: true }));
+    await null; // an observer counts once in a task
+  }
+  await new Promise(requestAnimationFrame);
+  return drawings - before;
+}"""
 
 
 @pytest.fixture
@@ -38,7 +59,8 @@ def shown(browser):
 
 
 def seen(shown):
-    """What is seen, in words."""
+    """What is seen, in words, once it is drawn."""
+    shown.page.evaluate("new Promise(requestAnimationFrame)")
     return shown.page.locator(".dw-seen").text_content()
 
 
@@ -152,3 +174,33 @@ def test_nothing_is_cut_off_and_axe_is_silent_at_every_width(shown, width):
     assert lanes["x"] + lanes["width"] <= width
     assert shown.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert violations(shown.page) == []
+
+
+def test_a_zoom_draws_little_of_10000_modules_and_100000_events_and_once_in_a_frame(browser):
+    bare = BarePage(browser, large(10_000), large_step(10_000, 100_000))
+    bare.page.get_by_role("tab", name="Trace").click()
+    lanes = bare.page.locator(".dw-lanes")
+    lanes.evaluate(COUNT_DRAWINGS)
+    lanes.focus()
+    for _ in range(16):
+        bare.page.keyboard.press("w")
+        elements, letters = lanes.evaluate(HOW_MUCH)
+        assert 20 < elements < 500
+        assert letters < 30_000  # of paths: a rectangle has about 30, and 1,200 pixels have room for few that can be told apart
+    expect(bare.page.locator(".dw-box-name", has_text="layer").first).to_be_visible()  # of a block in the middle
+    once = lanes.evaluate(TURN_WHEEL_OFTEN)
+    assert once == 1
+    bare.close()
+
+
+def test_what_goes_to_many_gpus_at_once_is_an_arrow_for_each_and_no_chain(browser):
+    gpus = [DeviceId("cuda", number) for number in range(4)]
+    move = replace(one_step().moves[1], source=gpus[0], bytes=4 * MIB, cause="replicate", module="decoder")
+    moves = tuple(replace(move, target=gpu, number=20 + at) for at, gpu in enumerate(gpus[1:]))
+    bare = BarePage(browser, split_model(), replace(one_step(), moves=moves))
+    bare.page.get_by_role("tab", name="Trace").click()
+    stems = [stem.bounding_box() for stem in bare.page.locator(".dw-hop-stem").all()]
+    assert len(stems) == 3
+    for one, other in itertools.pairwise(sorted(stems, key=lambda stem: stem["x"])):
+        assert other["x"] - one["x"] >= 6  # as wide as one of them is drawn
+    bare.close()

@@ -204,3 +204,17 @@ def test_nothing_of_it_is_hard_to_read(bare, scheme, trace):
     for width in (700, 1600):
         bare.page.set_viewport_size({"width": width, "height": 700})
         assert violations(bare.page) == []
+
+
+@pytest.mark.parametrize("width", [700, 1280])
+def test_eleven_findings_are_eleven_lines_of_one_screen(bare, width):
+    bare.page.set_viewport_size({"width": width, "height": 900})
+    first, *_ = mendable().findings
+    many = tuple(replace(first, headline=f"`call_{n}` was given tensors from cpu and cuda:0") for n in range(11))
+    bare.update("panel", "traced", traced(replace(one_step(), findings=many)))
+    bare.page.get_by_role("tab", name="Findings").click()
+    lines = bare.page.locator(".dw-found > summary")
+    expect(lines).to_have_count(11)
+    boxes = [line.bounding_box() for line in lines.all()]
+    assert all(box["height"] <= 34 for box in boxes)
+    assert boxes[-1]["y"] + boxes[-1]["height"] - boxes[0]["y"] <= 900

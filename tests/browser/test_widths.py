@@ -5,9 +5,11 @@ from dataclasses import replace
 import pytest
 from playwright.sync_api import expect
 
+from devwidget.records.device import DeviceId
 from tests.browser.axe import violations
 from tests.browser.esm import BarePage
 from tests.views.builders import one_step, site, split_model
+from tests.views.test_repeats import stack
 
 LINE = replace(
     site(41), text="result = self.decoder.head(self.encoder(batch_of_tokens).to(self.last), mask=self.encoder.attention.mask)"
@@ -61,4 +63,16 @@ def test_a_header_of_three_devices_is_one_row_and_bars_have_18_pixels(browser):
     bar = bare.page.locator(".dw-memory .point path").first
     bar.wait_for(state="attached")
     assert bar.bounding_box()["height"] == pytest.approx(18, abs=1)
+    bare.close()
+
+
+@pytest.mark.parametrize("width", [700, 910, 1280, 1600])
+def test_a_header_of_four_gpus_is_one_row(browser, width):
+    gpus = [DeviceId("cuda", number) for number in range(4)]
+    full = next(memory for memory in split_model().memory if memory.total)
+    four = replace(stack(16, lambda block: gpus[block // 4]), memory=tuple(replace(full, device=gpu) for gpu in gpus))
+    bare = BarePage(browser, four, viewport={"width": width, "height": 900})
+    assert bare.page.locator(".dw-top").bounding_box()["height"] <= 34
+    expect(bare.page.locator(".dw-meter .dw-meter-bar")).to_have_count(4)
+    assert bare.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     bare.close()

@@ -184,3 +184,9 @@ def scored(query, corpus):
 
 def test_an_argument_is_moved_to_one_that_got_another_value_before():
     assert on_entry(lambda x: scored(x, torch.ones(3, 3))) == "corpus = corpus.to(query.device)"
+
+
+def test_what_is_let_go_of_to_meta_is_no_hop():
+    with devwidget.simulate(gpus=1), devwidget.record() as recording:
+        torch.ones(4).to("cuda:0").to("meta")
+    assert [(str(move.source), str(move.target)) for move in recording.trace.moves] == [("cpu", "cuda:0")]

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from devwidget.records.device import DeviceId
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Fault, ModuleEvent, Operand, Trace
@@ -120,11 +119,7 @@ def test_a_hop_inside_a_joined_block_arrives_there_whichever_of_its_parts_runs()
 
 def test_weights_that_a_hook_brings_make_their_block_visit_where_it_runs():
     offloaded = stack(4, lambda block: CPU if block == 3 else GPU0)
-    weights, home = (
-        crossing("h.3.up", 37, CPU, GPU0, cause="hook"),
-        crossing("h.3.up", 39, GPU0, DeviceId("meta"), cause="hook"),
-    )
-    picture = picture_of(offloaded, traced(weights, home))
+    picture = picture_of(offloaded, traced(crossing("h.3.up", 37, CPU, GPU0, cause="hook")))
     assert named(picture) == ["h.0–2 3 × Block", "h.3 Block", "h.3 Block, run here"]
     assert ends(picture) == [("h.3", "h.3")]
     assert [str(column.device) for column in picture.columns] == ["cpu", "cuda:0"]

@@ -22,7 +22,7 @@ from devwidget.capture.modules import TENSOR_GROUPS, own_tensors, registered_ent
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching import registry
 from devwidget.capture.recording.event_log import bytes_of, device_id
-from devwidget.capture.recording.parallel_calls import CALL, NUMBER, WrapperCall
+from devwidget.capture.recording.parallel_calls import CALL, GATHERED, NUMBER, WrapperCall
 from devwidget.capture.recording.recorded_threads import watched_by_task
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site
@@ -253,6 +253,8 @@ class WrapperWatch:
         point = self.call.gathered_on = next((tensor.device for tensor in whole), None)
         self._log_step("gather", "gather", [(part.device, point, [part]) for part in parts if point is not None])
         self._mark_nodes(whole)
+        for node in filter(None, map(node_of, whole)):
+            node.metadata[GATHERED] = True
         if len(outputs) > 1:
             self._mark_numbers([vector for vector, part in zip(whole, tensors_in(outputs[0]), strict=False) if not part.dim()])
         return joined

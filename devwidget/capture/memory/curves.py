@@ -13,6 +13,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.capture.recording.module_tracker import ThreadPlace
+from devwidget.capture.recording.parallel_calls import WrapperCall, find_call
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.records.memory import MOST_HOLDINGS, ROLES, Holding, MemoryPoint, Refusal
@@ -24,14 +25,15 @@ _LEAF = 1 << 63
 
 
 class BackwardModules:
-    """Which module ran when a node was made. Each thread numbers its own nodes."""
+    """Which module ran when a node was made. Each thread numbers its own nodes, and each replica runs in a new one."""
 
     def __init__(self) -> None:
-        self._spans: dict[int, tuple[list[int], list[str | None]]] = {}
+        self._spans: dict[tuple[WrapperCall | None, int], tuple[list[int], list[str | None]]] = {}
 
-    def enter_module(self, module: str | None) -> None:
-        """From here on `module` runs in this thread, None outside the model."""
-        starts, modules = self._spans.setdefault(threading.get_ident(), ([], []))
+    def enter_module(self, module: str | None, call: WrapperCall | None = None, replica: int = -1) -> None:
+        """From here on `module` runs in this thread, None outside the model; in a replica of a call, if one is given."""
+        of = (call, replica) if call is not None else (None, threading.get_ident())
+        starts, modules = self._spans.setdefault(of, ([], []))
         if len(starts) > MOST_SPANS:
             del starts[: MOST_SPANS // 2], modules[: MOST_SPANS // 2]
         starts.append(torch_internals.next_autograd_number())
@@ -43,15 +45,18 @@ class BackwardModules:
         Args:
             number: of that node, if it is known.
         """
+        node: Any = None
         if number is None:
-            node: Any = torch_internals.current_autograd_node()  # None outside backward
+            node = torch_internals.current_autograd_node()  # None outside backward
             number = node._sequence_nr() if node is not None else _LEAF
         if number >= _LEAF:
             return None
-        threads = tuple(self._spans.values())
+        threads = tuple(self._spans.items())
         if len(threads) == 1:  # as nearly always
-            return _module_at(number, *threads[0])
-        found = {_module_at(number, *spans) for spans in threads}
+            return _module_at(number, *threads[0][1])
+        node = node or torch_internals.current_autograd_node()
+        made_in = find_call(node) if node is not None and any(call is not None for (call, _), _ in threads) else None
+        found = {_module_at(number, *spans) for (call, _), spans in threads if call is made_in}
         return found.pop() if len(found) == 1 else None
 
 

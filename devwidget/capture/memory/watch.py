@@ -149,7 +149,7 @@ class MemoryWatch:
         if self._state.is_elsewhere():
             return
         stack = self._state.tracker.here.stack
-        self._backward.enter_module(stack[-1].path if stack else None)
+        self._enter_module(stack[-1].path if stack else None)
         if len(stack) == 1:  # outermost in its thread
             with self._guard_reading():
                 self._roles.claim_model(part for _, part in walk_modules(module))
@@ -159,7 +159,7 @@ class MemoryWatch:
         if self._state.is_elsewhere():
             return
         here = self._state.tracker.here
-        self._backward.enter_module(here.path)
+        self._enter_module(here.path)
         if here.stack:
             return
         with self._guard_reading():
@@ -170,6 +170,10 @@ class MemoryWatch:
             self._roles.claim_saved(rest[1])
             self._roles.note_walked(rest[1])
             self._roles.claim_outputs(rest[1])
+
+    def _enter_module(self, path: str | None) -> None:
+        replica = self._state.tracker.here.replica
+        self._backward.enter_module(path, self._state.parallel.latest_call() if replica >= 0 else None, replica)
 
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         if self._state.is_elsewhere():

@@ -94,6 +94,11 @@ def _has_mask(args: tuple[Any, ...]) -> bool:
     return bool(masks) and not (one and len(masks) == 1 and not any(args[3:4]))
 
 
+def _is_carried(before: torch.Tensor, after: torch.Tensor) -> bool:
+    """Whether a copy takes bytes to another device; what goes to meta is let go of, as hooks of accelerate do with weights."""
+    return before.device != after.device and after.device.type != "meta"
+
+
 def _is_later(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a copy is asynchronous."""
     return bool(kwargs.get("non_blocking", args[2] if name == "copy_" and len(args) > 2 else False))
@@ -182,7 +187,7 @@ class OperatorMode(DispatchMode):
         out = self._run_logged(func, name, args, kwargs)
         tracker, cause = self._tracker, self._threads.place.cause
         before = args[1] if name == "copy_" else args[0]
-        if isinstance(before, torch.Tensor) and before.device != out.device and cause not in _PARALLEL_CAUSES:
+        if isinstance(before, torch.Tensor) and _is_carried(before, out) and cause not in _PARALLEL_CAUSES:
             seconds, site = time.perf_counter() - started, self._threads.place.site or tracker.find_site(sys._getframe(1))
             if cause == "explicit" and is_hooked(sys._getframe(1)):
                 cause = "hook"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import Any
 
 import torch
 
@@ -13,10 +15,14 @@ from devwidget.records.parallel import DataParallelCall, Piece, Replica
 
 CALL = "devwidget.call"
 """Key under which the autograd node of a step knows its call, so that backward can tell whose gradients it moves."""
+GATHERED = "devwidget.gathered"
+"""Key under which the node of what was gathered says so."""
 NUMBER = "devwidget.number"
 """Key under which the node of a gathered vector knows that each replica gave a number of it."""
 MOST_CALLS = 1000
 """Calls kept, the latest ones; a longer loop repeats the same picture."""
+MOST_NODES = 100
+"""Nodes of autograd that are looked at for one question; the parameters of a module are nearer than that."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +114,26 @@ class WrapperCall:
             inputs=run.inputs,
             outputs=run.outputs,
         )
+
+
+def find_call(node: Any) -> WrapperCall | None:
+    """The call in whose replicas a node of autograd was made; None if it was made outside of them, or is too far from it.
+
+    What a replica computes leads to its copies of the parameters or to its share of the batch, and to nothing gathered.
+    """
+    if CALL in node.metadata:  # a step of a call, beside its replicas
+        return None
+    near, seen = deque(before for before, _ in node.next_functions), {node}
+    while near and len(seen) < MOST_NODES:
+        before = near.popleft()
+        if before is None or before in seen:
+            continue
+        seen.add(before)
+        call: WrapperCall | None = before.metadata.get(CALL)
+        if call is not None:
+            return None if GATHERED in before.metadata else call
+        near.extend(each for each, _ in before.next_functions)
+    return None
 
 
 class ParallelCalls:

@@ -79,7 +79,7 @@ export async function runCellOf(model, edit) {
 }
 
 // A command of JupyterLab, as a link in a notebook runs it.
-export function runCommand(id, args) {
+function runCommand(id, args) {
   const button = document.body.appendChild(h("button", { "data-commandlinker-command": id, "data-commandlinker-args": JSON.stringify(args) }));
   button.click();
   button.remove();

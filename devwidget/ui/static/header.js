@@ -84,7 +84,7 @@ const PICTURES = [
   ["svg", word("Save figure as SVG")],
 ];
 const FILES = [
-  ["beside", word("Open beside the notebook")],
+  ["side", word("Open in the side bar")],
   ["text", word("Copy text report")],
   ["copy", word("Copy picture to share")],
   ["card", word("Save picture to share (PNG)")],

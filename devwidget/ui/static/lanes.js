@@ -1,6 +1,7 @@
 // A trace on lanes, as numbers: where places stand on a line from 0 to 1, in which row each box lies, what falls together.
 // `drawn` is what `report/figures/timeline.py` says.
 
+const FINE = 2; // pixels, of boxes too narrow to tell apart
 const EMPTY_SHARE = 0.08; // of the width, for a phase in which nothing is drawn
 const LEVELS = [[3, 6], [5, 4], [Infinity, 3]]; // up to so many lanes: so many rows of boxes in each
 
@@ -77,11 +78,12 @@ export function firstAfter(row, at) {
   return low;
 }
 
-// The boxes of a row between two places as one path, and those with room for a name; what falls on one pixel is drawn once.
+// The boxes of a row between two places as one path, and those with room for a name; what falls on one pixel is drawn once,
+// and narrow ones that touch are drawn as one: a thousand rectangles take far longer to paint than to find.
 /** @param {number[]} seen @param {number[]} area */
 export function boxShapes(row, xOf, seen, area, y, height) {
   const [[first, last], [left, right]] = [seen, area];
-  let path = "";
+  const drawn = []; // from left to right, where each begins and ends
   let count = 0;
   let free = -Infinity;
   const names = [];
@@ -89,11 +91,14 @@ export function boxShapes(row, xOf, seen, area, y, height) {
     const from = Math.max(left, xOf(row[n].start), free);
     const to = Math.min(right, Math.max(xOf(row[n].stop), xOf(row[n].start) + 1));
     if (to - free < 0.75) continue;
+    const before = drawn[drawn.length - 1];
+    if (to - from < FINE && from - free < 0.5) before[1] = to;
+    else drawn.push([from, to]);
     free = to;
     count += 1;
-    path += `M${from.toFixed(1)} ${y}H${to.toFixed(1)}V${y + height}H${from.toFixed(1)}Z`;
     if (to - from > 18) names.push({ box: row[n].box, x: from, width: to - from });
   }
+  const path = drawn.map(([from, to]) => `M${from.toFixed(1)} ${y}H${to.toFixed(1)}V${y + height}H${from.toFixed(1)}Z`).join("");
   return { path, names, isFine: count > (right - left) / 6 };
 }
 
@@ -116,6 +121,17 @@ export function gathered(marks, xOf, near, seen) {
     const started = { x, marks: [mark], room: Infinity };
     open.set(key, started);
     groups.push(started);
+  }
+  return groups;
+}
+
+// Arrows that would lie upon one another, and look like a chain, stand side by side, the last one at its place.
+export function spreadArrows(groups, widthOf, most) {
+  let free = Infinity;
+  for (const group of groups.filter(({ marks }) => marks[0].kind === "hop").reverse()) {
+    const half = widthOf(group.marks) / 2;
+    group.x = Math.max(Math.min(group.x, free - half), group.x - most);
+    free = group.x - half;
   }
   return groups;
 }

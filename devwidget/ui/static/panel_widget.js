@@ -1,5 +1,4 @@
 // The panel: header, form, verdict, tabs; it composes the tree widget and asks Python through the control widget.
-import { openBeside } from "./beside.js";
 import { comparedSection } from "./compared.js";
 import { ask, h, keepKeys, prose, watchKernel } from "./dom.js";
 import { Figure, loadPlotly } from "./figure.js";
@@ -9,6 +8,7 @@ import { memorySection } from "./memory.js";
 import { Picture, callSection, spreadSection, wordList } from "./devices.js";
 import { hopTable, waitTable } from "./tables.js";
 import { paintedText } from "./pictures.js";
+import { openInSide } from "./side_bar.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";
 import { Verdict } from "./verdict.js";
@@ -106,7 +106,7 @@ async function render({ model, el, host, signal }) {
   }
   function exportAs(form) {
     if (form === "copy" || form === "card") return share(form);
-    if (form === "beside") return openBeside(model, el) || mention(say("Only JupyterLab shows an output beside its notebook; elsewhere open the notebook in a second window."));
+    if (form === "side") return openInSide(model, model.get("head")?.title ?? "devwidget").then((shown) => shown || mention(say("Only JupyterLab has a side bar; elsewhere open the notebook in a second window.")));
     ask(control, { ask: "export", form }, (answer) => (answer.error ? tell("error", answer.error) : save(answer, mention)));
   }
   // The picture to share, on the clipboard or as a file; a page that is no secure context has no clipboard.

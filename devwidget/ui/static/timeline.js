@@ -1,7 +1,7 @@
 // The timeline: modules as boxes on the lane of their device, hops as arrows, faults as crosses; it zooms, and has an overview.
 // Drawn here and not by plotly, whose bars are an element each: a zoom over 10,000 of them takes seconds.
 import { h, hueOf } from "./dom.js";
-import { boxShapes, firstAfter, gathered, placed, roundStep } from "./lanes.js";
+import { boxShapes, firstAfter, gathered, placed, roundStep, spreadArrows } from "./lanes.js";
 import { picture, shape } from "./pictures.js";
 import { say, sayCount, word } from "./words.js";
 
@@ -10,6 +10,7 @@ const RIGHT = 8;
 const [HEAD, ROW, BOX, GAP, FOOT] = [20, 18, 17, 8, 22];
 const [OVERVIEW, STRIP] = [34, 5];
 const NEAR = 14; // pixels between marks, below which they are one
+const MOST_NUDGE = 24; // pixels that an arrow stands beside its place
 const LETTER = 6.7;
 const SMALLEST = 1e-5; // share of the whole that is seen at the deepest zoom
 const PHASES = { forward: word("forward"), loss: word("loss"), backward: word("backward"), optimizer: word("optimizer step") };
@@ -28,11 +29,12 @@ export class Timeline {
     this.spec = null;
     /** @type {any} */
     this.lanes = null; // what `placed` says
-    /** @type {any} */
-    this.xOf = null; // places of the line -> pixels
-    this.view = [0, 1];
+    this.view = [0, 1]; // what is seen of the line
+    this.xOf = (at) => LEFT + ((at - this.view[0]) / (this.view[1] - this.view[0])) * this.room; // its places -> pixels
     this.chosen = -1; // which of the marks the keyboard is at
     this.drawnWidth = 0;
+    /** @type {any} */
+    this.waiting = null; // the frame in which it will be drawn
     this.room = this.foot = 0; // pixels, of the lanes from left to right, and where they end
     this.tops = new Map(); // where each lane begins
     this.brush = shape("rect", { class: "dw-brush", y: 0.5, height: OVERVIEW - 1 });
@@ -105,7 +107,7 @@ export class Timeline {
     const width = Math.min(1, Math.max(SMALLEST, last - first));
     const start = Math.min(1 - width, Math.max(0, first));
     this.view = [start, start + width];
-    this.draw();
+    this.drawSoon();
   }
 
   fit() {
@@ -114,13 +116,19 @@ export class Timeline {
 
   // -- drawing
 
+  // Once in a frame, however often a wheel turns or a key repeats until then.
+  drawSoon() {
+    this.waiting ??= requestAnimationFrame(() => this.draw());
+  }
+
   draw() {
+    if (this.waiting !== null) cancelAnimationFrame(this.waiting);
+    this.waiting = null;
     const width = this.el.clientWidth;
     if (!this.spec || !width || this.closed) return;
     if (width !== this.drawnWidth) this.measure(width);
     const [first, last] = this.view;
-    this.xOf = (at) => LEFT + ((at - first) / (last - first)) * this.room;
-    this.groups = gathered(this.lanes.marks, this.xOf, NEAR, this.view);
+    this.groups = spreadArrows(gathered(this.lanes.marks, this.xOf, NEAR, this.view), (marks) => widthOf(largestOf(marks)) + 3, MOST_NUDGE);
     this.drawing.replaceChildren(this.hatching(), ...this.bands(), ...this.boxes(), ...this.names(), ...this.groups.map((group) => this.mark(group)), ...this.ticks(), ...this.pointer());
     this.drawBrush();
     const { line } = this.lanes;
@@ -188,7 +196,10 @@ export class Timeline {
       return [shape("text", { class: "dw-band-name", x: left + 5, y: 13 }, name)];
     });
     const grounds = spans.map(({ left, right, empty, n }) => shape("rect", { class: empty ? "dw-band dw-band-empty" : `dw-band${n % 2 ? " dw-band-odd" : ""}`, x: left, y: 0, width: right - left, height: this.foot }));
-    const told = spans.filter(({ left, right, empty }) => empty && right - left > 60).flatMap(({ left, right, empty }) => empty.slice(1).map((line, row) => shape("text", { class: "dw-band-name", x: (left + right) / 2, y: HEAD + 24 + 15 * row, "text-anchor": "middle" }, cutTo(line, right - left, 5.8))));
+    const told = spans.filter(({ left, right, empty }) => empty && right - left > 60).flatMap(({ left, right, empty }) => {
+      const lines = empty.slice(1).flatMap((line) => (cutTo(line, right - left, 5.8) === line ? [line] : line.split(" ")));
+      return lines.map((line, row) => shape("text", { class: "dw-band-name", x: (left + right) / 2, y: HEAD + 24 + 15 * row, "text-anchor": "middle" }, cutTo(line, right - left, 5.8)));
+    });
     return [...grounds, ...named, ...told];
   }
 
@@ -251,10 +262,10 @@ export class Timeline {
   // A ring where it leaves, a stem as wide as its bytes, and a head; a healed one ends in the cross of its fault.
   hop(group, end) {
     const { x, marks } = group;
-    const largest = marks.reduce((one, other) => (other.weight > one.weight ? other : one));
+    const largest = largestOf(marks);
     const start = this.tops.get(largest.source) + BOX / 2;
     const down = end > start ? 1 : -1;
-    const wide = 1.5 + 4.5 * largest.weight;
+    const wide = widthOf(largest);
     const size = 4 + wide / 2;
     group.span = [Math.min(start, end) - 3, Math.max(start, end) + 3];
     const isFault = largest.fault >= 0;
@@ -478,6 +489,7 @@ export class Timeline {
   }
 
   picture(format) {
+    this.draw();
     return picture(this.drawing, format);
   }
 
@@ -486,6 +498,9 @@ export class Timeline {
     this.sizes.disconnect();
   }
 }
+
+const largestOf = (marks) => marks.reduce((one, other) => (other.weight > one.weight ? other : one));
+const widthOf = ({ weight }) => 1.5 + 4.5 * weight; // pixels, of the stem
 
 function cross(x, y) {
   return shape("path", { class: "dw-fault", d: CROSS, transform: `translate(${x} ${y})` });

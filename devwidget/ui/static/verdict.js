@@ -160,6 +160,7 @@ export class Verdict {
   comeBack() {
     if (!this.isAway || !["done", "error", "refused", "moved"].includes(this.model.get("status")?.kind)) return;
     this.isAway = false;
+    this.el.parentElement?.scrollIntoView({ block: "nearest" }); // with before and after below it
     this.el.scrollIntoView({ block: "nearest" });
     this.el.querySelector(".dw-undo, .dw-apply")?.focus({ preventScroll: true });
   }
