@@ -121,8 +121,13 @@ def tell_late(line: Move | Wait, first: int, before: int, changes: Iterable[str]
         headline=headline,
         why=why,
         notes=(steps, *changes),
-        fault=line.site,
+        fault=find_asker(line),
     )
+
+
+def find_asker(line: Move | Wait) -> Site | None:
+    """The user's line, with that of a library that it has called."""
+    return line.site if isinstance(line, Move) else line.asked_by
 
 
 def tell_moved(step: int, before: DeviceId, now: DeviceId, site: Site | None, *, is_evaluation: bool) -> Finding:
