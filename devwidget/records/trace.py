@@ -493,6 +493,9 @@ class OpEvent:
         count: how often.
         number: place of the first one in the trace.
         started: seconds after the start of the recording, of the first one.
+        shape: of its first result, the first time.
+        seconds: time of the host from the end of the operator before in this thread to the end of this one, over all of them:
+            what Python did in between is in it.
     """
 
     name: str
@@ -504,6 +507,8 @@ class OpEvent:
     count: Size = 1
     number: int = 0
     started: float = 0.0
+    shape: tuple[Length, ...] = ()
+    seconds: Duration = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -522,6 +527,8 @@ class ModuleEvent:
         started: seconds after the start of the recording, of the first call.
         replica: number of the DataParallel replica, -1 for the module itself.
         stopped: place in the trace at which the first call ended, -1 where that is not known.
+        input_shapes: of the tensors that went into the first call.
+        output_shapes: of those that came out of it.
     """
 
     path: str
@@ -535,6 +542,8 @@ class ModuleEvent:
     started: float = 0.0
     replica: int = -1
     stopped: int = -1
+    input_shapes: tuple[tuple[Length, ...], ...] = ()
+    output_shapes: tuple[tuple[Length, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
