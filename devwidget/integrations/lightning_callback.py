@@ -91,10 +91,11 @@ class LightningCallback(_Callback):
         """It has ended: tell the loggers, and what was found."""
         if self.run is None:
             return
-        if trainer.loggers and trainer._logger_connector.should_update_logs:
+        every = trainer.log_every_n_steps
+        if trainer.loggers and every and trainer.global_step % every == 0:
             scalars = self.run.take_scalars()
             for logger in trainer.loggers if scalars else ():
-                logger.log_metrics(dict(scalars), step=trainer.fit_loop.epoch_loop._batches_that_stepped)
+                logger.log_metrics(dict(scalars), step=trainer.global_step - 1)  # as what the module logs in this batch
         self.run.tell_findings()
 
     def on_validation_batch_start(

@@ -73,8 +73,9 @@ class WatchOptions:
         DevwidgetError: if `fail_on` names what is no severity.
     """
 
-    def __init__(self, every: int | None, path: str | os.PathLike[str] | None, fail_on: Iterable[Severity]) -> None:
-        self.every, self.path, self.fail_on = every, path, parse_severities(fail_on)
+    def __init__(self, every: int | None, path: str | os.PathLike[str] | None, fail_on: Severity | Iterable[Severity]) -> None:
+        self.every, self.path = every, path
+        self.fail_on = parse_severities((fail_on,) if isinstance(fail_on, str) else fail_on)
 
 
 class TrainerWatch(Watch):
@@ -151,7 +152,7 @@ def find_optimizer(optimizer: object) -> torch.optim.Optimizer | None:
     """The optimizer of torch inside of those that trainers put around it; None if there is none."""
     while (inner := getattr(optimizer, "optimizer", None)) is not None:
         optimizer = inner
-    return optimizer if is_a(optimizer, torch.optim.Optimizer) else None  # type: ignore[return-value]
+    return optimizer if is_a(optimizer, torch.optim.Optimizer) else None
 
 
 def _told_words(step: int, finding: Finding) -> str:

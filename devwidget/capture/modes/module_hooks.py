@@ -15,9 +15,9 @@ from devwidget.capture.faults.owners import unregistered_tensors
 from devwidget.capture.interrupts import Lock, uninterrupted
 from devwidget.capture.object_fields import SCALAR_IDS, is_a
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
-from devwidget.capture.recording.event_log import join_devices
+from devwidget.capture.recording.event_log import join_devices, read_shape
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.tensors import device_of, shape_of, tensors_in
+from devwidget.capture.tensors import device_of, tensors_in
 from devwidget.capture.undo import Undo
 
 _AT_THE_LEAF = 200
@@ -127,7 +127,7 @@ def _end_unfinished(watched: dict[int, Undo]) -> None:
 
 
 def _list_shapes(value: Any) -> tuple[tuple[int, ...], ...]:
-    return tuple(shape_of(tensor) for tensor in tensors_in(value, depth=3))
+    return tuple(read_shape(tensor) for tensor in tensors_in(value, depth=3))
 
 
 def _with_devices(known: tuple[torch.device, ...], value: Any) -> tuple[torch.device, ...]:

@@ -68,7 +68,7 @@ class Log:
 
     def first_op(self, key: Op, site: RawSite | None, result: torch.Tensor | None) -> int:
         """The place of an operator in `op_counts` that runs here for the first time; whoever asks counts."""
-        shape = shape_of(result) if result is not None else ()
+        shape = read_shape(result) if result is not None else ()
         with self._lock:
             place = self.ops_met.get(key)
             if place is None:  # it is known when all of it is there: an interrupt may strike anywhere
@@ -185,6 +185,11 @@ class Log:
 def device_id(device: torch.device) -> DeviceId:
     """Our name of a torch device."""
     return DeviceId(device.type, device.index)
+
+
+def read_shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape of a tensor; () while `torch.jit` traces, which takes reading a size for a part of the program."""
+    return () if torch.jit.is_tracing() else shape_of(tensor)
 
 
 def join_devices(devices: tuple[torch.device, ...], more: Iterable[torch.device]) -> tuple[torch.device, ...]:
