@@ -183,7 +183,7 @@ else:  # a type checker that saw this would take any name for one of ours
         return value
 
     def __dir__() -> list[str]:
-        return sorted({*__all__, *_FOLDERS, *(name for name in globals() if name.startswith("__"))})
+        return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 @presented_by
