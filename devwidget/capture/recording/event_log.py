@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code.call_sites import RawSite, to_site
@@ -189,7 +190,7 @@ def device_id(device: torch.device) -> DeviceId:
 
 def read_shape(tensor: torch.Tensor) -> tuple[int, ...]:
     """The shape of a tensor; () while `torch.jit` traces, which takes reading a size for a part of the program."""
-    return () if torch.jit.is_tracing() else shape_of(tensor)
+    return shape_of(tensor) if torch_internals.tracing_state() is None else ()
 
 
 def join_devices(devices: tuple[torch.device, ...], more: Iterable[torch.device]) -> tuple[torch.device, ...]:
