@@ -10,6 +10,8 @@ from devwidget.integrations import watch_accelerator
 from tests.integrations.trainers import train_accelerate, train_lightning, train_transformers, unwatched, virtual_cards
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+MEMORY = "8GiB"
+"""So much that nobody minds the losses that the tests keep there, 512 bytes a step."""
 STEPS = [120, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.fuzz])]
 
 
@@ -17,9 +19,9 @@ STEPS = [120, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.fuzz])]
 @pytest.mark.parametrize("steps", STEPS)
 def test_under_transformers(steps, gpus, tmp_path):
     callback = devwidget.integrations.TransformersCallback(every=25)
-    with virtual_cards(gpus):
+    with virtual_cards(gpus, MEMORY):
         plain = train_transformers(steps, [], tmp_path)
-    with virtual_cards(gpus):
+    with virtual_cards(gpus, MEMORY):
         watched = train_transformers(steps, [callback], tmp_path)
     assert all(map(torch.equal, plain, watched))
     _assert_silent(callback.run, steps)
@@ -29,9 +31,9 @@ def test_under_transformers(steps, gpus, tmp_path):
 def test_under_lightning(steps, tmp_path):
     pytest.importorskip("lightning")
     callback = devwidget.integrations.LightningCallback(every=25)
-    with virtual_cards(1):
+    with virtual_cards(1, MEMORY):
         plain = train_lightning(steps, [], tmp_path)
-    with virtual_cards(1):
+    with virtual_cards(1, MEMORY):
         watched = train_lightning(steps, [callback], tmp_path)
     assert all(map(torch.equal, plain, watched))
     _assert_silent(callback.run, steps)
@@ -46,9 +48,9 @@ def test_under_accelerate(steps, tmp_path):
         runs.append(entered)
         return entered
 
-    with virtual_cards(1):
+    with virtual_cards(1, MEMORY):
         plain = train_accelerate(steps, unwatched, tmp_path)
-    with virtual_cards(1):
+    with virtual_cards(1, MEMORY):
         watched = train_accelerate(steps, watch, tmp_path)
     assert all(map(torch.equal, plain, watched))
 

@@ -160,11 +160,11 @@ def _bring_home(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 @contextlib.contextmanager
-def virtual_cards(gpus: int) -> Iterator[None]:
+def virtual_cards(gpus: int, memory: str = "256MiB") -> Iterator[None]:
     """Virtual GPUs, and nothing that accelerate keeps for a whole process."""
     state = pytest.importorskip("accelerate.state")
     try:
-        with devwidget.simulate(gpus, memory="256MiB"):
+        with devwidget.simulate(gpus, memory=memory):
             yield
     finally:
         state.AcceleratorState._reset_state(reset_partial_state=True)
