@@ -119,7 +119,11 @@ _RESULTS = {
 }
 """Where the types of what the functions return live: records load nothing of torch, and panels only when they are named."""
 
+_FOLDERS = ("integrations",)
+"""Of names that stand in a folder of their own, which is loaded when it is named."""
+
 if TYPE_CHECKING:
+    from devwidget import integrations as integrations
     from devwidget.api import (
         Recording,
         allow,
@@ -168,6 +172,8 @@ else:  # a type checker that saw this would take any name for one of ours
 
     def __getattr__(name: str) -> object:
         """Loads the package at the first use of one of its names: a notebook that only imports it waits for nothing."""
+        if name in _FOLDERS:
+            return importlib.import_module(f"{__name__}.{name}")
         if name not in __all__:
             from devwidget.records.errors import nearest
 

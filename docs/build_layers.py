@@ -54,6 +54,7 @@ LAYERS = {
     "magics": ("IPython", 1),
     "cli": ("shell", 2),
     "pytest_plugin": ("test suites", 3),
+    "integrations": ("trainers", 4),
 }
 """Layer -> what it does in a word or two, and its column."""
 WIDTH, HEIGHT, ACROSS, DOWN = 132, 44, 176, 96

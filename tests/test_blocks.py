@@ -32,6 +32,12 @@ loss_fn, optimizer = nn.CrossEntropyLoss(), torch.optim.Adam(model.parameters())
 PLAIN = MODEL.format(placed="", device="")
 PLACED = MODEL.format(placed='.to("cuda:0")', device=', device="cuda:0"')
 PLACED += "self, loss = model, loss_fn(model(batch), target)\n"
+TRAINER = """
+from tests.integrations.trainers import Classifier, Points
+from transformers import Trainer, TrainingArguments
+classifier, sentences = Classifier(), Points()
+arguments = TrainingArguments(output_dir="trained", max_steps=3, save_strategy="no", report_to=[], dataloader_pin_memory=False)
+"""
 SMALL_GPT2 = "GPT2Config(n_layer=2, n_embd=8, n_head=2, vocab_size=32))"
 
 
@@ -65,7 +71,7 @@ STAGES = {
         ('memory="24GiB", loss', 'memory="64KiB", loss'),
     )),
     "watch.md": Stage(
-        PLAIN + "loader, criterion = [{'x': batch, 'y': target}] * 3, loss_fn\n",
+        PLAIN + "loader, criterion = [{'x': batch, 'y': target}] * 3, loss_fn\n" + TRAINER,
     ),
     "virtual-gpus.md": Stage(),
 }  # fmt: skip

@@ -40,7 +40,7 @@ EVERYTHING = FOLDERS | {
         "trying",
     ),
     *("fix_writer", "applied_fix"),
-    *("magics", "cli", "pytest_plugin", "pytest_explainer", "watching"),
+    *("magics", "cli", "pytest_plugin", "pytest_explainer", "watching", "integrations"),
 }
 MAY_IMPORT = {
     "records": set(),
@@ -58,6 +58,8 @@ MAY_IMPORT = {
     "profiler_engine": {"records", "capture", "foreign_files", "simulator", "rules", "recording", "fix_writer"},
     # a whole run: hooks, and now and then a step that `record` would record; report for bytes and times as words
     "watching": {"records", "capture", "simulator", "profiler_engine", "recording", "rules", "report"},
+    # callbacks of trainers: a watch and what `check` refuses, which are halves of api, in the language of reports
+    "integrations": {"records", "capture", "api", "watching", "allowed_findings", "language"},
     "recording": EVERYTHING,  # what `record` and `trace` run
     "call_trials": EVERYTHING,  # the trials that `explain` and `record` offer
     "allowed_findings": EVERYTHING,  # what `check` refuses

@@ -45,13 +45,15 @@ class MissingPackageError(DevwidgetError, ImportError):
 
 
 class PlacementError(DevwidgetError):
-    """`check` found something; the message is the report.
+    """`check`, or a trainer that is watched, found something; the message is the report.
 
     Attributes:
-        trace: the whole trace, also what does not fail; None after the error was pickled.
+        trace: the whole trace, also what does not fail; None for a trainer, and after the error was pickled.
+        run: the whole run of a trainer, as a `WatchedRun`; None for `check`, and after the error was pickled.
     """
 
     trace: Any = None
+    run: Any = None
 
 
 def require_package(name: str, purpose: str) -> str:
@@ -64,11 +66,21 @@ def require_package(name: str, purpose: str) -> str:
     Raises:
         MissingPackageError: if it is not installed.
     """
-    found = importlib.util.find_spec(name)
-    if found is None or found.origin is None:
+    origin = _find_origin(name)
+    if origin is None:
         what = Message("{purpose} needs the package `{name}`, which is not installed here", purpose=purpose, name=name)
         raise MissingPackageError(what, instead=f"pip install {name}")
-    return found.origin
+    return origin
+
+
+def is_installed(name: str) -> bool:
+    """Whether a package can be loaded; found without loading it."""
+    return _find_origin(name) is not None
+
+
+def _find_origin(name: str) -> str | None:
+    found = importlib.util.find_spec(name)
+    return found.origin if found is not None else None
 
 
 def error_text(error: BaseException) -> str:

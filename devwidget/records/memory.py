@@ -73,6 +73,8 @@ ROLES = (
 HELD = ROLES[:5]
 """Those that a model and its optimizer hold."""
 MOST_HOLDINGS = 8
+UNKNOWN = "unknown"
+"""What the allocator counts and nobody has seen; see `PeakShare`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +138,24 @@ class Holding:
 
 
 @dataclass(frozen=True, slots=True)
+class PeakShare:
+    """A part of the bytes that were in use at the peak of a device. All shares of it add up to what the allocator said.
+
+    Attributes:
+        role: what they were for, of `ROLES`; `UNKNOWN` for what no tensor that was seen lives in.
+        bytes: live at the peak.
+        module: path of the module that has them, or whose gradients or optimizer state they are; for all else, of the one that
+            ran when they were allocated, or whose gradients were computed. None outside.
+        site: the line that allocated them; None for what was there before the recording.
+    """
+
+    role: str
+    bytes: Size
+    module: str | None
+    site: Site | None
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """An allocation that did not fit.
 
@@ -171,6 +191,8 @@ class MemoryCurve:
         points: in order; a long recording keeps highs and lows, and always the peak.
         refused: allocations that did not fit.
         holdings: what was allocated during the recording and lived at the peak, largest first; at most `MOST_HOLDINGS`.
+        shares: all that lived at the peak, largest first; () where no allocator was asked, or in files of older versions.
+        kept: the activations at the moment when there were most of them, largest first, as `shares`.
     """
 
     end: DeviceMemory
@@ -178,6 +200,8 @@ class MemoryCurve:
     points: tuple[MemoryPoint, ...]
     refused: tuple[Refusal, ...] = ()
     holdings: tuple[Holding, ...] = ()
+    shares: tuple[PeakShare, ...] = ()
+    kept: tuple[PeakShare, ...] = ()
 
     @property
     def device(self) -> DeviceId:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from devwidget.records.device import DeviceId
@@ -12,8 +12,8 @@ from devwidget.records.memory import MemoryCurve
 from devwidget.records.parallel import CollectiveCall, DataParallelCall, ProcessGroup, Replica
 from devwidget.records.schema.fields import Duration, Length, Size
 from devwidget.records.schema.record import Record
+from devwidget.records.site import LibraryLine, Site
 from devwidget.records.site import Phase as Phase
-from devwidget.records.site import Site
 
 Family = Literal[
     "operands", "kernel", "dtype", "meta", "device", "parallel", "io", "replica", "optimizer", "leaf", "checkpoint",
@@ -424,6 +424,13 @@ class Wait:
     in_step: bool = True
     called: Site | None = None
 
+    @property
+    def asked_by(self) -> Site | None:
+        """The user's line behind it, with that of the library that waits; the line itself where no line of theirs is known."""
+        if self.called is None or self.site is None:
+            return self.site
+        return replace(self.called, library=LibraryLine(self.site.file, self.site.line, self.site.text))
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceComparison:
@@ -486,6 +493,9 @@ class OpEvent:
         count: how often.
         number: place of the first one in the trace.
         started: seconds after the start of the recording, of the first one.
+        shape: of its first result, the first time.
+        seconds: time of the host from the end of the operator before in this thread to the end of this one, over all of them:
+            what Python did in between is in it.
     """
 
     name: str
@@ -497,6 +507,8 @@ class OpEvent:
     count: Size = 1
     number: int = 0
     started: float = 0.0
+    shape: tuple[Length, ...] = ()
+    seconds: Duration = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -515,6 +527,8 @@ class ModuleEvent:
         started: seconds after the start of the recording, of the first call.
         replica: number of the DataParallel replica, -1 for the module itself.
         stopped: place in the trace at which the first call ended, -1 where that is not known.
+        input_shapes: of the tensors that went into the first call.
+        output_shapes: of those that came out of it.
     """
 
     path: str
@@ -528,6 +542,8 @@ class ModuleEvent:
     started: float = 0.0
     replica: int = -1
     stopped: int = -1
+    input_shapes: tuple[tuple[Length, ...], ...] = ()
+    output_shapes: tuple[tuple[Length, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,13 @@ from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
-from devwidget.records.trace import Trace
+from devwidget.records.trace import ModuleEvent, Trace
 from devwidget.records.watch import COUNTED, FIRST, MEMORY, WatchedRun
 from devwidget.report.style.words import device_list, piece_words, site_words
 from devwidget.report.text.cluster_text import difference_words
 from devwidget.views.placement import join_path, tabulate_snapshot
 from devwidget.views.ranks.meetings import find_meetings
+from devwidget.views.usage import KEPT, list_lines, list_modules
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,6 +103,50 @@ def _wait_columns(trace: Trace) -> Columns:
 def _op_columns(trace: Trace) -> Columns:
     columns = _attribute_columns(trace.ops, "number", "name", "module", "phase", "inputs", "output", "count")
     return columns | _site_columns([op.site for op in trace.ops])
+
+
+_BYTE_COLUMNS = {
+    "parameters": "parameter_bytes",
+    "buffers": "buffer_bytes",
+    "attributes": "attribute_bytes",
+    "gradients": "gradient_bytes",
+    "optimizer": "optimizer_bytes",
+    "activations": "activation_bytes",
+    "outputs": "output_bytes",
+    "gathered": "gathered_bytes",
+    "inputs": "input_bytes",
+    "other": "temporary_bytes",
+    "foreign": "foreign_bytes",
+    "unknown": "unknown_bytes",
+}
+"""Role -> its column in the tables by module and by line; they add up to `peak_bytes`."""
+
+
+def _byte_columns(rows: list[dict[str, int]]) -> Columns:
+    columns: Columns = {"peak_bytes": [sum(row.get(role, 0) for role in _BYTE_COLUMNS) for row in rows]}
+    columns["kept_bytes"] = [row.get(KEPT, 0) for row in rows]
+    return columns | {name: [row.get(role, 0) for row in rows] for role, name in _BYTE_COLUMNS.items()}
+
+
+_MODULE = ("number", "class_name", "inputs", "outputs", "calls", "seconds", "started", "failed", "replica", "input_shapes",
+           "output_shapes")  # fmt: skip
+_NOT_CALLED = ModuleEvent("", "", (), (), 0, 0.0)
+
+
+def _called_columns(trace: Trace) -> Columns:
+    rows = list_modules(trace)
+    columns = _attribute_columns([row.event or _NOT_CALLED for row in rows], *_MODULE)
+    number = columns.pop("number")
+    return {"number": number, "path": [row.path for row in rows]} | columns | _byte_columns([row.bytes for row in rows])
+
+
+def _line_columns(trace: Trace) -> Columns:
+    rows = list_lines(trace)
+    columns = _attribute_columns(rows, "device") | _site_columns([row.site for row in rows])
+    libraries = [row.site.library if row.site is not None else None for row in rows]
+    columns["library"] = [f"{each.file}:{each.line}" if each is not None else None for each in libraries]
+    columns |= _attribute_columns(rows, "shape", "operators", "seconds", "backward_seconds")
+    return columns | _byte_columns([row.bytes for row in rows])
 
 
 def _memory_columns(trace: Trace) -> Columns:
@@ -214,7 +259,6 @@ def _columns_of(records: str, *names: str) -> Callable[[Any], Columns]:
     return lambda record: _attribute_columns(getattr(record, records), *names)
 
 
-_MODULE = ("number", "path", "class_name", "inputs", "outputs", "calls", "seconds", "started", "failed", "replica")
 _RANK = ("number", "state", "host", "pid", "coordinates", "placement", "device", "step", "age", "note")
 _TABLES: dict[type, dict[str, Callable[[Any], Columns]]] = {
     Snapshot: {
@@ -225,7 +269,8 @@ _TABLES: dict[type, dict[str, Callable[[Any], Columns]]] = {
     Trace: {
         "moves": _move_columns,
         "ops": _op_columns,
-        "modules": _columns_of("modules", *_MODULE),
+        "modules": _called_columns,
+        "lines": _line_columns,
         "memory": _memory_columns,
         "findings": _finding_columns,
         "replicas": _replica_columns,

@@ -11,6 +11,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Move, Trace, Wait
 from devwidget.report.style.units import format_bytes, format_seconds
+from devwidget.report.style.words import site_words
 from devwidget.watching.judgements import Growth, Slowdown
 
 _MOST_LINES = 4
@@ -121,8 +122,13 @@ def tell_late(line: Move | Wait, first: int, before: int, changes: Iterable[str]
         headline=headline,
         why=why,
         notes=(steps, *changes),
-        fault=line.site,
+        fault=find_asker(line),
     )
+
+
+def find_asker(line: Move | Wait) -> Site | None:
+    """The user's line, with that of a library that it has called."""
+    return line.site if isinstance(line, Move) else line.asked_by
 
 
 def tell_moved(step: int, before: DeviceId, now: DeviceId, site: Site | None, *, is_evaluation: bool) -> Finding:
@@ -163,7 +169,7 @@ def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None) ->
 
 
 def line_words(site: Site | None) -> str:
-    """`train.py:12 loss = ...`."""
+    """`train.py:12 loss = ...`, with the number of a cell for what a session calls it."""
     if site is None:
         return Message("a line that is not known")
-    return f"{site}  {site.text.partition(chr(10))[0]}".strip()
+    return f"{site_words(site)}  {site.text.partition(chr(10))[0]}".strip()

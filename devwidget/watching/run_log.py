@@ -76,6 +76,10 @@ class RunLog:
         self.write_part(findings=tuple(new), first_steps=(step,) * len(new))
         return bool(new)
 
+    def list_findings(self, told: int = 0) -> list[tuple[int, Finding]]:
+        """What was found, in the order in which it was, each with its step, but for so many that are told already."""
+        return list(self._found.values())[told:]
+
     def add_recorded(self, step: RecordedStep) -> None:
         """A step was recorded."""
         self._recorded.append(step)

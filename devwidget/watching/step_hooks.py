@@ -98,12 +98,14 @@ class StepHooks:
         """Put the hooks in, until that is undone."""
         undo.add_step(self._end)
         self.is_over, self._last = False, time.perf_counter_ns()
-        model, optimizer = self._model, self._optimizer
-        self._keep(undo, model.register_forward_pre_hook(Hook(self._before_forward), with_kwargs=True))
-        self._keep(undo, model.register_forward_hook(Hook(self._after_forward)))
-        if optimizer is not None:
-            self._keep(undo, optimizer.register_step_pre_hook(Hook(self._before_step)))
-            self._keep(undo, optimizer.register_step_post_hook(Hook(self._after_step)))
+        self._hook_model(undo)
+        if self._optimizer is not None:
+            self._keep(undo, self._optimizer.register_step_pre_hook(Hook(self._before_step)))
+            self._keep(undo, self._optimizer.register_step_post_hook(Hook(self._after_step)))
+
+    def _hook_model(self, undo: Undo) -> None:
+        self._keep(undo, self._model.register_forward_pre_hook(Hook(self.begin_pass), with_kwargs=True))
+        self._keep(undo, self._model.register_forward_hook(Hook(self.end_pass)))
 
     def _keep(self, undo: Undo, handle: Any) -> None:
         undo.add_step(handle.remove)
@@ -123,7 +125,8 @@ class StepHooks:
     # -- hooks, in the order in which a step meets them
 
     @_guarded
-    def _before_forward(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def begin_pass(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is called."""
         if dict_of(module).get("_is_replica"):  # in a thread of DataParallel, whose own call is the pass
             return
         trains = bool(dict_of(module).get("training"))
@@ -135,7 +138,8 @@ class StepHooks:
         self._last = time.perf_counter_ns()
 
     @_guarded
-    def _after_forward(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def end_pass(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        """It has given this."""
         if dict_of(module).get("_is_replica"):
             return
         self._mark("evaluation" if self._is_evaluation else "forward")
@@ -178,3 +182,10 @@ class StepHooks:
             self._told.end_step(times | {"evaluations": evaluations})
         finally:
             self._last = time.perf_counter_ns()  # ours is no time of the program
+
+
+class PassesOfTrainer(StepHooks):
+    """As `StepHooks`, where a trainer tells when a pass begins and ends: it does not call the module itself, but its steps."""
+
+    def _hook_model(self, undo: Undo) -> None:
+        pass

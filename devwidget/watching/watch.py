@@ -6,7 +6,7 @@ import functools
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
@@ -69,6 +69,7 @@ class Watch:
     """
 
     inside = False
+    hooks_kind = StepHooks
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class Watch:
         _refuse_every(every)
         self._model, self._optimizer = model, optimizer
         self._log = RunLog(class_name(type(model)), path)
-        self._hooks = StepHooks(model, optimizer, self)
+        self._hooks = self.hooks_kind(model, optimizer, self)
         self._schedule = RecordingSchedule(every)
         self._undo = Undo()
         self._number = 0
@@ -199,13 +200,18 @@ class Watch:
         """A step has ended."""
         figures, number, is_recorded = _read_allocators(), self._number, self._recorded is not None
         self._schedule.passed = time.perf_counter() - self._began
-        self._log.add_row({FIRST: number, "count": 1, "recorded": is_recorded, **times, **figures})
+        row = {FIRST: number, "count": 1, "recorded": is_recorded, **times, **figures}
+        self._log.add_row(row)
         self._end_recorded()
         self._judge_pace(number, times, is_recorded=is_recorded)
         self._judge_growth(number, figures)
         self._changes.expect_evaluation(number, times["evaluations"])
         self._number = number + 1
+        self.follow_row(row)
         self._begin_recorded()
+
+    def follow_row(self, row: Mapping[str, int]) -> None:
+        """A step has ended, and what it showed is found: for who tells it somewhere else too."""
 
     # -- recorded steps
 
@@ -239,7 +245,7 @@ class Watch:
             self._schedule.ask_for(Message("step {step} had something new", step=self._number), at_once=True)
 
     def _tell_late(self, line: Move | Wait, first: int, before: int) -> None:
-        if line.site is not None and self._log.explains(line.site.place):
+        if any(site is not None and self._log.explains(site.place) for site in (line.site, findings.find_asker(line))):
             return
         changes = self._changes.list_between(before, self._number)
         self._log.add_findings(first, [findings.tell_late(line, first, before, changes)])

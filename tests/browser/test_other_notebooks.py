@@ -18,7 +18,9 @@ def showing(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["03-field-guide", "04-many-ranks", "05-will-it-fit", "06-your-own-model"])
+@pytest.mark.parametrize(
+    "name", ["03-field-guide", "04-many-ranks", "05-will-it-fit", "06-your-own-model", "07-a-whole-training-run"]
+)
 def test_a_notebook_runs_and_its_panels_are_kept_as_pictures(lab, browser, name):
     path = FOLDER / f"{name}.ipynb"
     session = lab.open(browser, lab.copy(path), height=2400)  # as high as the highest panel

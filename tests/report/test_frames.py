@@ -36,7 +36,7 @@ def test_an_unknown_part_names_the_known_ones():
         Trace().to_frame("move")
     assert caught.value.what == "Trace has no table 'move'; did you mean 'moves'?"
     assert caught.value.instead == (
-        "one of 'moves', 'ops', 'modules', 'memory', 'findings', 'replicas', 'collectives', 'waits'"
+        "one of 'moves', 'ops', 'modules', 'lines', 'memory', 'findings', 'replicas', 'collectives', 'waits'"
     )
     with pytest.raises(ValueError, match="no table") as caught:
         split_model().to_frame("nonsense")

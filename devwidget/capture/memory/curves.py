@@ -6,7 +6,7 @@ import bisect
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from typing import Any, NamedTuple
 
 from devwidget.capture import torch_internals
@@ -16,7 +16,7 @@ from devwidget.capture.recording.module_tracker import ThreadPlace
 from devwidget.capture.recording.parallel_calls import WrapperCall, find_call
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, to_site
-from devwidget.records.memory import MOST_HOLDINGS, ROLES, Holding, MemoryPoint, Refusal
+from devwidget.records.memory import MOST_HOLDINGS, ROLES, UNKNOWN, Holding, MemoryPoint, PeakShare, Refusal
 from devwidget.records.site import Phase, Site
 
 MOST_SPANS = 50_000
@@ -69,6 +69,8 @@ MOST_POINTS = 400
 """Points kept of one device; a step of GPT-2 makes some thousand allocations, and a screen has some thousand columns."""
 MOST_QUEUED = 250_000
 """Of 50,000 allocations with their ends, kept until they are folded. Those of a longer step are before all is known of them."""
+MOST_SHARES = 5000
+"""Kept of a peak, apart from what is told together."""
 _COPIES = {"scatter": "inputs", "replicate": "parameters", "gather": "gathered"}
 """What DataParallel's copies are for."""
 _PLACE = {role: place for place, role in enumerate(ROLES)}
@@ -93,6 +95,8 @@ _MemoryEvent = tuple[MemoryBlock | None, int, int, Allocation | None]
 """A block, its device, bytes held, and where: a block taken (the bytes are those with it), a block freed (-1 of them), or,
 without a block, a look at a device."""
 _Where = tuple[Phase, str | None, RawSite | None]
+_Share = tuple[str, str | None, RawSite | None]
+"""What bytes were for, whose module they are, and the line that allocated them."""
 
 
 class Curves:
@@ -123,6 +127,9 @@ class Curves:
         self._points: dict[int, list[_Point]] = {}
         self._peaks: dict[int, int] = {}
         self._holdings: dict[int, dict[tuple[Any, ...], int]] = {}
+        self._shares: dict[int, dict[_Share, int]] = {}
+        self._kept: dict[int, dict[_Share, int]] = {}
+        self._most_kept: dict[int, int] = {}
         self._refused: dict[int, list[tuple[_MemoryEvent, int]]] = {}
         self._live_then: dict[_MemoryEvent, tuple[_Point, dict[tuple[Any, ...], int]]] = {}
         self._sites: dict[RawSite | None, Site | None] = {}
@@ -134,7 +141,10 @@ class Curves:
         """These blocks were there before the recording."""
         with self._lock:
             for block in blocks:
-                block.role = "foreign"  # until it is found to be the model's; an earlier recording may have said so of another
+                block.owner, block.role = (
+                    None,
+                    "foreign",
+                )  # until it is found to be the model's; an earlier recording may have said so of another
             self._queue.extendleft(entry for block in blocks for entry in (0, 0, block, None))
 
     def taken(self, block: MemoryBlock, held: int) -> None:
@@ -186,6 +196,7 @@ class Curves:
                 _, device, held, allocation = event
                 if allocation and held > max(self._peaks.get(device, -1), _held_bytes(highest.get(device))):
                     highest[device] = event
+            fullest = self._find_fullest(events)
             refused = {event for refusals in self._refused.values() for event, _ in refusals}
             for event in events:
                 self._count_event(event)
@@ -194,6 +205,9 @@ class Curves:
                     self._live_then[event] = self._points[device][-1], self._held_by(device)
                 if event is highest.get(device):
                     self._peaks[device], self._holdings[device] = held, self._held_by(device)
+                    self._shares[device] = self._share_out(device, held)
+                if event is fullest.get(device):
+                    self._kept[device] = self._sum_shares(device, {_PLACE["activations"]})
             self._points = {index: thin_points(points) for index, points in self._points.items()}
 
     def _take_events(self) -> Iterator[_MemoryEvent]:
@@ -230,6 +244,39 @@ class Curves:
                 sums[key] = sums.get(key, 0) + block.size
         return sums
 
+    def _find_fullest(self, events: list[_MemoryEvent]) -> dict[int, _MemoryEvent]:
+        """Of each device that which leaves it with more activations than there were before."""
+        place, fullest = _PLACE["activations"], dict[int, _MemoryEvent]()
+        now = {device: parts[place] for device, parts in self._sums.items()}
+        for event in events:
+            block, device, held, _ = event
+            if block is None or _PLACE[block.role] != place:
+                continue
+            now[device] = now.get(device, 0) + (block.size if held >= 0 else -block.size)
+            if now[device] > self._most_kept.get(device, 0):
+                self._most_kept[device], fullest[device] = now[device], event
+        return fullest
+
+    def _share_out(self, index: int, held: int) -> dict[_Share, int]:
+        """All bytes in use by role, module and line, and what nobody has seen; as many as the allocator says."""
+        sums = self._sum_shares(index, range(len(ROLES)))
+        missing = held - sum(sums.values())
+        if missing > 0:
+            sums[UNKNOWN, None, None] = missing
+        for key in sorted(sums, key=lambda key: -_PLACE.get(key[0], 0)) if missing < 0 else ():  # the least certain shrink
+            change = max(missing, -sums[key])
+            sums[key], missing = sums[key] + change, missing - change
+        return sums
+
+    def _sum_shares(self, index: int, places: Container[int]) -> dict[_Share, int]:
+        sums: dict[_Share, int] = {}
+        for block, (place, allocation) in self._counted.items():
+            if block.index == index and place in places:
+                module = block.owner if block.owner is not None or allocation is None else allocation.module
+                key = ROLES[place], module, allocation.site if allocation is not None else None
+                sums[key] = sums.get(key, 0) + block.size
+        return sums
+
     # -- records
 
     def list_points(self, index: int) -> tuple[MemoryPoint, ...]:
@@ -243,6 +290,23 @@ class Curves:
     def _largest_holdings(self, held: dict[tuple[Any, ...], int]) -> tuple[Holding, ...]:
         largest = sorted(held.items(), key=lambda item: -item[1])[:MOST_HOLDINGS]
         return tuple(Holding(role, size, phase, path, self._readable_site(site)) for (role, phase, path, site), size in largest)
+
+    def list_shares(self, index: int) -> tuple[PeakShare, ...]:
+        """All that lived at the peak of one device."""
+        return self._record_shares(self._shares.get(index, {}))
+
+    def list_kept(self, index: int) -> tuple[PeakShare, ...]:
+        """The activations of one device when there were most of them."""
+        return self._record_shares(self._kept.get(index, {}))
+
+    def _record_shares(self, shares: dict[_Share, int]) -> tuple[PeakShare, ...]:
+        """Of very many lines those of the fewest bytes are told together, by role."""
+        found = sorted(((size, key) for key, size in shares.items() if size), key=lambda each: -each[0])
+        rest: dict[str, int] = {}
+        for size, (role, _, _) in found[MOST_SHARES:]:
+            rest[role] = rest.get(role, 0) + size
+        named = [PeakShare(role, size, module, self._readable_site(site)) for size, (role, module, site) in found[:MOST_SHARES]]
+        return (*named, *(PeakShare(role, size, None, None) for role, size in rest.items()))
 
     def list_living(self, index: int) -> dict[MemoryBlock, Holding]:
         """What was allocated on one device during the recording and is in use now."""

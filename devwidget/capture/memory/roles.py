@@ -13,7 +13,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.faults.owners import plain_tensors
 from devwidget.capture.modules import own_tensors, registered_entries
-from devwidget.capture.object_fields import dict_of
+from devwidget.capture.object_fields import dict_of, is_a
 from devwidget.capture.recording.births import TensorRef
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import groups_of
@@ -29,15 +29,17 @@ class MemoryBlock:
         size: bytes that it takes there.
         role: what it is for, as a recording finds out: a gradient is one only when it has arrived at its parameter.
         inside: it was made while a module ran; known only in a recording.
+        owner: path of the module that holds it, or whose gradient or optimizer state it is; known only in a recording.
     """
 
-    __slots__ = ("index", "inside", "role", "size")
+    __slots__ = ("index", "inside", "owner", "role", "size")
 
     def __init__(self, index: int, size: int) -> None:
         self.index = index
         self.size = size
         self.role = "other"
         self.inside = False
+        self.owner: str | None = None
 
 
 _PREFIX = "_raw_saved_"
@@ -129,25 +131,27 @@ class Roles:
         self._optimizers: MutableMapping[torch.optim.Optimizer, bool] = WeakIdKeyDictionary()
         self._walked: list[tuple[TensorRef, int]] = []
 
-    def claim_role(self, role: str, tensors: Iterable[torch.Tensor]) -> None:
-        """These tensors have this role."""
+    def claim_role(self, role: str, tensors: Iterable[torch.Tensor], owner: str | None = None) -> None:
+        """These tensors have this role, for a module of this path."""
         for tensor in tensors:
             for block in self._blocks_of(tensor):
                 if _RANK[role] > _RANK[block.role]:
                     block.role = role
+                if block.owner is None:  # the first path of what is shared counts
+                    block.owner = owner
 
     def claim_model(self, modules: Iterable[nn.Module]) -> None:
         """Parameters, buffers and gradients of modules; a replica keeps its parameters as plain attributes."""
         for module in modules:
-            own = own_tensors(module)
+            own, path = own_tensors(module), self._state.tracker.path_of(module)
             buffers = [own.pop(name) for name, _ in registered_entries(module, "_buffers") if name in own]
-            self.claim_role("buffers", buffers)
-            self.claim_role("parameters", own.values())
-            self.claim_gradients(own.values())
+            self.claim_role("buffers", buffers, path)
+            self.claim_role("parameters", own.values(), path)
+            self.claim_gradients(own.values(), path)
 
-    def claim_gradients(self, tensors: Iterable[torch.Tensor]) -> None:
+    def claim_gradients(self, tensors: Iterable[torch.Tensor], owner: str | None = None) -> None:
         """What has arrived at leaves."""
-        self.claim_role("gradients", [grad for tensor in tensors if (grad := gradient_of(tensor)) is not None])
+        self.claim_role("gradients", [grad for tensor in tensors if (grad := gradient_of(tensor)) is not None], owner)
 
     def claim_inputs(self, values: Any) -> None:
         """What came from outside the modules, and was not computed from something that is trained."""
@@ -160,7 +164,11 @@ class Roles:
         """State of an optimizer, and the gradients that it is about to use."""
         self._optimizers[optimizer] = True
         self.claim_gradients(tensors_in([group.get("params") for group in groups_of(optimizer)]))
-        self.claim_role("optimizer", tensors_in(dict_of(optimizer).get("state"), depth=4))
+        state = dict_of(optimizer).get("state")
+        for parameter, own in list(state.items()) if is_a(state, dict) else ():
+            known = [block.owner for block in self._blocks_of(parameter)] if isinstance(parameter, torch.Tensor) else []
+            self.claim_role("optimizer", tensors_in(own, depth=3), known[0] if known else None)
+        self.claim_role("optimizer", tensors_in(state, depth=4))
 
     def claim_saved(self, results: Any) -> None:
         """What autograd keeps for the backward pass of some results."""
@@ -192,6 +200,7 @@ class Roles:
     def claim_everything(self) -> None:
         """All that can be found at any time: the model, its plain attributes, the optimizers."""
         self.claim_model(module for _, module in self._state.tracker.list_modules())
-        self.claim_role("attributes", (tensor for _, _, _, tensor, _ in plain_tensors(self._state.tracker)))
+        for path, _, _, tensor, _ in plain_tensors(self._state.tracker):
+            self.claim_role("attributes", [tensor], path)
         for optimizer in list(self._optimizers):
             self.claim_optimizer(optimizer)

@@ -132,7 +132,9 @@ class MemoryWatch:
         points = self._curves.list_points(index)
         last = {role: getattr(points[-1], role) for role in HELD} if points else {}
         end = replace(end, **last, activations=end.activations - sum(last.values()))
-        return MemoryCurve(end, "allocator", points, self._curves.list_refusals(index), self._curves.list_holdings(index))
+        curves = self._curves
+        told = curves.list_refusals(index), curves.list_holdings(index), curves.list_shares(index), curves.list_kept(index)
+        return MemoryCurve(end, "allocator", points, *told)
 
     @contextlib.contextmanager
     def _guard_reading(self) -> Iterator[None]:

@@ -109,6 +109,9 @@ def _is_active(state: RecordingState) -> bool:
     return any(getattr(mode, "_state", None) is state for mode in torch_internals.function_modes())
 
 
+_now = time.perf_counter
+
+
 class OperatorMode(DispatchMode):
     """Logs operators; one instance for each thread."""
 
@@ -118,6 +121,7 @@ class OperatorMode(DispatchMode):
         self._threads = state.tracker.threads
         self._note_line = state.tracker.forward_lines.note_line
         self._ops, self._counts, self._first = state.log.ops_met, state.log.op_counts, state.log.first_op
+        self._seconds = state.log.op_seconds
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the operator, then write down where it ran."""
@@ -149,7 +153,11 @@ class OperatorMode(DispatchMode):
                 device = first.device if first is not None else None
                 key = name, here.path, phase, id(site), _find_devices(args), device
         place = self._ops.get(key)
-        self._counts[self._first(key, site) if place is None else place] += 1
+        if place is None:
+            place = self._first(key, site, first)
+        before, here.last_operator = here.last_operator, _now()
+        self._counts[place] += 1
+        self._seconds[place] += here.last_operator - before
         return out
 
     def _run_apart(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

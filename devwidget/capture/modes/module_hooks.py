@@ -15,7 +15,7 @@ from devwidget.capture.faults.owners import unregistered_tensors
 from devwidget.capture.interrupts import Lock, uninterrupted
 from devwidget.capture.object_fields import SCALAR_IDS, is_a
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
-from devwidget.capture.recording.event_log import join_devices
+from devwidget.capture.recording.event_log import join_devices, read_shape
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.tensors import device_of, tensors_in
 from devwidget.capture.undo import Undo
@@ -100,8 +100,11 @@ def module_hooks(state: RecordingState, undo: Undo) -> None:
             if failed:
                 entry.inputs = _with_devices(entry.inputs, args)
             else:
-                entry.inputs = _with_devices(entry.inputs, (*args, *rest[0].values()) if rest[0] else args)
+                given = (*args, *rest[0].values()) if rest[0] else args
+                entry.inputs = _with_devices(entry.inputs, given)
                 entry.outputs = _with_devices(entry.outputs, rest[1])
+                if entry.calls == 1:
+                    entry.input_shapes, entry.output_shapes = _list_shapes(given), _list_shapes(rest[1])
         if not failed:
             here.failed = None
             return
@@ -121,6 +124,10 @@ def _end_unfinished(watched: dict[int, Undo]) -> None:
     while watched:
         list(watched.values())[-1].run_steps()
         watched.popitem()
+
+
+def _list_shapes(value: Any) -> tuple[tuple[int, ...], ...]:
+    return tuple(read_shape(tensor) for tensor in tensors_in(value, depth=3))
 
 
 def _with_devices(known: tuple[torch.device, ...], value: Any) -> tuple[torch.device, ...]:

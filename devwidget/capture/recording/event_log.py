@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code.call_sites import RawSite, to_site
+from devwidget.capture.tensors import shape_of
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import error_text
 from devwidget.records.schema.message import Message
@@ -43,6 +45,8 @@ class ModuleEntry:
     failed: bool = False
     inputs: tuple[torch.device, ...] = ()
     outputs: tuple[torch.device, ...] = ()
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+    output_shapes: tuple[tuple[int, ...], ...] = ()
 
 
 class Log:
@@ -58,19 +62,21 @@ class Log:
         self._faults_met: set[tuple[Any, ...]] = set()
         self._moves: dict[tuple[Any, ...], list[Any]] = {}
         self.ops_met: dict[Op, int] = {}
-        self.op_counts = array("q")
-        self._op_begins: list[tuple[int, float]] = []
+        self.op_counts, self.op_seconds = array("q"), array("d")
+        self._op_begins: list[tuple[int, float, tuple[int, ...]]] = []
         self._op_sites: dict[int, RawSite | None] = {}
         self._modules: dict[tuple[str, int], ModuleEntry] = {}
 
-    def first_op(self, key: Op, site: RawSite | None) -> int:
+    def first_op(self, key: Op, site: RawSite | None, result: torch.Tensor | None) -> int:
         """The place of an operator in `op_counts` that runs here for the first time; whoever asks counts."""
+        shape = read_shape(result) if result is not None else ()
         with self._lock:
             place = self.ops_met.get(key)
             if place is None:  # it is known when all of it is there: an interrupt may strike anywhere
                 place = len(self._op_begins)
-                self._op_begins.append((self.number(), time.perf_counter() - self._started))
+                self._op_begins.append((self.number(), time.perf_counter() - self._started, shape))
                 self.op_counts.extend([0] * (place + 1 - len(self.op_counts)))
+                self.op_seconds.extend([0.0] * (place + 1 - len(self.op_seconds)))
                 self._op_sites[key[3]] = site
                 self.ops_met[key] = place
         return place
@@ -144,7 +150,7 @@ class Log:
         sites = {key: to_site(site) for key, site in self._op_sites.items()}
         records = [
             OpEvent(name, module, phase, sites[site], _each_id(inputs), device_id(out) if out is not None else None,
-                    self.op_counts[place], *self._op_begins[place])
+                    self.op_counts[place], *self._op_begins[place], self.op_seconds[place])
             for (name, module, phase, site, inputs, out), place in self.ops_met.items()
         ]  # fmt: skip
         return tuple(sorted(records, key=lambda o: o.number))
@@ -164,6 +170,8 @@ class Log:
                 e.started,
                 copy,
                 e.stopped,
+                e.input_shapes,
+                e.output_shapes,
             )
             for (path, copy), e in self._modules.items()
         ]
@@ -178,6 +186,11 @@ class Log:
 def device_id(device: torch.device) -> DeviceId:
     """Our name of a torch device."""
     return DeviceId(device.type, device.index)
+
+
+def read_shape(tensor: torch.Tensor) -> tuple[int, ...]:
+    """The shape of a tensor; () while `torch.jit` traces, which takes reading a size for a part of the program."""
+    return shape_of(tensor) if torch_internals.tracing_state() is None else ()
 
 
 def join_devices(devices: tuple[torch.device, ...], more: Iterable[torch.device]) -> tuple[torch.device, ...]:

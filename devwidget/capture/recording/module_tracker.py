@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import Iterator, MutableMapping
@@ -118,9 +119,22 @@ class ThreadPlace:
         operator_site: the user's line of an operator under way that runs none of their code; None if there is none.
         next_node: the number of the next node of autograd, when an operator was last seen: no other has been made since.
         running_node: the number of the node of autograd that runs that operator; None where nobody has looked.
+        last_operator: when the last operator has ended, or the thread was first seen; of `time.perf_counter`.
     """
 
-    __slots__ = ("cause", "failed", "next_node", "operator_site", "path", "replica", "running_node", "site", "stack", "waits")
+    __slots__ = (
+        "cause",
+        "failed",
+        "last_operator",
+        "next_node",
+        "operator_site",
+        "path",
+        "replica",
+        "running_node",
+        "site",
+        "stack",
+        "waits",
+    )
 
     def __init__(self) -> None:
         self.stack: list[ModuleCall] = []
@@ -133,6 +147,7 @@ class ThreadPlace:
         self.replica = -1
         self.failed: str | None = None
         self.waits: tuple[torch.device, int, bool] | None = None
+        self.last_operator = time.perf_counter()
 
 
 class _Threads(threading.local):
