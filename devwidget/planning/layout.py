@@ -13,7 +13,7 @@ from torch import nn
 
 from devwidget.capture.step.batch import Arguments, kept_source, make_arguments
 from devwidget.capture.validation import refuse_model
-from devwidget.planning import plan_step, refuse_plan
+from devwidget.planning import ask_for_loop, plan_step, refuse_plan
 from devwidget.planning.changes import Changed
 from devwidget.planning.child_process import ask_child
 from devwidget.planning.layout_blocks import ModelBlock, Need, find_block_paths, measure_blocks, weight_bytes
@@ -244,10 +244,11 @@ MOST_SHOWN = 8
 """Rejected layouts in the answer, the last ones."""
 
 
-def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]) -> Layout:
-    """See `devwidget.place`."""
+def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any], options: dict[str, Any]) -> Layout:
+    """See `devwidget.place`; `options` are those of the loop."""
     refuse_model(model)
     capacities = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]).memory_bytes
+    asked |= ask_for_loop(asked["optimizer"], asked["loss_fn"], target, options)
     refuse_plan(asked["optimizer"], {})
     with kept_source(batch):
         inputs = make_arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)

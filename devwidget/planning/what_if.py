@@ -17,6 +17,7 @@ from devwidget.capture.tensors import replace_tensors, tensors_in
 from devwidget.planning.changes import Changed, Option, find_batch_size, list_options, resize_batch
 from devwidget.planning.child_process import ask_child
 from devwidget.planning.generation import make_generation
+from devwidget.planning.loops import MOST_ACCUMULATED
 from devwidget.planning.placement import find_step_sizes
 from devwidget.records.answers import Changes, Fitted, FittedGpu, Generation, LargestBatch, PlannedChange, PlannedSize
 from devwidget.records.errors import DevwidgetError
@@ -274,7 +275,10 @@ class WhatIf:
         yield self._describe_change(Message("a batch of {size}", size=answer), "", steps, found.plans[answer])
         if "backward" not in self.first.phases:
             return
-        plan = self._make_planner(0, size, Changed(accumulated=True))
+        if self.asked["loop"].is_own or self.asked["loop"].accumulate > 1:
+            return
+        several_batches = replace(self.asked["loop"], accumulate=MOST_ACCUMULATED)
+        plan = self._make_planner(0, size, Changed(asked={"loop": several_batches}))
         several = LargestSearch(plan, {answer: plan(answer)})
         if not several.plans[answer].fits:
             several.plan_until_found()

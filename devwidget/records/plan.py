@@ -42,6 +42,45 @@ class PlanMoment:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedLoop:
+    """The loop around the step.
+
+    Attributes:
+        name: `step`, whose output dies with the function that makes the step; `plain`, whose output lives into the next
+            forward; `trainer`, whose output dies before backward; or what a loop of the user's is called.
+        is_own: whether it is the user's.
+        accumulate: batches whose gradients are added up for one step of the optimizer.
+        autocast: the dtype that forward and loss compute in; "" for what the tensors have.
+        grad_scaler: whether torch's `GradScaler` scales the loss.
+        zero_grad: `none` or `zero`; "" for what the optimizer does by itself.
+        checkpointing: `checkpointing` or `reentrant checkpointing` of the blocks; "" for what the model does by itself.
+    """
+
+    name: str = "step"
+    is_own: bool = False
+    accumulate: Size = 1
+    autocast: str = ""
+    grad_scaler: bool = False
+    zero_grad: str = ""
+    checkpointing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPeak:
+    """What another loop around the same step takes; it was run.
+
+    Attributes:
+        name: as of `PlannedLoop`.
+        peak: the most that one GPU has allocated, in bytes.
+        fits: whether every GPU has room.
+    """
+
+    name: str
+    peak: Size
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DevicePlan:
     """One GPU of a plan, in bytes. The four parts add up to the peak.
 
@@ -140,6 +179,8 @@ class Plan(Record):
         device_map: module path and device, for placements with a map; `auto` proposes it.
         guesses: where the step went on by a choice among numbers that a plan does not know, such as the expert of each
             token; such choices are taken to be spread evenly.
+        loop: the loop around the step.
+        other_loops: what others would take, where none was asked for.
     """
 
     model: str
@@ -149,6 +190,8 @@ class Plan(Record):
     device_map: tuple[tuple[str, str], ...] = ()
     guesses: tuple[PlanMoment, ...] = ()
     card: str = ""
+    loop: PlannedLoop = PlannedLoop()
+    other_loops: tuple[LoopPeak, ...] = ()
     _questions: ProcessLocal[Questions] = process_local()
 
     @property
