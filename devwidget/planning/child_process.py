@@ -92,6 +92,9 @@ class QuestionPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return describe_tensor(obj, self._storages)
         if isinstance(obj, torch.nn.Module) and is_parametrized(obj):
             return object.__new__, (type(obj),), vars(obj)
+        if isinstance(obj, type) and obj.__module__ == torch.__name__ and hasattr(torch, obj.__qualname__):
+            # While virtual GPUs run, `torch.device` is a class of theirs, and torch's own is found by no name.
+            return getattr, (torch, obj.__qualname__)
         return super().reducer_override(obj)
 
 

@@ -213,6 +213,9 @@ class RunningLoop:
             self._scaler.update()
 
 
+_AFTER_FORWARD: tuple[Phase, ...] = ("loss", "backward", "optimizer")
+
+
 class OwnLoop(RunningLoop):
     """A loop of the user's: a generator that yields after each step, or a function that runs one; its parts are watched."""
 
@@ -223,7 +226,7 @@ class OwnLoop(RunningLoop):
     def list_phases(self) -> Iterator[tuple[Phase, Callable[[], None]]]:
         """One step is one part, which tells the watcher what runs."""
         yield "forward", self._run_step
-        yield from ((phase, lambda: None) for phase in ("backward", "optimizer") if phase in self._watcher.entered)
+        yield from ((phase, lambda: None) for phase in _AFTER_FORWARD if phase in self._watcher.entered)
 
     def _run_step(self) -> None:
         with self._watching_phases():

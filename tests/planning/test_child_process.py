@@ -82,7 +82,7 @@ class Tells(Net):
 
 
 def test_where_real_gpus_were_used_a_child_plans_that_sees_none(a_started_gpu, capsys):
-    found = devwidget.plan(Tells(), X, gpus=1, **ASKED)
+    found = devwidget.plan(Tells(), X, gpus=1, loop="step", **ASKED)
     assert capsys.readouterr().out == "visible: none\n" * 2
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
     assert (found.fits, found.devices[0].weights) == (True, 2 * 256 * 256 * 4 + 3 * 1024 + 512)

@@ -177,6 +177,14 @@ def autocast_depth() -> int:
     return int(torch.autocast_decrement_nesting())
 
 
+def leave_autocast() -> None:
+    """Switch autocast off for all devices, as outside of every region; whoever has kept the settings puts it back."""
+    for device in ("cpu", *KINDS):
+        if _autocast_switch(device)[0]:
+            torch.set_autocast_enabled(device, False)
+    _set_autocast_depth(0)
+
+
 def _set_autocast_depth(depth: int) -> None:
     while autocast_depth() > depth:
         torch.autocast_decrement_nesting()
