@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     import os
 
     from devwidget.distributed.agent import Agent
+    from devwidget.planning import by_name as planning_by_name
     from devwidget.records.answers import Layout
     from devwidget.records.plan import Plan
     from devwidget.records.ranks.cluster import Cluster
@@ -722,6 +723,15 @@ def _serve_engine() -> tuple[int, str]:
 
     agent = serving_agent() or serve()
     return agent.rank, str(agent.folder)
+
+
+def plan_by_name(
+    name: str, gpus: int, memory: str | None, card: str | None, batch: int, length: int
+) -> planning_by_name.ModelRows:
+    """What can be done with a model of the hub, or of a `config.json`."""
+    from devwidget.planning import by_name
+
+    return by_name.plan_by_name(name, gpus, memory, card, batch, length)
 
 
 def model_names() -> list[str]:

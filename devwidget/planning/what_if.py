@@ -192,9 +192,9 @@ class WhatIf:
         """See `Plan.cheapest_change`."""
         return ask_child(WhatIf._rank_changes, self)
 
-    def generation(self, new_tokens: int) -> Generation:
+    def generation(self, new_tokens: int, cache: str) -> Generation:
         """See `Plan.generation`."""
-        return ask_child(WhatIf._plan_generation, self, new_tokens)
+        return ask_child(WhatIf._plan_generation, self, new_tokens, cache)
 
     def sliders(self) -> Any:
         """See `Plan.sliders`."""
@@ -248,13 +248,13 @@ class WhatIf:
         rest = sorted((change for change in found if not change.fits), key=lambda change: -change.saved)
         return Changes(self.first.model, find_tightest_gpu(self.first).on_card, (*fitting, *rest))
 
-    def _plan_generation(self, new_tokens: int) -> Generation:
+    def _plan_generation(self, new_tokens: int, cache: str) -> Generation:
         if not is_count(new_tokens):
             raise DevwidgetError(
                 Message("cannot write {new_tokens} tokens", new_tokens=repr(new_tokens)),
                 instead="plan.generation(new_tokens=512)",
             )
-        return make_generation(self.model, self.inputs, self.asked, new_tokens)
+        return make_generation(self.model, self.inputs, self.asked, new_tokens, cache)
 
     def _try_option(self, option: Option) -> PlannedChange:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from devwidget.records.answers import Changes, Generation, LargestBatch
 from devwidget.records.device import DeviceId
@@ -159,7 +159,7 @@ class Questions(Protocol):
     def cheapest_change(self) -> Changes:
         """See `Plan.cheapest_change`."""
 
-    def generation(self, new_tokens: int) -> Generation:
+    def generation(self, new_tokens: int, cache: str) -> Generation:
         """See `Plan.generation`."""
 
     def sliders(self) -> Any:
@@ -215,13 +215,18 @@ class Plan(Record):
         """
         return self._find_questions().cheapest_change()
 
-    def generation(self, new_tokens: int) -> Generation:
+    def generation(self, new_tokens: int, cache: Literal["dynamic", "static"] = "dynamic") -> Generation:
         """What the model takes while it writes so many tokens more than the batch has, with a cache of keys and values.
+
+        Args:
+            new_tokens: that are written.
+            cache: "dynamic" grows with each token; "static" is there for all of them from the start, as transformers'
+                `cache_implementation="static"` makes it.
 
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or for a model without such a cache.
         """
-        return self._find_questions().generation(new_tokens)
+        return self._find_questions().generation(new_tokens, cache)
 
     def sliders(self) -> Any:
         """A widget with sliders for the batch, the length of texts and the memory of each GPU, which answer at once.
