@@ -60,26 +60,26 @@ class Adapted(nn.Module):
     Source: `Linear.forward` in `peft/tuners/lora/layer.py`.
     """
 
-    def __init__(self, base: nn.Linear, rank: int) -> None:
+    def __init__(self, base: nn.Linear, rank: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.base = base
+        self.base, self.dropout = base, nn.Dropout(dropout) if dropout else nn.Identity()
         self.down = nn.Linear(base.in_features, rank, bias=False, device=base.weight.device, dtype=torch.float32)
         self.up = nn.Linear(rank, base.out_features, bias=False, device=base.weight.device, dtype=torch.float32)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         result = self.base(x)
-        added: torch.Tensor = result + self.up(self.down(x.to(self.down.weight.dtype)))
+        added: torch.Tensor = result + self.up(self.down(self.dropout(x.to(self.down.weight.dtype))))
         return added.to(result.dtype)
 
 
-def add_adapters(model: nn.Module) -> nn.Module:
+def add_adapters(model: nn.Module, dropout: float = 0.0) -> nn.Module:
     """Freeze a model, and put adapters beside the linear layers of its attention; raise DevwidgetError if it has none."""
     model.requires_grad_(False)
     found = False
     for _, module in list(walk_modules(model)):
         for name, child in list(registered_entries(module, "_modules")):
             if isinstance(child, nn.Linear) and name in _ADAPTED:
-                setattr(module, name, Adapted(child, RANK))
+                setattr(module, name, Adapted(child, RANK, dropout))
                 found = True
     if not found:
         raise DevwidgetError(Message("no linear layer is called one of {names}", names=", ".join(_ADAPTED)))

@@ -132,7 +132,8 @@ def _loop_words(plan: Plan) -> str:
     told += ["GradScaler"] if loop.grad_scaler else []
     if loop.zero_grad:
         told.append(say("gradients set to zero") if loop.zero_grad == "zero" else say("gradients set to none"))
-    told += [code_word(loop.checkpointing)] if loop.checkpointing else []
+    if loop.checkpointing:
+        told.append(say("checkpointing") if loop.checkpointing == "checkpointing" else say("reentrant checkpointing"))
     others = []
     for other in plan.other_loops:
         size = say("{size} with {option}", size=format_bytes(other.peak), option=f'loop="{other.name}"')
