@@ -485,11 +485,11 @@ def plan(
             that calls `fully_shard`; by default `ddp` is DistributedDataParallel, of `dp` or `fsdp` each block of a list is one
             unit of FSDP2, `{"replicate": 2, "shard": 4}` is HSDP, and `pp` has stages of equal length.
         microbatches: of a mesh with `pp`; as many as there are stages by default.
-        loop: what still lives when the next part runs. "step": a function makes the step, and its output dies at its end. "plain":
-            `out = model(x)` in a loop, and the output lives into the next forward. "trainer": transformers' Trainer, and the
-            output dies before backward. By default "step", and the plan says what the others would take. A function of yours
-            is called with the model, the batch and the optimizer on virtual GPUs: a generator that yields after each step, or
-            a function that runs one; whatever is in it counts.
+        loop: what still lives when the next part runs. "step": a function makes the step, and its output dies at its end.
+            "plain": `out = model(x)` in a loop, and the output lives into the next forward. "trainer": transformers' Trainer,
+            and the output dies before backward. By default "step", and the plan says what the others would take. A function
+            of yours is called with the model, the batch and the optimizer on virtual GPUs: a generator that yields after each
+            step, or a function that runs one; whatever is in it counts.
         accumulate: batches whose gradients are added up before the optimizer steps.
         autocast: the dtype that forward and loss compute in, or `torch.autocast(...)`; by default what is active around the
             call, and False for none.
@@ -517,7 +517,9 @@ def plan(
 
         ours: dict[str, Any] = {"memory": memory, "card": card, "parallel": parallel, "parallelize": parallelize}
         step: dict[str, Any] = {"loss_fn": loss_fn, "target": target, "optimizer": optimizer}
-        return make_parallel_plan(model, batch, gpus=gpus, options=options, placement=placement, microbatches=microbatches, **ours, **step)
+        return make_parallel_plan(
+            model, batch, gpus=gpus, options=options, placement=placement, microbatches=microbatches, **ours, **step
+        )
 
     from devwidget.planning import make_plan
 

@@ -165,7 +165,7 @@ def _is_one_of_many() -> bool:
 def _rank_line() -> Iterator[str]:
     """Whose report it is, where a launcher has started several of us."""
     from devwidget.distributed.job import rank_of_environment
-    from devwidget.language.speaking import said, say
+    from devwidget.language.speaking import say
 
     found = rank_of_environment()
     if found is not None and found[1] > 1:
@@ -251,7 +251,12 @@ def _plan_by_name(options: Namespace) -> int:
 
     name, where = options.subject.removeprefix(HUB), options.card or options.memory
     found = api.plan_by_name(name, options.gpus, options.memory, options.card, options.batch, options.length)
-    facts = {"model": found.model, "parameters": f"{found.parameters / 1e9:.2f}", "batch": options.batch, "length": options.length}
+    facts = {
+        "model": found.model,
+        "parameters": f"{found.parameters / 1e9:.2f}",
+        "batch": options.batch,
+        "length": options.length,
+    }
     title = say("{model}, {parameters} billion parameters, {batch} x {length} tokens", **facts)
     print(f"| {title} | {options.gpus} x {where} | |\n|---|---|---|")
     for row in found.rows:

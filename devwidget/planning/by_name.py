@@ -67,6 +67,7 @@ class Adapted(nn.Module):
         self.up = nn.Linear(rank, base.out_features, bias=False, device=base.weight.device, dtype=torch.float32)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Both, added up."""
         result = self.base(x)
         added: torch.Tensor = result + self.up(self.down(self.dropout(x.to(self.down.weight.dtype))))
         return added.to(result.dtype)
@@ -105,9 +106,7 @@ class ModelRows:
     rows: tuple[Row, ...]
 
 
-def plan_by_name(
-    name: str, gpus: int, memory: str | None, card: str | None, batch: int, length: int
-) -> ModelRows:
+def plan_by_name(name: str, gpus: int, memory: str | None, card: str | None, batch: int, length: int) -> ModelRows:
     """Plan a generation and several ways of training; the loop is that of Trainer.
 
     Args:
@@ -144,7 +143,8 @@ def plan_by_name(
          lambda: train(make(torch.bfloat16), AdamW8bit, checkpointing=True)),
         (Message("training in bfloat16, AdamW, checkpointing"), lambda: train(make(torch.bfloat16), adam, checkpointing=True)),
         (Message("training in bfloat16, AdamW"), lambda: train(make(torch.bfloat16), adam)),
-        (Message("training in float32 with autocast, AdamW"), lambda: train(make(torch.float32), adam, autocast=torch.bfloat16)),
+        (Message("training in float32 with autocast, AdamW"),
+         lambda: train(make(torch.float32), adam, autocast=torch.bfloat16)),
     ]  # fmt: skip
     rows = tuple(_plan_row(what, plan) for what, plan in ways)
     return ModelRows(type(first).__name__, sum(parameter.numel() for parameter in first.parameters()), rows)

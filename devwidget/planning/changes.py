@@ -128,8 +128,10 @@ def find_repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
 
 def recompute_blocks(model: nn.Module, reentrant: bool = False) -> None:
     """Have each block keep its inputs alone, and compute the rest again in backward."""
-    enable = getattr(model, "gradient_checkpointing_enable", None)
-    if callable(enable) and getattr(model, "supports_gradient_checkpointing", False):
+    # As transformers call it since 5.24, and before.
+    names = "activation_checkpointing_enable", "gradient_checkpointing_enable"
+    enable = next((found for name in names if callable(found := getattr(model, name, None))), None)
+    if enable is not None and getattr(model, "supports_gradient_checkpointing", False):
         enable({"use_reentrant": reentrant})
         return
     for block in find_repeated_blocks(model):

@@ -22,7 +22,6 @@ from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.ledger_listeners import settle_accounts
 from devwidget.simulator.virtual_machine import parse_cluster
 
-
 CACHES = "dynamic", "static"
 # Runs to find the length with which a GPU is full, and how close it has to be, as a share.
 MOST_RUNS, CLOSE = 8, 0.005

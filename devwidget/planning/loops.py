@@ -1,4 +1,4 @@
-"""The loops that people write around a step. Each is run as it is; they differ in what is still alive when the next part runs."""
+"""The loops that people write around a step, each run as it is: what is still alive when the next part runs differs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase
 
 STEP, PLAIN, TRAINER = "step", "plain", "trainer"
-"""An output that dies with the function that makes the step; one that lives into the next forward; one that dies before backward."""
+"""An output that dies with the function that makes the step, that lives into the next forward, or that dies before backward."""
 LOOPS = (STEP, PLAIN, TRAINER)
 ZEROS = ("none", "zero")
 CHECKPOINTING = (False, True, "reentrant")
@@ -39,6 +39,7 @@ class MeanStep(Step):
     """A step whose loss of several replicas is one number, as users of DataParallel write `.mean()`."""
 
     def compute_loss(self, out: Any) -> Any:
+        """As of any step, and the mean of what replicas give."""
         loss = Step.compute_loss(self, out)
         several = self.loss_fn is None and isinstance(loss, torch.Tensor) and loss is not out and loss.dim() == 1
         return loss.mean() if several else loss
@@ -96,10 +97,14 @@ def parse_loop(
     found = Loop(loop, accumulate, _parse_autocast(autocast), bool(grad_scaler), zero_grad or "")  # type: ignore[arg-type]
     if not has_optimizer and (grad_scaler or zero_grad):
         name = "grad_scaler" if grad_scaler else "zero_grad"
-        raise DevwidgetError(Message("`{name}` is for a step with an optimizer", name=name), instead="optimizer=torch.optim.AdamW")
+        raise DevwidgetError(
+            Message("`{name}` is for a step with an optimizer", name=name), instead="optimizer=torch.optim.AdamW"
+        )
     if found.is_own and found != Loop(found.kind):
         raise DevwidgetError(
-            Message("a loop of your own has this in it: `accumulate`, `autocast`, `grad_scaler` and `zero_grad` are not for it"),
+            Message(
+                "a loop of your own has this in it: `accumulate`, `autocast`, `grad_scaler` and `zero_grad` are not for it"
+            ),
             instead=Message("write it in the loop, or take one of {known}", known=", ".join(map(repr, LOOPS))),
         )
     return found
@@ -127,7 +132,7 @@ def _read_autocast_around(kind: str) -> torch.dtype | None:
     if autocast_depth():
         raise DevwidgetError(
             Message("autocast is active around the plan, and not for the GPUs that are planned"),
-            why=Message("on a machine without a GPU torch switches `torch.autocast(\"{kind}\")` off", kind=kind),
+            why=Message('on a machine without a GPU torch switches `torch.autocast("{kind}")` off', kind=kind),
             instead=Message("autocast=torch.bfloat16, or autocast=False for none"),
         )
     return None

@@ -74,7 +74,8 @@ def rehearse_step(
 
 def run_other_loops(running: RunningLoop, accounts: tuple[Account, ...], watcher: Watcher) -> Iterator[LoopPeak]:
     """Go on with the same model and optimizer as the other loops do, one step each, and measure what that takes."""
-    planned, goes_back = _take_peaks(accounts), "loss" in running.seen and running.step.goes_back(running.seen["loss"])
+    planned, fits = _take_peaks(accounts), all(map(_has_room, accounts))
+    goes_back = "loss" in running.seen and running.step.goes_back(running.seen["loss"])
     for kind in (PLAIN, TRAINER) if goes_back else (PLAIN,):
         running.loop = replace(running.loop, kind=kind)
         for account in accounts:
@@ -85,7 +86,7 @@ def run_other_loops(running: RunningLoop, accounts: tuple[Account, ...], watcher
         peaks = _take_peaks(accounts)
         # The first step of a loop that keeps its output is as the first that was planned.
         most = max(*peaks, *planned) if kind == PLAIN else max(peaks)
-        yield LoopPeak(kind, most, most == max(planned) or all(map(_has_room, accounts)))
+        yield LoopPeak(kind, most, all(map(_has_room, accounts)) and (fits or kind != PLAIN))
 
 
 def _take_peaks(accounts: tuple[Account, ...]) -> list[int]:

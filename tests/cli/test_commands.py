@@ -39,6 +39,12 @@ def fails():
 def large():
     return nn.Linear(1 << 14, 1 << 14, device="meta"), torch.ones(1, 1 << 14, device="meta")
 
+def on_gpu():
+    model = nn.Linear(4, 2).to("cuda:0")
+    optimizer = torch.optim.Adam(model.parameters())
+    batch = torch.ones(3, 4, device="cuda:0")
+    return {"model": model, "batch": batch, "loss_fn": lambda out: out.sum(), "optimizer": optimizer}
+
 def alone():
     return nn.Linear(4, 2)
 
@@ -102,6 +108,13 @@ def test_plan_says_by_its_status_whether_it_fits(capsys: pytest.CaptureFixture[s
     status, out, _ = told(capsys, "plan", "outside_step.py:large", "--gpus", "1", "--memory", "512MiB")
     assert status == 1
     assert "does not fit" in out
+
+
+def test_a_step_that_asks_for_a_gpu_is_planned_where_none_is(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = told(capsys, "plan", "outside_step.py:on_gpu", "--gpus", "2", "--memory", "24GiB", "--loop", "trainer")
+    assert status == 0
+    assert "forward, loss, backward, optimizer" in out
+    assert "planned is transformers' Trainer" in out
 
 
 @pytest.mark.parametrize(

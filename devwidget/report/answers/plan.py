@@ -134,11 +134,9 @@ def _loop_words(plan: Plan) -> str:
         told.append(say("gradients set to zero") if loop.zero_grad == "zero" else say("gradients set to none"))
     if loop.checkpointing:
         told.append(say("checkpointing") if loop.checkpointing == "checkpointing" else say("reentrant checkpointing"))
-    others = []
     for other in plan.other_loops:
-        size = say("{size} with {option}", size=format_bytes(other.peak), option=f'loop="{other.name}"')
-        others.append(size if other.fits else say("{size}, which does not fit", size=size))
-    told += [say("allocated would be {others}", others=", ".join(others))] if others else []
+        facts = {"option": f'loop="{other.name}"', "size": format_bytes(other.peak)}
+        told.append(say("{option} allocates {size}", **facts) if other.fits else say("{option} {size}, too much", **facts))
     return " · ".join(told)
 
 
