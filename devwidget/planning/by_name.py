@@ -40,7 +40,7 @@ class AdamW8bit(torch.optim.Optimizer):
         super().__init__(params, {})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Make the state; its kernel updates in place, and takes nothing besides."""
         for parameter in (each for group in self.param_groups for each in group["params"] if each.grad is not None):
             state = self.state[parameter]
@@ -120,7 +120,7 @@ def plan_by_name(name: str, gpus: int, memory: str | None, card: str | None, bat
     """
     refuse_counts(batch=batch, length=length)
     make, first = functools.partial(_make_model, _read_config(name)), _make_model(_read_config(name), torch.bfloat16)
-    where = {"gpus": gpus, "memory": memory, "card": card, "placement": "as is" if gpus == 1 else "auto"}
+    where: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": "as is" if gpus == 1 else "auto"}
     ids = torch.ones(batch, length, dtype=torch.long)
 
     def train(made: nn.Module, optimizer: Any, **more: Any) -> Plan:

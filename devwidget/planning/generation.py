@@ -143,7 +143,8 @@ def _make_static_cache(model: nn.Module, length: int) -> dict[str, Any]:
     from transformers import StaticCache
 
     # The last token is written and not read again.
-    cache = StaticCache(config=model.config.get_text_config(decoder=True), max_cache_len=length - 1)
+    config: Any = model.config
+    cache = StaticCache(config=config.get_text_config(decoder=True), max_cache_len=length - 1)
     return {_name_of_cache(model, _CACHES[-1]): cache}
 
 

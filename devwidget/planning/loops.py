@@ -72,7 +72,7 @@ class Loop:
         """Return what a plan says of it."""
         name = self.kind if isinstance(self.kind, str) else getattr(self.kind, "__name__", type(self.kind).__name__)
         dtype = "" if self.autocast is None else str(self.autocast).removeprefix("torch.")
-        words = {False: "", True: "checkpointing"}.get(checkpointing, f"{checkpointing} checkpointing")
+        words = "" if not checkpointing else "checkpointing" if checkpointing is True else f"{checkpointing} checkpointing"
         return PlannedLoop(name, self.is_own, self.accumulate, dtype, self.grad_scaler, self.zero_grad, words)
 
 
@@ -226,7 +226,8 @@ class OwnLoop(RunningLoop):
 
     def __init__(self, loop: Loop, step: MeanStep, watcher: Watcher) -> None:
         super().__init__(loop, step)
-        self._watcher, self._going = watcher, None
+        self._watcher = watcher
+        self._going: Iterator[object] | None = None
 
     def list_phases(self) -> Iterator[tuple[Phase, Callable[[], None]]]:
         """One step is one part, which tells the watcher what runs."""
@@ -236,16 +237,16 @@ class OwnLoop(RunningLoop):
     def _run_step(self) -> None:
         with self._watching_phases():
             if self._going is not None:
-                self._advance()
+                self._advance(self._going)
                 return
             made = self.loop.kind(self.step.model, join_batch(self.step.inputs), self.step.optimizer)  # type: ignore[operator]
             if inspect.isgenerator(made):
                 self._going = made
-                self._advance()
+                self._advance(made)
 
-    def _advance(self) -> None:
+    def _advance(self, going: Iterator[object]) -> None:
         try:
-            next(self._going)  # type: ignore[call-overload]
+            next(going)
         except StopIteration:
             raise DevwidgetError(
                 Message("the loop has ended before its second step"), instead=Message("yield after each step, in `while True:`")
@@ -253,7 +254,7 @@ class OwnLoop(RunningLoop):
 
     def close(self) -> None:
         """End the generator, and let go of all."""
-        if self._going is not None:
+        if inspect.isgenerator(self._going):
             self._going.close()
         super().close()
 
