@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     import os
 
     from devwidget.distributed.agent import Agent
+    from devwidget.planning import by_name as planning_by_name
     from devwidget.records.answers import Layout
     from devwidget.records.plan import Plan
     from devwidget.records.ranks.cluster import Cluster
@@ -407,14 +408,20 @@ def plan(
     model: nn.Module,
     batch: Any,
     *,
-    gpus: int = ...,
+    gpus: int | None = ...,
     memory: int | str | Sequence[int | str] | None = ...,
     card: str | None = ...,
     loss_fn: Callable[..., Any] | None = ...,
     target: Any = ...,
-    optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None = ...,
+    optimizer: torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] | None = ...,
     placement: str | Mapping[str, Any] = ...,
     parallel: None = ...,
+    loop: str | Callable[..., Any] | None = ...,
+    accumulate: int = ...,
+    autocast: torch.dtype | torch.autocast | Literal[False] | None = ...,
+    grad_scaler: bool = ...,
+    zero_grad: Literal["none", "zero"] | None = ...,
+    checkpointing: bool | Literal["reentrant"] = ...,
 ) -> Plan: ...
 
 
@@ -427,7 +434,7 @@ def plan(
     card: str | None = ...,
     loss_fn: Callable[..., Any] | None = ...,
     target: Any = ...,
-    optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None = ...,
+    optimizer: torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] | None = ...,
     parallel: Mapping[str, int],
     parallelize: Callable[..., Any] | None = ...,
     microbatches: int | None = ...,
@@ -439,29 +446,37 @@ def plan(
     model: nn.Module,
     batch: Any,
     *,
-    gpus: int = 0,
+    gpus: int | None = None,
     memory: int | str | Sequence[int | str] | None = None,
     card: str | None = None,
     loss_fn: Callable[..., Any] | None = None,
     target: Any = None,
-    optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None = None,
+    optimizer: torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] | None = None,
     placement: str | Mapping[str, Any] = "as is",
     parallel: Mapping[str, int] | None = None,
     parallelize: Callable[..., Any] | None = None,
     microbatches: int | None = None,
+    loop: str | Callable[..., Any] | None = None,
+    accumulate: int = 1,
+    autocast: torch.dtype | torch.autocast | Literal[False] | None = None,
+    grad_scaler: bool = False,
+    zero_grad: Literal["none", "zero"] | None = None,
+    checkpointing: bool | Literal["reentrant"] = False,
 ) -> Plan | ParallelPlan:
     """Predict the peak memory of one step on GPUs that are not here; a copy without values runs, the model is only read.
 
     Args:
         model: read, and never run itself.
         batch: as for `trace`.
-        gpus: how many there would be; with `parallel` as many as the mesh has ranks.
+        gpus: how many there would be, by default one, or as many as `memory` names; with `parallel` as many as the mesh has
+            ranks.
         memory: of each, as for `simulate`; only what is allocated is held against it.
         card: in its place, the kind of each, as for `simulate`: then what the allocator reserves, cuBLAS's workspaces and
             CUDA's context are predicted too, and it fits if all of that does.
         loss_fn: as for `trace`.
         target: as for `trace`.
-        optimizer: an optimizer of the model, or a class; with one, memory is that of the second step, with its state.
+        optimizer: an optimizer of the model, a class, or `partial(AdamW, foreach=False)`; with one, memory is that of the
+            second step, with its state.
         placement: "as is" (a model on the cpu is placed on cuda:0), "data parallel", a device map as accelerate
             writes it, or "auto" for accelerate's proposal.
         parallel: in place of `gpus`, a mesh for `torch.distributed`, such as `{"dp": 32, "tp": 8}`: a step of one rank of each
@@ -470,6 +485,19 @@ def plan(
             that calls `fully_shard`; by default `ddp` is DistributedDataParallel, of `dp` or `fsdp` each block of a list is one
             unit of FSDP2, `{"replicate": 2, "shard": 4}` is HSDP, and `pp` has stages of equal length.
         microbatches: of a mesh with `pp`; as many as there are stages by default.
+        loop: what still lives when the next part runs. "step": a function makes the step, and its output dies at its end.
+            "plain": `out = model(x)` in a loop, and the output lives into the next forward. "trainer": transformers' Trainer,
+            and the output dies before backward. By default "step", and the plan says what the others would take. A function
+            of yours is called with the model, the batch and the optimizer on virtual GPUs: a generator that yields after each
+            step, or a function that runs one; whatever is in it counts.
+        accumulate: batches whose gradients are added up before the optimizer steps.
+        autocast: the dtype that forward and loss compute in, or `torch.autocast(...)`; by default what is active around the
+            call, and False for none.
+        grad_scaler: scale the loss and step the optimizer by `torch.amp.GradScaler`.
+        zero_grad: "none" lets gradients go after a step, "zero" keeps them; by default what the optimizer does.
+        checkpointing: compute what is in the model's blocks again in backward, as Hugging Face models do by
+            `gradient_checkpointing_enable`, others by `torch.utils.checkpoint` around each block of a list; "reentrant" in the
+            older way.
 
     Returns:
         A frozen record to print, with `.fits`, `.devices`, `.to_frame()`, `.to_html(path)` and `.save(path)`; for a mesh one
@@ -481,17 +509,23 @@ def plan(
         SimulationError: if the step decides by values that the weights make of the batch, which a plan does not have.
     """
     refuse_loss(loss_fn)
+    options: dict[str, Any] = {"loop": loop, "accumulate": accumulate, "autocast": autocast, "grad_scaler": grad_scaler}
+    options |= {"zero_grad": zero_grad, "checkpointing": checkpointing}
     if (parallel, parallelize, microbatches) != (None, None, None):
         torch_internals.check_names("planning for a mesh")
         from devwidget.planning.parallel import make_parallel_plan
 
         ours: dict[str, Any] = {"memory": memory, "card": card, "parallel": parallel, "parallelize": parallelize}
         step: dict[str, Any] = {"loss_fn": loss_fn, "target": target, "optimizer": optimizer}
-        return make_parallel_plan(model, batch, gpus=gpus, placement=placement, microbatches=microbatches, **ours, **step)
+        return make_parallel_plan(
+            model, batch, gpus=gpus, options=options, placement=placement, microbatches=microbatches, **ours, **step
+        )
 
     from devwidget.planning import make_plan
 
-    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": placement}
+    if gpus is None:
+        gpus = 1 if memory is None or isinstance(memory, int | str) else len(memory)
+    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": placement, "options": options}
     return make_plan(model, batch, loss_fn=loss_fn, target=target, optimizer=optimizer, **asked)
 
 
@@ -505,7 +539,13 @@ def place(
     card: str | None = None,
     loss_fn: Callable[..., Any] | None = None,
     target: Any = None,
-    optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None = None,
+    optimizer: torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] | None = None,
+    loop: str | Callable[..., Any] | None = None,
+    accumulate: int = 1,
+    autocast: torch.dtype | torch.autocast | Literal[False] | None = None,
+    grad_scaler: bool = False,
+    zero_grad: Literal["none", "zero"] | None = None,
+    checkpointing: bool | Literal["reentrant"] = False,
 ) -> Layout:
     """Propose where the blocks of a model go, so that the step fits with few hops; each proposal is run on virtual GPUs.
 
@@ -520,6 +560,12 @@ def place(
         loss_fn: as for `trace`.
         target: as for `trace`.
         optimizer: as for `plan`.
+        loop: as for `plan`, as are the next ones.
+        accumulate: batches for one step of the optimizer.
+        autocast: a dtype, or what is active around the call.
+        grad_scaler: whether one scales the loss.
+        zero_grad: "none" or "zero".
+        checkpointing: of the blocks.
 
     Returns:
         A frozen record to print, with `.device_map` for accelerate and transformers, `.fits`, and what was rejected and why.
@@ -532,7 +578,9 @@ def place(
 
     refuse_loss(loss_fn)
     asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer}
-    return make_layout(model, batch, target, asked)
+    options: dict[str, Any] = {"loop": loop, "accumulate": accumulate, "autocast": autocast, "grad_scaler": grad_scaler}
+    options |= {"zero_grad": zero_grad, "checkpointing": checkpointing}
+    return make_layout(model, batch, target, asked, options)
 
 
 @overload
@@ -677,6 +725,15 @@ def _serve_engine() -> tuple[int, str]:
 
     agent = serving_agent() or serve()
     return agent.rank, str(agent.folder)
+
+
+def plan_by_name(
+    name: str, gpus: int, memory: str | None, card: str | None, batch: int, length: int
+) -> planning_by_name.ModelRows:
+    """What can be done with a model of the hub, or of a `config.json`."""
+    from devwidget.planning import by_name
+
+    return by_name.plan_by_name(name, gpus, memory, card, batch, length)
 
 
 def model_names() -> list[str]:

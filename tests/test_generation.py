@@ -91,11 +91,12 @@ def many_words(kind=transformers.LlamaForCausalLM):
     return model
 
 
-def generated(model):
+def generated(model, **asked):
     """The peak of `generate`, with values."""
     with devwidget.simulate(1, "1GiB"), torch.no_grad():
         ids = torch.ones(BATCH, PROMPT, dtype=torch.long).cuda()
-        model.cuda().generate(ids, attention_mask=torch.ones_like(ids), min_new_tokens=8, max_new_tokens=8, do_sample=False)
+        exactly = {"min_new_tokens": 8, "max_new_tokens": 8, "do_sample": False}
+        model.cuda().generate(ids, attention_mask=torch.ones_like(ids), **exactly, **asked)
         return torch.cuda.max_memory_allocated()
 
 
@@ -108,6 +109,19 @@ def test_logits_are_those_that_generate_asks_for(kind, logits):
     assert (found.logits, real > LOGITS) == (logits, logits == 0)
     assert found.peak == pytest.approx(real, rel=0.05)
     assert ("the last position alone" in str(found)) == (logits == 1)
+
+
+def test_a_static_cache_is_there_from_the_start():
+    found = plan(many_words()).generation(new_tokens=8, cache="static")
+    grown = plan(many_words()).generation(new_tokens=8)
+    real = generated(many_words(), cache_implementation="static", disable_compile=True)
+    assert found.peak == pytest.approx(real, rel=0.02)
+    assert found.runs[-1].cache == pytest.approx(grown.bytes_per_token * (PROMPT + 7), rel=0.02)
+    assert "a static cache takes" in str(found)
+    longer = plan(many_words()).generation(new_tokens=800, cache="static")
+    assert longer.runs[-1].prefill > found.runs[-1].prefill + 700 * found.bytes_per_token
+    with pytest.raises(DevwidgetError, match="did you mean"):
+        plan(many_words()).generation(new_tokens=8, cache="statics")
 
 
 def test_older_models_are_asked_by_their_own_name():
@@ -129,8 +143,8 @@ def test_what_the_batch_asks_for_goes_first(kept, told):
 
 def test_the_length_that_fills_a_gpu_is_told():
     longest = plan(make("Llama"), "8MiB").generation(new_tokens=10).longest
-    assert plan(make("Llama"), "8MiB").generation(new_tokens=longest - PROMPT - 10).fits
-    assert not plan(make("Llama"), "8MiB").generation(new_tokens=longest - PROMPT + 10).fits
+    assert plan(make("Llama"), "8MiB").generation(new_tokens=longest - PROMPT).fits
+    assert written(make("Llama"), longest - PROMPT) <= 8 * MIB < written(make("Llama"), int(1.02 * longest) - PROMPT)
 
 
 def test_on_a_card_what_is_reserved_has_to_fit():

@@ -313,6 +313,7 @@ def test_text_and_json_of_a_plan():
         "              peak  capacity   weights  gradients  optimizer  activations",
         "  cuda:0  3.00 MiB  2.00 MiB  1.00 MiB        0 B        0 B     2.00 MiB  does not fit",
         "cuda:0 needs 1.00 MiB more: `decoder.head` in forward (model.py:7) is the first to exceed it",
+        "planned is a step whose output dies at its end",
         "device map",
         "  decoder  cuda:0",
     ]

@@ -253,3 +253,24 @@ def test_text_page_frame_and_file_of_an_answer():
     for answer in (LARGEST, CHANGES):
         assert json_io.loads(json_io.dumps(answer)) == answer
         assert answer._repr_mimebundle_()["text/html"] in answer.to_html()
+
+
+def test_data_parallel_is_planned_for_models_of_transformers_too():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100}
+    model, ids = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)), texts(4, 16)
+    asked = devwidget.plan(model, {"input_ids": ids, "labels": ids}, gpus=2, memory="1GiB", optimizer=torch.optim.AdamW)
+    change = next(each for each in asked.cheapest_change().changes if each.what == "placement: data parallel")
+    assert (change.problem, change.on_card > 0) == ("", True)
+
+
+def test_a_batch_of_two_million_tokens_with_a_mask_is_planned():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 100}
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)).eval()
+    ids = torch.ones(500, 4096, dtype=torch.long)
+    with torch.no_grad():
+        masked, plain = (devwidget.plan(model, {"input_ids": ids, **more}, memory="1TiB", loop="step")
+                         for more in ({"attention_mask": ids}, {}))  # fmt: skip
+    assert taken(masked) == pytest.approx(taken(plain), rel=0.01)

@@ -17,13 +17,14 @@ from types import ModuleType
 from typing import Any, get_args
 
 from devwidget.cli import user_program
-from devwidget.language.speaking import say
+from devwidget.language.speaking import said, say
 from devwidget.records.errors import DevwidgetError, PlacementError, UnreadableError, nearest
 from devwidget.records.finding import Edit, Finding, Severity
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 from devwidget.records.trace import Trace
 
+HUB, UNLIMITED = "hf:", 1 << 60
 EXAMPLE = 'def step(): return model, batch    # or {"model": model, "batch": batch, "loss_fn": loss_fn, ...}'
 
 
@@ -213,11 +214,27 @@ def check_step(options: Namespace) -> int:
 
 
 def plan_step(options: Namespace) -> int:
-    """What the step would take on other GPUs."""
+    """What the step would take on other GPUs; for a model by its name, what can be done with it."""
     from devwidget import api
 
-    asked = {name: getattr(options, name) for name in ("gpus", "memory", "card", "placement")}
-    found = _of_subject(options.subject, api.plan, lambda step: api.plan(**{**asked, **step}))
+    if options.subject.startswith(HUB) or options.subject.endswith(".json"):
+        return _plan_by_name(options)
+    asked = {name: getattr(options, name) for name in ("gpus", "memory", "card", "placement", "loop", "accumulate")}
+
+    def plan_made(step: dict[str, Any]) -> Any:
+        return api.plan(**{**asked, **step})
+
+    try:
+        found = plan_made(make_arguments(options.subject, api.plan))
+    except DevwidgetError:
+        raise
+    except Exception as error:
+        # A step that asks for a GPU by its name, where none is: it is made once more, on virtual ones.
+        if not api.is_about_placement(error):
+            traceback.print_exception(error)
+            return FAILED
+        with api.simulate(options.gpus, UNLIMITED):
+            found = _of_subject(options.subject, api.plan, plan_made)
     if found is None:
         return FAILED
     print(found)
@@ -225,6 +242,28 @@ def plan_step(options: Namespace) -> int:
         with _writing():
             found.save(options.save)
     return FINE if found.fits else FOUND
+
+
+def _plan_by_name(options: Namespace) -> int:
+    """A table of what can be done with a model of the hub, or with one that a `config.json` describes."""
+    from devwidget import api
+    from devwidget.report.style.units import format_bytes
+
+    name, where = options.subject.removeprefix(HUB), options.card or options.memory
+    found = api.plan_by_name(name, options.gpus, options.memory, options.card, options.batch, options.length)
+    facts = {
+        "model": found.model,
+        "parameters": f"{found.parameters / 1e9:.2f}",
+        "batch": options.batch,
+        "length": options.length,
+    }
+    title = say("{model}, {parameters} billion parameters, {batch} x {length} tokens", **facts)
+    print(f"| {title} | {options.gpus} x {where} | |\n|---|---|---|")
+    for row in found.rows:
+        answer = say("not planned") if row.problem else say("fits") if row.fits else say("does not fit")
+        print(f"| {said(row.what)} | {said(row.problem) or format_bytes(row.on_card)} | {answer} |")
+    print(say("each is a step or a generation that was run without values; those that train have the loop of Trainer"))
+    return FINE if any(row.fits for row in found.rows) else FOUND
 
 
 def show_record(options: Namespace) -> int:

@@ -26,6 +26,7 @@ EXAMPLES = (
     ),
     ("python -m devwidget check --gpus 2 train:step", Message("one step: train.step() returns (model, batch)")),
     ("python -m devwidget plan train:step --gpus 4 --memory 24GiB", ""),
+    ("python -m devwidget plan hf:ORG/NAME --card A100-80GB", ""),
     ("python -m devwidget show trace.json --format sarif", Message("text, json, brief (json within 4 kB), sarif, ...")),
     ("python -m devwidget html trace.json report.html", ""),
     ("python -m devwidget compare before.json after.json", ""),
@@ -121,8 +122,12 @@ def _build_parser() -> argparse.ArgumentParser:
     check.set_defaults(command=commands.check_step)
 
     plan = add("plan", help=say("predict the memory of a step on GPUs that are not here"))
-    _add_gpus(plan, required=True)
+    _add_gpus(plan, default=1)
     plan.add_argument("--placement", default="as is", help=say('"as is", "data parallel" or "auto"'))
+    plan.add_argument("--loop", choices=("step", "plain", "trainer"), help=say("what is around the step, see docs/plan.md"))
+    plan.add_argument("--accumulate", metavar="N", type=int, default=1, help=say("batches for one step of the optimizer"))
+    plan.add_argument("--batch", metavar="N", type=int, default=1, help=say("texts, for a model by its name"))
+    plan.add_argument("--length", metavar="N", type=int, default=2048, help=say("tokens of each text, for a model by its name"))
     plan.add_argument("--save", metavar="FILE", type=_file_to_write, help=say("keep the plan, for `show` and `html`"))
     _add_subject(plan)
     plan.set_defaults(command=commands.plan_step)
@@ -188,10 +193,8 @@ def _add_subject(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("subject", metavar="MODULE:FUNCTION", help=words)
 
 
-def _add_gpus(parser: argparse.ArgumentParser, required: bool = False) -> None:
-    parser.add_argument(
-        "--gpus", metavar="N", type=_number_of_gpus, default=0, required=required, help=say("how many virtual GPUs")
-    )
+def _add_gpus(parser: argparse.ArgumentParser, default: int = 0) -> None:
+    parser.add_argument("--gpus", metavar="N", type=_number_of_gpus, default=default, help=say("how many virtual GPUs"))
     of_each = parser.add_mutually_exclusive_group()
     of_each.add_argument("--memory", metavar="SIZE", help=say("of each GPU, such as 16GiB"))
     of_each.add_argument("--card", metavar="NAME", help=say("the kind of card that each is, such as A100-80GB"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,15 +12,17 @@ from torch import nn
 from devwidget.capture.modules import all_tensors
 from devwidget.capture.step.batch import Arguments, kept_source, make_arguments
 from devwidget.capture.validation import refuse_counts, refuse_model
-from devwidget.planning.changes import Changed
+from devwidget.planning.changes import Changed, prepare_checkpointing, take_partial
 from devwidget.planning.child_process import ask_child
+from devwidget.planning.loops import CHECKPOINTING, RunningLoop, parse_loop
 from devwidget.planning.placement import AskedPlacement, place_copy, retry_with_lengths
-from devwidget.planning.rehearsal import rehearse_step
+from devwidget.planning.rehearsal import rehearse_step, run_other_loops
 from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.planning.what_if import WhatIf
 from devwidget.records.errors import DevwidgetError, nearest, require_package
-from devwidget.records.plan import Plan, may_be_asked
+from devwidget.records.plan import DevicePlan, LoopPeak, Plan, may_be_asked
 from devwidget.records.schema.message import Message
+from devwidget.simulator.devices.ledger_listeners import settle_accounts
 from devwidget.simulator.virtual_machine import parse_cluster
 
 
@@ -32,19 +35,42 @@ def make_plan(
     card: str | None,
     loss_fn: Callable[..., Any] | None,
     target: Any,
-    optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None,
+    optimizer: Any,
     placement: AskedPlacement,
+    options: dict[str, Any],
 ) -> Plan:
-    """See `devwidget.plan`."""
+    """See `devwidget.plan`; `options` are those of the loop."""
     refuse_model(model)
-    asked = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer, "placement": placement}
+    asked = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "placement": placement}
     refuse_counts(gpus=gpus)
     parse_cluster(gpus, memory, False, card=card)
-    refuse_plan(optimizer, placement)
+    asked |= ask_for_loop(optimizer, loss_fn, target, options)
+    refuse_plan(asked["optimizer"], placement)
     with kept_source(batch):
         inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
-    plan = ask_child(plan_step, model, inputs, asked, Changed())
+    plan = ask_child(plan_step, model, inputs, {**asked, "others": options["loop"] is None}, Changed())
     return may_be_asked(plan, WhatIf(model, inputs, asked, plan, plan_step))
+
+
+def ask_for_loop(optimizer: Any, loss_fn: Any, target: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the optimizer, the loop and the checkpointing that were asked for.
+
+    Raises:
+        DevwidgetError: if they are none, or do not go together.
+    """
+    options = dict(options)
+    checkpointing = options.pop("checkpointing")
+    if checkpointing not in CHECKPOINTING:
+        what = Message("`checkpointing` is {given}", given=repr(checkpointing))
+        raise DevwidgetError(what, instead='checkpointing=True, checkpointing="reentrant"')
+    loop = parse_loop(**options, has_optimizer=optimizer is not None)
+    if loop.is_own and (loss_fn is not None or target is not None):
+        raise DevwidgetError(
+            Message("a loop of your own computes its own loss"),
+            why=Message("it is given the model, the batch and the optimizer"),
+            instead=Message("leave `loss_fn` out, and put the target into the batch"),
+        )
+    return {"optimizer": take_partial(optimizer), "loop": loop, "checkpointing": checkpointing}
 
 
 def plan_step(model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed) -> Plan:
@@ -57,18 +83,25 @@ def _plan_step_with_lengths(
     model: nn.Module, inputs: Arguments, asked: dict[str, Any], changed: Changed, lengths_stay: bool
 ) -> Plan:
     cluster = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"])
-    placement, watcher = asked["placement"], Watcher(asked["gpus"])
-    with place_copy(model, placement, cluster, watcher, changed) as (copied, accounts):
+    placement, watcher, loop = asked["placement"], Watcher(asked["gpus"]), asked["loop"]
+    devices, others = list[DevicePlan](), list[LoopPeak]()
+    with place_copy(model, placement, cluster, watcher, prepare_checkpointing(changed, asked)) as (copied, accounts):
         weights = bytes_by_gpu(all_tensors(copied.inner))
-        with changed.around():
-            step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher
-            phases = rehearse_step(*step, lengths_stay=lengths_stay, accumulated=changed.accumulated)
-        devices = tuple(
-            watcher.describe_device(index, account, weights.get(index, 0)) for index, account in enumerate(accounts)
-        )
+
+        def look_back(running: RunningLoop) -> None:
+            settle_accounts()
+            for index, account in enumerate(accounts):
+                devices.append(watcher.describe_device(index, account, weights.get(index, 0)))
+            # One that fails where the planned one runs, such as clipping of sparse gradients, is not told of.
+            with contextlib.suppress(DevwidgetError):
+                others.extend(run_other_loops(running, accounts, watcher) if asked.get("others") else ())
+
+        step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher, loop
+        phases = rehearse_step(*step, after_steps=look_back, lengths_stay=lengths_stay)
     name = placement if isinstance(placement, str) else "device map"
     guesses = tuple(moment.to_record() for moment in watcher.guesses)
-    return Plan(type(model).__name__, name, tuple(phases), devices, copied.device_map, guesses, asked["card"] or "")
+    said = guesses, asked["card"] or "", loop.to_record(asked["checkpointing"]), tuple(others)
+    return Plan(type(model).__name__, name, tuple(phases), tuple(devices), copied.device_map, *said)
 
 
 _WORDS = ("as is", "data parallel", "auto")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from devwidget.capture.modules import registered_entries, walk_modules
+from devwidget.planning.loops import Loop
 from devwidget.planning.watcher import virtual_gpu
 from devwidget.records.schema.message import Message
 
@@ -26,17 +26,13 @@ class Changed:
 
     Attributes:
         prepare: is given the copy of the model before it is placed.
-        around: a context that the step runs in.
         asked: other arguments of `make_plan`.
         dtype: of the model's and the batch's floating numbers; None for those that they have.
-        accumulated: the gradients of a batch before are there when it begins.
     """
 
     prepare: Callable[[nn.Module], object] = lambda model: None
-    around: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     asked: dict[str, Any] = field(default_factory=dict)
     dtype: torch.dtype | None = None
-    accumulated: bool = False
 
     def cast_floats(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor of the batch in the dtype that is asked for."""
@@ -55,14 +51,17 @@ class Option:
 
 def list_options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
     """List what can be changed of a step, the cheapest first."""
-    optimizer = asked["optimizer"]
+    optimizer, loop = asked["optimizer"], asked["loop"]
     if optimizer is not None:
-        yield from _list_optimizer_options(optimizer)
-        if any(True for _ in find_repeated_blocks(model)):
+        yield from _list_optimizer_options(optimizer, loop)
+        if not asked["checkpointing"] and any(True for _ in find_repeated_blocks(model)):
             words = Message("activation checkpointing"), "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
-            yield Option(*words, Message("one more forward, about a third of the time"), Changed(prepare=recompute_blocks))
-    words = Message("autocast to bfloat16"), f'with torch.autocast("{virtual_gpu(0).type}", torch.bfloat16):'
-    yield Option(*words, Message("eight bits of precision in what is computed"), Changed(around=_autocast_to_bfloat16))
+            changed = Changed(asked={"checkpointing": True})
+            yield Option(*words, Message("one more forward, about a third of the time"), changed)
+    if loop.autocast is None and not loop.is_own:
+        words = Message("autocast to bfloat16"), f'with torch.autocast("{virtual_gpu(0).type}", torch.bfloat16):'
+        changed = Changed(asked={"loop": replace(loop, autocast=torch.bfloat16)})
+        yield Option(*words, Message("eight bits of precision in what is computed"), changed)
     words = Message("weights in bfloat16"), "model.to(torch.bfloat16)"
     yield Option(*words, Message("eight bits of precision in the weights too"), Changed(dtype=torch.bfloat16))
     if asked["gpus"] > 1:
@@ -73,13 +72,13 @@ def list_options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
         yield Option(*words, Message("another optimizer learns otherwise"), other)
 
 
-def _list_optimizer_options(optimizer: Any) -> Iterator[Option]:
+def _list_optimizer_options(optimizer: Any, loop: Loop) -> Iterator[Option]:
     kind: Any = optimizer if isinstance(optimizer, type) else type(optimizer)
     known = inspect.signature(kind.zero_grad).parameters.get("set_to_none")
-    if known is not None and known.default is False:
-        asked = {"optimizer": change_optimizer(optimizer, zero_grad=torch.optim.Optimizer.zero_grad)}
+    keeps = known is not None and known.default is False and not loop.zero_grad
+    if (keeps or loop.zero_grad == "zero") and not loop.is_own:
         words = Message("gradients set to none"), "optimizer.zero_grad(set_to_none=True)"
-        yield Option(*words, Message("nothing"), Changed(asked=asked))
+        yield Option(*words, Message("nothing"), Changed(asked={"loop": replace(loop, zero_grad="none")}))
     if "foreach" in inspect.signature(kind).parameters:
         asked = {"optimizer": change_optimizer(optimizer, foreach=False)}
         words = Message("one parameter after the other"), f"{kind.__name__}(..., foreach=False)"
@@ -93,17 +92,22 @@ def _list_placement_options(placement: Any) -> Iterator[Option]:
             yield Option(*words, Message("time for moves between GPUs"), Changed(asked={"placement": other}))
 
 
-def change_optimizer(optimizer: Any, **more: Any) -> Any:
-    """Return the same optimizer with another setting or method."""
+def take_partial(optimizer: Any) -> Any:
+    """Return `partial(AdamW, foreach=False)` as a class of its own, which has these settings; others as they are."""
+    if isinstance(optimizer, functools.partial) and isinstance(optimizer.func, type) and not optimizer.args:
+        return change_optimizer(optimizer.func, **optimizer.keywords)
+    return optimizer
+
+
+def change_optimizer(optimizer: Any, **settings: Any) -> Any:
+    """Return the same optimizer with other settings."""
     kind: Any = optimizer if isinstance(optimizer, type) else type(optimizer)
-    methods = {name: value for name, value in more.items() if callable(value)}
-    settings = {name: value for name, value in more.items() if name not in methods}
 
     def init_with_settings(self: Any, *args: Any, **kwargs: Any) -> None:
         kind.__init__(self, *args, **{**kwargs, **settings})
 
     init_with_settings.__signature__ = inspect.signature(kind.__init__)  # type: ignore[attr-defined]
-    changed: Any = type(kind.__name__, (kind,), {"__init__": init_with_settings, **methods})
+    changed: Any = type(kind.__name__, (kind,), {"__init__": init_with_settings})
     if isinstance(optimizer, type):
         return changed
     same = object.__new__(changed)
@@ -122,20 +126,28 @@ def find_repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
                 yield from children
 
 
-def recompute_blocks(model: nn.Module) -> None:
+def recompute_blocks(model: nn.Module, reentrant: bool = False) -> None:
     """Have each block keep its inputs alone, and compute the rest again in backward."""
-    enable = getattr(model, "gradient_checkpointing_enable", None)
-    if callable(enable) and getattr(model, "supports_gradient_checkpointing", False):
-        enable({"use_reentrant": False})
+    # As transformers call it since 5.24, and before.
+    names = "activation_checkpointing_enable", "gradient_checkpointing_enable"
+    enable = next((found for name in names if callable(found := getattr(model, name, None))), None)
+    if enable is not None and getattr(model, "supports_gradient_checkpointing", False):
+        enable({"use_reentrant": reentrant})
         return
     for block in find_repeated_blocks(model):
-        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=reentrant)
 
 
-@contextlib.contextmanager
-def _autocast_to_bfloat16() -> Iterator[None]:
-    with torch.autocast(virtual_gpu(0).type, torch.bfloat16):
-        yield
+def prepare_checkpointing(changed: Changed, asked: dict[str, Any]) -> Changed:
+    """Return the changes of a copy, with the checkpointing that was asked for."""
+    if not asked["checkpointing"]:
+        return changed
+
+    def prepare(copied: nn.Module) -> None:
+        changed.prepare(copied)
+        recompute_blocks(copied, asked["checkpointing"] == "reentrant")
+
+    return replace(changed, prepare=prepare)
 
 
 # Of a batch of another size whose samples differ.

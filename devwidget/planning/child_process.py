@@ -30,7 +30,7 @@ from devwidget.records.schema.message import Message
 from devwidget.simulator import torch_internals
 from devwidget.simulator.accelerator import CUDA
 from devwidget.simulator.torch_internals import DisableTorchFunction
-from devwidget.simulator.without_values.known_values import MOST_BYTES
+from devwidget.simulator.without_values.known_values import most_bytes
 
 require_package("cloudpickle", Message("a plan"))
 import cloudpickle  # noqa: E402
@@ -92,6 +92,9 @@ class QuestionPickler(cloudpickle.Pickler):  # type: ignore[misc]
             return describe_tensor(obj, self._storages)
         if isinstance(obj, torch.nn.Module) and is_parametrized(obj):
             return object.__new__, (type(obj),), vars(obj)
+        if isinstance(obj, type) and obj.__module__ == torch.__name__ and hasattr(torch, obj.__qualname__):
+            # While virtual GPUs run, `torch.device` is a class of theirs, and torch's own is found by no name.
+            return getattr, (torch, obj.__qualname__)
         return super().reducer_override(obj)
 
 
@@ -186,7 +189,7 @@ class SentStorages:
         with hide_from_modes(), DisableTorchFunction(), no_gradients():
             storage = tensor.untyped_storage()
             if storage._cdata not in self._sent:
-                is_known = not (tensor.requires_grad or is_parameter(tensor)) and storage.nbytes() <= MOST_BYTES
+                is_known = not (tensor.requires_grad or is_parameter(tensor)) and storage.nbytes() <= most_bytes(tensor.dtype)
                 self._sent[storage._cdata] = SentStorage(storage.nbytes(), _read_values(storage) if is_known else None)
             return self._sent[storage._cdata]
 

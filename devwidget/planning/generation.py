@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,56 +16,112 @@ from devwidget.planning.changes import Changed, find_batch_size, resize_batch
 from devwidget.planning.placement import MetaCopies, PlacedCopy, place_copy
 from devwidget.planning.watcher import Watcher
 from devwidget.records.answers import CacheAt, Generation
-from devwidget.records.errors import DevwidgetError, message
+from devwidget.records.errors import DevwidgetError, message, nearest, require_package
 from devwidget.records.schema.message import Message
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.ledger_listeners import settle_accounts
 from devwidget.simulator.virtual_machine import parse_cluster
 
+CACHES = "dynamic", "static"
+# Runs to find the length with which a GPU is full, and how close it has to be, as a share.
+MOST_RUNS, CLOSE = 8, 0.005
 
-def make_generation(model: nn.Module, inputs: Arguments, asked: dict[str, Any], new_tokens: int) -> Generation:
+
+def make_generation(
+    model: nn.Module, inputs: Arguments, asked: dict[str, Any], new_tokens: int, cache: str = "dynamic"
+) -> Generation:
     """See `Plan.generation`."""
+    if cache not in CACHES:
+        what = Message("{cache} is no cache{hint}", cache=repr(cache), hint=nearest(str(cache), CACHES))
+        raise DevwidgetError(what, instead=Message("one of {known}", known=", ".join(map(repr, CACHES))))
     prompt = find_batch_size(list(tensors_in((inputs.args, inputs.kwargs))), 1)
     if prompt is None:
         raise DevwidgetError(
             Message("the batch holds no text"), why=Message("no tensor of whole numbers in it has a second dimension")
         )
-    runs = tuple(_run_length(model, inputs, asked, prompt, length) for length in (prompt, 2 * prompt, prompt + new_tokens))
+    is_static, total = cache == "static", prompt + new_tokens
+    run_at = functools.cache(functools.partial(_run_length, model, inputs, asked, prompt, is_static=is_static))
+    runs = tuple(map(run_at, (total, 2 * total, total) if is_static else (prompt, 2 * prompt, total)))
     first, second, last = runs
     cluster = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"])
-    capacity = min(cluster.memory_bytes) - (cluster.card.context_bytes if cluster.card is not None else 0)
-    growth = (second.taken - first.taken) / prompt
-    longest = int(first.length + (capacity - first.taken) / growth) if growth > 0 else 0
-    peak, per_token = max(first.prefill, last.decode), (second.cache - first.cache) / prompt
+    context = cluster.card.context_bytes if cluster.card is not None else 0
+    capacity = min(cluster.memory_bytes) - context
+    longest = find_full_length(run_at, (first, second), capacity)
+    peak, per_token = max(first.prefill, last.decode), (second.cache - first.cache) / (second.length - first.length)
     reserved = max(first.prefill_reserved, last.decode_reserved)
-    answer = peak, capacity, max(longest, 0), max(peak, reserved) <= capacity
+    answer = peak, capacity, longest, max(peak, reserved) <= capacity
     asked_for = {**_ask_last_logits(model), **inputs.kwargs}
     kept = next((asked_for[name] for name in _KEEPS if name in asked_for), 0)
     logits = int(kept.numel()) if is_tensor(kept) else int(kept)
-    return Generation(type(model).__name__, prompt, new_tokens, per_token, *answer, runs, reserved, logits)
+    runs = (second, last) if is_static else runs
+    return Generation(type(model).__name__, prompt, new_tokens, per_token, *answer, runs, reserved, logits, cache, context)
 
 
-def _run_length(model: nn.Module, inputs: Arguments, asked: dict[str, Any], prompt: int, length: int) -> CacheAt:
-    """Read a text of a length and write one token; raise DevwidgetError for a model without a cache."""
+def find_full_length(run_at: Callable[[int], CacheAt], runs: tuple[CacheAt, CacheAt], capacity: int) -> int:
+    """Return the length with which a GPU is full: the longest that was run and fits; 0 if none does or nothing grows.
+
+    Each run is where the line through the two nearest meets the capacity.
+    """
+    known = {run.length: run.taken for run in runs}
+    for _ in range(MOST_RUNS):
+        low = max((length for length, taken in known.items() if taken <= capacity), default=0)
+        high = min((length for length, taken in known.items() if taken > capacity), default=0)
+        if high and high - low <= max(1, int(CLOSE * low)):
+            break
+        if (guess := _meet_capacity(known, low, high, capacity)) is None:
+            return 0
+        try:
+            known[guess] = run_at(guess).taken
+        except DevwidgetError:
+            # Beyond what the model has positions for.
+            break
+    return low
+
+
+def _meet_capacity(known: dict[int, int], low: int, high: int, capacity: int) -> int | None:
+    """Return where the line through the two nearest lengths meets the capacity, between those that are known."""
+    one, other = (low, high) if low and high else sorted(known)[-2:] if low else sorted(known)[:2]
+    growth = (known[other] - known[one]) / (other - one)
+    if growth <= 0:
+        return None
+    guess = int(one + (capacity - known[one]) / growth)
+    if low and high:
+        return min(max(guess, low + 1), high - 1)
+    return max(guess, low + 1) if low else max(min(guess, high - 1), 1) if high > 1 else None
+
+
+def _run_length(
+    model: nn.Module, inputs: Arguments, asked: dict[str, Any], prompt: int, length: int, is_static: bool
+) -> CacheAt:
+    """Read a text of a length, or the prompt with a static cache of it, and write one token.
+
+    Raises:
+        DevwidgetError: for a model without a cache.
+    """
     cluster, watcher = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]), Watcher(asked["gpus"])
     with torch.no_grad(), place_copy(model, asked["placement"], cluster, watcher, Changed()) as (copied, accounts):
         copied.inner.eval()
         try:
-            return _read_and_write(copied, inputs, accounts, prompt, length)
+            return _read_and_write(copied, inputs, accounts, prompt, length, is_static)
         except (RuntimeError, TypeError, AttributeError, ValueError) as error:
             fails = Message("{kind} does not write on with a cache: {error}", kind=type(model).__name__, error=message(error))
             why = Message("in transformers its output has a `cache`, `past_key_values` before 5.24, and it takes it")
             raise DevwidgetError(fails, why=why) from error
 
 
-def _read_and_write(copied: PlacedCopy, inputs: Arguments, accounts: tuple[Account, ...], prompt: int, length: int) -> CacheAt:
-    text, token = (_place_text(copied, inputs, prompt, size) for size in (length, 1))
+def _read_and_write(
+    copied: PlacedCopy, inputs: Arguments, accounts: tuple[Account, ...], prompt: int, length: int, is_static: bool
+) -> CacheAt:
+    text, token = (_place_text(copied, inputs, prompt, size) for size in (prompt if is_static else length, 1))
     before, asked = _held_bytes(accounts), _ask_last_logits(copied.inner)
-    out = copied.placed(*text.args, **{**asked, **text.kwargs, "use_cache": True})
+    made = _make_static_cache(copied.inner, length) if is_static else {}
+    out = copied.placed(*text.args, **{**asked, **text.kwargs, **made, "use_cache": True})
+    _choose_token(out)
     cache, (prefill, prefill_reserved) = _take_cache(copied.inner, out), _peak_bytes(accounts)
+    # As `generate` does before the next forward.
     del out
     kept = _held_bytes(accounts)
-    copied.placed(*token.args, **{**asked, **token.kwargs, **cache, "use_cache": True})
+    _choose_token(copied.placed(*token.args, **{**asked, **token.kwargs, **cache, "use_cache": True}))
     decode, decode_reserved = _peak_bytes(accounts)
     return CacheAt(length, max(kept - before, 0), prefill, decode, prefill_reserved, decode_reserved)
 
@@ -72,12 +130,34 @@ def _read_and_write(copied: PlacedCopy, inputs: Arguments, accounts: tuple[Accou
 _CACHES = "cache", "past_key_values"
 
 
+def _choose_token(out: Any) -> None:
+    """Copy the logits of the last position in float32, as `generate` does, and choose from them."""
+    logits = getattr(out, "logits", None)
+    if is_tensor(logits) and logits.dim() == 3:
+        logits[:, -1, :].to(copy=True, dtype=torch.float32).argmax(-1)
+
+
+def _make_static_cache(model: nn.Module, length: int) -> dict[str, Any]:
+    """Return a cache of transformers for so many tokens, as `generate` makes it, by the name under which the model takes it."""
+    require_package("transformers", Message("a static cache"))
+    from transformers import StaticCache
+
+    # The last token is written and not read again.
+    config: Any = model.config
+    cache = StaticCache(config=config.get_text_config(decoder=True), max_cache_len=length - 1)
+    return {_name_of_cache(model, _CACHES[-1]): cache}
+
+
 def _take_cache(model: nn.Module, out: Any) -> dict[str, Any]:
     """Return the cache of an output, by the name under which the model takes it; raise AttributeError if it has none."""
     given = next((name for name in _CACHES if getattr(out, name, None) is not None), _CACHES[-1])
+    return {_name_of_cache(model, given): getattr(out, given)}
+
+
+def _name_of_cache(model: nn.Module, given: str) -> str:
     takes = inspect.signature(type(model).forward).parameters
     # A wrapper takes anything, and hands it on to what has made the output.
-    return {next((name for name in _CACHES if name in takes), given): getattr(out, given)}
+    return next((name for name in _CACHES if name in takes), given)
 
 
 # What transformers call how many positions a model makes logits of, now and before 4.49.

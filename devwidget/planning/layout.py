@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+import torch
 from torch import nn
 
 from devwidget.capture.step.batch import Arguments, kept_source, make_arguments
 from devwidget.capture.validation import refuse_model
-from devwidget.planning import plan_step, refuse_plan
+from devwidget.planning import ask_for_loop, plan_step, refuse_plan
 from devwidget.planning.changes import Changed
 from devwidget.planning.child_process import ask_child
 from devwidget.planning.layout_blocks import ModelBlock, Need, find_block_paths, measure_blocks, weight_bytes
 from devwidget.planning.placement import retry_with_lengths
+from devwidget.planning.watcher import virtual_gpu
 from devwidget.records.answers import BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
@@ -90,7 +92,7 @@ class SplitSearch:
                 return None
             if tries and find_fullest_share(self.need, split, room) > FAR_OFF:
                 return None
-            self._plans[tuple(split)] = plan = self._run_split(split)
+            self._plans[tuple(split)] = plan = self.run_split(split)
             if plan is not None and plan.fits:
                 return split, plan
             if plan is not None:
@@ -109,7 +111,8 @@ class SplitSearch:
                 return True
         return False
 
-    def _run_split(self, split: list[int]) -> Plan | None:
+    def run_split(self, split: list[int]) -> Plan | None:
+        """Run the step with each block on the GPU that is said; None if it fails there, and the reason is kept."""
         paths = {block.path: index for block, index in zip(self.need.blocks, split, strict=True)}
         asked = {**self.asked, "placement": paths}
         try:
@@ -244,10 +247,11 @@ MOST_SHOWN = 8
 """Rejected layouts in the answer, the last ones."""
 
 
-def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]) -> Layout:
-    """See `devwidget.place`."""
+def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any], options: dict[str, Any]) -> Layout:
+    """See `devwidget.place`; `options` are those of the loop."""
     refuse_model(model)
     capacities = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]).memory_bytes
+    asked |= ask_for_loop(asked["optimizer"], asked["loss_fn"], target, options)
     refuse_plan(asked["optimizer"], {})
     with kept_source(batch):
         inputs = make_arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
@@ -264,12 +268,32 @@ def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any], c
         found += [] if nearest is None else [_describe_layout(model, need.blocks, *nearest, rejected)]
         if found and found[-1].fits:
             return found[-1]
+    found += _try_proposal(model, inputs, asked, capacities, rejected)
     if not found:
         why = rejected[-1].why if rejected else Message("there are fewer blocks than GPUs")
         raise DevwidgetError(
             Message("{kind} fits on no split of its {count} blocks", kind=type(model).__name__, count=len(paths)), why=why
         )
     return min(found, key=lambda layout: max(gpu.on_card / gpu.capacity for gpu in layout.devices))
+
+
+def _try_proposal(
+    model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int], rejected: list[Rejected]
+) -> Iterator[Layout]:
+    """Yield the map that accelerate proposes, run: it splits where no block of ours ends."""
+    try:
+        proposed = dict(plan_step(model, inputs, {**asked, "placement": "auto"}, Changed()).device_map)
+        places = {path: torch.device(device) for path, device in proposed.items()}
+        if not all(place.type == virtual_gpu(0).type for place in places.values()):
+            return
+        need = retry_with_lengths(functools.partial(measure_blocks, model, inputs, asked, tuple(places)))
+    except DevwidgetError as error:
+        rejected.append(Rejected(Message("placement: {placement}", placement="auto"), error.what))
+        return
+    split = [places[block.path].index or 0 for block in need.blocks]
+    plan = SplitSearch(model, inputs, asked, need, capacities, rejected).run_split(split)
+    if plan is not None:
+        yield _describe_layout(model, need.blocks, split, plan, rejected)
 
 
 def _describe_layout(

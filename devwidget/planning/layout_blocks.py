@@ -12,7 +12,7 @@ from torch import nn
 from devwidget.capture.modules import all_tensors, own_tensors, registered_entries, walk_modules
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import tensors_in
-from devwidget.planning.changes import Changed
+from devwidget.planning.changes import Changed, prepare_checkpointing
 from devwidget.planning.placement import place_copy
 from devwidget.planning.rehearsal import rehearse_step
 from devwidget.planning.watcher import Watcher, bytes_by_gpu, virtual_gpu
@@ -220,11 +220,11 @@ def measure_blocks(
     cluster = parse_cluster(1, UNLIMITED, False)
     watcher = Watcher(1)
     # All of the copy on one GPU, wherever its parts are.
-    changed = Changed(prepare=lambda copied: copied.to(virtual_gpu(0)))
+    changed = prepare_checkpointing(Changed(prepare=lambda copied: copied.to(virtual_gpu(0))), asked)
     with place_copy(model, "as is", cluster, watcher, changed) as (copied, (account,)):
         blocks = BlockWatcher(account, settle_accounts)
         blocks.attach_hooks(copied.inner, paths)
-        step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher
+        step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher, asked["loop"]
         phases = rehearse_step(*step, after_forward=blocks.remove_hooks, lengths_stay=lengths_stay)
         device = watcher.describe_device(0, account, sum(block.weights for block in blocks.blocks.values()))
     found, trains = blocks.list_in_order(), "backward" in phases

@@ -17,6 +17,7 @@ from devwidget import simulator
 from devwidget.capture.modules import all_tensors, named_tensors, own, own_tensors, walk_modules
 from devwidget.capture.object_fields import fields_of, find_class_attribute, is_a, parts_of
 from devwidget.capture.restore import keep_state
+from devwidget.capture.restore.torch_settings import leave_autocast
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import DEEPEST, is_tensor, replace_tensors, tensors_in
 from devwidget.planning.changes import Changed
@@ -137,6 +138,8 @@ def place_copy(
 ) -> Iterator[tuple[PlacedCopy, tuple[Account, ...]]]:
     """Yield a copy on virtual GPUs and their accounts; it ends before they do, and the random state is kept."""
     with keep_state(nn.Module()), simulator.Simulation(cluster):
+        # What is active around the call is for the forwards of the loop, which know of it.
+        leave_autocast()
         accounts = watch_allocations(watcher.note_allocation, watcher.note_refusal, watcher.note_guess)
         copied = PlacedCopy(model, placement, cluster.memory_bytes, watcher, changed)
         try:

@@ -1,9 +1,11 @@
-"""Runs one step of the copy, phase by phase, with the user's optimizer made again for its parameters."""
+"""Runs steps of the copy in a loop, phase by phase, with the user's optimizer made again for its parameters."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,36 +17,15 @@ from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
-from devwidget.capture.step.step import Step
+from devwidget.planning.loops import PLAIN, STEP, TRAINER, Loop, MeanStep, RunningLoop, start_loop
 from devwidget.planning.placement import LengthsOnGpu, PlacedCopy, meta_copy_of_model, place_batch
 from devwidget.planning.watcher import Watcher, deepest_line, virtual_gpu
 from devwidget.records.errors import DevwidgetError, SimulationError, message
+from devwidget.records.plan import LoopPeak
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase
-
-
-class MeanStep(Step):
-    """A step whose loss of several replicas is one number, as users of DataParallel write `.mean()`."""
-
-    def _compute_loss(self, out: Any) -> Any:
-        loss = Step._compute_loss(self, out)
-        several = self.loss_fn is None and isinstance(loss, torch.Tensor) and loss is not out and loss.dim() == 1
-        return loss.mean() if several else loss
-
-
-class AccumulatingStep(MeanStep):
-    """A step of several batches: it goes forward and back once more beside the gradients that are there, then optimizes."""
-
-    def list_phases(self, seen: dict[str, Any] | None = None) -> Iterator[tuple[Phase, Callable[[], None]]]:
-        """Of two batches: more hold no more. The output of the first stays until the second has its own, as in a loop."""
-        seen = {} if seen is None else seen
-        once_more = MeanStep(self.model, self.inputs, self.loss_fn, None, self.backward)
-        for phase, run in MeanStep.list_phases(self, seen):
-            if phase == "optimizer":
-                yield from once_more.list_phases(seen)
-            yield phase, run
-        if self.optimizer is None:
-            yield from once_more.list_phases(seen)
+from devwidget.simulator.devices.ledger import Account
+from devwidget.simulator.devices.ledger_listeners import settle_accounts
 
 
 def rehearse_step(
@@ -54,16 +35,18 @@ def rehearse_step(
     loss_fn: Any,
     optimizer: Any,
     watcher: Watcher,
+    loop: Loop,
     after_forward: Callable[[], None] = lambda: None,
+    after_steps: Callable[[RunningLoop], None] = lambda running: None,
     lengths_stay: bool = False,
-    accumulated: bool = False,
 ) -> list[Phase]:
     """Run the step; with an optimizer twice, because from the second on its state is there during backward.
 
     Args:
+        loop: what is around it; one that keeps its output runs twice too.
         after_forward: called each time when a forward has ended.
+        after_steps: given the loop as it stands when all have run.
         lengths_stay: what may be the lengths of sequences is not moved to a GPU.
-        accumulated: each step is one of several batches.
 
     Raises:
         LengthsOnGpu: if they are to stay.
@@ -71,20 +54,49 @@ def rehearse_step(
         DevwidgetError: if it fails.
     """
     batch = place_batch(copied, inputs, lengths_stay)
-    kind = AccumulatingStep if accumulated else MeanStep
-    step = kind(copied.placed, batch, _place_loss(loss_fn), remake_optimizer(model, copied.inner, optimizer))
+    step = MeanStep(copied.placed, batch, _place_loss(loss_fn), remake_optimizer(model, copied.inner, optimizer))
     watcher.making = step.optimizer
     phases: list[Phase] = []
-    with CurrentModule(copied.inner) as watcher.where, watcher.counting_gradients(copied.inner):
-        for _ in range(1 if step.optimizer is None else 2):
+    running = start_loop(loop, step, watcher)
+    looking = CurrentModule(copied.inner)
+    with contextlib.closing(running), looking as watcher.where, watcher.counting_gradients(copied.inner):
+        for _ in range(2 if step.optimizer is not None or loop.kind not in (STEP, TRAINER) else 1):
             phases = []
-            for phase, run in step.list_phases():
+            for phase, run in running.list_phases():
                 phases.append(run_phase(phase, run, watcher))
                 if phase == "forward":
                     after_forward()
             if step.optimizer is not None:
                 watcher.count_optimizer_state(step.optimizer)
-    return phases
+        after_steps(running)
+    return list(dict.fromkeys(phases))
+
+
+def run_other_loops(running: RunningLoop, accounts: tuple[Account, ...], watcher: Watcher) -> Iterator[LoopPeak]:
+    """Go on with the same model and optimizer as the other loops do, one step each, and measure what that takes."""
+    planned, fits = _take_peaks(accounts), all(map(_has_room, accounts))
+    goes_back = "loss" in running.seen and running.step.goes_back(running.seen["loss"])
+    for kind in (PLAIN, TRAINER) if goes_back else (PLAIN,):
+        running.loop = replace(running.loop, kind=kind)
+        for account in accounts:
+            account.release_cache()
+            account.reset_peaks()
+        for phase, run in running.list_phases():
+            run_phase(phase, run, watcher)
+        peaks = _take_peaks(accounts)
+        # The first step of a loop that keeps its output is as the first that was planned.
+        most = max(*peaks, *planned) if kind == PLAIN else max(peaks)
+        yield LoopPeak(kind, most, all(map(_has_room, accounts)) and (fits or kind != PLAIN))
+
+
+def _take_peaks(accounts: tuple[Account, ...]) -> list[int]:
+    settle_accounts()
+    return [account.peak for account in accounts]
+
+
+def _has_room(account: Account) -> bool:
+    reserved = account.peak_reserved if account.allocator is not None else 0
+    return max(account.peak, reserved) + account.context <= account.capacity
 
 
 def _place_loss(loss_fn: Any) -> Any:

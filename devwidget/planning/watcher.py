@@ -60,6 +60,7 @@ class Watcher:
         gradients, optimizer: bytes of each GPU, up to now.
         making: the optimizer while its first step makes its state.
         guesses: where the step went on by a guessed choice.
+        entered: all that ran.
     """
 
     gpus: int
@@ -70,6 +71,8 @@ class Watcher:
     optimizer: dict[int, int] = field(default_factory=dict)
     making: torch.optim.Optimizer | None = None
     guesses: dict[_Moment, None] = field(default_factory=dict)
+    entered: set[Phase] = field(default_factory=set)
+    _parameters: list[torch.Tensor] = field(default_factory=list)
     _arrived: set[int] = field(default_factory=set)
     _peaks: list[_Peak] = field(default_factory=list)
 
@@ -98,21 +101,26 @@ class Watcher:
     def forget_modules(self) -> None:
         """Let go of the copy: its storages hold us by way of the ledger, a circle through C++ that no collector sees."""
         self.where = self.making = None
+        self._parameters = []
 
     def _find_moment(self) -> _Moment:
         # Called from inside the operator that allocates: the frames above this one are still those of the program.
         return _Moment(self.phase, self.where.path if self.where else self.placing, line_below(sys._getframe()))
 
     def enter_phase(self, phase: Phase) -> None:
-        """Begin a part of the step; a forward begins without gradients."""
+        """Begin a part of the step; a forward begins with the gradients that were kept or are added up."""
         self.phase = phase
+        self.entered.add(phase)
         if phase == "forward":
-            self.gradients, self._arrived = {}, set()
+            kept = [parameter for parameter in self._parameters if parameter.grad is not None]
+            self._arrived = set(map(id, kept))
+            self.gradients = bytes_by_gpu([parameter.grad for parameter in kept if parameter.grad is not None])
 
     @contextlib.contextmanager
     def counting_gradients(self, model: nn.Module) -> Iterator[None]:
         """Count each gradient as it arrives at its parameter."""
         parameters = [parameter for _, parameter in named_tensors(model, "_parameters") if parameter.requires_grad]
+        self._parameters = parameters
         handles = [
             parameter.register_post_accumulate_grad_hook(self._count_gradient)  # type: ignore[no-untyped-call]
             for parameter in parameters
@@ -120,6 +128,7 @@ class Watcher:
         try:
             yield
         finally:
+            self._parameters = []
             for handle in handles:
                 handle.remove()
 

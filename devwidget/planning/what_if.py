@@ -17,6 +17,7 @@ from devwidget.capture.tensors import replace_tensors, tensors_in
 from devwidget.planning.changes import Changed, Option, find_batch_size, list_options, resize_batch
 from devwidget.planning.child_process import ask_child
 from devwidget.planning.generation import make_generation
+from devwidget.planning.loops import MOST_ACCUMULATED
 from devwidget.planning.placement import find_step_sizes
 from devwidget.records.answers import Changes, Fitted, FittedGpu, Generation, LargestBatch, PlannedChange, PlannedSize
 from devwidget.records.errors import DevwidgetError
@@ -191,9 +192,9 @@ class WhatIf:
         """See `Plan.cheapest_change`."""
         return ask_child(WhatIf._rank_changes, self)
 
-    def generation(self, new_tokens: int) -> Generation:
+    def generation(self, new_tokens: int, cache: str) -> Generation:
         """See `Plan.generation`."""
-        return ask_child(WhatIf._plan_generation, self, new_tokens)
+        return ask_child(WhatIf._plan_generation, self, new_tokens, cache)
 
     def sliders(self) -> Any:
         """See `Plan.sliders`."""
@@ -247,13 +248,13 @@ class WhatIf:
         rest = sorted((change for change in found if not change.fits), key=lambda change: -change.saved)
         return Changes(self.first.model, find_tightest_gpu(self.first).on_card, (*fitting, *rest))
 
-    def _plan_generation(self, new_tokens: int) -> Generation:
+    def _plan_generation(self, new_tokens: int, cache: str) -> Generation:
         if not is_count(new_tokens):
             raise DevwidgetError(
                 Message("cannot write {new_tokens} tokens", new_tokens=repr(new_tokens)),
                 instead="plan.generation(new_tokens=512)",
             )
-        return make_generation(self.model, self.inputs, self.asked, new_tokens)
+        return make_generation(self.model, self.inputs, self.asked, new_tokens, cache)
 
     def _try_option(self, option: Option) -> PlannedChange:
         try:
@@ -274,7 +275,10 @@ class WhatIf:
         yield self._describe_change(Message("a batch of {size}", size=answer), "", steps, found.plans[answer])
         if "backward" not in self.first.phases:
             return
-        plan = self._make_planner(0, size, Changed(accumulated=True))
+        if self.asked["loop"].is_own or self.asked["loop"].accumulate > 1:
+            return
+        several_batches = replace(self.asked["loop"], accumulate=MOST_ACCUMULATED)
+        plan = self._make_planner(0, size, Changed(asked={"loop": several_batches}))
         several = LargestSearch(plan, {answer: plan(answer)})
         if not several.plans[answer].fits:
             several.plan_until_found()

@@ -114,6 +114,8 @@ class Generation(Record):
         runs: the lengths that were run; the last is that of the answer.
         reserved: the most that the caching allocator takes, where a card is named.
         logits: how many positions of the prompt have logits: 1 where the model can do as `generate` asks; 0 for all.
+        cache: `dynamic`, which grows, or `static`, which is there for all tokens from the start.
+        context: what CUDA takes on the card besides, where one is named.
     """
 
     model: str
@@ -127,6 +129,8 @@ class Generation(Record):
     runs: tuple[CacheAt, ...]
     reserved: Size = 0
     logits: Size = 0
+    cache: str = "dynamic"
+    context: Size = 0
 
     @property
     def taken(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from devwidget.records.answers import Changes, Generation, LargestBatch
 from devwidget.records.device import DeviceId
@@ -39,6 +39,45 @@ class PlanMoment:
     phase: Phase
     module: str | None
     site: Site | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLoop:
+    """The loop around the step.
+
+    Attributes:
+        name: `step`, whose output dies with the function that makes the step; `plain`, whose output lives into the next
+            forward; `trainer`, whose output dies before backward; or what a loop of the user's is called.
+        is_own: whether it is the user's.
+        accumulate: batches whose gradients are added up for one step of the optimizer.
+        autocast: the dtype that forward and loss compute in; "" for what the tensors have.
+        grad_scaler: whether torch's `GradScaler` scales the loss.
+        zero_grad: `none` or `zero`; "" for what the optimizer does by itself.
+        checkpointing: `checkpointing` or `reentrant checkpointing` of the blocks; "" for what the model does by itself.
+    """
+
+    name: str = "step"
+    is_own: bool = False
+    accumulate: Size = 1
+    autocast: str = ""
+    grad_scaler: bool = False
+    zero_grad: str = ""
+    checkpointing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPeak:
+    """What another loop around the same step takes; it was run.
+
+    Attributes:
+        name: as of `PlannedLoop`.
+        peak: the most that one GPU has allocated, in bytes.
+        fits: whether every GPU has room.
+    """
+
+    name: str
+    peak: Size
+    fits: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +159,7 @@ class Questions(Protocol):
     def cheapest_change(self) -> Changes:
         """See `Plan.cheapest_change`."""
 
-    def generation(self, new_tokens: int) -> Generation:
+    def generation(self, new_tokens: int, cache: str) -> Generation:
         """See `Plan.generation`."""
 
     def sliders(self) -> Any:
@@ -140,6 +179,8 @@ class Plan(Record):
         device_map: module path and device, for placements with a map; `auto` proposes it.
         guesses: where the step went on by a choice among numbers that a plan does not know, such as the expert of each
             token; such choices are taken to be spread evenly.
+        loop: the loop around the step.
+        other_loops: what others would take, where none was asked for.
     """
 
     model: str
@@ -149,6 +190,8 @@ class Plan(Record):
     device_map: tuple[tuple[str, str], ...] = ()
     guesses: tuple[PlanMoment, ...] = ()
     card: str = ""
+    loop: PlannedLoop = PlannedLoop()
+    other_loops: tuple[LoopPeak, ...] = ()
     _questions: ProcessLocal[Questions] = process_local()
 
     @property
@@ -172,13 +215,18 @@ class Plan(Record):
         """
         return self._find_questions().cheapest_change()
 
-    def generation(self, new_tokens: int) -> Generation:
+    def generation(self, new_tokens: int, cache: Literal["dynamic", "static"] = "dynamic") -> Generation:
         """What the model takes while it writes so many tokens more than the batch has, with a cache of keys and values.
+
+        Args:
+            new_tokens: that are written.
+            cache: "dynamic" grows with each token; "static" is there for all of them from the start, as transformers'
+                `cache_implementation="static"` makes it.
 
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or for a model without such a cache.
         """
-        return self._find_questions().generation(new_tokens)
+        return self._find_questions().generation(new_tokens, cache)
 
     def sliders(self) -> Any:
         """A widget with sliders for the batch, the length of texts and the memory of each GPU, which answer at once.

@@ -39,6 +39,12 @@ def fails():
 def large():
     return nn.Linear(1 << 14, 1 << 14, device="meta"), torch.ones(1, 1 << 14, device="meta")
 
+def on_gpu():
+    model = nn.Linear(4, 2).to("cuda:0")
+    optimizer = torch.optim.Adam(model.parameters())
+    batch = torch.ones(3, 4, device="cuda:0")
+    return {"model": model, "batch": batch, "loss_fn": lambda out: out.sum(), "optimizer": optimizer}
+
 def alone():
     return nn.Linear(4, 2)
 
@@ -104,6 +110,13 @@ def test_plan_says_by_its_status_whether_it_fits(capsys: pytest.CaptureFixture[s
     assert "does not fit" in out
 
 
+def test_a_step_that_asks_for_a_gpu_is_planned_where_none_is(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = told(capsys, "plan", "outside_step.py:on_gpu", "--gpus", "2", "--memory", "24GiB", "--loop", "trainer")
+    assert status == 0
+    assert "forward, loss, backward, optimizer" in out
+    assert "planned is transformers' Trainer" in out
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
@@ -157,6 +170,6 @@ def test_a_saved_record_is_shown_without_torch(tmp_path: pathlib.Path) -> None:
 
 def test_every_example_of_the_help_is_a_command_line_that_is_understood() -> None:
     lines = [line for line, _ in EXAMPLES if line.startswith("python -m devwidget ")]
-    assert len(lines) == 9
+    assert len(lines) == 10
     for line in lines:
         assert callable(_build_parser().parse_args(line.split()[3:]).command)

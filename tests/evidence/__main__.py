@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.evidence import predictions
-from tests.evidence.measured import ATTENTION, NOT_PREDICTED, OUT_OF_MEMORY, ROWS, SOURCES, Row
+from tests.evidence.measured import ATTENTION, MIB, NOT_PREDICTED, OUT_OF_MEMORY, ROWS, SOURCES, Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
 HEAD = """# How do we know?
@@ -50,7 +50,7 @@ def table(letter: str) -> list[str]:
 def line(row: Row) -> str:
     """One figure beside its prediction."""
     found = predictions.predicted(row.workload)[row.what] / row.scale
-    unit, digits = ("GB", 2) if row.scale > 1e8 else ("MiB", 0)
+    unit, digits = ("MiB", 0) if row.scale == MIB else ("GB" if row.scale == 1e9 else "GiB", 2)
     least, most = f"{row.least:,.{digits}f}", f"{row.most:,.{digits}f}"
     measured = least if least == most else f"{least} to {most}"
     words = f"| {row.workload} | {row.what} | {measured} {unit} | {found:,.{digits}f} {unit} |"

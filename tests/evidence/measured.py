@@ -70,6 +70,25 @@ SOURCES = {
     "H": "BERT-base, inference, batch 8: what length 512 takes beyond length 32. Measured: transformers' benchmark of 2020,"
     " torch 1.4, TITAN RTX, nvidia-smi. Only the difference is predicted, because nobody wrote down that context; and not the"
     " 54 MiB between lengths 8 and 32, whose tensors differ by 4 MiB: the context grows when other kernels are loaded.",
+    "M": "PowerLM-3b and Mistral-7B-v0.1, bfloat16, texts of 4,096 tokens, checkpointing, AdamW or LoRA of rank 16, loop of"
+    " Trainer. Measured: fms-acceleration of IBM, A100-80GB, torch 2.4.1, `scripts/benchmarks/refs/a100_80gb_granite.csv` and"
+    " `a100_80gb.csv` (https://github.com/foundation-model-stack/fms-acceleration), transformers 4.45.2 and, where it is said,"
+    " 4.48.1; planned with the one that is installed. What is off: 4.48.1 held one more copy of the logits in bfloat16, 1.05 GB"
+    " of 4 texts and 2.10 GB of 8; on the card Mistral-7B with 8 texts was read 3.3 GB lower than with 4, where the same was"
+    " allocated: nvidia-smi was asked now and then. LoRA is without PEFT, by `devwidget/planning/by_name.py`.",
+    "N": "BERT-large, texts of 512, gradients set to zero and kept, loop of Trainer, 4 batches of 1 where they are accumulated."
+    " Measured: transformers' guide perf_train_gpu_one of 2022"
+    " (https://huggingface.co/docs/transformers/v4.21.0/perf_train_gpu_one), V100-16GB, nvidia-smi. What is off: fp16 with"
+    " batch 4, by 31 MiB for each layer, which is one tensor of attention scores in float16; which one is not found.",
+    "O": "ViT-H/14 for 45 classes, batch 8, bfloat16 under autocast. Measured: torchao,"
+    " https://github.com/pytorch/ao/blob/03cf0ade/torchao/prototype/low_bit_optim/README.md, 4070 Ti SUPER,"
+    " `max_memory_allocated`. The model is timm's, written once more; AdamW is taken to step for all parameters together:"
+    " fused, as the script of that commit asks, it would take 12.23.",
+    "P": "OctoCoder, 15.5 billion parameters in bfloat16, inference. Measured: transformers' llm_tutorial_optimization"
+    " (https://huggingface.co/docs/transformers/llm_tutorial_optimization), `max_memory_allocated`; its prompt is taken to"
+    " have 18 tokens.",
+    "Q": "XLM-RoBERTa base on SQuAD, 16 x 384, loop of Trainer of 2021. Measured: the memory metrics of Trainer on a model"
+    " card; its precision is not stated, and taken to be float32.",
 }
 
 ROWS = (
@@ -95,6 +114,36 @@ ROWS = (
     Row("G", "decoder 969M, float32", "reserved", 58.26, 58.26, 0.05),
     Row("G", "decoder 969M, bfloat16", "reserved", 43.48, 43.48, 0.05),
     Row("H", "BERT-base, 512 beyond 32", "reserved", 258, 258, 0.05, MIB),
+    Row("M", "PowerLM-3b, 4 x 4096, full", "allocated", 35.135, 35.135, 0.01),
+    Row("M", "PowerLM-3b, 4 x 4096, full", "on the card", 47_683, 47_683, 0.05, MIB),
+    Row("M", "PowerLM-3b, 8 x 4096, full", "allocated", 47.059, 47.059, 0.01),
+    Row("M", "PowerLM-3b, 8 x 4096, full", "on the card", 52_927, 52_927, 0.05, MIB),
+    Row("M", "PowerLM-3b, 4 x 4096, LoRA", "allocated", 20.170, 20.170, 0.01),
+    Row("M", "PowerLM-3b, 4 x 4096, LoRA", "on the card", 24_591, 24_591, 0.05, MIB),
+    Row("M", "PowerLM-3b, 8 x 4096, LoRA", "allocated", 33.153, 33.153, 0.01),
+    Row("M", "PowerLM-3b, 8 x 4096, LoRA", "on the card", 41_237, 41_237, 0.05, MIB),
+    Row("M", "Mistral-7B, 4 x 4096, full", "allocated", 72.435, 72.435, 0.01),
+    Row("M", "Mistral-7B, 4 x 4096, full", "on the card", 76_045, 76_045, 0.05, MIB),
+    Row("M", "Mistral-7B, 8 x 4096, full", "allocated", 72.435, 72.435, 0.01),
+    Row("M", "Mistral-7B, 8 x 4096, full", "on the card", 72_725, 72_725, 0.1, MIB),
+    Row("M", "Mistral-7B, 4 x 4096, LoRA", "allocated", 25.654, 25.654, 0.01),
+    Row("M", "Mistral-7B, 4 x 4096, LoRA", "on the card", 28_071, 28_071, 0.05, MIB),
+    Row("M", "Mistral-7B, 8 x 4096, LoRA", "allocated", 36.644, 36.644, 0.01),
+    Row("M", "Mistral-7B, 8 x 4096, LoRA", "on the card", 41_407, 41_407, 0.05, MIB),
+    Row("M", "Mistral-7B, 4 x 4096, LoRA, transformers 4.48", "allocated", 26.705, 26.705, 0.07),
+    Row("M", "Mistral-7B, 8 x 4096, LoRA, transformers 4.48", "allocated", 38.743, 38.743, 0.07),
+    Row("N", "BERT-large, 4 batches of 1 accumulated", "on the card", 8_681, 8_681, 0.01, MIB),
+    Row("N", "BERT-large, accumulated, checkpointing", "on the card", 6_775, 6_775, 0.01, MIB),
+    Row("N", "BERT-large, batch 4, fp16", "on the card", 13_939, 13_939, 0.06, MIB),
+    Row("N", "BERT-large, accumulated, checkpointing, fp16", "on the card", 7_275, 7_275, 0.01, MIB),
+    Row("N", "BERT-large, batch 4, Adafactor", "on the card", 12_295, 12_295, 0.01, MIB),
+    Row("N", "BERT-large, accumulated, checkpointing, fp16, Adafactor", "on the card", 4_847, 4_847, 0.01, MIB),
+    Row("N", "BERT-large, batch 4, 8-bit Adam", "on the card", 13_085, 13_085, 0.01, MIB),
+    Row("N", "BERT-large, accumulated, checkpointing, fp16, 8-bit Adam", "on the card", 5_363, 5_363, 0.01, MIB),
+    Row("O", "ViT-H/14, batch 8, 8-bit AdamW", "allocated", 8.31, 8.31, 0.01),
+    Row("O", "ViT-H/14, batch 8, AdamW", "allocated", 12.94, 12.94, 0.01),
+    Row("P", "OctoCoder, 60 tokens", "allocated", 29.0261, 29.0261, 0.01, 2.0**30),
+    Row("Q", "XLM-RoBERTa, 16 x 384", "allocated", 12.727, 12.727, 0.01),
 )
 
 OUT_OF_MEMORY = ("decoder 969M, float32, two graphs",)

@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.planning.by_name import AdamW8bit, add_adapters
 from tests.evidence.decoders import VOCABULARY, AdamWByHand, Decoder, cross_entropy, cross_entropy_of_softmax
+from tests.evidence.vision import VisionTransformer
 
 Figures = dict[str, float]
 
@@ -23,13 +25,14 @@ class Keeping(AdamWByHand):
         super().zero_grad(set_to_none=set_to_none)
 
 
-def planned(make: Callable[[], nn.Module], batch: dict[str, Any], card: str, optimizer: Any, loss_fn: Any) -> Figures:
-    """The second step, as `devwidget.plan` predicts it."""
+def planned(
+    make: Callable[[], nn.Module], batch: dict[str, Any], card: str, optimizer: Any, loss_fn: Any = None, **loop: Any
+) -> Figures:
+    """The second step, as `devwidget.plan` predicts it; its loop is that of Trainer unless another is named."""
     with torch.device("meta"):
         model = make()
-    device = devwidget.plan(
-        model.train(), batch, gpus=1, card=card, loss_fn=loss_fn, optimizer=optimizer, placement="as is"
-    ).devices[0]
+    asked = {"loop": "trainer", **loop}
+    device = devwidget.plan(model.train(), batch, card=card, loss_fn=loss_fn, optimizer=optimizer, **asked).devices[0]
     return {"allocated": device.peak, "reserved": device.reserved, "on the card": device.on_card}
 
 
@@ -131,6 +134,76 @@ def _beyond(length: int, shorter: int) -> Figures:
     return {"reserved": longer - short}
 
 
+def _power(adapted: bool) -> nn.Module:
+    """PowerLM-3b."""
+    from transformers import GraniteConfig, GraniteForCausalLM
+
+    sizes = {"hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 40, "num_attention_heads": 36}
+    config = GraniteConfig(vocab_size=49152, num_key_value_heads=36, tie_word_embeddings=True, **sizes)
+    return _adapt(GraniteForCausalLM(config), adapted)
+
+
+def _mistral(adapted: bool) -> nn.Module:
+    """Mistral-7B-v0.1."""
+    from transformers import MistralConfig, MistralForCausalLM
+
+    return _adapt(MistralForCausalLM(MistralConfig(vocab_size=32000, sliding_window=4096)), adapted)
+
+
+def _adapt(model: nn.Module, adapted: bool) -> nn.Module:
+    model = model.bfloat16()
+    return add_adapters(model, dropout=0.1) if adapted else model
+
+
+def _tuned(make: Callable[[], nn.Module], batch: int) -> Figures:
+    """As fms-acceleration tunes: texts of 4,096 tokens without a gap, checkpointing."""
+    ids = _ids(batch, 4096)
+    batch_of = {"input_ids": ids, "labels": ids}
+    return planned(make, batch_of, "A100-80GB", torch.optim.AdamW, checkpointing=True)
+
+
+def _zeroing(batch: int, make_optimizer: Callable[[], Any], **loop: Any) -> Figures:
+    """BERT-large, with gradients that are set to zero and kept."""
+    given = {"input_ids": _ids(batch, 512), "labels": torch.ones(batch, dtype=torch.long)}
+    return planned(partial(_bert, **LARGE), given, "V100-16GB", make_optimizer(), zero_grad="zero", **loop)
+
+
+def _adafactor() -> Any:
+    from transformers.optimization import Adafactor
+
+    return partial(Adafactor, lr=1e-3, scale_parameter=False, relative_step=False)
+
+
+def _octocoder() -> Figures:
+    """Written in bfloat16: 60 tokens after a question, taken to have 18."""
+    from transformers import GPTBigCodeConfig, GPTBigCodeForCausalLM
+
+    config = GPTBigCodeConfig(n_positions=8192, n_embd=6144, n_layer=40, n_head=48, n_inner=24576, vocab_size=49152)
+    with torch.device("meta"):
+        model = GPTBigCodeForCausalLM(config).bfloat16().eval()
+    with torch.no_grad():
+        found = devwidget.plan(model, {"input_ids": _ids(1, 18)}, card="A100-80GB").generation(60)
+    return {"allocated": found.peak, "reserved": found.reserved, "on the card": found.taken + found.context}
+
+
+def _xlm_roberta() -> nn.Module:
+    from transformers import XLMRobertaConfig, XLMRobertaForQuestionAnswering
+
+    config = XLMRobertaConfig(vocab_size=250002, max_position_embeddings=514, type_vocab_size=1, attn_implementation="eager")
+    return XLMRobertaForQuestionAnswering(config)
+
+
+HALVED = {"autocast": torch.float16, "grad_scaler": True}
+LEAN = {"accumulate": 4, "checkpointing": "reentrant"}
+
+
+def _vit_huge(optimizer: Any) -> Figures:
+    """ViT-H/14 for 45 classes under autocast, as torchao's benchmark trains it."""
+    images = {"images": torch.ones(1, 3, 224, 224).expand(8, -1, -1, -1), "labels": torch.ones(8, dtype=torch.long)}
+    make = partial(VisionTransformer, 1280, 32, 16, 14, 45)
+    return planned(make, images, "A100-80GB", optimizer, loop="step", autocast=torch.bfloat16)
+
+
 _BILLIONS = partial(Decoder, 32, 2560, 32)
 _SMALL, _MEDIUM = partial(Decoder, 12, 768, 12, 256, handout=True), partial(Decoder, 36, 1280, 20, 256, handout=True)
 _IDS, _ONE, _TWO = _ids(2, 16), torch.ones(1, 3, 224, 224), torch.ones(2, dtype=torch.long)
@@ -151,9 +224,31 @@ WORKLOADS: dict[str, Callable[[], Figures]] = {
         _own_loss,
     ),
     "ViT-L/16, step": partial(
-        planned, partial(_vit, **LARGE), {"pixel_values": _ONE}, "A100-80GB", torch.optim.Adam, lambda out: out.logits.sum()
+        planned, partial(_vit, **LARGE), {"pixel_values": _ONE}, "A100-80GB", torch.optim.Adam, lambda out: out.logits.sum(),
+        loop="step",
     ),
     "ViT-L/16, step within backward": partial(run, partial(_vit, **LARGE), "A100-80GB", _within_backward),
+    **{f"{name}, {batch} x 4096, {'LoRA' if adapted else 'full'}": partial(_tuned, partial(make, adapted), batch)
+       for name, make in (("PowerLM-3b", _power), ("Mistral-7B", _mistral)) for adapted in (False, True) for batch in (4, 8)},
+    "Mistral-7B, 4 x 4096, LoRA, transformers 4.48": partial(_tuned, partial(_mistral, True), 4),
+    "Mistral-7B, 8 x 4096, LoRA, transformers 4.48": partial(_tuned, partial(_mistral, True), 8),
+    "BERT-large, 4 batches of 1 accumulated": partial(_zeroing, 1, lambda: AdamWByHand, accumulate=4),
+    "BERT-large, accumulated, checkpointing": partial(_zeroing, 1, lambda: AdamWByHand, **LEAN),
+    "BERT-large, batch 4, fp16": partial(_zeroing, 4, lambda: AdamWByHand, **HALVED),
+    "BERT-large, accumulated, checkpointing, fp16": partial(_zeroing, 1, lambda: AdamWByHand, **LEAN, **HALVED),
+    "BERT-large, batch 4, Adafactor": partial(_zeroing, 4, _adafactor),
+    "BERT-large, accumulated, checkpointing, fp16, Adafactor": partial(_zeroing, 1, _adafactor, **LEAN, **HALVED),
+    "BERT-large, batch 4, 8-bit Adam": partial(_zeroing, 4, lambda: AdamW8bit),
+    "BERT-large, accumulated, checkpointing, fp16, 8-bit Adam": partial(_zeroing, 1, lambda: AdamW8bit, **LEAN, **HALVED),
+    "ViT-H/14, batch 8, 8-bit AdamW": partial(_vit_huge, AdamW8bit),
+    "ViT-H/14, batch 8, AdamW": partial(_vit_huge, torch.optim.AdamW),
+    "OctoCoder, 60 tokens": _octocoder,
+    "XLM-RoBERTa, 16 x 384": partial(
+        planned, _xlm_roberta,
+        {"input_ids": _ids(16, 384), "start_positions": torch.ones(16, dtype=torch.long),
+         "end_positions": torch.ones(16, dtype=torch.long)},
+        "V100-16GB", Keeping,
+    ),
     "decoder 969M, float32, two graphs": partial(run, _MEDIUM, "A100-80GB", _two_graphs),
     "BERT-base, 512 beyond 32": partial(_beyond, 512, 32),
     **{f"decoder 3.4B, step of {size}": partial(run, partial(_BILLIONS, size), "H100-80GB", partial(_first_step, size))

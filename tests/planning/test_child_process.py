@@ -82,7 +82,7 @@ class Tells(Net):
 
 
 def test_where_real_gpus_were_used_a_child_plans_that_sees_none(a_started_gpu, capsys):
-    found = devwidget.plan(Tells(), X, gpus=1, **ASKED)
+    found = devwidget.plan(Tells(), X, gpus=1, loop="step", **ASKED)
     assert capsys.readouterr().out == "visible: none\n" * 2
     assert "CUDA_VISIBLE_DEVICES" not in os.environ
     assert (found.fits, found.devices[0].weights) == (True, 2 * 256 * 256 * 4 + 3 * 1024 + 512)
@@ -128,3 +128,21 @@ def test_what_a_model_prints_that_is_no_text_is_shown_by_its_bytes(capsys):
         found = devwidget.plan(Printing(4, 4), torch.ones(2, 4), gpus=1, memory="1GiB")
     assert found.fits
     assert r"caf\xe9 \xff" in capsys.readouterr().out
+
+
+def test_a_model_that_accelerate_has_dispatched_on_virtual_gpus_is_planned_as_it_is():
+    accelerate = pytest.importorskip("accelerate")
+    with devwidget.simulate(2):
+        layers = nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 256))
+        placed = accelerate.dispatch_model(layers, {"0": 0, "1": 0, "2": 1}, force_hooks=True)
+        found = devwidget.plan(placed, X, gpus=2, memory="1GiB")
+    assert [device.weights for device in found.devices] == [256 * 256 * 4 + 1024] * 2
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_inference_is_planned_under_either_mode(mode):
+    with mode():
+        found = devwidget.plan(Net(), X, gpus=1, memory="1GiB")
+        with devwidget.simulate(1):
+            assert devwidget.plan(Net(), X, gpus=1, memory="1GiB") == found
+    assert found.phases == ("forward", "loss")

@@ -112,7 +112,7 @@ def _switches_here() -> Iterator[Switch]:
     """Settings that cannot be sent to another process, or mean nothing there."""
     for reader, writer in torch_internals.FLAG_PAIRS:
         yield Switch(reader, *_pair_functions(reader, writer))
-    yield Switch("depth of autocast", _autocast_depth, _set_autocast_depth)
+    yield Switch("depth of autocast", autocast_depth, _set_autocast_depth)
     for module, name in PAIRS:
         yield Switch(name, *_functions_switch(module, name))
     for path in torch_internals.SETTINGS:
@@ -171,16 +171,24 @@ def _print_options() -> dict[str, Any]:
     return dict(vars(torch_internals.print_options))
 
 
-def _autocast_depth() -> int:
+def autocast_depth() -> int:
     """Only when the outermost region ends its casts are forgotten."""
     torch.autocast_increment_nesting()
     return int(torch.autocast_decrement_nesting())
 
 
+def leave_autocast() -> None:
+    """Switch autocast off for all devices, as outside of every region; whoever has kept the settings puts it back."""
+    for device in ("cpu", *KINDS):
+        if _autocast_switch(device)[0]:
+            torch.set_autocast_enabled(device, False)
+    _set_autocast_depth(0)
+
+
 def _set_autocast_depth(depth: int) -> None:
-    while _autocast_depth() > depth:
+    while autocast_depth() > depth:
         torch.autocast_decrement_nesting()
-    while _autocast_depth() < depth:
+    while autocast_depth() < depth:
         torch.autocast_increment_nesting()
 
 

@@ -37,20 +37,21 @@ class Step:
             seen["out"] = self.model(*self.inputs.args, **self.inputs.kwargs)
 
         def loss() -> None:
-            seen["loss"] = self._compute_loss(seen["out"])
+            seen["loss"] = self.compute_loss(seen["out"])
 
         yield "forward", forward
         yield "loss", loss
-        if self._goes_back(seen.get("loss")):
+        if self.goes_back(seen.get("loss")):
             yield "backward", lambda: seen["loss"].backward()
             if self.optimizer is not None:
-                yield "optimizer", self._step_optimizer
+                yield "optimizer", self.step_optimizer
 
     def runs_in(self, phase: Phase) -> bool:
         """Whether anything of the user's runs there: the loss may be a field of the output."""
         return phase != "loss" or self.loss_fn is not None
 
-    def _compute_loss(self, out: Any) -> Any:
+    def compute_loss(self, out: Any) -> Any:
+        """The loss of an output: what `loss_fn` says of it, or what the model says itself."""
         if self.loss_fn is None:
             own = _own_loss(out)
             return own if is_tensor(own) else out
@@ -58,13 +59,15 @@ class Step:
             return self.loss_fn(out)
         return self.loss_fn(out, self.inputs.target)
 
-    def _goes_back(self, loss: Any) -> bool:
+    def goes_back(self, loss: Any) -> bool:
+        """Whether a backward follows."""
         if self.backward is not None:
             return self.backward
         scalar = is_tensor(loss) and loss.dim() == 0 and loss.requires_grad
         return self.loss_fn is not None or scalar
 
-    def _step_optimizer(self) -> None:
+    def step_optimizer(self) -> None:
+        """Have the optimizer step, with a closure where it asks for one."""
         if self.optimizer is not None:
             closure = (self._make_closure,) if _needs_closure(self.optimizer) else ()
             self.optimizer.step(*closure)
@@ -73,7 +76,7 @@ class Step:
         """Forward, loss and backward, for an optimizer that asks for the loss as often as it likes, such as LBFGS."""
         if self.optimizer is not None:
             self.optimizer.zero_grad()
-        loss = self._compute_loss(self.model(*self.inputs.args, **self.inputs.kwargs))
+        loss = self.compute_loss(self.model(*self.inputs.args, **self.inputs.kwargs))
         loss.backward()
         return loss
 

@@ -18,7 +18,9 @@ from torch import nn
 from devwidget import simulator
 from devwidget.capture.step.batch import kept_source, make_arguments
 from devwidget.capture.validation import refuse_model
+from devwidget.planning import ask_for_loop
 from devwidget.planning import refuse_plan as refuse_plan
+from devwidget.planning.loops import Loop
 from devwidget.planning.parallel.mesh import REPLICAS, SHARDS, STAGES, TENSORS, Mesh, group_alike_ranks
 from devwidget.planning.parallel.rank_step import RankResult, RankStep
 from devwidget.records.errors import DevwidgetError, error_text, nearest
@@ -163,13 +165,13 @@ def refuse_names(mesh: Mesh) -> None:
         )
 
 
-def refuse_ignored(gpus: int, placement: Any, mesh: Mesh, microbatches: int | None) -> None:
+def refuse_ignored(gpus: int | None, placement: Any, mesh: Mesh, microbatches: int | None) -> None:
     """Refuse what would say nothing in a plan of this mesh.
 
     Raises:
         DevwidgetError: with what would have been right.
     """
-    if gpus not in (0, mesh.ranks):
+    if gpus not in (None, mesh.ranks):
         raise DevwidgetError(
             Message("{gpus} GPUs are not the {ranks} ranks of the mesh", gpus=gpus, ranks=mesh.ranks),
             why=Message("each rank has one GPU"),
@@ -234,8 +236,9 @@ def make_parallel_plan(
     model: nn.Module,
     batch: Any,
     *,
-    gpus: int,
+    gpus: int | None,
     placement: Any,
+    options: dict[str, Any],
     parallel: object,
     parallelize: Callable[..., Any] | None,
     microbatches: int | None,
@@ -243,11 +246,18 @@ def make_parallel_plan(
     card: str | None,
     loss_fn: Callable[..., Any] | None,
     target: Any,
-    optimizer: torch.optim.Optimizer | type[torch.optim.Optimizer] | None,
+    optimizer: Any,
 ) -> ParallelPlan:
-    """See `devwidget.plan`."""
+    """See `devwidget.plan`; `options` are those of the loop."""
     refuse_model(model)
     mesh = parse_mesh(parallel)
+    asked = ask_for_loop(optimizer, loss_fn, target, options)
+    optimizer = asked["optimizer"]
+    if asked["loop"] != Loop() or asked["checkpointing"]:
+        raise DevwidgetError(
+            Message("a plan for a mesh knows one loop, that of a step whose output dies at its end"),
+            instead=Message("leave the loop out, and let `parallelize` do what else is to be done to the model"),
+        )
     refuse_mesh(model, mesh, parallelize, optimizer)
     refuse_ignored(gpus, placement, mesh, microbatches)
     unlimited = memory is None and card is None

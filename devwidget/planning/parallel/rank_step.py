@@ -22,9 +22,10 @@ from devwidget.capture.tensors import is_tensor, replace_tensors
 from devwidget.capture.torch_internals import FakeStore, FakeTensorMode, TorchDispatchMode, tree_leaves
 from devwidget.distributed.rank_tensors import local_part
 from devwidget.memory import block_bytes
+from devwidget.planning.loops import MeanStep
 from devwidget.planning.parallel.mesh import At, Mesh, Shard, spread_by_default
 from devwidget.planning.parallel.pipeline import Passed, StageStep
-from devwidget.planning.rehearsal import MeanStep, remake_optimizer
+from devwidget.planning.rehearsal import remake_optimizer
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import PlanMoment

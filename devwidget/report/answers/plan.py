@@ -51,6 +51,7 @@ def plan_parts(plan: Plan) -> Iterator[Part]:
     yield from (Sentence(_tips_words(plan, device), "over") for device in plan.devices if device.tips_over is not None)
     if plan.card:
         yield Sentence(_band_words(plan))
+    yield Sentence(_loop_words(plan))
     if plan.guesses:
         yield Sentence(_guess_words(plan))
     if plan.device_map:
@@ -111,6 +112,32 @@ def _band_words(plan: Plan) -> str:
             "{device} may take {least} to {most}, as far as plans were off on real cards; the capacity is between", **facts
         )
     return say("{device} may take {least} to {most}, as far as plans were off on real cards", **facts)
+
+
+_LOOPS = {
+    "step": Message("planned is a step whose output dies at its end"),
+    "plain": Message("planned is a loop whose output lives into the next forward"),
+    "trainer": Message("planned is transformers' Trainer, where the output dies before backward"),
+}
+
+
+def _loop_words(plan: Plan) -> str:
+    """Which loop was planned, and what others would take."""
+    loop = plan.loop
+    told = [say("planned is the loop `{name}`", name=loop.name) if loop.is_own else said(_LOOPS[loop.name])]
+    if loop.accumulate > 1:
+        told.append(say("{count} batches accumulated", count=loop.accumulate))
+    if loop.autocast:
+        told.append(say("autocast to {dtype}", dtype=loop.autocast))
+    told += ["GradScaler"] if loop.grad_scaler else []
+    if loop.zero_grad:
+        told.append(say("gradients set to zero") if loop.zero_grad == "zero" else say("gradients set to none"))
+    if loop.checkpointing:
+        told.append(say("checkpointing") if loop.checkpointing == "checkpointing" else say("reentrant checkpointing"))
+    for other in plan.other_loops:
+        facts = {"option": f'loop="{other.name}"', "size": format_bytes(other.peak)}
+        told.append(say("{option} allocates {size}", **facts) if other.fits else say("{option} {size}, too much", **facts))
+    return " · ".join(told)
 
 
 def _guess_words(plan: Plan) -> str:

@@ -69,6 +69,9 @@ def generation_parts(generation: Generation) -> Iterator[Part]:
     yield Table(_generation_rows(generation), right=range(5))
     yield Sentence(_logits_words(generation.logits))
     grows = {"size": format_bytes(round(generation.bytes_per_token)), "longest": f"{generation.longest:,}"}
+    if generation.cache == "static":
+        yield Sentence(say("a static cache takes {size} for each token of the batch, all of it from the start", **grows))
+        return
     full = say("the cache grows by {size} for each token of the batch, and a GPU is full at {longest} tokens", **grows)
     yield Sentence(full if generation.longest else say("the cache grows by {size} for each token of the batch", **grows))
 

@@ -142,6 +142,9 @@ def _keep_suppositions(roles: ValueRoles, args: tuple[Any, ...], kwargs: dict[st
     answer = _if_finite(roles.name, args)
     if answer is not None and known_values.is_small(result):
         known_values.keep_values(result, answer)
+    if roles.name.startswith("_amp_foreach_non_finite_check_and_unscale"):
+        # A scaler of the loss asks whether it found an infinite gradient.
+        known_values.keep_values(args[1], False)
     if roles.name in CHOOSERS and SimulationState.on_guess is not None:
         dim = dict(zip(roles.names, args, strict=False)).get("dim", kwargs.get("dim", roles.defaults.get("dim")))
         found = spread_choices(roles.name, dim, args[0], result)

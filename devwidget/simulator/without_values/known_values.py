@@ -18,8 +18,8 @@ from devwidget.simulator.devices.labels import META_DEVICE
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_internals import DisableTorchFunction, TensorBase, tree_leaves, tree_map_only
 
-MOST_BYTES = 2 << 20
-"""A batch of whole numbers or a mask takes less, and this much is computed in no time."""
+MOST_BYTES, MOST_BYTES_OF_WHOLE = 2 << 20, 16 << 20
+"""Of real numbers, and of whole ones and masks: a batch of two million tokens is known, and is computed in no time."""
 _is_meta: Callable[[torch.Tensor], bool] = TensorBase.is_meta.__get__
 
 
@@ -38,7 +38,12 @@ _asked = _Asked()
 
 def is_small(tensor: torch.Tensor) -> bool:
     """Whether it is worth knowing."""
-    return tensor.numel() * tensor.element_size() <= MOST_BYTES
+    return tensor.numel() * tensor.element_size() <= most_bytes(tensor.dtype)
+
+
+def most_bytes(dtype: torch.dtype) -> int:
+    """Return how many bytes of a dtype are worth knowing."""
+    return MOST_BYTES if dtype.is_floating_point or dtype.is_complex else MOST_BYTES_OF_WHOLE
 
 
 def read_known(tensor: torch.Tensor) -> torch.Tensor:
@@ -104,7 +109,7 @@ def keep_values(tensor: torch.Tensor, real: torch.Tensor | bool, guessed: bool =
 
 def keep_storage(tensor: torch.Tensor, storage: torch.UntypedStorage) -> None:
     """Remember all of a real storage, for a new tensor that is as large, and all its views."""
-    if storage.nbytes() <= MOST_BYTES:
+    if storage.nbytes() <= most_bytes(tensor.dtype):
         with hide_from_modes(), DisableTorchFunction():
             kept = torch.UntypedStorage(storage.nbytes())  # type: ignore[no-untyped-call]
             kept.copy_(storage)
