@@ -61,6 +61,7 @@ from devwidget.records.finding import Severity
 from devwidget.records.schema.paths import file_to_read
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.records.watch import WatchedRun
 from devwidget.simulator import simulate
 from devwidget.views.compare import compare_traces
 
@@ -75,6 +76,8 @@ if TYPE_CHECKING:
     from devwidget.trying.offers import SeenCalls
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
+    from devwidget.watching.program import ProgramWatch
+    from devwidget.watching.status_line import StatusLine
     from devwidget.watching.watch import Watch
 
 
@@ -198,6 +201,21 @@ def watch(
     from devwidget.watching.watch import Watch  # what it judges by is loaded with the first run
 
     return Watch(model, optimizer, every=every, path=path)
+
+
+def watch_program(path: str | os.PathLike[str] | None = None) -> tuple[ProgramWatch, StatusLine]:
+    """What watches the model that a program trains, and the line of the terminal that it is told on."""
+    from devwidget.watching.program import ProgramWatch
+
+    line = make_status_line()
+    return ProgramWatch(path, line.show_step), line
+
+
+def make_status_line() -> StatusLine:
+    """A line on the error stream that says how a watched run goes, if that is a terminal."""
+    from devwidget.watching.status_line import StatusLine
+
+    return StatusLine(sys.stderr)
 
 
 @says_what_fits
@@ -540,6 +558,10 @@ def show(model: Cluster) -> RanksWidget: ...
 
 
 @overload
+def show(model: Watch | WatchedRun) -> DeviceWidget: ...
+
+
+@overload
 def show(
     model: nn.Module,
     batch: Any = ...,
@@ -553,7 +575,7 @@ def show(
 
 @says_what_fits
 def show(
-    model: nn.Module | Cluster,
+    model: nn.Module | Cluster | Watch | WatchedRun,
     batch: Any = None,
     *,
     loss_fn: Callable[..., Any] | None = None,
@@ -564,7 +586,8 @@ def show(
     """Open the panel on a live model. The panel holds the model weakly: `del model` frees it.
 
     Args:
-        model: what the panel shows; what `devwidget.ranks()` returns for all ranks of a job, for which nothing else is given.
+        model: what the panel shows; what `devwidget.ranks()` returns for all ranks of a job, or a watched run, live or read by
+            `devwidget.open`, for which nothing else is given.
         batch: as for `trace`; it can also be chosen in the panel.
         loss_fn: as for `trace`.
         target: as for `trace`.
@@ -584,13 +607,25 @@ def show(
 
         return RanksWidget(model, asker_of(model))
 
-    from devwidget.live_model import Engine, Rereader, open_panel
+    from devwidget.live_model import Engine, Rereader, open_panel, open_run
+
+    opens = ""
+    if is_a(model, WatchedRun):
+        return open_run(model)
+    if (watch := _as_watch(model)) is not None:
+        model, optimizer, opens = watch.model, watch.optimizer, "Watch"
 
     refuse_loss(loss_fn)
     refuse_text("batch_expression", batch_expression, 'batch_expression="next(iter(loader))"')
 
     engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()), _asking_the_others, try_fix)
-    return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine)
+    return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine, opens)
+
+
+def _as_watch(value: object) -> Watch | None:
+    """A live run; nothing is loaded to say that a model is none."""
+    watching = sys.modules.get("devwidget.watching.watch")
+    return value if watching is not None and is_a(value, watching.Watch) else None
 
 
 @says_what_fits
@@ -677,6 +712,14 @@ def _serve_engine() -> tuple[int, str]:
 
     agent = serving_agent() or serve()
     return agent.rank, str(agent.folder)
+
+
+def find_optimizer(model: nn.Module) -> torch.optim.Optimizer | None:
+    """The variable of the notebook that trains a model, if there is just one."""
+    from devwidget import live_model
+
+    refuse_model(model)
+    return live_model.find_optimizer(model)
 
 
 def model_names() -> list[str]:

@@ -207,7 +207,7 @@ def join_runs(parts: Iterable[WatchedRun]) -> WatchedRun:
 
 def _add_rows(columns: Columns, rows: StepRows) -> None:
     before = len(columns[FIRST])
-    for name, numbers in _list_columns(rows):
+    for name, numbers in list_columns(rows):
         if name not in columns:
             columns[name] = array("q", bytes(8 * before))
         columns[name].extend(array("q", numbers))
@@ -215,7 +215,8 @@ def _add_rows(columns: Columns, rows: StepRows) -> None:
         column.extend([0] * (len(columns[FIRST]) - len(column)))
 
 
-def _list_columns(rows: StepRows) -> Iterator[tuple[str, tuple[int, ...]]]:
+def list_columns(rows: StepRows) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """A record as columns, each with its name."""
     yield from ((name, getattr(rows, name)) for name in (FIRST, *COUNTED))
     for memory in rows.memory:
         yield from ((f"{memory.device} {part}", getattr(memory, part)) for part in MEMORY)

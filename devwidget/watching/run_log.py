@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 
+from devwidget.capture.interrupts import Lock
 from devwidget.records.errors import error_text
 from devwidget.records.finding import Finding
 from devwidget.records.schema.message import Message
@@ -16,6 +17,8 @@ from devwidget.watching.run_file import RunFile
 MOST_RECORDED = 16
 """Recorded steps kept: the first, the last, and those in which something new was found."""
 MOST_FINDINGS = 200
+_LOCK = Lock()
+"""A panel asks on a thread of its own how a run goes; there are not so many runs at once that they need one each."""
 
 
 class RunLog:
@@ -39,6 +42,7 @@ class RunLog:
         self._notes: dict[str, None] = {}
         self.error = ""
 
+    @_LOCK
     def add_row(self, row: Mapping[str, int]) -> None:
         """A step has ended."""
         self._table.add_step(row)
@@ -58,12 +62,14 @@ class RunLog:
             self._file = None
             self.add_note(Message("{kind}: {reason}", kind=Message("the file of the run"), reason=error_text(error)))
 
+    @_LOCK
     def add_note(self, text: str) -> None:
         """What could not be watched, and why."""
         if text not in self._notes and len(self._notes) < MOST_FINDINGS:
             self._notes[text] = None
             self.write_part(not_checked=(text,))
 
+    @_LOCK
     def add_findings(self, step: int, findings: Iterable[Finding]) -> bool:
         """What was found in a step, or in the rows up to it; whether any of it is new."""
         new: list[Finding] = []
@@ -76,6 +82,7 @@ class RunLog:
         self.write_part(findings=tuple(new), first_steps=(step,) * len(new))
         return bool(new)
 
+    @_LOCK
     def add_recorded(self, step: RecordedStep) -> None:
         """A step was recorded."""
         self._recorded.append(step)
@@ -87,6 +94,11 @@ class RunLog:
             self._recorded.remove(next((each for each in middle if each.number not in self._with_news), middle[0]))
 
     @property
+    def found(self) -> int:
+        """How many findings there are so far."""
+        return len(self._found)
+
+    @property
     def last_recorded(self) -> tuple[int, Trace] | None:
         """The last step that was recorded; None before the first."""
         return (self._recorded[-1].number, self._recorded[-1].trace) if self._recorded else None
@@ -95,6 +107,7 @@ class RunLog:
         """Whether a finding is about this line already."""
         return any(finding.fault is not None and finding.fault.place == place for _, finding in self._found.values())
 
+    @_LOCK
     def make_record(self) -> WatchedRun:
         """All of it as a record."""
         findings = worst_first(finding for _, finding in self._found.values())

@@ -105,6 +105,10 @@ class StepHooks:
             self._keep(undo, optimizer.register_step_pre_hook(Hook(self._before_step)))
             self._keep(undo, optimizer.register_step_post_hook(Hook(self._after_step)))
 
+    def see_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is being called, since before the hooks were put in."""
+        self._before_forward(self._model, args, kwargs)
+
     def _keep(self, undo: Undo, handle: Any) -> None:
         undo.add_step(handle.remove)
 

@@ -6,12 +6,13 @@ import functools
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.devices import awake_module, kind_here, read_memory
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit, uninterrupted
@@ -36,6 +37,8 @@ from devwidget.watching.step_hooks import StepHooks
 if TYPE_CHECKING:
     import pandas as pd
 
+_logs: MutableMapping[nn.Module, RunLog] = WeakIdKeyDictionary()
+"""The last run of each model, for its panel."""
 LATER = 32
 """Steps after a recorded one, at which what is still in use of it is kept: most histories that are bounded are shorter."""
 _LEAST_LATER = 4
@@ -66,9 +69,16 @@ class Watch:
         optimizer: its optimizer.
         every: how many steps lie between two that are recorded.
         path: where each row goes too.
+        first: number of the first step, of a run that is watched from a later one on.
+
+    Attributes:
+        model: the root.
+        optimizer: its optimizer.
+        listener: told of each row and how much was found so far.
     """
 
     inside = False
+    listener: Callable[[Mapping[str, int], int], None] | None = None
 
     def __init__(
         self,
@@ -77,16 +87,17 @@ class Watch:
         *,
         every: int | None = None,
         path: str | os.PathLike[str] | None = None,
+        first: int = 0,
     ) -> None:
         refuse_model(model)
         refuse_optimizer(optimizer)
         _refuse_every(every)
-        self._model, self._optimizer = model, optimizer
+        self.model, self.optimizer = model, optimizer
         self._log = RunLog(class_name(type(model)), path)
         self._hooks = StepHooks(model, optimizer, self)
         self._schedule = RecordingSchedule(every)
         self._undo = Undo()
-        self._number = 0
+        self._number = first
         self._began = 0.0
         self._recorded: _RecordedNow | None = None
         self._late = {"mode": LateLines(), "profiler": LateLines()}  # who tell lines apart in their own ways
@@ -152,9 +163,15 @@ class Watch:
         self._begin()
         return self
 
+    def begin_in_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Begin while the model is being called with these arguments: torch has looked for its hooks already."""
+        self.__enter__()
+        self._hooks.see_call(args, kwargs)
+
     @all_or_nothing
     def _begin(self) -> None:
         self._began = time.perf_counter() - self._schedule.passed
+        _logs[self.model] = self._log
         self._hooks.put_in(self._undo)
 
     @sure_exit
@@ -199,12 +216,15 @@ class Watch:
         """A step has ended."""
         figures, number, is_recorded = _read_allocators(), self._number, self._recorded is not None
         self._schedule.passed = time.perf_counter() - self._began
-        self._log.add_row({FIRST: number, "count": 1, "recorded": is_recorded, **times, **figures})
+        row = {FIRST: number, "count": 1, "recorded": is_recorded, **times, **figures}
+        self._log.add_row(row)
         self._end_recorded()
         self._judge_pace(number, times, is_recorded=is_recorded)
         self._judge_growth(number, figures)
         self._changes.expect_evaluation(number, times["evaluations"])
         self._number = number + 1
+        if self.listener is not None:
+            self.listener(row, self._log.found)
         self._begin_recorded()
 
     # -- recorded steps
@@ -215,7 +235,7 @@ class Watch:
             return
         with uninterrupted():  # a recording that nobody knew of would never end
             began, with_memory = time.perf_counter(), self._needs_living
-            recording = begin_recording(self._model, self._optimizer, with_memory=with_memory)
+            recording = begin_recording(self.model, self.optimizer, with_memory=with_memory)
             self._recorded = _RecordedNow(recording, reason, began, with_memory)
 
     @property
@@ -280,6 +300,12 @@ class Watch:
         kept = _join_lines(living()) if later >= _LEAST_LATER else []
         told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, _find_free(device))
         self._log.add_findings(growth.since, [told])
+
+
+def find_run(model: nn.Module) -> WatchedRun | None:
+    """What was seen of the last run of a model, which may be going on."""
+    log = _logs.get(model)
+    return log.make_record() if log is not None else None
 
 
 def _refuse_every(every: object) -> None:
