@@ -24,7 +24,7 @@ from devwidget.fix_writer import remember_findings
 from devwidget.memory import account_memory
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Fix
-from devwidget.records.memory import Holding
+from devwidget.capture.memory.watch import LivingBytes
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -102,8 +102,8 @@ class Recording:
         """Something that the trace cannot tell, and why."""
         self._recorder.add_note(text)
 
-    def follow_living(self, index: int) -> Callable[[], list[Holding]]:
-        """Tells later which of the bytes that were allocated on a device so far, and live now, still do."""
+    def follow_living(self, index: int) -> LivingBytes | None:
+        """The bytes that were allocated on a device so far and live now, to be looked at later."""
         return self._recorder.follow_living(index)
 
     @property

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from devwidget.capture.memory.holders import Holder
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.memory import Holding
 from devwidget.records.schema.message import Message
-from devwidget.records.site import Site
+from devwidget.records.site import Site, cell_label
 from devwidget.records.trace import Move, Trace, Wait
 from devwidget.report.style.units import format_bytes, format_seconds
 from devwidget.watching.judgements import Growth, Slowdown
@@ -22,7 +23,9 @@ _MEANT = Message("what a step makes is freed when nothing of the program refers 
 _ROOM = Message("what a step takes at its peak has to find room beside all that is kept")
 
 
-def tell_growth(growth: Growth, device: DeviceId, step: int, later: int, kept: Sequence[Holding], free: int) -> Finding:
+def tell_growth(
+    growth: Growth, device: DeviceId, step: int, later: int, kept: Sequence[Holding], holder: Holder | None, free: int
+) -> Finding:
     """Memory that creeps.
 
     Args:
@@ -31,6 +34,7 @@ def tell_growth(growth: Growth, device: DeviceId, step: int, later: int, kept: S
         step: the one that was recorded.
         later: steps after it at which these of its tensors still lived.
         kept: what lived, by line, most bytes first.
+        holder: who holds it.
         free: bytes that are left on the device; 0 where nobody knows.
     """
     told = [
@@ -38,6 +42,8 @@ def tell_growth(growth: Growth, device: DeviceId, step: int, later: int, kept: S
                 later=later, line=line_words(each.site))
         for each in kept[:_MOST_LINES]
     ]  # fmt: skip
+    if holder is not None:
+        told.insert(0, holder_words(holder))
     if free:
         left = f"{int(free / growth.bytes_per_step):,}"
         told.append(Message("at this rate {device} is full after {count} more steps", device=device, count=left))
@@ -58,6 +64,18 @@ def tell_growth(growth: Growth, device: DeviceId, step: int, later: int, kept: S
         fault=kept[0].site if kept and is_sure else None,
         fixes=(Fix(Message("keep numbers, or `.detach()` of a tensor, not what has its graph; or bound what is kept")),),
     )
+
+
+def holder_words(holder: Holder) -> Message:
+    """``list `cache` of main() in train.py holds what stays: 160 items``."""
+    file = Message("the notebook") if cell_label(holder.file) else holder.file.rsplit("/", 1)[-1]
+    facts: dict[str, str | int] = {"kind": holder.kind, "name": holder.name, "count": f"{holder.items:,}"}
+    facts["where"] = Message("{function}() in {file}", function=holder.function, file=file) if holder.function else file
+    if not holder.items:
+        return Message("the graph of `{name}` of {where} needs what stays, and grows", **facts)
+    if holder.by_graph:
+        return Message("{kind} `{name}` of {where} holds {count} items, and their graphs need what stays", **facts)
+    return Message("{kind} `{name}` of {where} holds what stays: {count} items", **facts)
 
 
 def tell_slowdown(slow: Slowdown, changes: Iterable[str]) -> Finding:

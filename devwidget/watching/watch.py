@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import TracebackType
@@ -16,6 +17,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.devices import awake_module, kind_here, read_memory
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit, uninterrupted
+from devwidget.capture.memory.holders import Holder
+from devwidget.capture.memory.watch import LivingBytes
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
@@ -106,7 +109,8 @@ class Watch:
         self._switches = 0
         self._growth: dict[str, GrowthJudge] = {}
         self._growing: tuple[str, Growth] | None = None
-        self._living: tuple[int, Callable[[], list[Holding]]] | None = None
+        self._living: tuple[int, LivingBytes | None] | None = None
+        self._held: dict[tuple[str, str], Holder] = {}
         self._creeping: set[str] = set()
         self._changes = RunChanges(model, self._schedule.ask_for)
 
@@ -278,6 +282,8 @@ class Watch:
             self._schedule.ask_for(Message("steps have become slow"))
 
     def _judge_growth(self, number: int, figures: dict[str, int]) -> None:
+        if self._living is not None and number == self._living[0] + _LEAST_LATER and self._living[1] is not None:
+            self._held = {(each.function, each.name): each for each in self._living[1].find_holders(sys._getframe(1))}
         if self._living is not None and number >= self._living[0] + LATER:
             self._tell_growth(number)
         for name, allocated in figures.items():
@@ -289,16 +295,25 @@ class Watch:
                 self._growing = device, growth
                 self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
 
+    def _has_grown(self, holder: Holder) -> bool:
+        """Whether it has more items than soon after the step, or is the next in a chain of results: other holders let go again."""
+        before = self._held.get((holder.function, holder.name))
+        if before is None:
+            return False
+        return holder.items > before.items if holder.items else holder.by_graph and holder.number != before.number
+
     def _tell_growth(self, ended: int) -> None:
         """Say what creeps, with the lines whose bytes of a recorded step still live when another has ended."""
         if self._growing is None:
             return
         (device, growth), self._growing = self._growing, None
-        (step, living), self._living = self._living or (self._number, list), None
+        (step, living), self._living = self._living or (self._number, None), None
         self._creeping.add(device)
-        later = ended - step
-        kept = _join_lines(living()) if later >= _LEAST_LATER else []
-        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, _find_free(device))
+        later, kept, holder = ended - step, list[Holding](), None
+        if living is not None and later >= _LEAST_LATER:
+            kept = _join_lines(living.list_holdings())
+            holder = next(filter(self._has_grown, living.find_holders(sys._getframe(1))), None)
+        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, _find_free(device))
         self._log.add_findings(growth.since, [told])
 
 
