@@ -12,7 +12,7 @@ from torch import nn
 
 from devwidget.capture.modules import named_tensors
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.source_code.call_sites import raw_site, to_site
+from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
 from devwidget.capture.tensors import device_of, shape_of, tensors_in
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
@@ -30,7 +30,14 @@ class RunChanges:
     Args:
         model: the root.
         ask_for: told of each change that is worth a recorded step.
+
+    Attributes:
+        elements: of the inputs of the last call, in a step.
+        site: of that call.
     """
+
+    elements = 0
+    site: RawSite | None = None
 
     def __init__(self, model: nn.Module, ask_for: Callable[[Message], None]) -> None:
         self._model, self._ask_for = model, ask_for
@@ -65,7 +72,9 @@ class RunChanges:
             named = ", ".join(map(str, devices))
             self._note(step, Message("step {step}: the inputs of the model are on {devices}", step=step, devices=named))
         self._input_devices = devices
-        self._look_at_sizes(step, sum(math.prod(shape_of(tensor)) for tensor in tensors))
+        self.elements = sum(math.prod(shape_of(tensor)) for tensor in tensors)
+        self.site = raw_site(sys._getframe(1))
+        self._look_at_sizes(step, self.elements)
 
     def _look_at_sizes(self, step: int, elements: int) -> None:
         before, self._most_elements = self._most_elements, max(self._most_elements, elements)

@@ -7,6 +7,7 @@ import os
 import pathlib
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -17,9 +18,14 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.devices import awake_module, kind_here, read_memory
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit, uninterrupted
-from devwidget.capture.memory.holders import Holder
+from devwidget.capture.explain.traceback_frames import traceback_frames
+from devwidget.capture.memory.holders import Holder, find_holders_beside
 from devwidget.capture.memory.watch import LivingBytes
-from devwidget.capture.object_fields import class_name
+from devwidget.capture.modules import all_tensors
+from devwidget.capture.object_fields import class_name, dict_of
+from devwidget.capture.source_code.call_sites import raw_site, to_site
+from devwidget.capture.source_code.statements import last_assignment
+from devwidget.capture.tensors import gradient_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.recording import Recording, virtual_gpus
@@ -32,7 +38,7 @@ from devwidget.records.trace import Move, Trace, Wait
 from devwidget.records.watch import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
 from devwidget.watching import findings
 from devwidget.watching.changes import RunChanges
-from devwidget.watching.judgements import SEGMENT, Growth, GrowthJudge, PaceJudge
+from devwidget.watching.judgements import SEGMENT, SEGMENTS, Growth, GrowthJudge, JumpJudge, PaceJudge
 from devwidget.watching.recorded_steps import LateLines, RecordingSchedule, begin_recording, end_recording
 from devwidget.watching.run_log import RunLog
 from devwidget.watching.step_hooks import StepHooks
@@ -44,6 +50,8 @@ _logs: MutableMapping[nn.Module, RunLog] = WeakIdKeyDictionary()
 """The last run of each model, for its panel."""
 LATER = 32
 """Steps after a recorded one, at which what is still in use of it is kept: most histories that are bounded are shorter."""
+_ABOUT = 0.25
+"""Of a jump, by which what a variable holds may differ from it: allocators round up, and other things come and go."""
 _LEAST_LATER = 4
 """The same where the run ends before."""
 MOST_LEFT = 1_000_000
@@ -112,6 +120,10 @@ class Watch:
         self._living: tuple[int, LivingBytes | None] | None = None
         self._held: dict[tuple[str, str], Holder] = {}
         self._creeping: set[str] = set()
+        self._jumps: dict[str, JumpJudge] = {}
+        self._lengths = GrowthJudge()
+        self._figures: deque[dict[str, int]] = deque(maxlen=SEGMENT * SEGMENTS)  # as long as growth is looked for
+        self._lengthens = False
         self._changes = RunChanges(model, self._schedule.ask_for)
 
     # -- results
@@ -199,7 +211,9 @@ class Watch:
     def _note_end(self, error: BaseException) -> None:
         self._log.error = error_text(error)
         if isinstance(error, torch.cuda.OutOfMemoryError):
-            told = findings.tell_out_of_memory(self._number, self._log.error, self._log.last_recorded)
+            frames = traceback_frames(error.__traceback__)
+            site = to_site(raw_site(frames[-1])) if frames else None
+            told = findings.tell_out_of_memory(self._number, self._log.error, self._log.last_recorded, site)
             self._log.add_findings(self._number, [told])
 
     # -- what the hooks tell
@@ -225,6 +239,8 @@ class Watch:
         self._end_recorded()
         self._judge_pace(number, times, is_recorded=is_recorded)
         self._judge_growth(number, figures)
+        self._judge_jumps(number, figures)
+        self._judge_lengths(number, figures)
         self._changes.expect_evaluation(number, times["evaluations"])
         self._number = number + 1
         if self.listener is not None:
@@ -294,6 +310,43 @@ class Watch:
             if growth is not None and self._growing is None and _matters(growth, device):
                 self._growing = device, growth
                 self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
+
+    def _judge_jumps(self, number: int, figures: dict[str, int]) -> None:
+        """Memory that is higher from some step on is told where one variable holds as much."""
+        for name, allocated in figures.items():
+            device, _, part = name.partition(" ")
+            jump = self._jumps.setdefault(device, JumpJudge()).add_step(number, allocated) if part == MEMORY[0] else None
+            if jump is None:
+                continue
+            held = find_holders_beside(sys._getframe(1), torch.device(device), self._list_own_tensors())
+            holder = next((each for each in held if abs(each.bytes - jump.bytes) <= _ABOUT * jump.bytes), None)
+            if holder is not None:
+                line = last_assignment(holder.file, holder.name.split(".")[0].split("[")[0], holder.line)
+                self._log.add_findings(jump.since, [findings.tell_jump(jump, DeviceId.parse(device), holder, line)])
+
+    def _list_own_tensors(self) -> Iterator[torch.Tensor]:
+        for tensor in all_tensors(self.model):
+            yield tensor
+            if (gradient := gradient_of(tensor)) is not None:
+                yield gradient
+        if self.optimizer is not None:
+            yield from tensors_in(dict_of(self.optimizer).get("state"), depth=4)
+
+    def _judge_lengths(self, number: int, figures: dict[str, int]) -> None:
+        """Inputs that grow are told where the peak of a device grows with them."""
+        self._figures.append(figures)
+        growth = self._lengths.add_step(number, self._changes.elements)
+        if growth is None or self._lengthens:
+            return
+        before = self._figures[0]
+        peaks = [
+            (DeviceId.parse(name.partition(" ")[0]), before.get(name, 0), size)
+            for name, size in figures.items()
+            if name.endswith(MEMORY[-1]) and size > before.get(name, 0)
+        ]
+        if peaks:
+            self._lengthens = True
+            self._log.add_findings(growth.since, [findings.tell_longer_inputs(growth, peaks, to_site(self._changes.site))])
 
     def _has_grown(self, holder: Holder) -> bool:
         """Whether it has more items than soon after the step, or is the next in a chain of results: other holders let go again."""

@@ -207,3 +207,48 @@ def test_a_fault_of_a_recorded_step_is_found_as_record_finds_it():
             optimizer.zero_grad()
     assert "x.sum().item()" in line_of(told(run, "host-sync"))
     assert run.result.first_steps == (10,)
+
+
+def test_a_second_optimizer_that_doubles_the_state_is_named_where_it_is_made():
+    loop, other = Loop(steps=140), None
+
+    def turn(step):
+        nonlocal other
+        if step == 70:
+            other = torch.optim.Adam(loop.model.parameters(), lr=1e-5)
+        loop.model(loop.draw_batch()).square().mean().backward()
+        if other is not None:
+            other.step()
+        loop.optimizer.step()
+        loop.optimizer.zero_grad()
+
+    more = told(loop.run(turn), "more-memory")
+    assert line_of(more) == "other = torch.optim.Adam(loop.model.parameters(), lr=1e-5)"
+    assert "since about step 64" in more.headline
+    assert more.notes == ("defaultdict `other.state` of turn() in test_troubles.py holds what stays: 4 items",)
+
+
+def test_a_checkpoint_that_copies_the_model_is_named_where_it_is_made():
+    loop, best = Loop(steps=160), None
+
+    def turn(step):
+        nonlocal best
+        loop.go_back(loop.model(loop.draw_batch()))
+        if step == 50:
+            best = {name: value.clone() for name, value in loop.model.state_dict().items()}
+
+    more = told(loop.run(turn), "more-memory")
+    assert line_of(more) == "best = {name: value.clone() for name, value in loop.model.state_dict().items()}"
+    assert more.notes == ("dict `best` of turn() in test_troubles.py holds what stays: 4 items",)
+
+
+def test_texts_that_get_longer_are_told_with_the_call_and_the_peak():
+    loop = Loop(steps=180)
+
+    def turn(step):
+        loop.go_back(loop.model(loop.draw_batch(8 + step)))
+
+    longer = told(loop.run(turn), "longer-inputs")
+    assert longer.headline == "the inputs of the model grow by 16 elements a step since step 0"
+    assert line_of(longer) == "loop.go_back(loop.model(loop.draw_batch(8 + step)))"
+    assert longer.notes[0].startswith("the peak of cuda:0 was ")

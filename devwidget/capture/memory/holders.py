@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CellType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
 
+from devwidget.capture import torch_internals
 from devwidget.capture.memory.roles import kept_for_backward
 from devwidget.capture.object_fields import (
     SCALAR_IDS,
@@ -22,9 +23,11 @@ from devwidget.capture.object_fields import (
     module_name,
     names_of,
 )
+from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.source_code.call_sites import is_library, is_own, locals_of
 from devwidget.capture.source_code.reachable_objects import is_users
-from devwidget.capture.tensors import is_tensor, node_of
+from devwidget.capture.tensors import device_of, is_tensor, node_of
+from devwidget.records.memory import allocated_bytes
 
 MOST_OBJECTS = 20_000
 """Looked at, some 20 ms; the nearest come first."""
@@ -46,6 +49,7 @@ class Holder(NamedTuple):
         name: as the program reaches it, `self.cache`.
         function: whose variable that begins with; "" of a module.
         file: of the code.
+        line: where that is.
         items: that it has; 0 for a tensor that is kept alone.
         bytes: of the tensors, as far as they were found.
         by_graph: most of them are needed by the graphs of others, which are held.
@@ -56,6 +60,7 @@ class Holder(NamedTuple):
     name: str
     function: str
     file: str
+    line: int
     items: int
     bytes: int
     by_graph: bool
@@ -96,11 +101,30 @@ def find_holders(frame: FrameType, bytes_kept: Callable[[torch.Tensor], int]) ->
     return sorted(itertools.starmap(_make_holder, found.values()), key=lambda each: -each.bytes)
 
 
+def find_holders_beside(frame: FrameType, device: torch.device, known: Iterable[torch.Tensor]) -> list[Holder]:
+    """Who holds tensors on a device that are no known ones, as `find_holders`; each storage counts once."""
+    counted = {_storage_key(tensor) for tensor in known}
+
+    def bytes_kept(tensor: torch.Tensor) -> int:
+        if device_of(tensor) != device or tensor.layout is not torch.strided:
+            return 0
+        key, before = _storage_key(tensor), len(counted)
+        counted.add(key)
+        return allocated_bytes(tensor.untyped_storage().nbytes(), device.type) if len(counted) > before else 0
+
+    with hide_from_modes(), torch_internals.DisableTorchFunction():
+        return find_holders(frame, bytes_kept)
+
+
+def _storage_key(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else id(tensor)
+
+
 def _make_holder(place: _Place, owned: int, needed: int) -> Holder:
     code, kind = place.frame.f_code, class_name(type(place.value))
     function = "" if code.co_name == "<module>" else code.co_qualname.rpartition("<locals>.")[2]
     items = _count_items(place.value)
-    return Holder(id(place.value), kind, place.name, function, code.co_filename, items, owned + needed, needed > owned)
+    return Holder(id(place.value), kind, place.name, function, code.co_filename, place.frame.f_lineno, items, owned + needed, needed > owned)
 
 
 def _list_way(place: _Place | None) -> Iterator[_Place]:
