@@ -187,8 +187,8 @@ def watch(
         optimizer: a step ends when it has stepped; without one with the forward pass.
         every: how many steps lie between two that are recorded; by default as many as keep what that takes within
             2 % of the time.
-        path: a file that grows with the run, such as `watch.jsonl`, which `devwidget.open` reads, in another process too. Each
-            process needs its own.
+        path: a file that grows with the run, such as `watch.jsonl`, which `devwidget.open` reads, in another process too. In
+            a job of several ranks each has its own, `watch.rank-3.jsonl`; `devwidget.open` puts those in a folder together.
 
     Returns:
         A context manager and decorator with `steps`, `findings`, `recorded`, `to_frame()` and `save(path)`; it prints as a
@@ -200,7 +200,18 @@ def watch(
     """
     from devwidget.watching.watch import Watch  # what it judges by is loaded with the first run
 
-    return Watch(model, optimizer, every=every, path=path)
+    return Watch(model, optimizer, every=every, path=_name_for_rank(path))
+
+
+def _name_for_rank(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
+    """`watch.rank-3.jsonl` for `watch.jsonl` in a job of several ranks: one file each."""
+    from devwidget.distributed.job import rank_of_environment, rank_of_torch
+
+    found = rank_of_torch() or rank_of_environment()
+    if not isinstance(path, str | pathlib.PurePath) or found is None or found[1] < 2:
+        return path
+    file = pathlib.Path(path)
+    return file.with_name(f"{file.name.removesuffix('.jsonl')}.rank-{found[0]}.jsonl")
 
 
 def watch_program(path: str | os.PathLike[str] | None = None) -> tuple[ProgramWatch, StatusLine]:
@@ -208,7 +219,7 @@ def watch_program(path: str | os.PathLike[str] | None = None) -> tuple[ProgramWa
     from devwidget.watching.program import ProgramWatch
 
     line = make_status_line()
-    return ProgramWatch(path, line.show_step), line
+    return ProgramWatch(_name_for_rank(path), line.show_step), line
 
 
 def make_status_line() -> StatusLine:
@@ -405,7 +416,7 @@ def open(path: str | pathlib.Path) -> Any:
 
     Args:
         path: a memory snapshot that `torch.cuda.memory._dump_snapshot` wrote, a trace of `torch.profiler`, a dump of the
-            flight recorder of a rank or a folder of them, or what `load` takes.
+            flight recorder of a rank or a folder of them, a folder of the watched runs of ranks, or what `load` takes.
 
     Returns:
         Of a memory snapshot or a profile a trace; of dumps the cluster of the ranks, with what each waits for. What the file
