@@ -16,6 +16,8 @@ from devwidget.watching.run_file import RunFile
 
 MOST_RECORDED = 16
 """Recorded steps kept: the first, the last, and those in which something new was found."""
+_NEXT_WRITTEN = 1.2
+"""Times the number of the last recorded step in the file, from which on the next is written there."""
 MOST_FINDINGS = 200
 _LOCK = Lock()
 """A panel asks on a thread of its own how a run goes; there are not so many runs at once that they need one each."""
@@ -39,6 +41,7 @@ class RunLog:
         self._found: dict[tuple[object, ...], tuple[int, Finding]] = {}
         self._recorded: list[RecordedStep] = []
         self._with_news: set[int] = set()
+        self._written_recorded = self._last_written = 0
         self._notes: dict[str, None] = {}
         self.error = ""
 
@@ -86,12 +89,20 @@ class RunLog:
     def add_recorded(self, step: RecordedStep) -> None:
         """A step was recorded."""
         self._recorded.append(step)
-        self.write_part(recorded_steps=(step,))
         if self.add_findings(step.number, step.trace.findings):
             self._with_news.add(step.number)
+        if step.number in self._with_news or self._is_due(step.number):
+            self.write_part(recorded_steps=(step,))
         if len(self._recorded) > MOST_RECORDED:
             middle = self._recorded[1:-1]
             self._recorded.remove(next((each for each in middle if each.number not in self._with_news), middle[0]))
+
+    def _is_due(self, number: int) -> bool:
+        """Whether a recorded step of no news goes to the file, which keeps it: ever fewer of them, however long a run is."""
+        is_due = self._written_recorded < MOST_RECORDED or number >= _NEXT_WRITTEN * self._last_written
+        if is_due:
+            self._written_recorded, self._last_written = self._written_recorded + 1, number
+        return is_due
 
     @property
     def found(self) -> int:

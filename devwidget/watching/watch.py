@@ -206,7 +206,7 @@ class Watch:
         if error is not None:
             self._note_end(error)
         self._tell_growth(self._number - 1)
-        self._log.write_part(error=self._log.error)
+        self._log.write_part(ends=True, error=self._log.error)
 
     def _note_end(self, error: BaseException) -> None:
         self._log.error = error_text(error)
