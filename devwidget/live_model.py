@@ -18,8 +18,8 @@ from devwidget.capture.memory.training_state import TrainingWatch
 from devwidget.capture.modules import all_tensors, is_module
 from devwidget.capture.object_fields import copy_items, is_a, items_of
 from devwidget.capture.other_threads import running_thread
-from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.snapshot.optimizer_state import parameters_of
+from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.snapshot_changes import Fingerprint, NotWatchable
 from devwidget.capture.source_code.call_sites import CLICK, user_frame
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects

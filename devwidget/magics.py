@@ -110,7 +110,9 @@ _LINES = {
     "%devwidget fix apply": Message("write them: into your files, with a backup, or as the text of the next cell"),
     "%devwidget simulate N [MEMORY]": Message("N virtual GPUs, such as: %devwidget simulate 2 16GiB"),
     "%devwidget simulate off": Message("stop them; without words: how many there are"),
-    "%devwidget watch MODEL [OPTIMIZER]": Message("watch the steps of a model in all cells that follow, and say what was found"),
+    "%devwidget watch MODEL [OPTIMIZER]": Message(
+        "watch the steps of a model in all cells that follow, and say what was found"
+    ),
     "%devwidget watch off": Message("end that; without words: how it goes"),
     "%devwidget births on | off": Message("remember where tensors are made, in every cell; without words: whether it does"),
     "%%devtrace [MODEL]": Message("first line of a cell: run it, then say what moved and what went wrong"),

@@ -49,7 +49,7 @@ def without_collection() -> Iterator[None]:
 
 @without_collection()
 def open_file(path: str | pathlib.Path) -> Any:
-    """Open a saved record, or what another tool wrote as one; the flight-recorder dumps in a folder are one cluster, watched runs one job."""
+    """Open a saved record, or what another tool wrote as one; of a folder its flight-recorder dumps, or runs, together."""
     file = pathlib.Path(path)
     if file.is_dir():
         return _read_folder(file)

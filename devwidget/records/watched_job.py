@@ -44,10 +44,15 @@ class WatchedJob(Record):
     @property
     def slow_rank(self) -> SlowRank | None:
         """The rank whose data, forward pass, loss or optimizer takes longest beside the others; None if none stands out."""
-        means = {rank: _mean_parts(run.steps) for rank, run in zip(self.ranks, self.runs, strict=True) if len(run.steps) > _WARM}
+        means = {
+            rank: _mean_parts(run.steps) for rank, run in zip(self.ranks, self.runs, strict=True) if len(run.steps) > _WARM
+        }
         if len(means) < 2:
             return None
-        found = max((_compare_rank(rank, part, means) for rank in means for part in OWN_PARTS), key=lambda each: each.seconds - each.others)
+        found = max(
+            (_compare_rank(rank, part, means) for rank in means for part in OWN_PARTS),
+            key=lambda each: each.seconds - each.others,
+        )
         step = statistics.median(sum(parts.values()) for parts in means.values())
         longer = found.seconds - found.others
         return found if longer >= max(LEAST_SECONDS, LEAST_SHARE * step) else None

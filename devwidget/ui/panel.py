@@ -34,8 +34,8 @@ from devwidget.report.page.content import (
     traced_content,
     tree_content,
 )
-from devwidget.report.page.watched_run import watched_content
 from devwidget.report.page.html import panel_html, panel_text, saved_html
+from devwidget.report.page.watched_run import watched_content
 from devwidget.report.style.safe_text import safe_block
 from devwidget.report.style.words import code_word
 from devwidget.ui import refresh

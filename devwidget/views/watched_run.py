@@ -37,13 +37,16 @@ class Composition(NamedTuple):
 def thin_rows(rows: StepRows, most: int = MOST_COLUMNS) -> StepRows:
     """The same steps in at most so many rows."""
     width = math.ceil(len(rows) / most)
-    return rows if width <= 1 else make_rows(fold_rows({name: array("q", values) for name, values in list_columns(rows)}, width))
+    return (
+        rows if width <= 1 else make_rows(fold_rows({name: array("q", values) for name, values in list_columns(rows)}, width))
+    )
 
 
 def mean_parts(rows: StepRows) -> dict[str, list[float]]:
     """Seconds of each part in a step of each row, without parts that take none."""
     means = {
-        part: [round(taken / count / 1e6, 7) for taken, count in zip(getattr(rows, part), rows.count, strict=True)] for part in PARTS
+        part: [round(taken / count / 1e6, 7) for taken, count in zip(getattr(rows, part), rows.count, strict=True)]
+        for part in PARTS
     }
     return {part: values for part, values in means.items() if any(values)}
 
@@ -57,9 +60,7 @@ def find_highest(rows: StepRows) -> float:
 
 def list_marks(run: WatchedRun) -> list[Mark]:
     """The findings of a run where they were first seen."""
-    return [
-        Mark(step, finding, find_recorded(run, step)) for finding, step in zip(run.findings, run.first_steps, strict=True)
-    ]
+    return [Mark(step, finding, find_recorded(run, step)) for finding, step in zip(run.findings, run.first_steps, strict=True)]
 
 
 def find_recorded(run: WatchedRun, step: int) -> int | None:

@@ -99,7 +99,9 @@ def tell_jump(jump: Jump, device: DeviceId, holder: Holder, line: Site | None) -
 def tell_longer_inputs(growth: Growth, peaks: Sequence[tuple[DeviceId, int, int]], site: Site | None) -> Finding:
     """Inputs that grow from step to step, and the peaks of devices with them: before, and now."""
     told = [
-        Message("the peak of {device} was {before}, and is {now}", device=device, before=format_bytes(before), now=format_bytes(now))
+        Message(
+            "the peak of {device} was {before}, and is {now}", device=device, before=format_bytes(before), now=format_bytes(now)
+        )
         for device, before, now in peaks
     ]
     count = f"{growth.bytes_per_step:,.0f}"
@@ -107,7 +109,9 @@ def tell_longer_inputs(growth: Growth, peaks: Sequence[tuple[DeviceId, int, int]
         kind="longer-inputs",
         severity="info",
         module="",
-        headline=Message("the inputs of the model grow by {count} elements a step since step {step}", count=count, step=growth.since),
+        headline=Message(
+            "the inputs of the model grow by {count} elements a step since step {step}", count=count, step=growth.since
+        ),
         why=_ROOM,
         notes=tuple(told),
         fault=site,
@@ -206,7 +210,7 @@ _PIECES = Fix(
 
 
 def _find_pieces(error: str) -> tuple[int, int]:
-    """Bytes that were asked for, and bytes that the allocator had in pieces; by the words of the exception, which alone tell."""
+    """Bytes that were asked for, and those that the allocator had in pieces; only the words of the exception tell."""
     found = _REFUSED.search(error)
     if found is None:
         return 0, 0

@@ -17,8 +17,8 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.devices import awake_module, kind_here, read_memory
-from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.explain.traceback_frames import traceback_frames
+from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.memory.holders import Holder, find_holders_beside
 from devwidget.capture.memory.watch import LivingBytes
 from devwidget.capture.modules import all_tensors
@@ -349,7 +349,7 @@ class Watch:
             self._log.add_findings(growth.since, [findings.tell_longer_inputs(growth, peaks, to_site(self._changes.site))])
 
     def _has_grown(self, holder: Holder) -> bool:
-        """Whether it has more items than soon after the step, or is the next in a chain of results: other holders let go again."""
+        """Whether it has more items than soon after the step, or is the next in a chain of results; others let go again."""
         before = self._held.get((holder.function, holder.name))
         if before is None:
             return False

@@ -13,7 +13,9 @@ from tests.browser.axe import violations
 from tests.browser.esm import BarePage
 from tests.views.builders import MIB, one_step, split_model
 
-GROWTH = Finding("memory-growth", "warning", None, "allocated memory of cuda:0 has grown by 16 KiB a step since step 64", why="")
+GROWTH = Finding(
+    "memory-growth", "warning", None, "allocated memory of cuda:0 has grown by 16 KiB a step since step 64", why=""
+)
 
 
 def watched(steps=400, recorded=(10, 128), findings=((GROWTH, 64),)):
@@ -41,7 +43,9 @@ def asked(bare):
 
 def click_mark(bare, name, number=0):
     """The mark of a figure, as the mouse finds it."""
-    box = bare.page.locator(f".dw-watch .scatterlayer .trace:has(.point)").nth(name).locator(".point").nth(number).bounding_box()
+    box = (
+        bare.page.locator(".dw-watch .scatterlayer .trace:has(.point)").nth(name).locator(".point").nth(number).bounding_box()
+    )
     bare.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     bare.page.mouse.down()
     bare.page.mouse.up()

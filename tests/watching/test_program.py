@@ -64,7 +64,10 @@ def program(tmp_path: pathlib.Path) -> pathlib.Path:
 def test_a_program_is_watched_and_on_a_pipe_only_the_summary_is_said(program: pathlib.Path) -> None:
     saved = program.with_name("watch.jsonl")
     done = subprocess.run(
-        command("--save", str(saved), "--fail-on", "warning", str(program), "0"), env=environment(), capture_output=True, text=True
+        command("--save", str(saved), "--fail-on", "warning", str(program), "0"),
+        env=environment(),
+        capture_output=True,
+        text=True,
     )
     assert (done.stdout, done.returncode) == ("trained\n", 1)
     assert done.stderr.startswith("\nWatched run of Sequential: 190 steps, 1 finding\n")

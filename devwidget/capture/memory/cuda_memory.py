@@ -7,7 +7,7 @@ import re
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -78,7 +78,9 @@ class CudaMemory:
         with self._lock:
             entries = [(address, entry.block, entry()) for address, entry in self._storages.items()]
         followed = {
-            address: (block, weakref.ref(storage)) for address, block, storage in entries if storage is not None and block in blocks
+            address: (block, weakref.ref(storage))
+            for address, block, storage in entries
+            if storage is not None and block in blocks
         }
 
         def blocks_of(tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:

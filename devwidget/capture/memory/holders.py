@@ -124,7 +124,17 @@ def _make_holder(place: _Place, owned: int, needed: int) -> Holder:
     code, kind = place.frame.f_code, class_name(type(place.value))
     function = "" if code.co_name == "<module>" else code.co_qualname.rpartition("<locals>.")[2]
     items = _count_items(place.value)
-    return Holder(id(place.value), kind, place.name, function, code.co_filename, place.frame.f_lineno, items, owned + needed, needed > owned)
+    return Holder(
+        id(place.value),
+        kind,
+        place.name,
+        function,
+        code.co_filename,
+        place.frame.f_lineno,
+        items,
+        owned + needed,
+        needed > owned,
+    )
 
 
 def _list_way(place: _Place | None) -> Iterator[_Place]:
@@ -184,7 +194,10 @@ def _list_parts(value: Any) -> Iterator[tuple[str, Any]]:
     elif kind is MethodType:
         yield from ((".__self__", value.__self__), (".__func__", value.__func__))
     elif kind is FunctionType:
-        yield from ((f".__closure__.{name}", cell) for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False))
+        yield from (
+            (f".__closure__.{name}", cell)
+            for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False)
+        )
         yield from ((".__defaults__", part) for part in value.__defaults__ or ())
     elif kind is CellType:
         yield from (("", part) for part in _read_cell(value))

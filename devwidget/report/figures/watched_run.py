@@ -107,7 +107,13 @@ def _draw_times(rows: StepRows) -> Iterator[Figure]:
         yield area | _along(rows, means) | {"fillcolor": _HUES[part], "hoverinfo": "skip"}
     totals = [sum(each) for each in zip(*parts.values(), strict=True)] or [0.0] * len(rows)
     words = [_row_words(rows, at, {part: means[at] for part, means in parts.items()}) for at in range(len(rows))]
-    line = {"type": "scatter", "mode": "lines", "name": say("step"), "meta": "step", "hovertemplate": "%{customdata[0]}<extra></extra>"}
+    line = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": say("step"),
+        "meta": "step",
+        "hovertemplate": "%{customdata[0]}<extra></extra>",
+    }
     yield line | _along(rows, totals) | {
         "line": {"shape": "hv", "width": 1, "color": "rgba(128,128,128,0.8)"},
         "customdata": [[each] for each in (*words, words[-1])],
@@ -117,7 +123,11 @@ def _draw_times(rows: StepRows) -> Iterator[Figure]:
 def _row_words(rows: StepRows, at: int, parts: dict[str, float]) -> str:
     """`steps 128 to 135: 8.1 ms`, then what each part took."""
     first, last = rows.first[at], rows.first[at] + rows.count[at] - 1
-    named = say("step {step}", step=f"{first:,}") if first == last else say("steps {first} to {last}", first=f"{first:,}", last=f"{last:,}")
+    named = (
+        say("step {step}", step=f"{first:,}")
+        if first == last
+        else say("steps {first} to {last}", first=f"{first:,}", last=f"{last:,}")
+    )
     largest = sorted(parts.items(), key=lambda part: -part[1])
     told = "".join(f"<br>{said(PART_NAMES[part])} {format_seconds(mean)}" for part, mean in largest if mean)
     return f"<b>{named}  {format_seconds(sum(parts.values()))}</b>{told}"
@@ -178,19 +188,25 @@ def _draw_memory(rows: StepRows, memory: WatchedMemory, compositions: Sequence[C
     for role in ROLES:
         sizes = [getattr(each.peak, role) for each in compositions]
         if any(sizes):
-            yield {
-                "type": "bar",
-                "yaxis": axis,
-                "name": part_name(role),
-                "x": steps,
-                "y": sizes,
-                "width": width,
-                "marker": {"color": CATEGORY_HUES[role], "line": {"width": 0}},
-                "customdata": [
-                    [say("peak of step {step}: {part} {size}", step=each.step, part=part_name(role), size=format_bytes(size)), None,
-                     {"recorded": each.step}]
-                    for each, size in zip(compositions, sizes, strict=True)
-                ],  # fmt: skip
-                "hovertemplate": "%{customdata[0]}<extra></extra>",
-                "meta": role,
-            }
+            yield _draw_role(role, steps, sizes, axis, width)
+
+
+def _draw_role(role: str, steps: Sequence[int], sizes: Sequence[int], axis: str, width: float) -> Figure:
+    """What one part of the peaks of recorded steps takes, on top of those before."""
+    name = part_name(role)
+    told = [
+        [say("peak of step {step}: {part} {size}", step=step, part=name, size=format_bytes(size)), None, {"recorded": step}]
+        for step, size in zip(steps, sizes, strict=True)
+    ]
+    return {
+        "type": "bar",
+        "yaxis": axis,
+        "name": name,
+        "x": list(steps),
+        "y": list(sizes),
+        "width": width,
+        "marker": {"color": CATEGORY_HUES[role], "line": {"width": 0}},
+        "customdata": told,
+        "hovertemplate": "%{customdata[0]}<extra></extra>",
+        "meta": role,
+    }
