@@ -43,9 +43,7 @@ def asked(bare):
 
 def click_mark(bare, name, number=0):
     """The mark of a figure, as the mouse finds it."""
-    box = (
-        bare.page.locator(".dw-watch .scatterlayer .trace:has(.point)").nth(name).locator(".point").nth(number).bounding_box()
-    )
+    box = bare.page.locator(".dw-watch .scatterlayer .trace:has(.point)").nth(name).locator(".point").nth(number).bounding_box()
     bare.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
     bare.page.mouse.down()
     bare.page.mouse.up()

@@ -27,7 +27,6 @@ def job_parts(job: WatchedJob) -> Iterator[Part]:
 
 def slow_words(slow: SlowRank) -> str:
     """`rank 2 is what the others wait for: forward takes 31 ms of its steps, and 2 ms of theirs`."""
-    facts = {"part": said(PART_NAMES[slow.part]), "own": format_seconds(slow.seconds), "others": format_seconds(slow.others)}
-    return say(
-        "rank {rank} is what the others wait for: {part} takes {own} of its steps, and {others} of theirs", rank=slow.rank, **facts
-    )
+    own, others = format_seconds(slow.seconds), format_seconds(slow.others)
+    facts = {"rank": slow.rank, "part": said(PART_NAMES[slow.part]), "own": own, "others": others}
+    return say("rank {rank} is what the others wait for: {part} takes {own} of its steps, and {others} of theirs", **facts)
