@@ -25,6 +25,8 @@ from workloads import WORKLOADS, Workload
 import devwidget
 
 ROUNDS, LEAST_S = 15, 0.05
+FEWEST, LONGEST_S = 3, 15.0
+"""Rounds at least, and seconds after which there are no more."""
 NEVER = 10**9
 SMALL = "four-layer MLP"
 MODELS = (SMALL, "thin GPT-2, launch-bound", "ResNet-50, 224", "GPT-2 small, 1 x 128")
@@ -107,8 +109,10 @@ def compare(load: Workload, tool: str, rounds: int = ROUNDS) -> tuple[float, flo
     steps = max(1, round(LEAST_S / seconds(load.step, 1)))
     fresh = min(seconds(load.step, steps) for _ in range(3))
     watch = TOOLS[tool](load)
-    plain, watched = [], []
-    for _ in range(rounds):
+    plain, watched, began = [], [], time.process_time()
+    for number in range(rounds):
+        if number >= FEWEST and time.process_time() - began > LONGEST_S:
+            break
         plain.append(seconds(load.step, steps))
         with watch(load) as step:
             watched.append(seconds(step, steps))

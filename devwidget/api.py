@@ -68,6 +68,8 @@ from devwidget.views.compare import compare_traces
 if TYPE_CHECKING:
     import os
 
+    from typing_extensions import TypeIs
+
     from devwidget.distributed.agent import Agent
     from devwidget.records.answers import Layout
     from devwidget.records.plan import Plan
@@ -623,8 +625,9 @@ def show(
     opens = ""
     if is_a(model, WatchedRun):
         return open_run(model)
-    if (watch := _as_watch(model)) is not None:
-        model, optimizer, opens = watch.model, watch.optimizer, "Watch"
+    if _is_watch(model):
+        run = model
+        model, optimizer, opens = run.model, run.optimizer, "Watch"
 
     refuse_loss(loss_fn)
     refuse_text("batch_expression", batch_expression, 'batch_expression="next(iter(loader))"')
@@ -633,10 +636,10 @@ def show(
     return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine, opens)
 
 
-def _as_watch(value: object) -> Watch | None:
-    """A live run; nothing is loaded to say that a model is none."""
+def _is_watch(value: object) -> TypeIs[Watch]:
+    """Whether it is a live run; nothing is loaded to say that a model is none."""
     watching = sys.modules.get("devwidget.watching.watch")
-    return value if watching is not None and is_a(value, watching.Watch) else None
+    return watching is not None and is_a(value, watching.Watch)
 
 
 @says_what_fits

@@ -193,7 +193,7 @@ class Live:
     def take_run(self) -> WatchedRun | None:
         """The last run of the model that was watched in this process; nothing is loaded to say that there is none."""
         watching, model = sys.modules.get("devwidget.watching.watch"), self._model()
-        return None if watching is None or model is None else watching.find_run(model)  # type: ignore[no-any-return]
+        return None if watching is None or model is None else watching.find_run(model)
 
     def sum_training(self) -> Held:
         """Gradients and optimizer state of a step of the cell that runs, for its bars."""

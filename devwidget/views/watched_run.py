@@ -55,7 +55,8 @@ def find_highest(rows: StepRows) -> float:
     """Seconds of a step up to which a figure shows it: what nearly all steps take that were not recorded."""
     totals = [sum(each) for each in zip(*mean_parts(rows).values(), strict=True)] or [0.0]
     plain = [total for total, recorded in zip(totals, rows.recorded, strict=False) if not recorded] or totals
-    return _ROOM * (statistics.quantiles(plain, n=20)[-1] if len(plain) > 1 else plain[0])
+    highest: float = _ROOM * (statistics.quantiles(plain, n=20)[-1] if len(plain) > 1 else plain[0])
+    return highest
 
 
 def list_marks(run: WatchedRun) -> list[Mark]:

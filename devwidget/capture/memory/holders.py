@@ -37,6 +37,7 @@ MOST_SAVED = 20_000
 """Tensors looked at in the graphs behind others."""
 _DEEPEST = 7
 _OURS = "devwidget."
+_CONTAINERS: tuple[Any, ...] = (list, tuple, set, deque)
 _REGISTERED = ("_modules", "_buffers", "_parameters")
 
 
@@ -144,9 +145,9 @@ def _list_way(place: _Place | None) -> Iterator[_Place]:
 
 
 def _count_items(value: Any) -> int:
-    for kind in (list, tuple, set, deque):
-        if is_a(value, kind):
-            return kind.__len__(value)
+    count: Callable[[Any], int] | None = next((kind.__len__ for kind in _CONTAINERS if is_a(value, kind)), None)
+    if count is not None:
+        return count(value)
     return len(items_of(value) or ())
 
 
@@ -187,7 +188,7 @@ def _list_parts(value: Any) -> Iterator[tuple[str, Any]]:
     if is_a(value, type):
         if is_users(value):
             yield from ((f".{name}", part) for name, part in list(names_of(value).items()))
-    elif is_a(value, (list, tuple, deque, set)):
+    elif is_a(value, _CONTAINERS):
         yield from ((f"[{at}]", part) for at, part in _last_items(value))
     elif (items := items_of(value)) is not None:
         yield from ((f"[{key_text(key)}]", part) for key, part in items[-MOST_ITEMS:])
@@ -206,7 +207,7 @@ def _list_parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _last_items(value: Any) -> Iterator[tuple[int, Any]]:
-    base = next(kind for kind in (list, tuple, deque, set) if is_a(value, kind))
+    base = next(kind for kind in _CONTAINERS if is_a(value, kind))
     items = list(base.__iter__(value))
     first = max(0, len(items) - MOST_ITEMS)
     return enumerate(items[first:], first)
