@@ -72,7 +72,8 @@ def test_a_program_is_watched_and_on_a_pipe_only_the_summary_is_said(program: pa
     assert (done.stdout, done.returncode) == ("trained\n", 1)
     assert done.stderr.startswith("\nWatched run of Sequential: 190 steps, 1 finding\n")
     assert "\033" not in done.stderr
-    assert 'train.py:21      cache[step] = torch.ones(4096, device="cuda")' in done.stderr
+    assert 'train.py:20      cache[step] = torch.ones(4096, device="cuda")' in done.stderr
+    assert "dict `cache` of Trainer.fit() in train.py holds what stays: 161 items" in done.stderr
     run = devwidget.open(saved)
     assert (run.model, run.steps.first[0], run.steps.total) == ("Sequential", 1, 190)
     assert [finding.kind for finding in run.findings] == ["memory-growth"]
