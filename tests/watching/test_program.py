@@ -73,7 +73,7 @@ def test_a_program_is_watched_and_on_a_pipe_only_the_summary_is_said(program: pa
     assert done.stderr.startswith("\nWatched run of Sequential: 190 steps, 1 finding\n")
     assert "\033" not in done.stderr
     assert 'train.py:20      cache[step] = torch.ones(4096, device="cuda")' in done.stderr
-    assert "dict `cache` of Trainer.fit() in train.py holds what stays: 161 items" in done.stderr
+    assert "dict `cache` of Trainer.fit() in train.py holds what stays: 162 items" in done.stderr
     run = devwidget.open(saved)
     assert (run.model, run.steps.first[0], run.steps.total) == ("Sequential", 1, 190)
     assert [finding.kind for finding in run.findings] == ["memory-growth"]
@@ -96,7 +96,7 @@ def test_on_a_terminal_one_line_is_drawn_over_itself(program: pathlib.Path) -> N
     assert lines[1].startswith("step ")
     assert "  between the steps 1" in lines[1]
     assert "cuda:0 " in lines[1]
-    assert "1 finding" in lines[-2]
+    assert lines[-2].startswith("step ")
     assert lines[-1].strip() == ""
 
 
