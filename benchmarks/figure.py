@@ -225,6 +225,14 @@ def growth(axis: str, size: str, rounds: int) -> Iterator[dict[str, Any]]:
     yield {"seconds": taken, "units": number}
 
 
+def watched(model: str, tool: str, rounds: int) -> Iterator[dict[str, Any]]:
+    """CPU seconds of a training step, plain and watched, in turns."""
+    from watch_cost import compare
+
+    plain, watched = compare(WORKLOADS[model](), tool, rounds)
+    yield {"plain": plain, "watched": watched}
+
+
 class Named(torch.nn.Module):
     """A path and a line that occur in no other text."""
 
@@ -243,7 +251,10 @@ def told(tool: str, _: str, rounds: int) -> Iterator[dict[str, Any]]:
     yield {"module": "projection" in words, "line": Path(__file__).name in words}
 
 
-KINDS = {each.__name__: each for each in (recording, conversion, told, snapshot, kept, trial, importing, small_steps, growth)}
+KINDS = {
+    each.__name__: each
+    for each in (recording, conversion, told, snapshot, kept, trial, importing, small_steps, growth, watched)
+}
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from performance_goals import AS_MUCH, Answers, behind, figure, lacks, of_kind
 from recorders import RECORDERS
+from watch_cost import SMALL
 from workloads import WORKLOADS
 
 WHY = """
@@ -81,6 +82,7 @@ def page(measured: dict[str, Any], asked: list[str]) -> str:
         "## The whole call around a training step; milliseconds beyond plain\n\n" + _recordings(answers, "whole", "step"),
         "## What torch's profiler leaves for the end of the block, milliseconds\n\n" + _conversions(answers),
         "## A look at a model, milliseconds\n\n" + _looks(answers),
+        "## A training step of a watched run, against plain\n\n" + _watched(answers),
         "## What is kept\n\n" + _kept(answers),
         "## Growth: microseconds for each unit of one whole call\n\n" + _growth(answers),
         "## Other prices\n\n" + (_others(answers) or "Not measured."),
@@ -158,6 +160,30 @@ def _looks(answers: Answers) -> str:
         _table(["modules", *tools], rows) + "\n\nIn brackets: against a bare walk in the same run that reads the same fields;"
         " for a panel with nothing changed\nagainst bare loops in C over all that may have changed."
     )
+
+
+def _watched(answers: Answers) -> str:
+    """The ratio of each tool, and the microseconds that it adds to the smallest model."""
+    found = {(model, tool): answer for model, tool, answer in of_kind(answers, "watched")}
+    tools = list(dict.fromkeys(tool for _, tool in found))
+    rows = []
+    for model in dict.fromkeys(model for model, _ in found):
+        ratios = ((found.get((model, tool)), found.get((SMALL, tool))) for tool in tools)
+        rows.append([model, *(_watched_cell(*each) for each in ratios)])
+    added = [f"{tool} {(each['watched'] - each['plain']) * 1e6:.0f}" for tool in tools if (each := found.get((SMALL, tool)))]
+    words = (
+        "No step is recorded in it. In brackets: what the tool adds to the four-layer MLP, against plain: it does the same for"
+    )
+    return _table(["model", *tools], rows) + (
+        f"\n\n{words}\neach model. Microseconds that it adds: {', '.join(added)}." if added else ""
+    )
+
+
+def _watched_cell(answer: dict[str, Any] | None, small: dict[str, Any] | None) -> str:
+    if answer is None:
+        return ""
+    known = f" ({1 + (small['watched'] - small['plain']) / answer['plain']:.4f})" if small is not None else ""
+    return f"{answer['watched'] / answer['plain']:.3f}{known}"
 
 
 def _kept(answers: Answers) -> str:

@@ -22,6 +22,7 @@ from pathlib import Path
 from performance_goals import PASSIVE
 from performance_page import LATE, page, this_machine
 from recorders import RECORDERS
+from watch_cost import MODELS, TOOLS
 from workloads import WORKLOADS
 
 HERE = Path(__file__).parent
@@ -40,6 +41,7 @@ def figures() -> Iterator[tuple[str, str, str]]:
     yield from (("told", tool, "") for tool in RECORDERS)
     yield from (("snapshot", str(size), tool) for tool in LOOKS for size in (1_000, 10_000, 100_000))
     yield from (("kept", model, "") for model in WORKLOADS)
+    yield from (("watched", model, tool) for tool in TOOLS for model in MODELS)
     yield from (("trial", "", ""), ("importing", "", ""), ("small_steps", "", ""))
     yield from (("growth", axis, str(size)) for axis, sizes in GROWTH.items() for size in sizes)
     yield from (("recording", model, tool) for model in WORKLOADS for tool in RECORDERS if tool not in (*OURS, PASSIVE))

@@ -54,6 +54,7 @@ __all__ = [
     "UnreadableError",
     "Wait",
     "Watch",
+    "WatchedJob",
     "WatchedRun",
     "__version__",
     "allow",
@@ -115,6 +116,7 @@ _RESULTS = {
     "UnreadableError": "devwidget.records.errors",
     "Wait": "devwidget.records.trace",
     "Watch": "devwidget.watching.watch",
+    "WatchedJob": "devwidget.records.watched_job",
     "WatchedRun": "devwidget.records.watch",
 }
 """Where the types of what the functions return live: records load nothing of torch, and panels only when they are named."""
@@ -164,6 +166,7 @@ if TYPE_CHECKING:
     from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
     from devwidget.records.trace import Fault, ModuleEvent, Move, Operand, OpEvent, Trace, Wait
     from devwidget.records.watch import WatchedRun
+    from devwidget.records.watched_job import WatchedJob
     from devwidget.simulator import Simulation
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget

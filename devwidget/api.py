@@ -61,11 +61,14 @@ from devwidget.records.finding import Severity
 from devwidget.records.schema.paths import file_to_read
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.records.watch import WatchedRun
 from devwidget.simulator import simulate
 from devwidget.views.compare import compare_traces
 
 if TYPE_CHECKING:
     import os
+
+    from typing_extensions import TypeIs
 
     from devwidget.distributed.agent import Agent
     from devwidget.planning import by_name as planning_by_name
@@ -76,6 +79,8 @@ if TYPE_CHECKING:
     from devwidget.trying.offers import SeenCalls
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
+    from devwidget.watching.program import ProgramWatch
+    from devwidget.watching.status_line import StatusLine
     from devwidget.watching.watch import Watch
 
 
@@ -185,8 +190,8 @@ def watch(
         optimizer: a step ends when it has stepped; without one with the forward pass.
         every: how many steps lie between two that are recorded; by default as many as keep what that takes within
             2 % of the time.
-        path: a file that grows with the run, such as `watch.jsonl`, which `devwidget.open` reads, in another process too. Each
-            process needs its own.
+        path: a file that grows with the run, such as `watch.jsonl`, which `devwidget.open` reads, in another process too. In
+            a job of several ranks each has its own, `watch.rank-3.jsonl`; `devwidget.open` puts those in a folder together.
 
     Returns:
         A context manager and decorator with `steps`, `findings`, `recorded`, `to_frame()` and `save(path)`; it prints as a
@@ -198,7 +203,33 @@ def watch(
     """
     from devwidget.watching.watch import Watch  # what it judges by is loaded with the first run
 
-    return Watch(model, optimizer, every=every, path=path)
+    return Watch(model, optimizer, every=every, path=_name_for_rank(path))
+
+
+def _name_for_rank(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
+    """`watch.rank-3.jsonl` for `watch.jsonl` in a job of several ranks: one file each."""
+    from devwidget.distributed.job import rank_of_environment, rank_of_torch
+
+    found = rank_of_torch() or rank_of_environment()
+    if not isinstance(path, str | pathlib.PurePath) or found is None or found[1] < 2:
+        return path
+    file = pathlib.Path(path)
+    return file.with_name(f"{file.name.removesuffix('.jsonl')}.rank-{found[0]}.jsonl")
+
+
+def watch_program(path: str | os.PathLike[str] | None = None) -> tuple[ProgramWatch, StatusLine]:
+    """What watches the model that a program trains, and the line of the terminal that it is told on."""
+    from devwidget.watching.program import ProgramWatch
+
+    line = make_status_line()
+    return ProgramWatch(_name_for_rank(path), line.show_step), line
+
+
+def make_status_line() -> StatusLine:
+    """A line on the error stream that says how a watched run goes, if that is a terminal."""
+    from devwidget.watching.status_line import StatusLine
+
+    return StatusLine(sys.stderr)
 
 
 @says_what_fits
@@ -388,7 +419,7 @@ def open(path: str | pathlib.Path) -> Any:
 
     Args:
         path: a memory snapshot that `torch.cuda.memory._dump_snapshot` wrote, a trace of `torch.profiler`, a dump of the
-            flight recorder of a rank or a folder of them, or what `load` takes.
+            flight recorder of a rank or a folder of them, a folder of the watched runs of ranks, or what `load` takes.
 
     Returns:
         Of a memory snapshot or a profile a trace; of dumps the cluster of the ranks, with what each waits for. What the file
@@ -588,6 +619,10 @@ def show(model: Cluster) -> RanksWidget: ...
 
 
 @overload
+def show(model: Watch | WatchedRun) -> DeviceWidget: ...
+
+
+@overload
 def show(
     model: nn.Module,
     batch: Any = ...,
@@ -601,7 +636,7 @@ def show(
 
 @says_what_fits
 def show(
-    model: nn.Module | Cluster,
+    model: nn.Module | Cluster | Watch | WatchedRun,
     batch: Any = None,
     *,
     loss_fn: Callable[..., Any] | None = None,
@@ -612,7 +647,8 @@ def show(
     """Open the panel on a live model. The panel holds the model weakly: `del model` frees it.
 
     Args:
-        model: what the panel shows; what `devwidget.ranks()` returns for all ranks of a job, for which nothing else is given.
+        model: what the panel shows; what `devwidget.ranks()` returns for all ranks of a job, or a watched run, live or read by
+            `devwidget.open`, for which nothing else is given.
         batch: as for `trace`; it can also be chosen in the panel.
         loss_fn: as for `trace`.
         target: as for `trace`.
@@ -632,13 +668,26 @@ def show(
 
         return RanksWidget(model, asker_of(model))
 
-    from devwidget.live_model import Engine, Rereader, open_panel
+    from devwidget.live_model import Engine, Rereader, open_panel, open_run
+
+    opens = ""
+    if is_a(model, WatchedRun):
+        return open_run(model)
+    if _is_watch(model):
+        run = model
+        model, optimizer, opens = run.model, run.optimizer, "Watch"
 
     refuse_loss(loss_fn)
     refuse_text("batch_expression", batch_expression, 'batch_expression="next(iter(loader))"')
 
     engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()), _asking_the_others, try_fix)
-    return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine)
+    return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine, opens)
+
+
+def _is_watch(value: object) -> TypeIs[Watch]:
+    """Whether it is a live run; nothing is loaded to say that a model is none."""
+    watching = sys.modules.get("devwidget.watching.watch")
+    return watching is not None and is_a(value, watching.Watch)
 
 
 @says_what_fits
@@ -734,6 +783,14 @@ def plan_by_name(
     from devwidget.planning import by_name
 
     return by_name.plan_by_name(name, gpus, memory, card, batch, length)
+
+
+def find_optimizer(model: nn.Module) -> torch.optim.Optimizer | None:
+    """The variable of the notebook that trains a model, if there is just one."""
+    from devwidget import live_model
+
+    refuse_model(model)
+    return live_model.find_optimizer(model)
 
 
 def model_names() -> list[str]:

@@ -15,9 +15,10 @@ from torch import nn
 
 from devwidget.capture.devices import read_memory
 from devwidget.capture.memory.training_state import TrainingWatch
-from devwidget.capture.modules import is_module
+from devwidget.capture.modules import all_tensors, is_module
 from devwidget.capture.object_fields import copy_items, is_a, items_of
 from devwidget.capture.other_threads import running_thread
+from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.snapshot_changes import Fingerprint, NotWatchable
 from devwidget.capture.source_code.call_sites import CLICK, user_frame
@@ -42,6 +43,7 @@ from devwidget.records.schema.message import Lines, Message
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.records.watch import WatchedRun
 from devwidget.ui.actions import PanelActions, TraceRequest
 
 if TYPE_CHECKING:
@@ -107,7 +109,12 @@ class Engine(NamedTuple):
 
 
 def open_panel(
-    model: nn.Module, optimizer: torch.optim.Optimizer | None, given: dict[str, Any], expression: str, engine: Engine
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    given: dict[str, Any],
+    expression: str,
+    engine: Engine,
+    opens: str = "",
 ) -> DeviceWidget:
     """The panel for a model; see `devwidget.show`. `given` has the keys batch, loss and target."""
     from devwidget.applied_fix import Application
@@ -126,7 +133,18 @@ def open_panel(
         live.sum_training,
         engine.ranks,
     )
-    return DeviceWidget(PanelActions(*actions, live.try_fix, Application))
+    return DeviceWidget(PanelActions(*actions, live.try_fix, Application, live.take_run), opens)
+
+
+def open_run(run: WatchedRun) -> DeviceWidget:
+    """The panel of a run that was watched elsewhere, or before."""
+    from devwidget.ui.panel import DeviceWidget
+
+    return DeviceWidget(PanelActions(lambda: Snapshot(()), _refuse_trace, tuple, tuple, run=lambda: run), "Watch")
+
+
+def _refuse_trace(request: TraceRequest, progress: Callable[[str], None]) -> Trace:
+    raise DevwidgetError(Message("this panel shows a run, and has no model to trace"), instead="devwidget.show(model, batch)")
 
 
 MOST_LOOKED_AT = 16
@@ -171,6 +189,11 @@ class Live:
         self._training.end_watch()
         model = self._model()
         return None if model is None else self._engine.snapshot(model, optimizer=self._find_optimizer())
+
+    def take_run(self) -> WatchedRun | None:
+        """The last run of the model that was watched in this process; nothing is loaded to say that there is none."""
+        watching, model = sys.modules.get("devwidget.watching.watch"), self._model()
+        return None if watching is None or model is None else watching.find_run(model)
 
     def sum_training(self) -> Held:
         """Gradients and optimizer state of a step of the cell that runs, for its bars."""
@@ -335,6 +358,14 @@ def user_variables() -> Iterator[tuple[str, Any]]:
 def model_names() -> list[str]:
     """Names of the user's variables that hold a model."""
     return [name for name, value in user_variables() if is_module(value)]
+
+
+def find_optimizer(model: nn.Module) -> torch.optim.Optimizer | None:
+    """The variable of the user that trains a model, if there is just one."""
+    mine = set(map(id, all_tensors(model)))
+    optimizers = {id(value): value for _, value in user_variables() if is_a(value, torch.optim.Optimizer)}
+    found = [each for each in optimizers.values() if any(id(parameter) in mine for parameter in parameters_of(each))]
+    return found[0] if len(found) == 1 else None
 
 
 def _user_namespace() -> dict[str, Any]:

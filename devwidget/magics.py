@@ -14,8 +14,9 @@ from devwidget.records.schema.message import Message
 
 if TYPE_CHECKING:
     from devwidget.records.explanation import Explanation
+    from devwidget.watching.watch import Watch
 
-COMMANDS = ("why", "fix", "simulate", "births", "help")
+COMMANDS = ("why", "fix", "simulate", "births", "watch", "help")
 HELP = "%devwidget help"
 
 
@@ -109,6 +110,10 @@ _LINES = {
     "%devwidget fix apply": Message("write them: into your files, with a backup, or as the text of the next cell"),
     "%devwidget simulate N [MEMORY]": Message("N virtual GPUs, such as: %devwidget simulate 2 16GiB"),
     "%devwidget simulate off": Message("stop them; without words: how many there are"),
+    "%devwidget watch MODEL [OPTIMIZER]": Message(
+        "watch the steps of a model in all cells that follow, and say what was found"
+    ),
+    "%devwidget watch off": Message("end that; without words: how it goes"),
     "%devwidget births on | off": Message("remember where tensors are made, in every cell; without words: whether it does"),
     "%%devtrace [MODEL]": Message("first line of a cell: run it, then say what moved and what went wrong"),
 }
@@ -122,7 +127,7 @@ _SIMULATE = "%devwidget simulate 2 16GiB"
 
 def usage_lines() -> str:
     """The lines that there are, and what each does."""
-    return "\n".join(f"{line:<34}{said(words)}" for line, words in _LINES.items())
+    return "\n".join(f"{line:<36}{said(words)}" for line, words in _LINES.items())
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -136,7 +141,9 @@ def load_ipython_extension(shell: Any) -> None:
 
 def unload_ipython_extension(shell: Any) -> None:
     """`%unload_ext devwidget`: takes off the magics and the callbacks of open panels."""
-    shell.magics_manager.magics["line"].pop("devwidget", None)
+    ours = shell.magics_manager.magics["line"].pop("devwidget", None)
+    if ours is not None:
+        ours.end_watch()
     shell.magics_manager.magics["cell"].pop("devtrace", None)
     if _offer_explanation in shell.events.callbacks["post_run_cell"]:
         shell.events.unregister("post_run_cell", _offer_explanation)
@@ -192,6 +199,7 @@ class LineMagic:
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
+        self._run: Watch | None = None
         self.__doc__ = f"{said(_SUMMARY)}\n\n{usage_lines()}"  # what `%devwidget?` shows
 
     def __call__(self, line: str) -> Any:
@@ -203,6 +211,8 @@ class LineMagic:
             "simulate": self._switch_simulation,
             "births": self._switch_births,
         }
+        if word == "watch":
+            return in_one_line(lambda: self._switch_watch(rest.strip()))
         if not word or word in ("help", "?", "--help", "-h"):
             return self._print_help()
         if word in commands:
@@ -265,6 +275,34 @@ class LineMagic:
         if words == ["off"]:
             _births_off(self.shell)
         print(say("births: off") if background_births.get_background_births() is None else say("births: on"))
+
+    def _switch_watch(self, words: str) -> None:
+        """Begin or end to watch a run, which goes on from cell to cell, or say how it goes."""
+        if words in ("", "off", "status"):
+            if self._run is None:
+                print(say("no run is watched; begin with {line}", line="%devwidget watch model optimizer"))
+                return
+            if words == "off":
+                self.end_watch()
+            print(self._run)
+            return
+        from devwidget import api
+
+        expression, of_optimizer = split_line(words)
+        model = evaluate_model(self.shell, expression)
+        optimizer = evaluate_model(self.shell, of_optimizer) if of_optimizer else api.find_optimizer(model)
+        run, line = api.watch(model, optimizer), api.make_status_line()
+        self.end_watch()
+        run.listener = line.show_step
+        self._run = run.__enter__()
+        print(say("watching the steps of {model}; {line} ends it", model=expression, line="`%devwidget watch off`"))
+        if optimizer is None:
+            print(say("no optimizer was named: a step ends with the forward pass"))
+
+    def end_watch(self) -> None:
+        """Take the hooks of a run that is watched off."""
+        if self._run is not None and self._run.inside:
+            self._run.__exit__(None, None, None)
 
     def _switch_simulation(self, words: list[str]) -> None:
         from devwidget import api

@@ -13,6 +13,7 @@ from torch import nn
 
 from devwidget import simulator
 from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
+from devwidget.capture.memory.watch import LivingBytes
 from devwidget.capture.object_fields import format_value, is_a
 from devwidget.capture.recorder import Recorder
 from devwidget.capture.recording import allowed_transfers
@@ -24,7 +25,6 @@ from devwidget.fix_writer import remember_findings
 from devwidget.memory import account_memory
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Fix
-from devwidget.records.memory import Holding
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -102,8 +102,8 @@ class Recording:
         """Something that the trace cannot tell, and why."""
         self._recorder.add_note(text)
 
-    def follow_living(self, index: int) -> Callable[[], list[Holding]]:
-        """Tells later which of the bytes that were allocated on a device so far, and live now, still do."""
+    def follow_living(self, index: int) -> LivingBytes | None:
+        """The bytes that were allocated on a device so far and live now, to be looked at later."""
         return self._recorder.follow_living(index)
 
     @property

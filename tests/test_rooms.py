@@ -42,7 +42,8 @@ FLOORS = {
     "distributed": ("job", "unix_http", "collectives", "rank_tensors", "report", "agent", "ask_ranks"),
     "records": (
         "schema",
-        *("errors", "syntax", "site", "device", "memory", "finding", "parallel", "explanation", "snapshot", "trace", "watch"),
+        *("errors", "syntax", "site", "device", "memory", "finding", "parallel", "explanation", "snapshot", "trace"),
+        *("watch", "watched_job"),
         *("answers", "plan", "comparison"),
         *("ranks", "loading"),
     ),

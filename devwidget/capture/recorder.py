@@ -17,7 +17,7 @@ from devwidget.capture.data_parallel.constructions import watch_constructions
 from devwidget.capture.data_parallel.functional import watch_functional
 from devwidget.capture.data_parallel.gradients import parallel_gradients
 from devwidget.capture.explain.failure import failure_of
-from devwidget.capture.memory.watch import held_curves
+from devwidget.capture.memory.watch import LivingBytes, held_curves
 from devwidget.capture.modes.dispatch_mode import OperatorMode
 from devwidget.capture.modes.function_mode import CallMode
 from devwidget.capture.modes.module_hooks import module_hooks
@@ -43,7 +43,7 @@ from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.explanation import Failure
-from devwidget.records.memory import DeviceMemory, Holding
+from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase, Trace
 
@@ -134,10 +134,10 @@ class Recorder:
         self._memory = MemoryWatch(self._state, source)
         self._memory.begin_watch(self._undo)
 
-    def follow_living(self, index: int) -> Callable[[], list[Holding]]:
-        """Tells later which of the bytes that were allocated on a device so far, and live now, still do; nothing where no
-        allocator can be asked."""
-        return self._memory.follow_living(index) if self._memory is not None else list
+    def follow_living(self, index: int) -> LivingBytes | None:
+        """The bytes that were allocated on a device so far and live now, to be looked at later; None where no allocator can be
+        asked."""
+        return self._memory.follow_living(index) if self._memory is not None else None
 
     def register_inputs(self, batch: Any, target: Any) -> None:
         """These tensors are the batch and the target."""

@@ -21,6 +21,7 @@ from devwidget.language.speaking import said, say
 from devwidget.records.errors import DevwidgetError, PlacementError, UnreadableError, nearest
 from devwidget.records.finding import Edit, Finding, Severity
 from devwidget.records.schema.message import Message
+from devwidget.records.schema.record import Record
 from devwidget.records.site import cell_label
 from devwidget.records.trace import Trace
 
@@ -113,19 +114,64 @@ FORMATS = ("text", "json", "brief", "sarif", "perfetto", "memory-viz")
 
 
 def run_program(options: Namespace) -> int | BaseException:
-    """Run a program as Python would, under watch; as one rank of several it is not watched, and answers who asks."""
+    """Run a program as Python would, recorded as a whole or watched step by step; as one rank of several it answers."""
+    if options.watch:
+        return _watch_program(options)
     if _is_one_of_many() and not _asks_for_a_trace(options):
         return _serve_rank(options)
     from devwidget import api
 
     process = os.getpid()
-    ended: BaseException | None = None
     _virtual_gpus(options).__enter__()  # until the process ends: threads and exit handlers of the program may still use them
     recording = api.record(heal=options.heal, allow=options.allow, verify_hops=options.verify_hops)
+    ended = _run_inside(recording, options)
+    if os.getpid() == process:  # not in a child that the program has forked
+        told = dataclasses.replace(recording.trace, error=recording.trace.error.partition(":")[0])  # Python has said the rest
+        _report_run(told, _writing_line(told, options))
+        _write_files(recording.trace, options)
+    return _choose_status(ended, recording.trace.findings, options)
+
+
+def _watch_program(options: Namespace) -> int | BaseException:
+    """The same of a program whose steps are watched."""
+    from devwidget import api
+
+    _refuse_for_watch(options)
+    process = os.getpid()
+    _virtual_gpus(options).__enter__()
+    watching, line = api.watch_program(options.save)
+    ended = _run_inside(watching, options)
+    run = watching.result
+    if os.getpid() == process:
+        line.erase()
+        _report_run(dataclasses.replace(run, error=run.error.partition(":")[0]))
+        with _writing():
+            if options.html is not None:
+                run.to_html(options.html)
+            if options.sarif is not None:
+                options.sarif.write_bytes(f"{_record_text(run, 'sarif')}\n".encode())
+    return _choose_status(ended, run.findings, options)
+
+
+_ONLY_RECORDED = ("heal", "allow", "verify_hops", "json", "brief", "perfetto", "memory-viz")
+
+
+def _refuse_for_watch(options: Namespace) -> None:
+    for name in _ONLY_RECORDED:
+        if getattr(options, name):
+            raise DevwidgetError(
+                Message("a watched run has no {option}", option=f"--{name.replace('_', '-')}"),
+                instead="python -m devwidget run --watch --save watch.jsonl train.py",
+            )
+
+
+def _run_inside(watching: contextlib.AbstractContextManager[object], options: Namespace) -> BaseException | None:
+    """Run the program, and show how it ended as Python does; the exception that ended it, the usual one too."""
+    ended: BaseException | None = None
     main = (user_program.load_module if options.module else user_program.load_script)(options.target, options.args)
     user_program.show_exceptions_of_threads()
     try:
-        with recording:
+        with watching:
             try:
                 main()
             except SystemExit as error:  # the usual end of a program, not a failure
@@ -133,14 +179,18 @@ def run_program(options: Namespace) -> int | BaseException:
     except BaseException as error:
         ended = error
         user_program.show_exception(error)
-    if os.getpid() == process:  # not in a child that the program has forked
-        user_program.flush_output()
-        told = dataclasses.replace(recording.trace, error=recording.trace.error.partition(":")[0])  # Python has said the rest
-        user_program.report_text("\n".join(("", *_rank_line(), str(told), *_writing_line(told, options))))
-        _write_files(recording.trace, options)
+    return ended
+
+
+def _report_run(told: Record, more: Iterable[str] = ()) -> None:
+    user_program.flush_output()
+    user_program.report_text("\n".join(("", *_rank_line(), str(told), *more)))
+
+
+def _choose_status(ended: BaseException | None, findings: Iterable[Finding], options: Namespace) -> int | BaseException:
     if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
         return ended
-    return FOUND if options.fail_on is not None and _has_severity(recording.trace, options.fail_on) else FINE
+    return FOUND if options.fail_on is not None and _has_severity(findings, options.fail_on) else FINE
 
 
 def _writing_line(trace: Trace, options: Namespace) -> Iterator[str]:
@@ -350,8 +400,8 @@ def _severities_from(least: str) -> tuple[Severity, ...]:
     return known[: known.index(least) + 1]
 
 
-def _has_severity(trace: Trace, least: str) -> bool:
-    return any(finding.severity in _severities_from(least) for finding in trace.findings)
+def _has_severity(findings: Iterable[Finding], least: str) -> bool:
+    return any(finding.severity in _severities_from(least) for finding in findings)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,10 @@ from devwidget.records.schema.message import Message
 EXAMPLES = (
     ("python -m devwidget run train.py --epochs 1", Message("the script as it is, then a report of what went wrong")),
     ("python -m devwidget run --gpus 2 train.py", Message("the same on two virtual GPUs")),
+    (
+        "python -m devwidget run --watch --save watch.jsonl train.py",
+        Message("all steps of a training run, by hooks, in a file that grows"),
+    ),
     ("python -m devwidget run --gpus 1 -m package.train", Message("a module in place of a script")),
     (
         "torchrun --nproc-per-node 4 -m devwidget run train.py",
@@ -107,6 +111,8 @@ def _build_parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--verify-hops", action="store_true", help=say("compare checksums at both ends of every copy between GPUs")
     )
+    words = say("watch the steps of the model that it trains, in place of recording all of it; --save FILE grows with the run")
+    run.add_argument("--watch", action="store_true", help=words)
     run.add_argument("-m", dest="module", action="store_true", help=say("TARGET is a module, as for python -m"))
     run.add_argument("target", metavar="TARGET", help=say("a script, or a module with -m"))
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="...", help=say("the arguments of the script"))

@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import pathlib
+import re
 import zlib
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,8 @@ from devwidget.records.loading import json_io
 from devwidget.records.loading.json_io import read_regular
 from devwidget.records.loading.typed_reader import Unexpected
 from devwidget.records.schema.message import Message
+from devwidget.records.watch import WatchedRun
+from devwidget.records.watched_job import WatchedJob
 
 # A profile takes up to 30 times the bytes of its gzip; what is small may take more. A bomb takes 1,000 times its bytes.
 MOST_UNZIPPED, SMALL = 64, 2**24
@@ -28,6 +31,7 @@ MOST_UNZIPPED, SMALL = 64, 2**24
 LARGEST = 2**33
 _PICKLE, _GZIP = b"\x80", b"\x1f\x8b"
 _JSON = (b"{", b"[", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
+_RUN_OF_RANK = re.compile(r"\.rank-(\d{1,7})\.jsonl$")
 _OURS = b'"devwidget"'
 
 
@@ -45,7 +49,7 @@ def without_collection() -> Iterator[None]:
 
 @without_collection()
 def open_file(path: str | pathlib.Path) -> Any:
-    """Open a saved record, or what another tool wrote as one; the flight-recorder dumps in a folder are one cluster."""
+    """Open a saved record, or what another tool wrote as one; of a folder its flight-recorder dumps, or runs, together."""
     file = pathlib.Path(path)
     if file.is_dir():
         return _read_folder(file)
@@ -62,10 +66,20 @@ def open_file(path: str | pathlib.Path) -> Any:
 
 
 def _read_folder(folder: pathlib.Path) -> Any:
+    if runs := {int(named[1]): file for file in folder.iterdir() if (named := _RUN_OF_RANK.search(file.name))}:
+        found = sorted(runs.items())
+        return WatchedJob(tuple(rank for rank, _ in found), tuple(_load_run(file) for _, file in found))
     contents = {file.name: content for file in sorted(folder.iterdir()) if is_dump(content := _load_dump(file))}
     if not contents:
         raise UnreadableError(Message("no flight-recorder dump in the folder {folder}", folder=folder.name or folder))
     return read_dumps(contents)
+
+
+def _load_run(file: pathlib.Path) -> WatchedRun:
+    run = json_io.load(file)
+    if not isinstance(run, WatchedRun):
+        raise UnreadableError(Message("{name} is no watched run", name=file.name))
+    return run
 
 
 def _load_dump(file: pathlib.Path) -> Any:

@@ -92,10 +92,7 @@ class TrainerWatch(Watch):
         self._fail_on: Collection[Severity] = options.fail_on
         self._scalars = StepScalars()
         self._told = 0
-
-    def follow_row(self, row: Mapping[str, int]) -> None:
-        """A step has ended."""
-        self._scalars.add_row(row)
+        self.listener = lambda row, _: self._scalars.add_row(row)
 
     def take_scalars(self) -> dict[str, float]:
         """What the trainer's loggers are told of the steps since they were last told, by name; {} if there was none."""

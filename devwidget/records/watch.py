@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -157,12 +158,35 @@ class StepTable:
             for name, column in self.columns.items():
                 column.append(values.get(name, 0))
 
+    def take_rows(self, *, whole: bool) -> StepRows:
+        """Take the rows out.
+
+        Args:
+            whole: leave the last one, if steps are to come into it yet.
+        """
+        count = self.columns["count"]
+        end = len(count) - bool(whole and count and count[-1] < self.width)
+        taken = {name: column[:end] for name, column in self.columns.items()}
+        for column in self.columns.values():
+            del column[:end]
+        return make_rows(taken)
+
     def __len__(self) -> int:
         return len(self.columns[FIRST])
 
     def make_rows(self) -> StepRows:
         """The rows as a record."""
         return make_rows(self.columns)
+
+
+def fold_steps(columns: Columns, width: int) -> Columns:
+    """Rows of no more than so many steps as rows of just so many, but the last."""
+    first = columns[FIRST]
+    groups = itertools.groupby(range(len(first)), key=lambda at: (first[at] - first[0]) // width)
+    spans = [(found[0], found[-1] + 1) for _, group in groups if (found := list(group))]
+    return {
+        name: array("q", [_FOLDS.get(name, max)(column[start:end]) for start, end in spans]) for name, column in columns.items()
+    }
 
 
 def fold_rows(columns: Columns, width: int) -> Columns:
@@ -190,13 +214,13 @@ def join_runs(parts: Iterable[WatchedRun]) -> WatchedRun:
         _add_rows(columns, part.steps)
         pieces.append(replace(part, steps=StepRows()))  # numbers of Python take four times the memory of those in columns
     width = 1
-    while len(columns[FIRST]) > MOST_ROWS * width:
+    while len(columns[FIRST]) and columns[FIRST][-1] + columns["count"][-1] - columns[FIRST][0] > MOST_ROWS * width:
         width *= 2
     found = [each for piece in pieces for each in zip(piece.findings, piece.first_steps, strict=True)]
     found.sort(key=lambda each: SEVERITIES.index(each[0].severity))
     return WatchedRun(
         pieces[-1].model if pieces else "",
-        make_rows(fold_rows(columns, width)),
+        make_rows(fold_steps(columns, width)),
         findings=tuple(finding for finding, _ in found),
         first_steps=tuple(step for _, step in found),
         recorded_steps=tuple(step for piece in pieces for step in piece.recorded_steps),
@@ -207,7 +231,7 @@ def join_runs(parts: Iterable[WatchedRun]) -> WatchedRun:
 
 def _add_rows(columns: Columns, rows: StepRows) -> None:
     before = len(columns[FIRST])
-    for name, numbers in _list_columns(rows):
+    for name, numbers in list_columns(rows):
         if name not in columns:
             columns[name] = array("q", bytes(8 * before))
         columns[name].extend(array("q", numbers))
@@ -215,7 +239,8 @@ def _add_rows(columns: Columns, rows: StepRows) -> None:
         column.extend([0] * (len(columns[FIRST]) - len(column)))
 
 
-def _list_columns(rows: StepRows) -> Iterator[tuple[str, tuple[int, ...]]]:
+def list_columns(rows: StepRows) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """A record as columns, each with its name."""
     yield from ((name, getattr(rows, name)) for name in (FIRST, *COUNTED))
     for memory in rows.memory:
         yield from ((f"{memory.device} {part}", getattr(memory, part)) for part in MEMORY)

@@ -4,7 +4,7 @@ Importing this package teaches the records how to print, how to become data fram
 """
 
 from devwidget.report import data_frames
-from devwidget.report.answers import comparison, plan, questions, watched_run
+from devwidget.report.answers import comparison, plan, questions, watched_job, watched_run
 from devwidget.report.page import html, ranks
 from devwidget.report.text import cluster_text, finding_text, snapshot_text, trace_text
 
@@ -19,5 +19,6 @@ __all__ = [
     "ranks",
     "snapshot_text",
     "trace_text",
+    "watched_job",
     "watched_run",
 ]

@@ -18,6 +18,7 @@ from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.records.watch import WatchedRun
 from devwidget.views.memory import Held
 from devwidget.views.placement import PlacementTable
 
@@ -183,6 +184,7 @@ class PanelActions:
         request: what the inputs say at first.
         forget: lets go of a batch that only the panel holds.
         try_fix: runs the step of a request twice, and once of them with a fix; raises as `trace`.
+        run: the run of the model that was watched last, as far as it is; cheap, and asked on another thread too.
         apply: prepares a fix for the user's source; raises DevwidgetError where it does not fit.
     """
 
@@ -196,6 +198,7 @@ class PanelActions:
     ranks: Callable[[], Callable[[], Cluster] | None] = lambda: None
     try_fix: Callable[[TraceRequest, Fix, Callable[[str], None]], Fix] = lambda request, fix, progress: fix.try_it()
     apply: Callable[[Fix], AppliedFix] = _apply_nothing
+    run: Callable[[], WatchedRun | None] = lambda: None
 
 
 class Panel(Protocol):
@@ -236,6 +239,9 @@ class Panel(Protocol):
 
     def apply_fix(self) -> None:
         """Let the prepared fix, which the page has written, take effect, and trace again where that shows it."""
+
+    def show_recorded(self, step: int) -> None:
+        """Show a step of the watched run that was recorded."""
 
     def undo_fix(self) -> None:
         """Take back the fix that was applied last, which the page has taken back."""

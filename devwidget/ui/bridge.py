@@ -26,6 +26,7 @@ class LiveFigure(anywidget.AnyWidget):
 
     _esm = "export default { render() {} };"
     figure = Dict().tag(sync=True)
+    watched = Dict().tag(sync=True)
 
 
 class TreeTable(anywidget.AnyWidget):
@@ -58,6 +59,8 @@ class PanelView(anywidget.AnyWidget):
     traced = Dict().tag(sync=True)
     devices = Dict().tag(sync=True)
     proposed = Dict().tag(sync=True)
+    watched = Dict().tag(sync=True)
+    opens = Unicode().tag(sync=True)
     compared = Dict().tag(sync=True)
     applied = Dict().tag(sync=True)
     printed = Unicode().tag(sync=True)

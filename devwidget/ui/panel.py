@@ -11,7 +11,7 @@ from typing import Any
 import ipywidgets
 from traitlets import Instance, Unicode, observe, validate
 
-from devwidget.language.speaking import say
+from devwidget.language.speaking import said, say
 from devwidget.records.answers import Layout
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError, UnknownNameError, error_text, nearest
@@ -20,6 +20,7 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.records.watch import WatchedRun
 from devwidget.report.page.assets import PANEL, TREE, page_words
 from devwidget.report.page.content import (
     Content,
@@ -34,6 +35,7 @@ from devwidget.report.page.content import (
     tree_content,
 )
 from devwidget.report.page.html import panel_html, panel_text, saved_html
+from devwidget.report.page.watched_run import watched_content
 from devwidget.report.style.safe_text import safe_block
 from devwidget.report.style.words import code_word
 from devwidget.ui import refresh
@@ -62,7 +64,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     selected = Unicode(None, allow_none=True)
     shows = PanelActions
 
-    def __init__(self, actions: PanelActions) -> None:
+    def __init__(self, actions: PanelActions, opens: str = "") -> None:
         super().__init__()
         self.snapshot: Snapshot | None = None
         self.kept: Trace | None = None
@@ -79,14 +81,17 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._was_shown = False
         self._shown_choices = 0  # how often code has led the page to a row
         self._is_page_choosing = False
+        self._run: WatchedRun | None = None
+        self._runs_drawn, self._sampled_steps = 0, 0
         self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
         self._lock = threading.RLock()
         self.jobs = MainThreadJobs()
         self.control, self.live = Control(), LiveFigure()
         self.tree = TreeTable(control=refer_to(self.control))
         self.view = PanelView(
-            tree=refer_to(self.tree), control=refer_to(self.control), live=refer_to(self.live), plotly=refer_to(shared_plotly())
-        )
+            tree=refer_to(self.tree), control=refer_to(self.control), live=refer_to(self.live),
+            plotly=refer_to(shared_plotly()), opens=opens,
+        )  # fmt: skip
         self.view.itself = refer_to(self.view)
         self.children = (self.view,)
         self.control.on_msg(PanelQuestions(self).on_message)
@@ -110,6 +115,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._draw_compared()
             self._draw_applied(self.view.applied.get("works", ""))
             self._draw_proposed()
+            self._draw_run()
             if self._refused is not None:
                 self._show_refusal(str(self._refused))
             elif self.trace is not None:
@@ -174,6 +180,24 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._ranks = RanksWidget(cluster, ask)
         self.view.ranks = refer_to(self._ranks.view)
 
+    def show_recorded(self, step: int) -> None:
+        """Show a step of the watched run that was recorded, as if it had been traced here.
+
+        Args:
+            step: its number.
+
+        Raises:
+            UnknownNameError: if no such step was recorded.
+        """
+        with self._lock:
+            run = self._actions.run()
+            recorded = {each.number: each for each in run.recorded_steps} if run is not None else {}
+            if step not in recorded:
+                raise UnknownNameError(Message("step {step} was not recorded", step=step))
+            self.show_trace(recorded[step].trace)
+            words = say("step {step} was recorded: {reason}", step=step, reason=said(recorded[step].reason))
+            self._show_status("done", "\n".join((words, self.view.traced["summary"])))
+
     def show_printed(self, text: str) -> None:
         """Show what the traced code has printed."""
         self.view.printed = safe_block(text)
@@ -190,6 +214,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.view.gone = snapshot is None
         self.view.offers_ranks = self._actions.ranks() is not None
         self._offer_inputs()
+        self._follow_run()
         if snapshot is None or (snapshot == self.snapshot and not self._sampled):
             return False
         before, self.snapshot = self.snapshot, snapshot
@@ -202,6 +227,17 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._has_moved = True
             self._show_result(self.trace)
         return is_other
+
+    def _follow_run(self) -> None:
+        """Draw the watched run if it has gone on."""
+        run = self._actions.run()
+        if run != self._run:
+            self._run = run
+            self._draw_run()
+
+    def _draw_run(self) -> None:
+        self._runs_drawn += 1
+        self.view.watched = watched_content(self._run) | {"drawn": self._runs_drawn}
 
     def run_trace(self, request: TraceRequest | None = None) -> Trace:
         """Trace one step, as the button does; without a request, with the inputs used last.
@@ -385,6 +421,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         if self.view.gone:
             # What the panel says is how the model was when it was last seen.
             return True
+        self._sample_run()
         # The page ignores it when the bars have been drawn again.
         self._sampled, drawn = True, {"over": self._drawn}
         before = self.snapshot.memory if self.snapshot is not None else ()
@@ -394,6 +431,13 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self.live.figure = {"error": say("memory cannot be watched: {error}", error=error_text(error))} | drawn
             return False
         return True
+
+    def _sample_run(self) -> None:
+        """Draw a run that goes on while a cell runs; the page ignores it when that cell's end has drawn it again."""
+        run = self._actions.run()
+        if run is not None and run.steps.total != self._sampled_steps:
+            self._sampled_steps = run.steps.total
+            self.live.watched = watched_content(run) | {"over": self._runs_drawn}
 
     @property
     def is_shown(self) -> bool:

@@ -60,6 +60,9 @@ class PanelQuestions:
         if ask == "keep":
             self._panel.keep()
             return {}
+        if ask == "recorded":
+            self._panel.show_recorded(_read_field(message, "step", int, -1))
+            return {}
         if ask == "ranks":
             self._panel.show_ranks()
             return {}

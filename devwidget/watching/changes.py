@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
-from devwidget.capture.modules import named_tensors
+from devwidget.capture.modules import registered_entries, walk_modules
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.source_code.call_sites import raw_site, to_site
-from devwidget.capture.tensors import device_of, shape_of, tensors_in
+from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
+from devwidget.capture.tensors import device_of, is_tensor, shape_of, tensors_in
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.schema.message import Message
@@ -30,7 +31,14 @@ class RunChanges:
     Args:
         model: the root.
         ask_for: told of each change that is worth a recorded step.
+
+    Attributes:
+        elements: of the inputs of the last call, in a step.
+        site: of that call.
     """
+
+    elements = 0
+    site: RawSite | None = None
 
     def __init__(self, model: nn.Module, ask_for: Callable[[Message], None]) -> None:
         self._model, self._ask_for = model, ask_for
@@ -38,6 +46,7 @@ class RunChanges:
         self._most_elements = self._told_elements = 0
         self._input_devices: tuple[DeviceId, ...] | None = None
         self._trains_on: DeviceId | None = None
+        self._owner: tuple[nn.Module, str] | None = None
         self._evaluated: int | None = None
 
     def list_between(self, after: int, last: int) -> list[Message]:
@@ -46,16 +55,30 @@ class RunChanges:
 
     def look_at_device(self, step: int, *, is_evaluation: bool) -> Finding | None:
         """Where the first parameter is; a finding if it was elsewhere when the model was last trained."""
-        parameter = next(named_tensors(self._model, "_parameters"), None)
+        parameter = self._find_parameter()
         if parameter is None:
             return None
-        now, before = device_id(device_of(parameter[1])), self._trains_on
+        now, before = device_id(device_of(parameter)), self._trains_on
         if not is_evaluation:
             self._trains_on = now
         if before is None or now == before:
             return None
         self._note(step, Message("step {step}: parameters are on {device}", step=step, device=now))
         return tell_moved(step, before, now, to_site(raw_site(sys._getframe(1))), is_evaluation=is_evaluation)
+
+    def _find_parameter(self) -> torch.Tensor | None:
+        """The first; where it was found it is looked for first, as the tree need not be walked for that."""
+        if self._owner is not None:
+            module, name = self._owner
+            known = dict(registered_entries(module, "_parameters")).get(name)
+            if is_tensor(known):
+                return known
+        for _, module in walk_modules(self._model):
+            for name, tensor in registered_entries(module, "_parameters"):
+                if is_tensor(tensor):
+                    self._owner = module, name
+                    return tensor
+        return None
 
     def look_at_inputs(self, step: int, inputs: Any) -> None:
         """How many elements the model is given, and where they are."""
@@ -65,7 +88,10 @@ class RunChanges:
             named = ", ".join(map(str, devices))
             self._note(step, Message("step {step}: the inputs of the model are on {devices}", step=step, devices=named))
         self._input_devices = devices
-        self._look_at_sizes(step, sum(math.prod(shape_of(tensor)) for tensor in tensors))
+        elements = sum(math.prod(shape_of(tensor)) for tensor in tensors)
+        if elements != self.elements:  # as it does where inputs grow
+            self.elements, self.site = elements, raw_site(sys._getframe(1))
+        self._look_at_sizes(step, elements)
 
     def _look_at_sizes(self, step: int, elements: int) -> None:
         before, self._most_elements = self._most_elements, max(self._most_elements, elements)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
+from devwidget.capture.memory.holders import Holder
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.memory import Holding
 from devwidget.records.schema.message import Message
-from devwidget.records.site import Site
+from devwidget.records.site import Site, cell_label
 from devwidget.records.trace import Move, Trace, Wait
 from devwidget.report.style.units import format_bytes, format_seconds
 from devwidget.report.style.words import site_words
-from devwidget.watching.judgements import Growth, Slowdown
+from devwidget.watching.judgements import Growth, Jump, Slowdown
 
 _MOST_LINES = 4
 MOST_KEPT = 2
@@ -20,10 +22,13 @@ MOST_KEPT = 2
 _QUEUE = Message("a GPU works through a queue, and Python can have the value only when the queue is empty")
 _BUS = Message("what crosses between devices is copied anew in each step")
 _MEANT = Message("what a step makes is freed when nothing of the program refers to it any more")
+_HELD = Message("what a variable of the program refers to is not freed")
 _ROOM = Message("what a step takes at its peak has to find room beside all that is kept")
 
 
-def tell_growth(growth: Growth, device: DeviceId, step: int, later: int, kept: Sequence[Holding], free: int) -> Finding:
+def tell_growth(
+    growth: Growth, device: DeviceId, step: int, later: int, kept: Sequence[Holding], holder: Holder | None, free: int
+) -> Finding:
     """Memory that creeps.
 
     Args:
@@ -32,6 +37,7 @@ def tell_growth(growth: Growth, device: DeviceId, step: int, later: int, kept: S
         step: the one that was recorded.
         later: steps after it at which these of its tensors still lived.
         kept: what lived, by line, most bytes first.
+        holder: who holds it.
         free: bytes that are left on the device; 0 where nobody knows.
     """
     told = [
@@ -39,6 +45,8 @@ def tell_growth(growth: Growth, device: DeviceId, step: int, later: int, kept: S
                 later=later, line=line_words(each.site))
         for each in kept[:_MOST_LINES]
     ]  # fmt: skip
+    if holder is not None:
+        told.insert(0, holder_words(holder))
     if free:
         left = f"{int(free / growth.bytes_per_step):,}"
         told.append(Message("at this rate {device} is full after {count} more steps", device=device, count=left))
@@ -58,6 +66,56 @@ def tell_growth(growth: Growth, device: DeviceId, step: int, later: int, kept: S
         notes=tuple(told),
         fault=kept[0].site if kept and is_sure else None,
         fixes=(Fix(Message("keep numbers, or `.detach()` of a tensor, not what has its graph; or bound what is kept")),),
+    )
+
+
+def holder_words(holder: Holder) -> Message:
+    """``list `cache` of main() in train.py holds what stays: 160 items``."""
+    file = Message("the notebook") if cell_label(holder.file) else holder.file.rsplit("/", 1)[-1]
+    facts: dict[str, str | int] = {"kind": holder.kind, "name": holder.name, "count": f"{holder.items:,}"}
+    facts["where"] = Message("{function}() in {file}", function=holder.function, file=file) if holder.function else file
+    if not holder.items:
+        return Message("the graph of `{name}` of {where} needs what stays, and grows", **facts)
+    if holder.by_graph:
+        return Message("{kind} `{name}` of {where} holds {count} items, and their graphs need what stays", **facts)
+    return Message("{kind} `{name}` of {where} holds what stays: {count} items", **facts)
+
+
+def tell_jump(jump: Jump, device: DeviceId, holder: Holder, line: Site | None) -> Finding:
+    """Memory that is higher from some step on, by what one variable has been holding since."""
+    size = format_bytes(jump.bytes)
+    headline = Message("allocated memory of {device} is {size} higher since about step {step}", device=device, size=size,
+                       step=jump.since)  # fmt: skip
+    return Finding(
+        kind="more-memory",
+        severity="info",
+        module=None,
+        headline=headline,
+        why=_HELD,
+        notes=(holder_words(holder),),
+        fault=line,
+    )
+
+
+def tell_longer_inputs(growth: Growth, peaks: Sequence[tuple[DeviceId, int, int]], site: Site | None) -> Finding:
+    """Inputs that grow from step to step, and the peaks of devices with them: before, and now."""
+    told = [
+        Message(
+            "the peak of {device} was {before}, and is {now}", device=device, before=format_bytes(before), now=format_bytes(now)
+        )
+        for device, before, now in peaks
+    ]
+    count = f"{growth.bytes_per_step:,.0f}"
+    return Finding(
+        kind="longer-inputs",
+        severity="info",
+        module="",
+        headline=Message(
+            "the inputs of the model grow by {count} elements a step since step {step}", count=count, step=growth.since
+        ),
+        why=_ROOM,
+        notes=tuple(told),
+        fault=site,
     )
 
 
@@ -148,8 +206,34 @@ def tell_moved(step: int, before: DeviceId, now: DeviceId, site: Site | None, *,
     )
 
 
-def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None) -> Finding:
-    """The run ended because a device was full: what the last recorded step had in use at its peak."""
+_SIZE = r"([\d.]+) (bytes|KiB|MiB|GiB)"
+_REFUSED = re.compile(rf"Tried to allocate {_SIZE}.*?{_SIZE} is reserved by PyTorch but unallocated", re.DOTALL)
+_UNITS = ("bytes", "KiB", "MiB", "GiB")
+_PIECES = Fix(
+    Message("let the pieces be of any size: set {setting} before the program begins", setting="`PYTORCH_CUDA_ALLOC_CONF`"),
+    code="PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+)
+
+
+def _find_pieces(error: str) -> tuple[int, int]:
+    """Bytes that were asked for, and those that the allocator had in pieces; only the words of the exception tell."""
+    found = _REFUSED.search(error)
+    if found is None:
+        return 0, 0
+    asked, free = (float(found[at]) * 1024 ** _UNITS.index(found[at + 1]) for at in (1, 3))
+    return round(asked), round(free)
+
+
+def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None, site: Site | None) -> Finding:
+    """The run ended because a device was full: what the last recorded step had in use at its peak.
+
+    Args:
+        step: in which it ended.
+        error: the words of the exception.
+        last: the last recorded step, with its number.
+        site: the line that asked for more.
+    """
+    asked, free = _find_pieces(error)
     curves = sorted(last[1].memory, key=lambda curve: -(curve.peak.allocated if curve.peak else 0)) if last else []
     held = curves[0].holdings[:_MOST_LINES] if curves else ()
     told = [
@@ -157,6 +241,9 @@ def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None) ->
                 line=line_words(each.site))
         for each in held
     ]  # fmt: skip
+    if asked and free >= asked:
+        sizes = {"free": format_bytes(free), "asked": format_bytes(asked)}
+        told.insert(0, Message("the allocator had {free} that nothing used, in pieces that are smaller than {asked}", **sizes))
     return Finding(
         kind="out-of-memory",
         severity="error",
@@ -164,7 +251,8 @@ def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None) ->
         headline=Message("the run ended in step {step}: {error}", step=step, error=error.partition("\n")[0]),
         why=_ROOM,
         notes=tuple(told),
-        fault=held[0].site if held else None,
+        fault=site,
+        fixes=(_PIECES,) if asked and free >= asked else (),
     )
 
 

@@ -14,6 +14,8 @@ SEGMENT = 16
 """Steps whose lowest figure, or whose median, counts: evaluations, loggers and lengths of texts come and go within some."""
 SEGMENTS = 8
 """In a row, each of which is above the one before by about as much: by chance that happens to nobody."""
+LEAST_JUMP = 0.2
+"""Of what is allocated: a copy of a model that Adam trains takes a third of it, and a few results of steps less."""
 SLOW = 2.0
 """Times as long as in the fastest segment."""
 LEAST_SLOWER = 1000
@@ -50,6 +52,37 @@ class GrowthJudge:
         mean = sum(grown) / len(grown)
         is_steady = mean > 0 and all(mean / 2 <= each <= mean * 2 for each in grown)
         return Growth(self._lows[0][0], mean / SEGMENT) if is_steady else None
+
+
+class Jump(NamedTuple):
+    """Memory that is higher from some step on, and stays so: about which step, and bytes."""
+
+    since: int
+    bytes: int
+
+
+class JumpJudge:
+    """The bytes that one device has allocated at the end of each step, as for growth."""
+
+    def __init__(self) -> None:
+        self._lows: deque[tuple[int, int]] = deque(maxlen=4)
+        self._segment: list[int] = []
+
+    def add_step(self, number: int, allocated: int) -> Jump | None:
+        """One step more; the jump, if two segments are even, and the two before were so, lower."""
+        self._segment.append(allocated)
+        if len(self._segment) < SEGMENT:
+            return None
+        self._lows.append((number + 1 - SEGMENT, min(self._segment)))
+        self._segment.clear()
+        return self._find_jump() if len(self._lows) == 4 else None
+
+    def _find_jump(self) -> Jump | None:
+        (first, _), (since, _), *_ = self._lows
+        one, two, three, four = (low for _, low in self._lows)
+        jumped = three - two
+        is_even = 8 * max(abs(two - one), abs(four - three)) <= jumped
+        return Jump(since, jumped) if first and is_even and jumped >= LEAST_JUMP * two else None
 
 
 class Slowdown(NamedTuple):

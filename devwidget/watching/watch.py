@@ -5,17 +5,27 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.devices import awake_module, kind_here, read_memory
+from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit, uninterrupted
-from devwidget.capture.object_fields import class_name
+from devwidget.capture.memory.holders import Holder, find_holders_beside
+from devwidget.capture.memory.watch import LivingBytes
+from devwidget.capture.modules import all_tensors
+from devwidget.capture.object_fields import class_name, dict_of
+from devwidget.capture.source_code.call_sites import raw_site, to_site
+from devwidget.capture.source_code.statements import last_assignment
+from devwidget.capture.tensors import gradient_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.recording import Recording, virtual_gpus
@@ -28,7 +38,7 @@ from devwidget.records.trace import Move, Trace, Wait
 from devwidget.records.watch import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
 from devwidget.watching import findings
 from devwidget.watching.changes import RunChanges
-from devwidget.watching.judgements import SEGMENT, Growth, GrowthJudge, PaceJudge
+from devwidget.watching.judgements import SEGMENT, SEGMENTS, Growth, GrowthJudge, JumpJudge, PaceJudge
 from devwidget.watching.recorded_steps import LateLines, RecordingSchedule, begin_recording, end_recording
 from devwidget.watching.run_log import RunLog
 from devwidget.watching.step_hooks import StepHooks
@@ -36,8 +46,12 @@ from devwidget.watching.step_hooks import StepHooks
 if TYPE_CHECKING:
     import pandas as pd
 
+_logs: MutableMapping[nn.Module, RunLog] = WeakIdKeyDictionary()
+"""The last run of each model, for its panel."""
 LATER = 32
 """Steps after a recorded one, at which what is still in use of it is kept: most histories that are bounded are shorter."""
+_ABOUT = 0.25
+"""Of a jump, by which what a variable holds may differ from it: allocators round up, and other things come and go."""
 _LEAST_LATER = 4
 """The same where the run ends before."""
 MOST_LEFT = 1_000_000
@@ -66,10 +80,17 @@ class Watch:
         optimizer: its optimizer.
         every: how many steps lie between two that are recorded.
         path: where each row goes too.
+        first: number of the first step, of a run that is watched from a later one on.
+
+    Attributes:
+        model: the root.
+        optimizer: its optimizer.
+        listener: told of each row and how much was found so far.
     """
 
     inside = False
     hooks_kind = StepHooks
+    listener: Callable[[Mapping[str, int], int], None] | None = None
 
     def __init__(
         self,
@@ -78,16 +99,17 @@ class Watch:
         *,
         every: int | None = None,
         path: str | os.PathLike[str] | None = None,
+        first: int = 0,
     ) -> None:
         refuse_model(model)
         refuse_optimizer(optimizer)
         _refuse_every(every)
-        self._model, self._optimizer = model, optimizer
+        self.model, self.optimizer = model, optimizer
         self._log = RunLog(class_name(type(model)), path)
         self._hooks = self.hooks_kind(model, optimizer, self)
         self._schedule = RecordingSchedule(every)
         self._undo = Undo()
-        self._number = 0
+        self._number = first
         self._began = 0.0
         self._recorded: _RecordedNow | None = None
         self._late = {"mode": LateLines(), "profiler": LateLines()}  # who tell lines apart in their own ways
@@ -96,8 +118,13 @@ class Watch:
         self._switches = 0
         self._growth: dict[str, GrowthJudge] = {}
         self._growing: tuple[str, Growth] | None = None
-        self._living: tuple[int, Callable[[], list[Holding]]] | None = None
+        self._living: tuple[int, LivingBytes | None] | None = None
+        self._held: dict[tuple[str, str], Holder] = {}
         self._creeping: set[str] = set()
+        self._jumps: dict[str, JumpJudge] = {}
+        self._lengths = GrowthJudge()
+        self._figures: deque[dict[str, int]] = deque(maxlen=SEGMENT * SEGMENTS)  # as long as growth is looked for
+        self._lengthens = False
         self._changes = RunChanges(model, self._schedule.ask_for)
 
     # -- results
@@ -153,9 +180,15 @@ class Watch:
         self._begin()
         return self
 
+    def begin_in_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Begin while the model is being called with these arguments: torch has looked for its hooks already."""
+        self.__enter__()
+        self._hooks.see_call(args, kwargs)
+
     @all_or_nothing
     def _begin(self) -> None:
         self._began = time.perf_counter() - self._schedule.passed
+        _logs[self.model] = self._log
         self._hooks.put_in(self._undo)
 
     @sure_exit
@@ -174,12 +207,14 @@ class Watch:
         if error is not None:
             self._note_end(error)
         self._tell_growth(self._number - 1)
-        self._log.write_part(error=self._log.error)
+        self._log.write_part(ends=True, error=self._log.error)
 
     def _note_end(self, error: BaseException) -> None:
         self._log.error = error_text(error)
         if isinstance(error, torch.cuda.OutOfMemoryError):
-            told = findings.tell_out_of_memory(self._number, self._log.error, self._log.last_recorded)
+            frames = traceback_frames(error.__traceback__)
+            site = to_site(raw_site(frames[-1])) if frames else None
+            told = findings.tell_out_of_memory(self._number, self._log.error, self._log.last_recorded, site)
             self._log.add_findings(self._number, [told])
 
     # -- what the hooks tell
@@ -205,13 +240,13 @@ class Watch:
         self._end_recorded()
         self._judge_pace(number, times, is_recorded=is_recorded)
         self._judge_growth(number, figures)
+        self._judge_jumps(number, figures)
+        self._judge_lengths(number, figures)
         self._changes.expect_evaluation(number, times["evaluations"])
         self._number = number + 1
-        self.follow_row(row)
+        if self.listener is not None:
+            self.listener(row, self._log.found)
         self._begin_recorded()
-
-    def follow_row(self, row: Mapping[str, int]) -> None:
-        """A step has ended, and what it showed is found: for who tells it somewhere else too."""
 
     # -- recorded steps
 
@@ -221,7 +256,7 @@ class Watch:
             return
         with uninterrupted():  # a recording that nobody knew of would never end
             began, with_memory = time.perf_counter(), self._needs_living
-            recording = begin_recording(self._model, self._optimizer, with_memory=with_memory)
+            recording = begin_recording(self.model, self.optimizer, with_memory=with_memory)
             self._recorded = _RecordedNow(recording, reason, began, with_memory)
 
     @property
@@ -264,6 +299,8 @@ class Watch:
             self._schedule.ask_for(Message("steps have become slow"))
 
     def _judge_growth(self, number: int, figures: dict[str, int]) -> None:
+        if self._living is not None and number == self._living[0] + _LEAST_LATER and self._living[1] is not None:
+            self._held = {(each.function, each.name): each for each in self._living[1].find_holders(sys._getframe(1))}
         if self._living is not None and number >= self._living[0] + LATER:
             self._tell_growth(number)
         for name, allocated in figures.items():
@@ -275,17 +312,69 @@ class Watch:
                 self._growing = device, growth
                 self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
 
+    def _judge_jumps(self, number: int, figures: dict[str, int]) -> None:
+        """Memory that is higher from some step on is told where one variable holds as much."""
+        for name, allocated in figures.items():
+            device, _, part = name.partition(" ")
+            jump = self._jumps.setdefault(device, JumpJudge()).add_step(number, allocated) if part == MEMORY[0] else None
+            if jump is None:
+                continue
+            held = find_holders_beside(sys._getframe(1), torch.device(device), self._list_own_tensors())
+            holder = next((each for each in held if abs(each.bytes - jump.bytes) <= _ABOUT * jump.bytes), None)
+            if holder is not None:
+                line = last_assignment(holder.file, holder.name.split(".")[0].split("[")[0], holder.line)
+                self._log.add_findings(jump.since, [findings.tell_jump(jump, DeviceId.parse(device), holder, line)])
+
+    def _list_own_tensors(self) -> Iterator[torch.Tensor]:
+        for tensor in all_tensors(self.model):
+            yield tensor
+            if (gradient := gradient_of(tensor)) is not None:
+                yield gradient
+        if self.optimizer is not None:
+            yield from tensors_in(dict_of(self.optimizer).get("state"), depth=4)
+
+    def _judge_lengths(self, number: int, figures: dict[str, int]) -> None:
+        """Inputs that grow are told where the peak of a device grows with them."""
+        self._figures.append(figures)
+        growth = self._lengths.add_step(number, self._changes.elements)
+        if growth is None or self._lengthens:
+            return
+        before = self._figures[0]
+        peaks = [
+            (DeviceId.parse(name.partition(" ")[0]), before.get(name, 0), size)
+            for name, size in figures.items()
+            if name.endswith(MEMORY[-1]) and size > before.get(name, 0)
+        ]
+        if peaks:
+            self._lengthens = True
+            self._log.add_findings(growth.since, [findings.tell_longer_inputs(growth, peaks, to_site(self._changes.site))])
+
+    def _has_grown(self, holder: Holder) -> bool:
+        """Whether it has more items than soon after the step, or is the next in a chain of results; others let go again."""
+        before = self._held.get((holder.function, holder.name))
+        if before is None:
+            return False
+        return holder.items > before.items if holder.items else holder.by_graph and holder.number != before.number
+
     def _tell_growth(self, ended: int) -> None:
         """Say what creeps, with the lines whose bytes of a recorded step still live when another has ended."""
         if self._growing is None:
             return
         (device, growth), self._growing = self._growing, None
-        (step, living), self._living = self._living or (self._number, list), None
+        (step, living), self._living = self._living or (self._number, None), None
         self._creeping.add(device)
-        later = ended - step
-        kept = _join_lines(living()) if later >= _LEAST_LATER else []
-        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, _find_free(device))
+        later, kept, holder = ended - step, list[Holding](), None
+        if living is not None and later >= _LEAST_LATER:
+            kept = _join_lines(living.list_holdings())
+            holder = next(filter(self._has_grown, living.find_holders(sys._getframe(1))), None)
+        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, _find_free(device))
         self._log.add_findings(growth.since, [told])
+
+
+def find_run(model: nn.Module) -> WatchedRun | None:
+    """What was seen of the last run of a model, which may be going on."""
+    log = _logs.get(model)
+    return log.make_record() if log is not None else None
 
 
 def _refuse_every(every: object) -> None:

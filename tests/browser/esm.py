@@ -12,9 +12,11 @@ from playwright.sync_api import Browser
 from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Fault, ModuleEvent, Move, OpEvent, Trace
+from devwidget.records.watch import WatchedRun
 from devwidget.report.page.assets import PANEL, PANEL_STYLES, RANKS, TREE, join_modules, packed_plotly, static_text
 from devwidget.report.page.html import as_text, as_value, page_facts
 from devwidget.report.page.ranks import ranks_content
+from devwidget.report.page.watched_run import watched_content
 from tests.browser.chromium import Watched
 from tests.views.builders import CPU, GPU0, GPU1, tensor
 
@@ -44,6 +46,7 @@ class BarePage:
         *,
         plotly: bool = False,
         job: Cluster | None = None,
+        run: WatchedRun | None = None,
         **options: Any,
     ) -> None:
         self.watched = Watched(browser, **{"viewport": {"width": 1200, "height": 900}} | options)
@@ -56,6 +59,8 @@ class BarePage:
             "inputs": {"batch": "", "names": ["batch", "images"]},
         }
         facts["tree"]["control"] = "control"
+        if run is not None:
+            facts["panel"] |= {"watched": watched_content(run), "opens": "" if snapshot.modules else "Watch"}
         if job is not None:
             facts["panel"]["offers_ranks"] = True
             facts["job"] = {"content": ranks_content(job)}

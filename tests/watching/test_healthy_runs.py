@@ -107,9 +107,31 @@ def under_a_closure(loop):
     return turn
 
 
+def saving_to_the_host(loop):
+    def turn(step):
+        loop.go_back(loop.model(loop.draw_batch()))
+        if step % 70 == 10:
+            loop.kept = [value.cpu() for value in loop.model.state_dict().values()]
+
+    return turn
+
+
+def with_a_schedule_and_a_callback_from_step_50(loop):
+    schedule, means = torch.optim.lr_scheduler.StepLR(loop.optimizer, 100), []
+
+    def turn(step):
+        loss = loop.go_back(loop.model(loop.draw_batch()))
+        schedule.step()
+        if step >= 50:
+            means.append(loss.detach().square())
+            del means[:-3]
+
+    return turn
+
+
 HEALTHY = [
     plain, varying_lengths, accumulating, evaluating, logging, with_a_bounded_history, with_a_moving_copy, clipping,
-    with_gradient_penalty, under_a_closure,
+    with_gradient_penalty, under_a_closure, saving_to_the_host, with_a_schedule_and_a_callback_from_step_50,
 ]  # fmt: skip
 
 

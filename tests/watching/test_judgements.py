@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from devwidget.watching.judgements import Growth, GrowthJudge, PaceJudge, Slowdown
+from devwidget.watching.judgements import Growth, GrowthJudge, Jump, JumpJudge, PaceJudge, Slowdown
 
 KIB, MILLISECOND = 1024, 1000
 
@@ -86,3 +86,28 @@ def test_steps_that_shared_the_processor_are_not_judged():
 
 def test_less_than_a_millisecond_is_no_slow_step():
     assert slowdowns([{"forward": 200}] * 64 + [{"forward": 900}] * 64) == []
+
+
+def jumps(figures: list[int]) -> list[Jump]:
+    judge = JumpJudge()
+    return [found for number, each in enumerate(figures) if (found := judge.add_step(number, each))]
+
+
+def test_memory_that_is_higher_from_some_step_on_is_a_jump_told_once():
+    assert jumps([64 * KIB + 16 * KIB * (step >= 100) for step in range(300)]) == [Jump(96, 16 * KIB)]
+
+
+@pytest.mark.parametrize(
+    "figures",
+    [
+        [16 * KIB * (step >= 5) for step in range(300)],
+        [64 * KIB + 4 * KIB * (step >= 100) for step in range(300)],
+        [64 * KIB + 3 * KIB * step for step in range(300)],
+        [64 * KIB + 16 * KIB * (100 <= step < 110) for step in range(300)],
+        [64 * KIB + 16 * KIB * (step // 20 % 2) for step in range(300)],
+        [64 * KIB - 32 * KIB * (step >= 100) for step in range(300)],
+    ],
+    ids=["the first steps", "a little", "what creeps", "for some steps", "up and down", "less"],
+)
+def test_what_comes_and_goes_and_what_creeps_is_no_jump(figures):
+    assert jumps(figures) == []

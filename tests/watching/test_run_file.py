@@ -11,8 +11,11 @@ from torch import nn
 import devwidget
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading import json_io
-from devwidget.records.watch import MOST_ROWS, StepRows, StepTable, WatchedRun, fold_rows
+from devwidget.records.trace import Trace
+from devwidget.records.watch import MOST_ROWS, RecordedStep, StepRows, StepTable, WatchedRun, fold_rows, fold_steps
+from devwidget.watching import run_file
 from devwidget.watching.run_file import RunFile
+from devwidget.watching.run_log import RunLog
 
 
 def row(step):
@@ -45,7 +48,7 @@ def written(tmp_path):
     file = RunFile(path, "Net")
     for step in range(600):
         file.add_row(row(step))
-    file.write_part()
+    file.write_part(ends=True)
     return path
 
 
@@ -77,7 +80,7 @@ def test_a_long_run_has_as_many_rows_from_its_file_as_in_memory(tmp_path):
     for step in range(steps):
         file.add_row(row(step))
         table.add_step(row(step))
-    file.write_part()
+    file.write_part(ends=True)
     opened = devwidget.open(tmp_path / "watch.jsonl").steps
     assert opened == table.make_rows()
     assert len(opened) <= MOST_ROWS
@@ -112,3 +115,39 @@ def test_a_file_that_cannot_be_written_ends_the_file_and_not_the_run(tmp_path):
         path.mkdir()
     assert run.steps.total == 1
     assert run.result.not_checked[0].startswith("the file of the run: IsADirectoryError")
+
+
+def test_a_file_that_is_followed_has_whole_rows_and_the_last_one_in_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_file, "MOST_ROWS", 8)
+    path = tmp_path / "watch.jsonl"
+    file = RunFile(path, "Net")
+    for step in range(27):
+        file.add_row(row(step))
+        if step == 20:
+            file.write_part()
+            assert devwidget.open(path).steps.total == 20
+    file.write_part(ends=True)
+    lines = [json.loads(line)["data"]["steps"] for line in path.read_text().splitlines()]
+    assert [count for line in lines for count in line["count"]] == [1] * 8 + [2] * 4 + [4] * 2 + [3]
+    assert devwidget.open(path).steps.total == 27
+
+
+def test_rows_of_several_lengths_become_rows_of_one():
+    table = StepTable()
+    for step in range(7):
+        table.add_step(row(step))
+    short = fold_rows(table.columns, 2)
+    mixed = {name: table.columns[name][:3] + short[name][2:] for name in short}  # the steps 0 to 2, then 4 and 5, 6
+    assert list(fold_steps(mixed, 4)["first"]) == [0, 4]
+    assert list(fold_steps(mixed, 4)["count"]) == [3, 3]
+
+
+def test_recorded_steps_of_no_news_come_into_the_file_ever_more_seldom(tmp_path):
+    path = tmp_path / "watch.jsonl"
+    log = RunLog("Net", path)
+    for number in range(100, 20_000, 100):
+        log.add_recorded(RecordedStep(number, "each 100 steps", Trace()))
+    written = list(devwidget.open(path).recorded)
+    assert written[:16] == list(range(100, 1700, 100))
+    assert written[16:20] == [2000, 2400, 2900, 3500]
+    assert len(written) < 30

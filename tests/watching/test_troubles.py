@@ -30,6 +30,7 @@ def test_outputs_that_are_kept_with_their_graphs_are_memory_that_creeps():
     growth = told(run, "memory-growth")
     assert "since step 0" in growth.headline
     assert "self.kept" not in growth.headline
+    assert growth.notes[0] == "list `self.kept` of Loop.go_back() in loops.py holds 161 items, and their graphs need what stays"
     assert any("kept = loop.model(x)" in note for note in growth.notes)
     assert any("still lived 32 steps later" in note for note in growth.notes)
 
@@ -45,6 +46,48 @@ def test_a_cache_that_grows_is_named_with_the_line_that_fills_it():
     growth = told(loop.run(turn), "memory-growth")
     assert "grown by 16 KiB a step" in growth.headline
     assert line_of(growth) == 'cache[step] = torch.ones(4096, device="cuda")'
+    assert growth.notes[0] == "dict `cache` of turn() in test_troubles.py holds what stays: 157 items"
+
+
+def test_what_only_a_function_of_the_loop_knows_is_found_without_running_any_of_it():
+    class Metric(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.outputs = []
+
+        def __getattr__(self, name):
+            raise AssertionError(f"{name} was asked for")
+
+        def __repr__(self):
+            raise AssertionError("the text was asked for")
+
+        __eq__ = __hash__ = __len__ = __iter__ = __repr__
+
+    loop, metric = Loop(steps=170), Metric()
+
+    def turn(step):
+        out = loop.model(loop.draw_batch(64))
+        metric.outputs.append({"logits": out.detach()})
+        loop.go_back(out)
+
+    assert told(loop.run(turn), "memory-growth").notes[0] == (
+        "list `metric.outputs` of turn() in test_troubles.py holds what stays: 161 items"
+    )
+
+
+def test_a_sum_whose_graph_grows_is_named_by_its_variable():
+    loop, total = Loop(steps=170), torch.zeros((), device="cuda")
+
+    def turn(step):
+        nonlocal total
+        loss = loop.model(loop.draw_batch(64)).square().mean()
+        total = total + loss
+        loss.backward(retain_graph=True)
+        loop.optimizer.step()
+        loop.optimizer.zero_grad()
+
+    growth = told(loop.run(turn), "memory-growth")
+    assert growth.notes[0] == "the graph of `total` of turn() in test_troubles.py needs what stays, and grows"
 
 
 def test_where_more_is_kept_for_a_while_than_grows_no_line_is_blamed():
@@ -58,7 +101,8 @@ def test_where_more_is_kept_for_a_while_than_grows_no_line_is_blamed():
 
     growth = told(loop.run(turn), "memory-growth")
     assert growth.fault is None
-    assert len(growth.notes) == 3
+    assert growth.notes[0].startswith("list `cache` of turn()")
+    assert len(growth.notes) == 4
 
 
 def test_a_batch_that_comes_from_the_host_later_is_a_late_hop():
@@ -163,3 +207,48 @@ def test_a_fault_of_a_recorded_step_is_found_as_record_finds_it():
             optimizer.zero_grad()
     assert "x.sum().item()" in line_of(told(run, "host-sync"))
     assert run.result.first_steps == (10,)
+
+
+def test_a_second_optimizer_that_doubles_the_state_is_named_where_it_is_made():
+    loop, other = Loop(steps=140), None
+
+    def turn(step):
+        nonlocal other
+        if step == 70:
+            other = torch.optim.Adam(loop.model.parameters(), lr=1e-5)
+        loop.model(loop.draw_batch()).square().mean().backward()
+        if other is not None:
+            other.step()
+        loop.optimizer.step()
+        loop.optimizer.zero_grad()
+
+    more = told(loop.run(turn), "more-memory")
+    assert line_of(more) == "other = torch.optim.Adam(loop.model.parameters(), lr=1e-5)"
+    assert "since about step 64" in more.headline
+    assert more.notes == ("defaultdict `other.state` of turn() in test_troubles.py holds what stays: 4 items",)
+
+
+def test_a_checkpoint_that_copies_the_model_is_named_where_it_is_made():
+    loop, best = Loop(steps=160), None
+
+    def turn(step):
+        nonlocal best
+        loop.go_back(loop.model(loop.draw_batch()))
+        if step == 50:
+            best = {name: value.clone() for name, value in loop.model.state_dict().items()}
+
+    more = told(loop.run(turn), "more-memory")
+    assert line_of(more) == "best = {name: value.clone() for name, value in loop.model.state_dict().items()}"
+    assert more.notes == ("dict `best` of turn() in test_troubles.py holds what stays: 4 items",)
+
+
+def test_texts_that_get_longer_are_told_with_the_call_and_the_peak():
+    loop = Loop(steps=180)
+
+    def turn(step):
+        loop.go_back(loop.model(loop.draw_batch(8 + step)))
+
+    longer = told(loop.run(turn), "longer-inputs")
+    assert longer.headline == "the inputs of the model grow by 16 elements a step since step 0"
+    assert line_of(longer) == "loop.go_back(loop.model(loop.draw_batch(8 + step)))"
+    assert longer.notes[0].startswith("the peak of cuda:0 was ")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, MutableMapping
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -40,6 +40,18 @@ class MemoryBlock:
         self.role = "other"
         self.inside = False
         self.owner: str | None = None
+
+
+class FollowedBlocks(NamedTuple):
+    """Blocks that are followed after nobody listens any more.
+
+    Attributes:
+        list_living: those that are still in use.
+        blocks_of: the blocks that a tensor lives in, as far as they are followed.
+    """
+
+    list_living: Callable[[], Collection[MemoryBlock]]
+    blocks_of: Callable[[torch.Tensor], tuple[MemoryBlock, ...]]
 
 
 _PREFIX = "_raw_saved_"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -13,7 +14,8 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.memory.curves import BackwardModules, Curves
-from devwidget.capture.memory.roles import MemoryBlock, Roles
+from devwidget.capture.memory.holders import Holder, find_holders
+from devwidget.capture.memory.roles import FollowedBlocks, MemoryBlock, Roles
 from devwidget.capture.modules import walk_modules
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS, STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.operator_key import hide_from_modes
@@ -66,8 +68,32 @@ class MemorySource(Protocol):
     def blocks_of(self, tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
         """The blocks that a tensor lives in."""
 
-    def follow(self, blocks: Collection[MemoryBlock]) -> Callable[[], Collection[MemoryBlock]]:
-        """Tells later, when nobody listens any more, which of these blocks are still in use."""
+    def follow(self, blocks: Collection[MemoryBlock]) -> FollowedBlocks:
+        """Follow these blocks, when nobody listens any more."""
+
+
+class LivingBytes:
+    """What a recorded step has allocated and kept.
+
+    Args:
+        living: where each block was allocated.
+        followed: the same blocks.
+    """
+
+    def __init__(self, living: dict[MemoryBlock, Holding], followed: FollowedBlocks) -> None:
+        self._living, self._followed = living, followed
+
+    def list_holdings(self) -> list[Holding]:
+        """What of it lives now."""
+        return [self._living[block] for block in self._followed.list_living()]
+
+    def find_holders(self, frame: FrameType) -> list[Holder]:
+        """Who holds it, of what a frame and those that called it can reach, most bytes first."""
+        with hide_from_modes(), torch_internals.DisableTorchFunction():
+            return find_holders(frame, self._count_bytes)
+
+    def _count_bytes(self, tensor: torch.Tensor) -> int:
+        return sum(block.size for block in self._followed.blocks_of(tensor) if block in self._living)
 
 
 class MemoryWatch:
@@ -117,11 +143,10 @@ class MemoryWatch:
         self.mark_devices()
         self._ends = self._source.devices()
 
-    def follow_living(self, index: int) -> Callable[[], list[Holding]]:
-        """Tells later, after the recording, which of the bytes that a device was asked for in it and that live now still do."""
+    def follow_living(self, index: int) -> LivingBytes:
+        """The bytes that a device was asked for in the recording and that live now, to be looked at after it."""
         living = self._curves.list_living(index)
-        ask = self._source.follow(living.keys())
-        return lambda: [living[block] for block in ask()]
+        return LivingBytes(living, self._source.follow(living.keys()))
 
     def list_curves(self) -> tuple[MemoryCurve, ...]:
         """One curve for each device."""

@@ -78,7 +78,7 @@ def _parts(value: Any) -> Iterator[Any]:
     if is_a(value, ModuleType) or is_tensor(value) or module_name(type(value)).startswith(_RECORDS):
         return
     if is_a(value, type):
-        yield from (member for _, member in list(names_of(value).items())) if _is_users(value) else ()
+        yield from (member for _, member in list(names_of(value).items())) if is_users(value) else ()
         return
     yield type(value)
     yield from itertools.islice(parts_of(value), MOST_ITEMS)
@@ -102,7 +102,7 @@ def _parts_of_callable(value: Any) -> Iterator[Any]:
         yield from (value.fget, value.fset, value.fdel)
 
 
-def _is_users(kind: type) -> bool:
+def is_users(kind: type) -> bool:
     """Whether a class was written by the user, so that what it defines is of interest."""
     if module_name(kind) == "__main__":  # whoever runs the program may have put its own module there
         return True

@@ -52,6 +52,16 @@ def assignment(filename: str, name: str, before: int) -> Site | None:
     return None
 
 
+def last_assignment(filename: str, name: str, line: int) -> Site | None:
+    """The last statement that assigns `name` in the function around a line, else at top level, wherever it stands."""
+    index = index_of(filename)
+    for number in (*index.functions(line), -1) if index is not None else ():
+        found = index.assignment(number, name, len(index.lines) + 1) if index is not None else 0
+        if found and index is not None:
+            return site_at(filename, found, index.scopes[number].name if number >= 0 else "<module>")
+    return None
+
+
 def cell_assignment(name: str) -> Site | None:
     """The last cell of the notebook that assigns a variable at its top level."""
     for filename in reversed(cells()):

@@ -14,6 +14,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
 from devwidget.records.trace import Trace
 from devwidget.records.watch import COUNTED, FIRST, MEMORY, StepRows, WatchedRun
+from devwidget.records.watched_job import WatchedJob
 
 Wrong = Iterator[tuple[str, str]]
 
@@ -140,6 +141,12 @@ def _check_columns(rows: StepRows) -> Wrong:
             yield name, Message("one number for each row")
         elif max(numbers, default=0) >= 2**62:
             yield name, Message("numbers below 2**62")
+
+
+@register_check(WatchedJob)
+def _check_ranks(job: WatchedJob) -> Wrong:
+    if len(job.ranks) != len(job.runs) or len(set(job.ranks)) != len(job.ranks):
+        yield "ranks", Message("one for each run")
 
 
 @register_check(WatchedRun)

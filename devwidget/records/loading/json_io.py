@@ -9,7 +9,7 @@ import stat
 from typing import Any, NoReturn, TypeVar, cast
 
 from devwidget._version import __version__
-from devwidget.records import answers, comparison, explanation, plan, snapshot, trace, watch  # noqa: F401  # known by name then
+from devwidget.records import answers, comparison, explanation, plan, snapshot, trace, watch, watched_job  # noqa: F401  # known by name then
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading import consistency as consistency
 from devwidget.records.loading.typed_reader import Unexpected, known_messages, make_reader

@@ -43,7 +43,7 @@ def base_layout(height: int, margin: dict[str, int]) -> Figure:
 def byte_axis(reach: float) -> Figure:
     """Ticks at round numbers of the fitting unit."""
     unit = next((unit for unit in (1024**4, 1024**3, 1024**2, 1024) if reach >= unit), 1)
-    step = _round_step(reach / unit / 5) * unit
+    step = round_step(reach / unit / 5) * unit
     ticks = [step * at for at in range(int(reach / step) + 1)]
     return {
         "range": [0, reach],
@@ -62,7 +62,8 @@ def _tick_words(size: float, unit: int) -> str:
     return f"{size / unit:g} {name}" if size else "0"
 
 
-def _round_step(rough: float) -> float:
+def round_step(rough: float) -> float:
+    """The next step of 1, 2, 5, 10 and so on."""
     magnitude = 1.0
     while magnitude * 10 <= rough:
         magnitude *= 10

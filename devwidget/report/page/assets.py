@@ -14,7 +14,7 @@ from devwidget.report.style.words import CODES
 TREE = ("words.js", "dom.js", "rows.js", "filter.js", "detail.js", "tree.js", "tree_widget.js")
 PANEL = (
     "words.js", "dom.js", "figure.js", "pictures.js", "lanes.js", "timeline.js", "header.js", "edits.js", "findings.js",
-    "apply.js", "side_bar.js", "verdict.js", "tables.js", "compared.js", "memory.js", "devices.js", "tabs.js",
+    "apply.js", "side_bar.js", "verdict.js", "tables.js", "compared.js", "memory.js", "devices.js", "tabs.js", "watch.js",
     "panel_widget.js",
 )  # fmt: skip
 RANKS = (

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from devwidget.language.speaking import say
+from devwidget.language.speaking import is_wide, say
 from devwidget.report.report_parts import Part, Schedule, Sentence, Table
 from devwidget.report.style.words import align_columns
 
@@ -46,3 +47,9 @@ def _fill_rows(schedule: Schedule) -> Iterator[tuple[str, list[str]]]:
         for slot in slots:
             cells[slot.start : slot.start + slot.width] = [slot.text, *["-"] * (slot.width - 1)]
         yield name, [cell.ljust(widest) for cell in cells]
+
+
+def cut_line(text: str, columns: int) -> str:
+    """As much of a line as goes into so many columns of a terminal."""
+    ends = itertools.accumulate(1 + is_wide(letter) for letter in text)
+    return "".join(letter for letter, end in zip(text, ends, strict=True) if end <= columns)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from devwidget.capture.devices import compose_memory, read_memory
-from devwidget.capture.memory.roles import MemoryBlock
+from devwidget.capture.memory.roles import FollowedBlocks, MemoryBlock
 from devwidget.records.memory import DeviceMemory
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.ledger import Account, Ledger, Listener
@@ -90,8 +90,8 @@ class VirtualMemory:
             self._ledger.settle_freed()
             self._ledger.listeners = tuple(each for each in self._ledger.listeners if each is not listener)
 
-    def follow(self, blocks: Collection[MemoryBlock]) -> Callable[[], Collection[MemoryBlock]]:
-        """Tells later which of these blocks are still in use."""
+    def follow(self, blocks: Collection[MemoryBlock]) -> FollowedBlocks:
+        """Follow these blocks."""
         ledger, followed = self._ledger, frozenset(blocks)
 
         def find_living() -> Collection[MemoryBlock]:
@@ -99,7 +99,7 @@ class VirtualMemory:
                 ledger.settle_freed()
                 return followed & ledger.blocks
 
-        return find_living
+        return FollowedBlocks(find_living, labels.blocks_of)
 
     def mode(self) -> contextlib.AbstractContextManager[object]:
         """Nothing: the ledger tells of every thread."""

@@ -35,6 +35,12 @@ function lineAt(x, color) {
   return { type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, line: { color, width: 1.5, dash: "dash" }, name: "here" };
 }
 
+// Of what is at the place of a click: the facts of a mark that leads on, else of what is nearest.
+function factsOf(points) {
+  const nearest = points.find(({ customdata }) => customdata?.[2]) ?? points[0];
+  return nearest?.customdata ?? nearest?.data?.meta;
+}
+
 // One figure. What it shows has a version: it is drawn when it is in sight and drew another version, or at another width.
 export class Figure {
   constructor(plotly, className, clicked) {
@@ -66,7 +72,7 @@ export class Figure {
     if (!spec) return;
     this.canvas.style.height = `${spec.layout.height}px`;
     this.canvas.setAttribute("aria-label", spec.words);
-    const entry = ([name, colour]) => h("span", null, h("i", { style: `background:${colour}`, "aria-hidden": "true" }), name);
+    const entry = ([name, colour]) => h("span", null, colour ? h("i", { style: `background:${colour}`, "aria-hidden": "true" }) : "", name); // of a group no colour
     this.legend.replaceChildren(...(spec.legend ?? []).map(entry));
     this.change();
   }
@@ -104,7 +110,7 @@ export class Figure {
       this.drawn = { version: this.version, width: this.el.clientWidth };
       const { data, layout } = this.styled();
       await Plotly.react(this.plot, data, layout, CONFIG);
-      if (this.clicked && !this.listens) this.plot.on("plotly_click", ({ points }) => this.clicked(points[0]?.customdata ?? points[0]?.data?.meta));
+      if (this.clicked && !this.listens) this.plot.on("plotly_click", ({ points }) => this.clicked(factsOf(points)));
       this.listens = true;
       this.tell("");
     } catch (error) {

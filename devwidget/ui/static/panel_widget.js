@@ -12,9 +12,10 @@ import { openInSide } from "./side_bar.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";
 import { Verdict } from "./verdict.js";
+import { watchSection } from "./watch.js";
 import { say, spoken, word } from "./words.js";
 
-const TABS = [word("Modules"), word("Findings"), word("Devices"), word("Trace"), word("Memory")];
+const TABS = [word("Modules"), word("Findings"), word("Devices"), word("Trace"), word("Memory"), word("Watch")];
 const NO_GPU = word("No GPU here. Virtual GPUs show the same: run import devwidget; devwidget.simulate(2).start() and build the model again.");
 
 // What an empty tab will show, and how to get there.
@@ -172,6 +173,11 @@ async function render({ model, el, host, signal }) {
     found.focus({ preventScroll: true });
   }
 
+  // The step of a watched run, as if it had been traced here; the answer comes after what is drawn.
+  function openRecorded(step) {
+    ask(control, { ask: "recorded", step }, (answer) => (answer.error ? complain(answer) : tabs.open("Trace")));
+  }
+
   function drawChosen() {
     const { path } = model.get("chosen") ?? {};
     if (path !== undefined) reveal({ path });
@@ -180,7 +186,8 @@ async function render({ model, el, host, signal }) {
   // A mark of a figure: its words, the path of its module, and what else it leads to; outside the model there is no row.
   function revealMark(facts) {
     if (!Array.isArray(facts)) return;
-    if (facts[2]) reveal(facts[2]);
+    if (facts[2]?.recorded !== undefined) control && facts[2].recorded !== null && openRecorded(facts[2].recorded);
+    else if (facts[2]) reveal(facts[2]);
     else if (facts[1] != null) reveal({ path: facts[1] });
   }
 
@@ -205,6 +212,8 @@ async function render({ model, el, host, signal }) {
   }
   function drawHead() {
     const head = model.get("head");
+    inputs.el.hidden = Boolean(control && head?.title && !head.parameters); // a run that was watched elsewhere
+    tabs.offer("Modules", !inputs.el.hidden);
     drawMeters();
     spread.replaceChildren(...(head?.spread ?? []).map((card) => spreadSection(card, reveal)));
   }
@@ -249,6 +258,17 @@ async function render({ model, el, host, signal }) {
     drawDevices();
     tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none(say("what the bytes of each device were for, along one step, and who made the peak"))]));
     steps.show(traced.memory);
+  }
+  const watchedRun = figure("dw-watch", revealMark);
+  function drawWatched() {
+    const last = model.get("watched") ?? {};
+    const sampled = live?.get("watched"); // while a cell runs
+    const watched = sampled?.summary && sampled.over === last.drawn ? sampled : last;
+    tabs.offer("Watch", Boolean(watched.summary));
+    if (!watched.summary) return;
+    tabs.count("Watch", watched.findings.length, watched.findings[0]?.severity);
+    tabs.page("Watch").replaceChildren(...watchSection(watched, watchedRun.el, reveal, control && openRecorded));
+    watchedRun.show(watched.figure);
   }
   function keepKey() {
     const keep = h("button", { class: "dw-plain dw-keep", type: "button", title: say("show what later traces have otherwise") }, say("keep to compare"));
@@ -320,6 +340,7 @@ async function render({ model, el, host, signal }) {
     "change:ranks": drawOthers,
     "change:devices": drawDevices,
     "change:proposed": drawDevices,
+    "change:watched": drawWatched,
     "change:chosen": drawChosen,
   };
   for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
@@ -328,17 +349,20 @@ async function render({ model, el, host, signal }) {
   // While a cell runs; what was on its way when the cell ended comes too late.
   const sampled = () => live?.get("figure")?.over !== undefined && live.get("figure").over === model.get("memory")?.drawn && drawMemory(live.get("figure"));
   live?.on("change:figure", sampled);
+  live?.on("change:watched", drawWatched);
   drawHead();
   drawInputs();
   drawMemory();
   sampled();
   drawTrace();
+  drawWatched();
   drawGone();
   drawPrinted();
   drawCompared();
   drawOthers();
   watchKernel(model, control, restarted, signal);
-  if (!model.get("head")?.title) tabs.open("Trace"); // a trace that was saved without its model
+  if (model.get("opens")) tabs.open(model.get("opens"));
+  else if (!model.get("head")?.title) tabs.open("Trace"); // a trace that was saved without its model
   if (!model.get("gone") && !control?.get("ended")) drawStatus(); // a panel that was traced before it was shown opens as one traced after
   tabs.page("Modules").appendChild(bars);
   const inner = tabs.page("Modules").appendChild(h("div"));
@@ -348,6 +372,7 @@ async function render({ model, el, host, signal }) {
   const stop = () => {
     for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
     live?.off("change:figure", sampled);
+    live?.off("change:watched", drawWatched);
     tree?.off("change:lead", lead);
     [...figures, devices, proposal].forEach((each) => each.close());
   };

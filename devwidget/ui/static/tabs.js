@@ -39,16 +39,24 @@ export class Tabs {
     return this.pages[this.names.indexOf(name)];
   }
 
+  // A tab that is there only while there is something in it.
+  offer(name, is_there) {
+    const at = this.names.indexOf(name);
+    this.tabs[at].hidden = !is_there;
+    if (!is_there && this.at === at) this.select(this.tabs.findIndex((tab) => !tab.hidden), false);
+  }
+
   count(name, number, severity) {
     const tab = this.tabs[this.names.indexOf(name)];
     tab.replaceChildren(say(name), number ? h("span", { class: `dw-count dw-${severity ?? "plain"}` }, number) : "");
   }
 
   key(event) {
-    const last = this.names.length - 1;
-    const to = { ArrowRight: this.at === last ? 0 : this.at + 1, ArrowLeft: this.at ? this.at - 1 : last, Home: 0, End: last }[event.key];
+    const offered = this.tabs.flatMap((tab, at) => (tab.hidden ? [] : [at]));
+    const [here, last] = [offered.indexOf(this.at), offered.length - 1];
+    const to = { ArrowRight: here === last ? 0 : here + 1, ArrowLeft: here ? here - 1 : last, Home: 0, End: last }[event.key];
     if (to === undefined) return;
-    this.select(to);
+    this.select(offered[to]);
     event.preventDefault();
   }
 }

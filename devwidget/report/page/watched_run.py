@@ -1,0 +1,38 @@
+"""A watched run -> what the tab Watch needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from devwidget.language.speaking import said, say
+from devwidget.records.watch import WatchedRun
+from devwidget.report.answers.watched_run import verdict_words
+from devwidget.report.figures.watched_run import run_figure
+from devwidget.report.page.cards import finding_card
+from devwidget.report.style.safe_text import displays_safely
+from devwidget.report.style.units import count_words
+from devwidget.views.watched_run import list_marks
+
+
+@displays_safely
+def watched_content(run: WatchedRun | None) -> dict[str, Any]:
+    """Figure, findings and recorded steps; {} where no run is known."""
+    if run is None:
+        return {}
+    return {
+        "summary": verdict_words(run),
+        "error": say("ended by {error}", error=run.error.partition("\n")[0]) if run.error else "",
+        "figure": run_figure(run),
+        "findings": [
+            finding_card(mark.finding, -1) | {"step": mark.step, "recorded": mark.recorded} for mark in list_marks(run)
+        ],
+        "not_checked": [said(note) for note in run.not_checked],
+        "recorded": [
+            {
+                "step": step.number,
+                "reason": said(step.reason),
+                "found": count_words(len(step.trace.findings), "finding") if step.trace.findings else "",
+            }
+            for step in run.recorded_steps
+        ],
+    }
