@@ -109,7 +109,7 @@ class StepHooks:
 
     def see_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The model is being called, since before the hooks were put in."""
-        self._before_forward(self._model, args, kwargs)
+        self.begin_pass(self._model, args, kwargs)
 
     def _keep(self, undo: Undo, handle: Any) -> None:
         undo.add_step(handle.remove)
