@@ -217,23 +217,23 @@ def test_text_page_frame_and_file_of_a_layout():
     assert LAYOUT.to_frame("devices")["on_card"].tolist() == [MIB, 2 * MIB]
 
 
-class Pair(nn.Module):
+class Trio(nn.Module):
     """One block, whose layers may nevertheless be apart."""
 
     def __init__(self):
         super().__init__()
-        self.up, self.down = nn.Linear(1024, 1024), nn.Linear(1024, 1024)
+        self.up, self.middle, self.down = (nn.Linear(1024, 1024) for _ in range(3))
 
     def forward(self, x):
-        return self.down(torch.relu(self.up(x)))
+        return self.down(torch.relu(self.middle(torch.relu(self.up(x)))))
 
 
 def test_what_accelerate_proposes_is_run_where_no_split_of_blocks_fits():
-    asked = {"gpus": 2, "memory": "7MiB"}
+    asked = {"gpus": 2, "memory": "9MiB"}
     with torch.no_grad():
-        proposed = devwidget.plan(Pair(), torch.ones(1, 1024), placement="auto", **asked)
-        layout = devwidget.place(Pair(), torch.ones(1, 1024), **asked)
+        proposed = devwidget.plan(Trio(), torch.ones(1, 1024), placement="auto", **asked)
+        layout = devwidget.place(Trio(), torch.ones(1, 1024), **asked)
     assert proposed.fits
     assert layout.fits
-    assert layout.device_map == {"up": 0, "down": 1}
+    assert layout.device_map == {"up": 0, "middle": 1, "down": 1}
     assert [gpu.on_card for gpu in layout.devices] == [device.peak for device in proposed.devices]

@@ -112,8 +112,10 @@ def plan_by_name(name: str, gpus: int, memory: str | None, card: str | None, bat
     Args:
         name: of the hub, or a `config.json` here.
         gpus: over several, accelerate's map splits the model.
-        memory, card: of each, as for `plan`.
-        batch, length: texts, and tokens of each.
+        memory: of each, as for `plan`.
+        card: the kind of each, as for `plan`.
+        batch: texts.
+        length: tokens of each.
 
     Raises:
         DevwidgetError: if there is no such configuration, or it is of no model of texts.
@@ -187,5 +189,5 @@ def _make_model(config: Any, dtype: torch.dtype) -> nn.Module:
         what = Message("{kind} is no model of texts", kind=type(config).__name__)
         raise DevwidgetError(what, instead=Message("devwidget.plan(model, batch, ...) with a batch of your own"))
     with torch.device("meta"):
-        made: nn.Module = kind._from_config(config)
+        made: nn.Module = kind(config)
     return made.to(dtype)

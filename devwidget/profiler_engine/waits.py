@@ -46,9 +46,10 @@ def find_ends(operator: Operator) -> Copy | None:
 
 
 def find_copy(operator: Operator) -> Copy | None:
-    """What an operator copies to another device."""
+    """What an operator copies to another device; what goes to meta is let go of."""
     ends = find_ends(operator)
-    return ends if ends is not None and ends.source.device != ends.target.device else None
+    is_carried = ends is not None and ends.source.device != ends.target.device and ends.target.device.type != "meta"
+    return ends if is_carried else None
 
 
 class _Turns:

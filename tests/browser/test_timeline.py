@@ -83,8 +83,8 @@ def test_a_drag_over_the_lanes_shows_that_part_and_the_brush_shows_where_it_is(s
     shown.page.mouse.down()
     shown.page.mouse.move(lanes["x"] + 300, lanes["y"] + 10, steps=4)
     shown.page.mouse.up()
+    first = seen(shown)  # once it is drawn
     assert brush.bounding_box()["width"] < before / 3
-    first = seen(shown)
     place = brush.bounding_box()
     shown.page.mouse.move(place["x"] + place["width"] / 2, place["y"] + 10)
     shown.page.mouse.down()
@@ -92,6 +92,7 @@ def test_a_drag_over_the_lanes_shows_that_part_and_the_brush_shows_where_it_is(s
     shown.page.mouse.up()
     assert seen(shown) != first
     shown.page.get_by_role("button", name="the whole step").click()
+    seen(shown)
     assert brush.bounding_box()["width"] == pytest.approx(before, abs=1)
 
 

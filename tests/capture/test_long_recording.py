@@ -61,6 +61,7 @@ LIMITS = (
     (curves, "MOST_QUEUED"),
     (curves, "MOST_POINTS"),
     (curves, "MOST_SPANS"),
+    (curves, "MOST_REPLICAS"),
 )
 
 

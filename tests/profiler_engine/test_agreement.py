@@ -116,7 +116,7 @@ def test_dtypes_and_sizes_of_what_goes_in_are_those_that_a_mode_is_given():
     assert len(told) > 400
 
 
-def test_moves_between_devices_are_told_alike():
+def test_what_is_let_go_of_to_meta_is_no_move_for_either():
     def run():
         x = torch.ones(3, 4)
         for _ in range(3):
@@ -134,5 +134,7 @@ def test_what_runs_for_inference_alone_is_told_too():
         with torch.inference_mode():
             inputs.to("meta")
             torch.nn.functional.linear(inputs, torch.ones(2, 3))
-    assert [(move.target.kind, move.bytes) for move in recording.trace.moves] == [("meta", 12)]
-    assert "linear" not in {op.name for op in recording.trace.ops}
+    names = {op.name for op in recording.trace.ops}
+    assert {"_to_copy", "mm"} <= names
+    assert "linear" not in names
+    assert recording.trace.moves == ()  # nothing is copied to meta

@@ -20,6 +20,7 @@ from devwidget.records.memory import MOST_HOLDINGS, ROLES, UNKNOWN, Holding, Mem
 from devwidget.records.site import Phase, Site
 
 MOST_SPANS = 50_000
+MOST_REPLICAS = 256
 _LEAF = 1 << 63
 """Nodes that accumulate gradients have the highest number that there is."""
 
@@ -33,11 +34,19 @@ class BackwardModules:
     def enter_module(self, module: str | None, call: WrapperCall | None = None, replica: int = -1) -> None:
         """From here on `module` runs in this thread, None outside the model; in a replica of a call, if one is given."""
         of = (call, replica) if call is not None else (None, threading.get_ident())
+        if of not in self._spans and call is not None:
+            self._forget_oldest_replica()
         starts, modules = self._spans.setdefault(of, ([], []))
         if len(starts) > MOST_SPANS:
             del starts[: MOST_SPANS // 2], modules[: MOST_SPANS // 2]
         starts.append(torch_internals.next_autograd_number())
         modules.append(module)
+
+    def _forget_oldest_replica(self) -> None:
+        """Of a loop whose calls went back long ago nobody asks."""
+        replicas = [of for of in tuple(self._spans) if of[0] is not None]
+        if len(replicas) >= MOST_REPLICAS:
+            self._spans.pop(replicas[0], None)
 
     def find_module(self, number: int | None) -> str | None:
         """The module whose node runs now; None if there is none, or if threads that count alike leave a doubt.
