@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from devwidget.capture.memory.holders import Holder
@@ -235,12 +236,15 @@ def tell_out_of_memory(step: int, error: str, last: tuple[int, Trace] | None, si
     """
     asked, free = _find_pieces(error)
     curves = sorted(last[1].memory, key=lambda curve: -(curve.peak.allocated if curve.peak else 0)) if last else []
-    held = curves[0].holdings[:_MOST_LINES] if curves else ()
+    made = Counter[str]()  # a line has a holding for each part that its tensors play
+    for each in curves[0].holdings if curves else ():
+        made[line_words(each.site)] += each.bytes
     told = [
-        Message("at the peak of step {step}: {size} made by {line}", step=last[0] if last else 0, size=format_bytes(each.bytes),
-                line=line_words(each.site))
-        for each in held
-    ]  # fmt: skip
+        Message(
+            "at the peak of step {step}: {size} made by {line}", step=last[0] if last else 0, size=format_bytes(size), line=line
+        )
+        for line, size in made.most_common(_MOST_LINES)
+    ]
     if asked and free >= asked:
         sizes = {"free": format_bytes(free), "asked": format_bytes(asked)}
         told.insert(0, Message("the allocator had {free} that nothing used, in pieces that are smaller than {asked}", **sizes))

@@ -17,13 +17,13 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.devices import awake_module, kind_here, read_memory
-from devwidget.capture.explain.traceback_frames import traceback_frames
+from devwidget.capture.explain.failure import failure_of
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.memory.holders import Holder, find_holders_beside
 from devwidget.capture.memory.watch import LivingBytes
 from devwidget.capture.modules import all_tensors
 from devwidget.capture.object_fields import class_name, dict_of
-from devwidget.capture.source_code.call_sites import raw_site, to_site
+from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.source_code.statements import last_assignment
 from devwidget.capture.tensors import gradient_of, tensors_in
 from devwidget.capture.undo import Undo
@@ -212,8 +212,7 @@ class Watch:
     def _note_end(self, error: BaseException) -> None:
         self._log.error = error_text(error)
         if isinstance(error, torch.cuda.OutOfMemoryError):
-            frames = traceback_frames(error.__traceback__)
-            site = to_site(raw_site(frames[-1])) if frames else None
+            site = failure_of(error, self._log.error, None).site
             told = findings.tell_out_of_memory(self._number, self._log.error, self._log.last_recorded, site)
             self._log.add_findings(self._number, [told])
 
