@@ -13,7 +13,7 @@ TOOLS = ("bash", "env", "dirname", "mkdir", "tee", "grep", "tail", "id", "chmod"
 
 APT = """#!/usr/bin/env bash
 echo "$*" >> "{log}"
-if [ "$1" = install ]; then cat > "{bin}/make" <<'END'
+if [ "$1" = install ] && [ ! -e "{bin}/make" ]; then cat > "{bin}/make" <<'END'
 #!/usr/bin/env bash
 echo "collected"
 echo "FAILED tests/test_a.py::test_b - assert 0"

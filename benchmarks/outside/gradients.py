@@ -83,6 +83,9 @@ def _compare(name: str) -> None:
 
 def _small_model(name: str) -> tuple[torch.nn.Module, int]:
     """The model at the least width of images with which it runs a batch of two."""
+    from run import declare_nms
+
+    declare_nms()
     import timm
 
     own = timm.models.get_pretrained_cfg(name).input_size[-1]

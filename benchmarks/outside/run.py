@@ -151,7 +151,7 @@ def _child(tree: Path, path: list[str], program: Path, trace: Path, log: Path) -
     os.chdir(tree)
     sys.path[:0] = ["", *path]  # the first one becomes the folder of the program
     warnings.simplefilter("ignore")
-    _declare_nms()
+    declare_nms()
     claims_checker.is_borne_out = partial(_is_borne_out, tree.with_suffix(".refused"))
     sys.exit(main_of_devwidget(["run", "--gpus", "2", "--save", str(trace), str(program)]))
 
@@ -165,7 +165,7 @@ def _is_borne_out(refused: Path, evidence: claims_checker.Evidence, claim: Claim
     return not problem
 
 
-def _declare_nms() -> None:
+def declare_nms() -> None:
     """What `import torchvision` asks for: its wheels on PyPI are built for CUDA, and load nothing beside a torch without."""
     spec = importlib.util.find_spec("torchvision")
     if spec is None or spec.origin is None:

@@ -146,10 +146,13 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Itera
     if made is not None and (filled or stray.birth_partners):
         yield made  # it came later than the model's move, which a buffer would have missed too
     each_time = filled and made is not None and stray.birth is not None and stray.birth.function == "forward"
+    registered: list[Fix | None] = []
     if not each_time and not _came_late(fault, held):
-        yield from register_attribute(held, _assigned_with(trace, held), _dtype(stray, held))
+        registered = list(register_attribute(held, _assigned_with(trace, held), _dtype(stray, held)))
+    yield from registered
     yield made
-    if fault.what == "operands":
+    # Modules that are moved at each use are on the right device, and still no part of what is trained and saved.
+    if fault.what == "operands" and not (held.note and any(registered)):
         yield where_used(fault, [o for o in fault.operands if o.stray], literal=literal)
     attribute = held.name.split("[")[0].split(".")[0]
     if held.note:
