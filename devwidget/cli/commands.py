@@ -270,21 +270,8 @@ def plan_step(options: Namespace) -> int:
     if options.subject.startswith(HUB) or options.subject.endswith(".json"):
         return _plan_by_name(options)
     asked = {name: getattr(options, name) for name in ("gpus", "memory", "card", "placement", "loop", "accumulate")}
-
-    def plan_made(step: dict[str, Any]) -> Any:
-        return api.plan(**{**asked, **step})
-
-    try:
-        found = plan_made(make_arguments(options.subject, api.plan))
-    except DevwidgetError:
-        raise
-    except Exception as error:
-        # A step that asks for a GPU by its name, where none is: it is made once more, on virtual ones.
-        if not api.is_about_placement(error):
-            traceback.print_exception(error)
-            return FAILED
-        with api.simulate(options.gpus, UNLIMITED):
-            found = _of_subject(options.subject, api.plan, plan_made)
+    virtual = api.simulate(options.gpus, UNLIMITED)
+    found = _of_subject(options.subject, api.plan, lambda step: api.plan(**{**asked, **step}), instead=virtual)
     if found is None:
         return FAILED
     print(found)
@@ -370,8 +357,20 @@ def load_record(file: pathlib.Path, kind: type = object) -> Any:
     return record
 
 
-def _of_subject(name: str, call: Callable[..., Any], run: Callable[[dict[str, Any]], Any]) -> Any:
-    """What comes of the user's function; None if their code raised, which is shown."""
+def _of_subject(
+    name: str,
+    call: Callable[..., Any],
+    run: Callable[[dict[str, Any]], Any],
+    instead: contextlib.AbstractContextManager[object] | None = None,
+) -> Any:
+    """What comes of the user's function; None if their code raised, which is shown.
+
+    Args:
+        name: of the function, with its module.
+        call: what its result is given to.
+        run: does that.
+        instead: virtual GPUs, on which it is run once more if it asks for some where none are.
+    """
     from devwidget import api
 
     try:
@@ -379,6 +378,9 @@ def _of_subject(name: str, call: Callable[..., Any], run: Callable[[dict[str, An
     except DevwidgetError:
         raise
     except Exception as error:
+        if instead is not None and api.is_about_placement(error):
+            with instead:
+                return _of_subject(name, call, run)
         traceback.print_exception(error)
         if api.is_about_placement(error):
             print(f"\n{api.explain(error)}", file=sys.stderr)

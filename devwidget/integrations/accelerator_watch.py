@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.undo import Undo
-from devwidget.integrations.trainer_watch import TrainerWatch, WatchOptions, find_optimizer
+from devwidget.integrations.trainer_watch import TrainerWatch, WatchOptions, unwrap_optimizer
 from devwidget.records.errors import DevwidgetError, require_package
 from devwidget.records.finding import Severity
 from devwidget.records.schema.message import Message
@@ -78,4 +78,4 @@ def _find_prepared(accelerator: Any) -> tuple[nn.Module, torch.optim.Optimizer |
             Message("this accelerator has no model to watch"),
             instead="model, optimizer = accelerator.prepare(model, optimizer)",
         )
-    return models[0], find_optimizer(next(iter(optimizers), None))
+    return models[0], unwrap_optimizer(next(iter(optimizers), None))

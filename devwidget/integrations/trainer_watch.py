@@ -88,7 +88,7 @@ class TrainerWatch(Watch):
     """
 
     def __init__(self, model: nn.Module, optimizer: object, options: WatchOptions) -> None:
-        super().__init__(model, find_optimizer(optimizer), every=options.every, path=options.path)
+        super().__init__(model, unwrap_optimizer(optimizer), every=options.every, path=options.path)
         self._fail_on: Collection[Severity] = options.fail_on
         self._scalars = StepScalars()
         self._told = 0
@@ -97,7 +97,7 @@ class TrainerWatch(Watch):
     def take_scalars(self) -> dict[str, float]:
         """What the trainer's loggers are told of the steps since they were last told, by name; {} if there was none."""
         values = self._scalars.take_values()
-        return values | {f"{PREFIX}findings": float(len(self.findings))} if values else {}
+        return values | {f"{PREFIX}findings": float(self._log.found)} if values else {}
 
     def tell_findings(self) -> None:
         """Warn of what was found since the last time.
@@ -145,7 +145,7 @@ class SteppedWatch(TrainerWatch):
         self._hooks.end_pass(model, (), output)
 
 
-def find_optimizer(optimizer: object) -> torch.optim.Optimizer | None:
+def unwrap_optimizer(optimizer: object) -> torch.optim.Optimizer | None:
     """The optimizer of torch inside of those that trainers put around it; None if there is none."""
     while (inner := getattr(optimizer, "optimizer", None)) is not None:
         optimizer = inner

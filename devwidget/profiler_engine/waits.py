@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from devwidget.capture.faults.healing import is_accelerator
-from devwidget.capture.modes.dispatch_mode import COPIES, MASKED, WAITING, WORDS
+from devwidget.capture.modes.dispatch_mode import COPIES, MASKED, WAITING, WORDS, is_carried
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.waits import FORMATS
 from devwidget.profiler_engine.event_tree import EventWalk, Operator, Turn, find_tensors, iterate_below
@@ -46,10 +46,9 @@ def find_ends(operator: Operator) -> Copy | None:
 
 
 def find_copy(operator: Operator) -> Copy | None:
-    """What an operator copies to another device; what goes to meta is let go of."""
+    """What an operator copies to another device."""
     ends = find_ends(operator)
-    is_carried = ends is not None and ends.source.device != ends.target.device and ends.target.device.type != "meta"
-    return ends if is_carried else None
+    return ends if ends is not None and is_carried(ends.source.device, ends.target.device) else None
 
 
 class _Turns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from devwidget.records.watch import PARTS
@@ -31,27 +31,38 @@ class Growth(NamedTuple):
     bytes_per_step: float
 
 
-class GrowthJudge:
-    """The bytes that one device has allocated at the end of each step."""
+class _SegmentLows:
+    """The lowest figure of each of the last segments, with its first step."""
 
-    def __init__(self) -> None:
-        self._lows: deque[tuple[int, int]] = deque(maxlen=SEGMENTS)
+    def __init__(self, segments: int) -> None:
+        self._lows: deque[tuple[int, int]] = deque(maxlen=segments)
         self._segment: list[int] = []
 
-    def add_step(self, number: int, allocated: int) -> Growth | None:
-        """One step more; the growth, if the last segments show one."""
-        self._segment.append(allocated)
+    def add_step(self, number: int, figure: int) -> Sequence[tuple[int, int]] | None:
+        """One step more; the lows, if it ends a segment and there are as many as are kept."""
+        self._segment.append(figure)
         if len(self._segment) < SEGMENT:
             return None
         self._lows.append((number + 1 - SEGMENT, min(self._segment)))
         self._segment.clear()
-        return self._find_growth() if len(self._lows) == SEGMENTS else None
+        return self._lows if len(self._lows) == self._lows.maxlen else None
 
-    def _find_growth(self) -> Growth | None:
-        grown = [after - before for (_, before), (_, after) in itertools.pairwise(self._lows)]
+
+class GrowthJudge:
+    """The bytes that one device has allocated at the end of each step."""
+
+    def __init__(self) -> None:
+        self._lows = _SegmentLows(SEGMENTS)
+
+    def add_step(self, number: int, allocated: int) -> Growth | None:
+        """One step more; the growth, if the last segments show one."""
+        lows = self._lows.add_step(number, allocated)
+        if lows is None:
+            return None
+        grown = [after - before for (_, before), (_, after) in itertools.pairwise(lows)]
         mean = sum(grown) / len(grown)
         is_steady = mean > 0 and all(mean / 2 <= each <= mean * 2 for each in grown)
-        return Growth(self._lows[0][0], mean / SEGMENT) if is_steady else None
+        return Growth(lows[0][0], mean / SEGMENT) if is_steady else None
 
 
 class Jump(NamedTuple):
@@ -65,21 +76,15 @@ class JumpJudge:
     """The bytes that one device has allocated at the end of each step, as for growth."""
 
     def __init__(self) -> None:
-        self._lows: deque[tuple[int, int]] = deque(maxlen=4)
-        self._segment: list[int] = []
+        self._lows = _SegmentLows(4)
 
     def add_step(self, number: int, allocated: int) -> Jump | None:
         """One step more; the jump, if two segments are even, and the two before were so, lower."""
-        self._segment.append(allocated)
-        if len(self._segment) < SEGMENT:
+        lows = self._lows.add_step(number, allocated)
+        if lows is None:
             return None
-        self._lows.append((number + 1 - SEGMENT, min(self._segment)))
-        self._segment.clear()
-        return self._find_jump() if len(self._lows) == 4 else None
-
-    def _find_jump(self) -> Jump | None:
-        (first, _), (since, _), *_ = self._lows
-        one, two, three, four = (low for _, low in self._lows)
+        (first, _), (since, _), *_ = lows
+        one, two, three, four = (low for _, low in lows)
         jumped = three - two
         is_even = 8 * max(abs(two - one), abs(four - three)) <= jumped
         return Jump(since, jumped) if first and is_even and jumped >= LEAST_JUMP * two else None

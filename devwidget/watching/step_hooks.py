@@ -107,10 +107,6 @@ class StepHooks:
         self._keep(undo, self._model.register_forward_pre_hook(Hook(self.begin_pass), with_kwargs=True))
         self._keep(undo, self._model.register_forward_hook(Hook(self.end_pass)))
 
-    def see_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """The model is being called, since before the hooks were put in."""
-        self.begin_pass(self._model, args, kwargs)
-
     def _keep(self, undo: Undo, handle: Any) -> None:
         undo.add_step(handle.remove)
 

@@ -183,7 +183,7 @@ class Watch:
     def begin_in_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Begin while the model is being called with these arguments: torch has looked for its hooks already."""
         self.__enter__()
-        self._hooks.see_call(args, kwargs)
+        self._hooks.begin_pass(self.model, args, kwargs)
 
     @all_or_nothing
     def _begin(self) -> None:

@@ -150,10 +150,8 @@ class Curves:
         """These blocks were there before the recording."""
         with self._lock:
             for block in blocks:
-                block.owner, block.role = (
-                    None,
-                    "foreign",
-                )  # until it is found to be the model's; an earlier recording may have said so of another
+                # Until it is found to be the model's; an earlier recording may have said so of another.
+                block.owner, block.role = None, "foreign"
             self._queue.extendleft(entry for block in blocks for entry in (0, 0, block, None))
 
     def taken(self, block: MemoryBlock, held: int) -> None:

@@ -94,9 +94,9 @@ def _has_mask(args: tuple[Any, ...]) -> bool:
     return bool(masks) and not (one and len(masks) == 1 and not any(args[3:4]))
 
 
-def _is_carried(before: torch.Tensor, after: torch.Tensor) -> bool:
+def is_carried(source: torch.device, target: torch.device) -> bool:
     """Whether a copy takes bytes to another device; what goes to meta is let go of, as hooks of accelerate do with weights."""
-    return before.device != after.device and after.device.type != "meta"
+    return source != target and target.type != "meta"
 
 
 def _is_later(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -195,7 +195,7 @@ class OperatorMode(DispatchMode):
         out = self._run_logged(func, name, args, kwargs)
         tracker, cause = self._tracker, self._threads.place.cause
         before = args[1] if name == "copy_" else args[0]
-        if isinstance(before, torch.Tensor) and _is_carried(before, out) and cause not in _PARALLEL_CAUSES:
+        if isinstance(before, torch.Tensor) and is_carried(before.device, out.device) and cause not in _PARALLEL_CAUSES:
             seconds, site = time.perf_counter() - started, self._threads.place.site or tracker.find_site(sys._getframe(1))
             if cause == "explicit" and is_hooked(sys._getframe(1)):
                 cause = "hook"
