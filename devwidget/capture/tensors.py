@@ -63,9 +63,13 @@ def device_of(tensor: torch.Tensor) -> torch.device:
     return device
 
 
+_IS_NESTED, _SHAPE = torch_internals.TensorBase.is_nested.__get__, torch_internals.TensorBase.shape.__get__
+
+
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
     """Its shape, as `read_attribute`; () for a nested tensor, which has none."""
-    return () if read_attribute(tensor, "is_nested") else tuple(int(size) for size in read_attribute(tensor, "shape"))
+    with torch_internals.DisableTorchFunction():  # once for both: a recording asks for each operator and each call
+        return () if _IS_NESTED(tensor) else tuple(map(int, _SHAPE(tensor)))
 
 
 def gradient_of(tensor: torch.Tensor) -> torch.Tensor | None:
