@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
+import torch
+
 from devwidget.capture.explain.read_error import Reading, read_error
 from devwidget.capture.explain.replica_errors import CAUGHT
 from devwidget.capture.explain.timed_cells import sources_at_hand
@@ -86,6 +88,10 @@ def is_about_placement(error: BaseException) -> bool:
 def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
     if findings:
         return Message("this is the likely cause, read from the frames of the exception:")
+    if is_a(reading.error, (torch.OutOfMemoryError, MemoryError)):
+        return Message(
+            "the device was full; `devwidget.trace` says what lived there at that line, `devwidget.plan` what would fit"
+        )
     if not _ABOUT.search(of_worker(reading.error)[0]):
         return Message("this exception is not about devices or dtypes")
     if reading.site is None:

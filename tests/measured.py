@@ -31,18 +31,23 @@ def keeps_all_layers(model):
 def measured(model, kwargs, loss_fn, optimizer, *, gpus=1, parallel=False, device_map=()):
     """The peak of each GPU; `device_map` as a plan holds it."""
     with devwidget.simulate(gpus, 1 << 60):
-        home = next((device for _, device in device_map if device != "cpu"), "cuda:0")
-        twin = keeps_all_layers(copy.deepcopy(model))
-        placed = twin = _dispatched(twin, dict(device_map), home) if device_map else twin.to(home)
-        if parallel:
-            placed = nn.DataParallel(twin, device_ids=list(range(gpus)))
-        there = tree_map_only(torch.Tensor, lambda tensor: tensor.to(home), kwargs)
-        state = optimizer(twin.parameters()) if optimizer else None
-        step = MeanStep(placed, Arguments((), there), loss_fn, state)
-        for _ in range(2 if state else 1):
-            for _, run in step.list_phases():
-                run()
-        return [torch.cuda.max_memory_allocated(index) for index in range(gpus)]
+        return measured_here(model, kwargs, loss_fn, optimizer, gpus=gpus, parallel=parallel, device_map=device_map)
+
+
+def measured_here(model, kwargs, loss_fn, optimizer, *, gpus=1, parallel=False, device_map=()):
+    """The same on the GPUs that there are."""
+    home = next((device for _, device in device_map if device != "cpu"), "cuda:0")
+    twin = keeps_all_layers(copy.deepcopy(model))
+    placed = twin = _dispatched(twin, dict(device_map), home) if device_map else twin.to(home)
+    if parallel:
+        placed = nn.DataParallel(twin, device_ids=list(range(gpus)))
+    there = tree_map_only(torch.Tensor, lambda tensor: tensor.to(home), kwargs)
+    state = optimizer(twin.parameters()) if optimizer else None
+    step = MeanStep(placed, Arguments((), there), loss_fn, state)
+    for _ in range(2 if state else 1):
+        for _, run in step.list_phases():
+            run()
+    return [torch.cuda.max_memory_allocated(index) for index in range(gpus)]
 
 
 def _dispatched(model, places, home):

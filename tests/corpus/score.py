@@ -6,7 +6,8 @@
 Each case runs in a process of its own, as in a user's kernel. The last line is 'N passed, N failed'; the exit status is 0
 only if every case passed. Beside the checker of claims, none of which may fail, what is used of devwidget is its public contract:
 
-    with devwidget.simulate(gpus=N), devwidget.record(heal=True) as recording:   # no record with --simulator
+    with devwidget.simulate(gpus=N), devwidget.record(heal=True) as recording:   # no record with --simulator; on a machine
+                                                                                 # with as many GPUs no simulation
         ...load the file, build(), recording.attach(model), run the step with plain PyTorch...
     recording.trace.findings -> objects with kind, severity, module, also, fault, birth, fixes
 """
@@ -182,9 +183,10 @@ def run_one(path, simulator):
     import torch
 
     torch.manual_seed(0)
+    on_cards = torch.cuda.device_count() >= gpus_of(path)
     with contextlib.ExitStack() as stack:
         unfounded = stack.enter_context(unfounded_claims())
-        stack.enter_context(devwidget.simulate(gpus=gpus_of(path)))
+        stack.enter_context(contextlib.nullcontext() if on_cards else devwidget.simulate(gpus=gpus_of(path)))
         recording = None if simulator else stack.enter_context(devwidget.record(heal=True))
         case, error = run_program(path, recording)
     if not simulator:
@@ -211,9 +213,11 @@ def run_guarded(path, simulator):
 def run_all(paths, simulator, jobs, timeout):
     """Every case in a forked process of its own: what is imported is imported once, nothing else is shared."""
     import devwidget
+    import torch
 
-    with devwidget.simulate(gpus=1), devwidget.record():
-        pass
+    if not torch.cuda.device_count():  # a process that has used a card cannot be forked
+        with devwidget.simulate(gpus=1), devwidget.record():
+            pass
     results = {}
     with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
         pending = {path: pool.apply_async(run_guarded, (path, simulator)) for path in paths}
