@@ -51,7 +51,8 @@ class Operator(NamedTuple):
         tensors: what went in, lists opened.
         place: with its phase.
         number: its place in the order of time.
-        taken: the device on which it first took memory, None where it did not or nobody asked.
+        taken: the device on which it took memory, the host only where it took none elsewhere; None where it did not, or nobody
+            asked.
     """
 
     event: Any
@@ -156,10 +157,10 @@ class EventWalk:
             name = ""
         known = self._functions.get(name)
         is_built_in = name.startswith(_BUILT_INS)
+        if is_built_in and place.phase == "backward":
+            self._join_engine(event, children)  # first: all but the first call of the engine seem empty
         if not children and (is_built_in or known in _OF_PYTHON):
             return None
-        if is_built_in and place.phase == "backward":
-            self._join_engine(event, children)
         if place.is_in_torch and (is_built_in or known == "torch"):
             return place
         if known == "users":
@@ -228,22 +229,27 @@ class EventWalk:
         if not is_operator or namespace == "profiler" or is_composite(event) or _is_passed_on(event, children):
             return place
         here, taken = self._with_phase(place), None
-        if self.has_memory or (fields.sequence_number >= 0 and not _runs_alike(name, overload_of(event))):
+        has_autograd = fields.sequence_number >= 0 and not _runs_alike(name, overload_of(event))
+        if self.has_memory or has_autograd:
             for child in children:
                 for each in iterate_below(child):
-                    below = self._enter_below(each, here)
-                    taken = below if taken is None else taken
+                    below = self._enter_below(each, here, has_autograd)
+                    if taken is None or taken.type == "cpu":  # in `x * 2` and for a seed a number is made on the host first
+                        taken = below or taken
         self._add_operator(event, fields, short if namespace == "aten" else name, here, taken)
         return None
 
-    def _enter_below(self, event: Any, place: EventPlace) -> torch.device | None:
-        """What runs in an operator: memory that it takes, whose device is returned, and what autograd copies for itself."""
+    def _enter_below(self, event: Any, place: EventPlace, has_autograd: bool) -> torch.device | None:
+        """What runs in an operator: memory that it takes, whose device is returned, and what autograd copies for itself. Within
+        one that autograd has no formula for, others pass through autograd and are no copies of it."""
         fields = event.extra_fields
         if type(fields) is _ALLOCATION:
             self._number += 1
             self.allocations.append(ProfiledAllocation(event, place, self._number))
             return fields.device if fields.alloc_size > 0 else None
-        if type(fields) is _OPERATOR and fields.sequence_number >= 0 and "::" in event.name and not is_composite(event):
+        if not has_autograd or type(fields) is not _OPERATOR:
+            return None
+        if fields.sequence_number >= 0 and "::" in event.name and not is_composite(event):
             self._add_operator(event, fields, event.name.removeprefix("aten::"), place, None)
         return None
 

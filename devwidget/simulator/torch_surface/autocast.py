@@ -71,7 +71,9 @@ def register_kernels() -> None:
         # Replacing torch's own kernels is the purpose.
         warnings.simplefilter("ignore")
         for full_name in registrations(key):
-            name = full_name.removeprefix("aten::")
+            space, _, name = full_name.partition("::")
+            if space != "aten":  # torchvision has kernels of its own there, as other libraries may
+                continue
             base, _, overload = name.partition(".")
             operator = getattr(getattr(torch.ops.aten, base), overload or "default")
             library.impl(name, _make_kernel(name, operator), **_OVERRIDE)
