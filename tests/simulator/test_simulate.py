@@ -257,5 +257,5 @@ def test_operators_of_a_library_keep_their_own_kernels_under_autocast():
     with torch.library._scoped_library("devwidget_test", "FRAGMENT") as library:
         library.define("halve(Tensor x) -> Tensor")
         library.impl("halve", lambda x: x.float() / 2, "AutocastCUDA")
-        with devwidget.simulate(gpus=1), torch.autocast("cuda"):
+        with simulate(gpus=1), torch.autocast("cuda"):
             assert torch.nn.Linear(2, 2).cuda()(torch.ones(1, 2, device="cuda")).dtype is torch.float16
