@@ -295,3 +295,38 @@ def read_context() -> dict[str, Any]:
     clear()
     free, whole = torch.cuda.mem_get_info()
     return {"context": whole - free - torch.cuda.memory_reserved(), "total": whole, "kind": kind_of_card()}
+
+
+def explain_peak(name: str) -> dict[str, Any]:
+    """What lived when most was allocated, as torch's own history of the allocator tells: bytes by the line that asked."""
+    clear()
+    torch.cuda.memory._record_memory_history(max_entries=2_000_000, stacks="python")
+    try:
+        (_run_generation if name in GENERATIONS else _run_job)(name)
+        events = torch.cuda.memory._snapshot()["device_traces"][0]
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    live: dict[int, dict[str, Any]] = {}
+    held = most = 0
+    at_peak: list[dict[str, Any]] = []
+    for event in events:
+        if event["action"] == "alloc":
+            live[event["addr"]] = event
+            held += event["size"]
+            if held > most:
+                most, at_peak = held, list(live.values())
+        elif event["action"] == "free_completed" and event["addr"] in live:
+            held -= live.pop(event["addr"])["size"]
+    by_line: dict[str, list[int]] = {}
+    for event in at_peak:
+        by_line.setdefault(_line_of(event), []).append(event["size"])
+    largest = sorted(by_line.items(), key=lambda entry: -sum(entry[1]))[:25]
+    return {
+        "peak": most,
+        "lines": [f"{sum(sizes):,} in {len(sizes)} of at most {max(sizes):,}: {line}" for line, sizes in largest],
+    }
+
+
+def _line_of(event: dict[str, Any]) -> str:
+    frames = [each for each in event.get("frames", ()) if each["filename"].endswith(".py")]
+    return " < ".join(f"{each['filename'].rsplit('/', 1)[1]}:{each['line']} {each['name']}" for each in frames[:4])

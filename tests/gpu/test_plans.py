@@ -39,7 +39,10 @@ def test_steps_take_what_was_planned(part, reports):
             f"{what} {real:,}, planned {ours:,} ({off(ours, real):+.2%})" for what, (real, ours) in figures.items()
         )
         reports(f"{name}: {words}", job=name, ran=ran[name], planned=planned[name])
-    wrong = {name: off(planned[name]["allocated"], ran[name]["allocated"]) for name in names}
+    wrong = {name: off(planned[name]["allocated"], ran[name]["allocated"]) for name in names if ran[name]["allocated"] > 0}
+    for name in names:
+        if abs(wrong.get(name, 0)) > 0.01:
+            reports(f"{name}, at its peak: {ask(CARD, jobs.explain_peak, name)}")
     assert {name: share for name, share in wrong.items() if abs(share) > 0.02} == {}
 
 
@@ -59,9 +62,3 @@ def test_small_models_take_what_was_planned(part, reports):
         f"part {part + 1} of {PARTS}: {len(pairs)} peaks, {exact} to the byte, {len(beyond)} off by more than 2 %: {beyond}"
     )
     assert beyond == {}
-
-
-@pytest.mark.skipif(not HAS_CARD, reason="a virtual GPU has the context that it was told")
-def test_the_context_of_this_card(reports):
-    found = ask(CARD, jobs.read_context)
-    reports(f"CUDA's context and kernels: {found['context'] / 2**20:,.0f} MiB of {found['total'] / 2**30:.2f} GiB", **found)

@@ -95,12 +95,21 @@ def _is_read(mode: WaitFact, profiler: WaitFact) -> bool:
 
 
 def _is_number_of_python(mode: WaitFact, profiler: WaitFact) -> bool:
-    return mode.call in ("__float__", "__int__", "__index__") and mode._replace(call="item") == profiler
+    return mode.call != "item" and mode._replace(call="item") == profiler
+
+
+def _is_seed(mode: OperatorFact, profiler: OperatorFact) -> bool:
+    return set(mode.inputs) - set(profiler.inputs) == {DeviceId("cpu")} and mode._replace(inputs=profiler.inputs) == profiler
+
+
+def _is_added_apart(mode: OperatorFact, profiler: OperatorFact) -> bool:
+    is_on_card = mode.output is not None and mode.output.kind == "cuda"
+    return is_on_card and (mode.name, mode.phase) == ("add", "backward") and mode._replace(name="add_") == profiler
 
 
 WAITS: dict[str, Callable[[WaitFact, WaitFact], bool]] = {
     "a mode says what reads a copy, the profiler the copy": _is_read,
-    "`float(x)` is no call for the profiler, which tells the operator": _is_number_of_python,
+    "`float(x)`, and a number among arguments, are no calls for the profiler, which tells the operator": _is_number_of_python,
 }
 REASONS: dict[str, Callable[[OperatorFact, OperatorFact], bool]] = {
     "a mode says where the first result is, which a formula may leave out; the profiler where any memory was taken": (
@@ -109,6 +118,8 @@ REASONS: dict[str, Callable[[OperatorFact, OperatorFact], bool]] = {
     "where it is what is empty, or is made of no tensor, the profiler is told only where a card is in use": _is_made_of_nothing,
     "two numbers of Python are tensors in C++": _is_number,
     "a full backward hook looks at what a module returns after a mode takes it for ended": _is_hooked,
+    "a seed that the host keeps for attention cannot be told from a number of Python": _is_seed,
+    "a mode that follows the memory of a card has seen the gradient's, so that torch adds to it out of place": _is_added_apart,
 }
 """Why operators may differ, and what the mode and the profiler tell of such a one."""
 STOPPED = "a checkpoint stops computing again within an operator, which has begun for the profiler"

@@ -98,6 +98,34 @@ def check_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any
         kind = cuda_errors.type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
         kernel = INTEGER_KERNELS[schema.name].format(SimulationState.accelerator.type)
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
+    if schema.name == "addmm" and args[0].dim() == 1 and not kwargs:
+        pass_by_workspace(target, args[1].shape[0] * args[2].shape[1] * dtype.itemsize)
+
+
+def pass_by_workspace(index: int, result: int) -> None:
+    """A product with a bias is one kernel of cuBLASLt, whose workspace is there while it runs, beside the result.
+
+    Source: `gemm_and_bias` in `CUDABlas.cpp`, `_parseChosenWorkspaceSize`; seen on an H100.
+
+    Args:
+        index: the GPU.
+        result: bytes of what comes out, which has a place before the kernel begins.
+
+    Raises:
+        torch.cuda.OutOfMemoryError: if both do not fit.
+    """
+    ledger = SimulationState.ledger
+    if not ledger.accounts[index].workspace:
+        return
+    taken = []
+    try:
+        for size in (result, LT_WORKSPACE):
+            block = ledger.take_bytes(index, size)
+            if block is None:
+                raise cuda_errors.out_of_memory(index, size, ledger)
+            taken.append(block)
+    finally:
+        ledger.freed.extend(taken)
 
 
 def check_norm_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
@@ -148,6 +176,9 @@ def check_generator(generator: torch.Generator, target: int) -> None:
     found = labels.generator_kind(generator)
     if found != expected and target != labels.META:
         raise cuda_errors.wrong_generator(expected, found)
+
+
+LT_WORKSPACE = 1 << 20
 
 
 def take_workspace(index: int) -> None:
