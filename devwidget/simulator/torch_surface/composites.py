@@ -16,6 +16,7 @@ from devwidget.simulator.devices.labels import TEMPORARY, device_of
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import VariableFunctions, functions, locate_name
+from devwidget.simulator.torch_surface.dropped_attention import attend_with_dropout
 from devwidget.simulator.without_values import known_values, meta_kernels
 
 SAME_DEVICE = {
@@ -34,6 +35,8 @@ def install_composite_checks(patches: Patches) -> None:
         patches.set(torch, name, wrapped)
         # `nn.LSTM` and its kin call the one in `_VF`.
         patches.set(functions, name, getattr(torch, name))
+    patches.set(torch, "dropout", fuse_dropout(VariableFunctions.dropout))
+    patches.set(functions, "dropout", torch.dropout)  # what `nn.Dropout` calls
     attention = check_attention(getattr(*locate_name("attention")))
     patches.set(*locate_name("attention"), attention)
     patches.set(torch.nn.functional, "scaled_dot_product_attention", getattr(*locate_name("attention")))
@@ -126,6 +129,23 @@ def place_with_log_probs(
     return original(log_probs, *moved, *args, **kw)
 
 
+def fuse_dropout(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Dropout as one kernel, which keeps a boolean for each element; the CPU's keeps a number, and gives the same results.
+
+    Source: `is_fused_kernel_acceptable` in `Dropout.cpp`.
+    """
+
+    @functools.wraps(original)
+    def dropout(input: Any, p: float, train: bool) -> Any:
+        if has_torch_function((input,)):
+            return handle_torch_function(torch.dropout, (input,), input, p, train)
+        if train and 0 < p < 1 and labels.label_of(input) >= 0 and input.numel():
+            return torch.native_dropout(input, p, train)[0]
+        return original(input, p, train)
+
+    return dropout
+
+
 def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
     """Attention that compares devices first. Source: `validate_sdpa_input` in `attention.cpp`."""
 
@@ -141,9 +161,12 @@ def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
                 "Expected query, key, and value to have the same device type, but got "
                 f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
             )
-        fused = None if SimulationState.compute else meta_kernels.fused_attention(query, key, value, *args, **kwargs)
-        if fused is not None:
-            return fused
+        if here[0] >= 0 and SimulationState.compute:
+            result = attend_with_dropout(original, query, key, value, *args, **kwargs)
+        else:
+            result = None if SimulationState.compute else meta_kernels.run_attention(query, key, value, *args, **kwargs)
+        if result is not None:
+            return result
         with allow_math(query) if here[0] >= 0 else contextlib.nullcontext():
             return original(query, key, value, *args, **kwargs)
 

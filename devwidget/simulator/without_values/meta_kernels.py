@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -82,24 +83,55 @@ META_KERNELS: dict[Any, Any] = {
 """Operator -> what runs on meta."""
 
 
-def fused_attention(
+def run_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
     is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> torch.Tensor | None:  # fmt: skip
-    """The fused kernel, which never holds all scores at once; None where it cannot be used. Meta would take the plain one.
+    """The fused kernel, which never holds all scores at once, or what a GPU runs in its place with dropout; None for what
+    torch does itself. Meta would take the plain one, and drop in another way.
 
+    A GPU's fused kernels drop, too: they keep the seed. Seen on an H100, with and without a mask.
     Source: `use_flash_attention_cpp` in `sdp_utils_cpp.cpp`, `convert_boolean_attn_mask` in `attention.cpp`.
     """
-    if dropout_p or not _is_fused(query, key, value, attn_mask, enable_gqa):
+    fits = is_fused(query, key, value, attn_mask, enable_gqa)
+    if not fits and not dropout_p:
         return None
-    if attn_mask is not None and attn_mask.dtype == torch.bool:
-        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill_(~attn_mask, -torch.inf)
+    attn_mask = to_numbers(attn_mask, query.dtype)
+    if not fits:
+        return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
     fused: Any = flash_attention
-    result: torch.Tensor = fused(query, key, value, dropout_p, is_causal, attn_mask=attn_mask, scale=scale)[0]
+    result: torch.Tensor = fused(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
     return result
 
 
-def _is_fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, grouped: bool) -> bool:
+def _plain_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, share: float, is_causal: bool, scale: float | None
+) -> torch.Tensor:
+    """All scores at once, dropped as GPUs do: a mask of booleans is kept.
+
+    Source: `_scaled_dot_product_attention_math` in `attention.cpp`, `dropout` in `Dropout.cpp`.
+    """
+    if is_causal:
+        seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+        mask = to_numbers(seen, query.dtype)
+    if (times := query.shape[-3] // key.shape[-3]) > 1:
+        key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
+    half_scale = math.sqrt(query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = (query * half_scale) @ (key.transpose(-2, -1) * half_scale)
+    if mask is not None:
+        scores = scores + mask if mask.requires_grad else scores.add_(mask)
+    return torch.native_dropout(scores.softmax(-1), share, True)[0] @ value
+
+
+def to_numbers(mask: Any, dtype: torch.dtype) -> Any:
+    """A mask that is added to the scores, for one that says what is seen."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
+
+
+def is_fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, grouped: bool) -> bool:
+    """Whether a fused kernel takes these."""
     three = (query, key, value)
     plain = all(t.dim() == 4 and t.stride(-1) == 1 and t.numel() and t.shape[-1] == query.shape[-1] for t in three)
     shared = 1 if grouped else 2

@@ -1,0 +1,77 @@
+"""Attention with dropout takes the memory of a fused kernel, and gives the numbers and gradients of the CPU."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import devwidget
+
+SHAPE = 2, 4, 64, 16
+
+
+def attend(device, mask=None, **options):
+    torch.manual_seed(0)
+    given = [torch.randn(SHAPE).to(device).requires_grad_() for _ in range(3)]
+    torch.manual_seed(1)
+    mask = None if mask is None else mask.to(device)
+    out = functional.scaled_dot_product_attention(*given, attn_mask=mask, dropout_p=0.3, **options)
+    out.sin().sum().backward()
+    return [out, *(each.grad for each in given)], torch.get_rng_state()
+
+
+@pytest.mark.parametrize("mask", [None, torch.ones(64, 64).tril().bool(), torch.randn(64, 64)])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.5}])
+def test_numbers_are_those_of_the_cpu(mask, options):
+    if mask is not None and options.get("is_causal"):
+        options = {}
+    plain, after = attend("cpu", mask, **options)
+    with devwidget.simulate(gpus=1):
+        ours, ours_after = attend("cuda", mask, **options)
+        assert {str(each.device) for each in ours} == {"cuda:0"}
+        assert all(map(torch.equal, [each.cpu() for each in ours], plain))
+    assert torch.equal(after, ours_after)
+
+
+@pytest.mark.parametrize("compute", [True, False])
+@pytest.mark.parametrize("mask", [None, torch.ones(64, 64).tril().bool()])
+def test_no_scores_are_kept(compute, mask):
+    with devwidget.simulate(gpus=1, compute=compute):
+        given = [torch.randn(SHAPE, device="cuda", requires_grad=True) for _ in range(3)]
+        mask = None if mask is None else mask.cuda()
+        before = torch.cuda.memory_allocated()
+        out = functional.scaled_dot_product_attention(*given, attn_mask=mask, dropout_p=0.3)
+        sums, numbers = 2 * 4 * 64 * 4, 0 if mask is None else mask.numel() * 4
+        assert torch.cuda.memory_allocated() - before == out.nbytes + sums + numbers
+
+
+def test_scores_that_are_kept_are_kept_once_beside_booleans():
+    """A bias that is learned, as T5 has it."""
+    with devwidget.simulate(gpus=1, compute=False):
+        given = [torch.randn(SHAPE, device="cuda", requires_grad=True) for _ in range(3)]
+        bias = torch.randn(1, 4, 64, 64, device="cuda", requires_grad=True)
+        before = torch.cuda.memory_allocated()
+        out = functional.scaled_dot_product_attention(*given, attn_mask=bias, dropout_p=0.3)
+        scores = 2 * 4 * 64 * 64
+        kept = torch.cuda.memory_allocated() - before
+        assert kept == out.nbytes + 2 * given[0].nbytes + 2 * scores * 4 + scores
+
+
+def test_a_layer_is_traced_and_its_output_has_a_birth():
+    with devwidget.simulate(gpus=1):
+        layer = nn.TransformerEncoderLayer(16, 2, batch_first=True).cuda()
+        with devwidget.record() as recording:
+            recording.attach(layer)
+            layer(torch.rand(2, 8, 16, device="cuda")).sum().backward()
+    names = [op.name for op in recording.trace.ops]
+    assert "_scaled_dot_product_flash_attention_for_cpu" in names
+    assert recording.trace.findings == ()
+
+
+def test_dropout_keeps_booleans():
+    with devwidget.simulate(gpus=1):
+        x = torch.rand(1 << 12, device="cuda", requires_grad=True)
+        before = torch.cuda.memory_allocated()
+        y = nn.Dropout(0.1)(x)
+        assert torch.cuda.memory_allocated() - before == y.nbytes + x.numel()
+        assert type(y.grad_fn).__name__ == "NativeDropoutBackward0"
