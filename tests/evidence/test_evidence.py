@@ -28,7 +28,7 @@ def test_a_figure_is_predicted_within_its_bound(letter: str) -> None:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("letter", ["E", "G", "M", "N", "O", "P", "Q"])
+@pytest.mark.parametrize("letter", ["E", "G", "M", "N", "O", "P", "Q", "R"])
 def test_a_figure_that_takes_longer_is_predicted_within_its_bound(letter: str) -> None:
     check(letter)
 

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -14,6 +15,7 @@ import devwidget
 from devwidget.planning.by_name import AdamW8bit, add_adapters
 from tests.evidence.decoders import VOCABULARY, AdamWByHand, Decoder, cross_entropy, cross_entropy_of_softmax
 from tests.evidence.vision import VisionTransformer
+from tests.gpu import jobs
 
 Figures = dict[str, float]
 
@@ -162,10 +164,36 @@ def _tuned(make: Callable[[], nn.Module], batch: int) -> Figures:
     return planned(make, batch_of, "A100-80GB", torch.optim.AdamW, checkpointing=True)
 
 
+class _OlderSoftmax(torch.autograd.Function):
+    """As torch had it before 1.11: what went in was kept for backward, which asked for its dtype alone."""
+
+    @staticmethod
+    def forward(ctx: Any, scores: torch.Tensor, dim: int, dtype: torch.dtype | None) -> torch.Tensor:
+        out = torch.softmax(scores, dim, dtype)
+        ctx.dim = dim
+        ctx.save_for_backward(scores, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        scores, out = ctx.saved_tensors
+        return torch._softmax_backward_data(gradient, out, ctx.dim, scores.dtype), None, None
+
+
+def _as_before_2022(planned: Callable[..., Figures], *args: Any, **kwargs: Any) -> Figures:
+    def softmax(scores: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+        lowered = torch.is_autocast_enabled("cuda") and scores.dtype in (torch.float16, torch.bfloat16)
+        return _OlderSoftmax.apply(scores.float() if lowered else scores, dim, dtype)  # type: ignore[no-any-return]
+
+    with mock.patch.object(torch.nn.functional, "softmax", softmax):
+        return planned(*args, **kwargs)
+
+
 def _zeroing(batch: int, make_optimizer: Callable[[], Any], **loop: Any) -> Figures:
     """BERT-large, with gradients that are set to zero and kept."""
     given = {"input_ids": _ids(batch, 512), "labels": torch.ones(batch, dtype=torch.long)}
-    return planned(partial(_bert, **LARGE), given, "V100-16GB", make_optimizer(), zero_grad="zero", **loop)
+    made = partial(_bert, **LARGE), given, "V100-16GB", make_optimizer()
+    return _as_before_2022(planned, *made, zero_grad="zero", **loop)
 
 
 def _adafactor() -> Any:
@@ -209,6 +237,7 @@ _SMALL, _MEDIUM = partial(Decoder, 12, 768, 12, 256, handout=True), partial(Deco
 _IDS, _ONE, _TWO = _ids(2, 16), torch.ones(1, 3, 224, 224), torch.ones(2, dtype=torch.long)
 
 WORKLOADS: dict[str, Callable[[], Figures]] = {
+    **{name: partial(jobs.plan_job, job, "H100-80GB") for name, job in jobs.JOBS.items()},
     "GPT-2 124M, batch 2 x 16": partial(
         planned, _gpt2, {"input_ids": _IDS, "labels": _IDS}, "A100-80GB", torch.optim.AdamW, _own_loss
     ),
@@ -216,6 +245,7 @@ WORKLOADS: dict[str, Callable[[], Figures]] = {
         planned, _vit, {"pixel_values": _ONE.expand(2, -1, -1, -1), "labels": _TWO}, "A100-80GB", torch.optim.AdamW, _own_loss
     ),
     "BERT-large, batch 4 x 512": partial(
+        _as_before_2022,
         planned,
         partial(_bert, **LARGE),
         {"input_ids": _ids(4, 512), "labels": torch.ones(4, dtype=torch.long)},
@@ -244,7 +274,7 @@ WORKLOADS: dict[str, Callable[[], Figures]] = {
     "ViT-H/14, batch 8, AdamW": partial(_vit_huge, torch.optim.AdamW),
     "OctoCoder, 60 tokens": _octocoder,
     "XLM-RoBERTa, 16 x 384": partial(
-        planned, _xlm_roberta,
+        _as_before_2022, planned, _xlm_roberta,
         {"input_ids": _ids(16, 384), "start_positions": torch.ones(16, dtype=torch.long),
          "end_positions": torch.ones(16, dtype=torch.long)},
         "V100-16GB", Keeping,

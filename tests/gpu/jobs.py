@@ -17,8 +17,9 @@ import devwidget
 from devwidget.records.errors import DevwidgetError
 from tests import zoo
 from tests.measured import keeps_all_layers, measured_here, total
-from tests.test_plan_zoo import STEPS
 
+STEPS: tuple[tuple[Any, Any], ...] = ((None, None), (total, torch.optim.AdamW))
+"""A forward, and a step: loss and optimizer."""
 AdamW, SGD = torch.optim.AdamW, functools.partial(torch.optim.SGD, lr=0.01, momentum=0.9)
 CARD_NAMES = {"H100": "H100-80GB", "H200": "H100-80GB", "A100": "A100-80GB", "V100": "V100-16GB", "T4": "T4"}
 """How a plan names a kind; an H200 has the kernels and workspaces of an H100."""
@@ -158,6 +159,7 @@ def _run_job(name: str) -> None:
     with torch.device("cuda"):
         model = job.make().to(job.dtype)
     batch = {key: value.to("cuda") for key, value in job.batch().items()}
+    clear()  # of the weights in another dtype
     if job.optimizer is None:
         model.eval()
         with torch.no_grad():
@@ -217,21 +219,23 @@ def _run_generation(name: str) -> None:
     with torch.device("cuda"):
         model = make().to(dtype).eval()
         tokens = torch.ones(batch, length, dtype=torch.long)
+    clear()
     model.generation_config.eos_token_id = None  # type: ignore[union-attr]
     model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new, do_sample=False, pad_token_id=0)  # type: ignore[operator]
 
 
-def plan_jobs(names: list[str], card: str) -> dict[str, dict[str, int]]:
+def plan_jobs(names: list[str], card: str) -> dict[str, dict[str, float]]:
     """The same, planned."""
     warnings.simplefilter("ignore")
     found = {}
     for name in names:
-        device = _plan_generation(name, card) if name in GENERATIONS else _plan_job(JOBS[name], card)
+        device = _plan_generation(name, card) if name in GENERATIONS else plan_job(JOBS[name], card)
         found[name] = device
     return found
 
 
-def _plan_job(job: Job, card: str) -> dict[str, int]:
+def plan_job(job: Job, card: str) -> dict[str, float]:
+    """Of one job: bytes allocated, reserved, and on the card."""
     with torch.device("meta"):
         model = job.make().to(job.dtype)
     if job.optimizer is None:
@@ -245,7 +249,7 @@ def _plan_job(job: Job, card: str) -> dict[str, int]:
     return {"allocated": device.peak, "reserved": device.reserved, "on the card": device.on_card}
 
 
-def _plan_generation(name: str, card: str) -> dict[str, int]:
+def _plan_generation(name: str, card: str) -> dict[str, float]:
     make, (batch, length), new, dtype = GENERATIONS[name]
     with torch.device("meta"):
         model = make().to(dtype).eval()
