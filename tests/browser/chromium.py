@@ -26,9 +26,9 @@ FLAGS = [
 
 
 def find_chromium() -> str | None:
-    """The browser named by CHROMIUM, or the one on the path."""
+    """The browser named by CHROMIUM, or the one on the path; the shell opens no windows, and takes a third of the time."""
     named = os.environ.get("CHROMIUM")
-    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
     return named or next((found for found in map(shutil.which, names) if found), None)
 
 
@@ -36,7 +36,7 @@ def require_chromium() -> str:
     """The browser's path; without one a test is skipped, but fails on CI, where nothing may be left out silently."""
     found = find_chromium()
     if found is None:
-        message = "no Chromium found: install `chromium`, or name one in the environment variable CHROMIUM"
+        message = "no Chromium found: install `chromium-headless-shell`, or name a browser in the environment variable CHROMIUM"
         if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
             pytest.fail(message)
         pytest.skip(message)
