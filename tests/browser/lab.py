@@ -124,6 +124,7 @@ class Lab:
         }
         environment = os.environ | {name: str(self.folder / place) for name, place in own.items()}
         environment |= {"JUPYTER_TOKEN": self.token, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
+        environment["CUDA_VISIBLE_DEVICES"] = ""  # what notebooks show is stored as it is on a machine without a GPU
         for place in own.values():
             (self.folder / place).mkdir(exist_ok=True)
         settings = self.folder / "config" / "labconfig"
@@ -186,6 +187,10 @@ class LabPage:
         for cell, kind in enumerate(self.page.evaluate(_CELL_KINDS)):
             if kind == "code":
                 self.run(cell, seconds=seconds)
+
+    def notebook(self) -> Any:
+        """The notebook as it is now, with what its cells show."""
+        return nbformat.from_dict(self.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.model.toJSON()"))
 
     def start(self, cell: int) -> None:
         """Run one cell without waiting for its end."""
