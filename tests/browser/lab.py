@@ -28,7 +28,7 @@ import urllib.request
 from typing import Any
 
 import nbformat
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, BrowserContext
 
 from tests.browser.chromium import Watched
 
@@ -54,6 +54,7 @@ class Lab:
         self.token = secrets.token_hex(16)
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._context: BrowserContext | None = None
 
     def __enter__(self) -> Lab:
         self.notebooks.mkdir(parents=True, exist_ok=True)
@@ -71,6 +72,8 @@ class Lab:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        if self._context is not None:
+            self._context.close()
         if self._process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -96,8 +99,10 @@ class Lab:
         return source.name
 
     def open(self, browser: Browser, name: str, *, width: int = 1400, height: int = 1000, **options: Any) -> LabPage:
-        """Show a notebook in a page of its own, its kernel idle."""
-        watched = Watched(browser, viewport={"width": width, "height": height}, **options)
+        """Show a notebook in a page of its own, its kernel idle; with options also in a context of its own."""
+        self._context = self._context or browser.new_context()
+        watched = Watched(browser, None if options else self._context, **options)
+        watched.page.set_viewport_size({"width": width, "height": height})
         place = f"lab/tree/{name}?reset&" if self.app == "lab" else f"notebooks/{name}?"
         watched.page.goto(f"http://127.0.0.1:{self.port}/{place}token={self.token}", wait_until="domcontentloaded")
         session = LabPage(watched)
