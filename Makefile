@@ -29,6 +29,10 @@ ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 PYTHON ?= $(firstword $(foreach each,python3 python3.13 python3.12 python3.11 python,\
 	$(shell $(each) -c '$(ENOUGH)' >/dev/null 2>&1 && echo $(each))) python3)
 
+# Tests start hundreds of processes: each would compile devwidget again, and would start threads that wait by spinning.
+unexport PYTHONDONTWRITEBYTECODE
+tests test-fast test-slow coverage: export OMP_NUM_THREADS := 1
+
 IN_VENV := .venv/bin/python
 PYTEST = $(IN_VENV) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

@@ -49,14 +49,19 @@ def executed(path: Path, ends: list[float] | None = None) -> Any:
         options["on_cell_executed"] = lambda **_: ends.append(time.perf_counter())
     client = NotebookClient(notebook, timeout=240, kernel_name="python3", **options)
     client.execute(cwd=str(FOLDER), env=os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(FOLDER.parent)})
-    for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.outputs = [kept for output in cell.outputs if (kept := _kept(output))]
+    keep_outputs(notebook)
     notebook.metadata = nbformat.from_dict({
         "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
     })  # fmt: skip
     return notebook
+
+
+def keep_outputs(notebook: Any) -> None:
+    """Take away of the outputs of a run what cannot be kept."""
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [kept for output in cell.outputs if (kept := _kept(output))]
 
 
 def _kept(output: Any) -> Any:

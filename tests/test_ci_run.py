@@ -34,8 +34,10 @@ echo "make $*" >> "{log}"
 """
 
 
-def bare_machine(folder: Path, *, status: int, has_make: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run `.ci/run` in an empty project on it; `make`, once installed, ends with `status`."""
+def bare_machine(
+    folder: Path, *, status: int, has_make: bool = False, offered: str = "", browser: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run `.ci/run` in an empty project on it; `make`, once installed, ends with `status`; apt has `offered`."""
     programs, log = folder / "bin", folder / "apt.log"
     programs.mkdir()
     (folder / ".ci").mkdir()
@@ -45,6 +47,9 @@ def bare_machine(folder: Path, *, status: int, has_make: bool = False) -> subpro
     executable(programs / "python3", "#!/usr/bin/env bash\nexit 0\n")
     executable(programs / "sudo", '#!/usr/bin/env bash\nshift\nexec "$@"\n')
     executable(programs / "apt-get", APT.format(log=log, bin=programs, status=status))
+    executable(programs / "apt-cache", f'#!/usr/bin/env bash\n[ "$2" = "{offered}" ]\n')
+    if browser:
+        executable(programs / browser, "#!/usr/bin/env bash\n")
     if has_make:
         executable(programs / "make", MAKE.format(log=log))
     return subprocess.run(
@@ -54,10 +59,20 @@ def bare_machine(folder: Path, *, status: int, has_make: bool = False) -> subpro
 
 def test_it_installs_make_and_chromium_and_prints_the_summary(tmp_path: Path) -> None:
     done = bare_machine(tmp_path, status=0)
-    assert "make chromium" in (tmp_path / "apt.log").read_text()
+    assert "make chromium\n" in (tmp_path / "apt.log").read_text()
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "===== 1 failed, 3 passed in 1.00s ====="
     assert "collected" in (tmp_path / "artifacts" / "test.log").read_text()
+
+
+def test_a_chromium_without_windows_is_taken_where_apt_has_one(tmp_path: Path) -> None:
+    bare_machine(tmp_path, status=0, offered="chromium-headless-shell")
+    assert "make chromium-headless-shell\n" in (tmp_path / "apt.log").read_text()
+
+
+def test_another_browser_is_enough_where_apt_has_none_without_windows(tmp_path: Path) -> None:
+    bare_machine(tmp_path, status=0, browser="google-chrome")
+    assert "chrom" not in (tmp_path / "apt.log").read_text()
 
 
 def test_it_fails_when_the_tests_fail_and_names_them(tmp_path: Path) -> None:

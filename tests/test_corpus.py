@@ -15,15 +15,10 @@ FURTHER = (CORPUS / "second", CORPUS / "third")
 CASES = sorted(path.stem for folder in FOLDERS for path in folder.glob("case_*.py"))
 
 
-def scores(tmp_path_factory, *options):
-    """Problems of each case of every folder."""
-    return {case: found for folder in FOLDERS for case, found in scores_of(folder, tmp_path_factory, *options).items()}
-
-
-def scores_of(folder, tmp_path_factory, *options):
+def scores(folders, tmp_path_factory, *options):
     """Problems of each case; every case runs in a process of its own, as in a user's kernel."""
     target = tmp_path_factory.mktemp("scores") / "scores.json"
-    command = [sys.executable, str(CORPUS / "score.py"), str(folder), "--json", str(target), *options]
+    command = [sys.executable, str(CORPUS / "score.py"), *map(str, folders), "--json", str(target), *options]
     done = subprocess.run(command, capture_output=True, text=True, cwd=CORPUS.parents[1], check=False)
     assert target.exists(), done.stderr[-2000:]
     return json.loads(target.read_text())
@@ -31,12 +26,12 @@ def scores_of(folder, tmp_path_factory, *options):
 
 @pytest.fixture(scope="module")
 def diagnosis(tmp_path_factory):
-    return scores(tmp_path_factory)
+    return scores(FOLDERS, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
 def simulation(tmp_path_factory):
-    return scores(tmp_path_factory, "--simulator")
+    return scores(FOLDERS, tmp_path_factory, "--simulator")
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -53,7 +48,7 @@ def test_virtual_gpus_fail_as_cuda_does(simulation, case):
 @pytest.mark.parametrize("options", [(), ("--simulator",)], ids=["diagnosis", "simulator"])
 @pytest.mark.parametrize("folder", FURTHER, ids=lambda folder: folder.name)
 def test_two_further_sets_are_right(tmp_path_factory, folder, options):
-    found = scores_of(folder, tmp_path_factory, *options)
+    found = scores([folder], tmp_path_factory, *options)
     assert {case: score["problems"] for case, score in found.items() if score["problems"]} == {}
 
 

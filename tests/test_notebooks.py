@@ -1,4 +1,7 @@
-"""The notebooks: each runs from top to bottom on a machine without a GPU, quietly, and shows what is stored with it."""
+"""The notebooks: each runs from top to bottom on a machine without a GPU, quietly, and shows what is stored with it.
+
+Those that run whole in a real JupyterLab say so there, by the functions of this file: `browser/test_other_notebooks.py`.
+"""
 
 import copy
 import functools
@@ -12,6 +15,7 @@ import torch
 from nbclient import NotebookClient
 
 from devwidget.capture import torch_internals
+from tests.browser.chromium import find_chromium
 
 ROOT = pathlib.Path(__file__).parents[1]
 SPEC = importlib.util.spec_from_file_location("refresh", ROOT / "notebooks" / "refresh.py")
@@ -22,6 +26,11 @@ NOTEBOOKS = refresh.paths()
 MOST_BYTES = 500_000
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::PendingDeprecationWarning")
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+RUN_IN_LAB = ("04-many-ranks", "05-will-it-fit", "06-your-own-model", "07-a-whole-training-run")
+"""A run takes 12 to 40 s, and one is enough."""
+each_run_here = pytest.mark.parametrize(
+    "path", [path for path in NOTEBOOKS if path.stem not in RUN_IN_LAB or not find_chromium()], ids=lambda path: path.stem
+)
 
 
 def outputs(notebook, kind):
@@ -31,6 +40,22 @@ def outputs(notebook, kind):
 @functools.cache
 def executed(path):
     return refresh.executed(path)
+
+
+def check_quiet(run):
+    assert outputs(run, "error") == []
+    assert [out.text for out in outputs(run, "stream") if out.name == "stderr"] == []
+
+
+def check_as_stored(path, run):
+    """Numbers are those of the pinned torch."""
+    if is_pinned():
+        stored = nbformat.read(path, as_version=4)
+        assert refresh.shown(stored) == refresh.shown(run), "run make notebooks, and read what has changed"
+
+
+def is_pinned():
+    return torch.__version__.startswith(torch_internals.TESTED)
 
 
 @pytest.mark.parametrize("path", refresh.translations(), ids=lambda path: f"{path.parent.name}-{path.stem}")
@@ -48,18 +73,16 @@ def test_a_translated_notebook_runs_the_same_code_but_for_its_language(path):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("virtual_gpus")
-@each_notebook
+@each_run_here
 def test_a_notebook_runs_and_says_nothing_on_stderr(path):
-    assert outputs(executed(path), "error") == []
-    assert [out.text for out in outputs(executed(path), "stream") if out.name == "stderr"] == []
+    check_quiet(executed(path))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not torch.__version__.startswith(torch_internals.TESTED), reason="numbers are those of the pinned torch")
-@each_notebook
+@pytest.mark.skipif(not is_pinned(), reason="numbers are those of the pinned torch")
+@each_run_here
 def test_a_notebook_shows_what_is_stored_with_it(path):
-    stored = nbformat.read(path, as_version=4)
-    assert refresh.shown(stored) == refresh.shown(executed(path)), "run make notebooks, and read what has changed"
+    check_as_stored(path, executed(path))
 
 
 @each_notebook

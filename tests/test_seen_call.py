@@ -46,7 +46,8 @@ def failure(model, *args, **kwargs):
 
 def test_an_edit_of_an_explanation_can_be_tried_on_the_call_that_failed():
     model = Shifted().to("cuda:0")
-    first = devwidget.explain(failure(model, batch(), scale=2)).findings[0].fixes[0]
+    error = failure(model, batch(), scale=2)  # which keeps the batch
+    first = devwidget.explain(error).findings[0].fixes[0]
     tried = first.try_it()
     assert (first.verified, tried.verified, tried.runs) == (False, True, 5)
     assert tried.confidence == "likely"  # nobody went back
@@ -96,7 +97,8 @@ class OfObject(nn.Module):
 
 def test_an_edit_with_which_each_replica_takes_the_whole_batch_is_no_cure_of_an_exception():
     model = nn.DataParallel(OfObject().to("cuda:0"), device_ids=[0, 1])
-    for found in devwidget.explain(failure(model, Batch(torch.ones(6, 4, device="cuda:0")))).findings:
+    error = failure(model, Batch(torch.ones(6, 4, device="cuda:0")))  # which keeps the batch
+    for found in devwidget.explain(error).findings:
         assert not any(fix.try_it().verified for fix in found.fixes if fix.edits)
 
 

@@ -183,14 +183,28 @@ def _describe_save(obj: Any, f: Any = None, *args: Any, **kwargs: Any) -> str:
 
 
 def _describe_write(file: Any) -> str:
-    if issubclass(type(file), (str, bytes, os.PathLike)):
-        path = os.fsdecode(file)
-        return "" if path == os.devnull else Message("the step wrote to `{file}`", file=path)
+    if path := _path_of(file):
+        return "" if path == os.devnull or _is_compiled(path) else Message("the step wrote to `{file}`", file=path)
     return Message("the step wrote to an open file")
+
+
+def _describe_change(name: str) -> Told:
+    """Of a function that is given the file first."""
+    told = _describe_call(name)
+    return lambda *args, **kwargs: "" if args and _is_compiled(_path_of(args[0])) else told()
 
 
 def _describe_call(name: str) -> Told:
     return lambda *args, **kwargs: Message("the step called `{name}`", name=name)
+
+
+def _path_of(file: Any) -> str:
+    return os.fsdecode(file) if issubclass(type(file), (str, bytes, os.PathLike)) else ""
+
+
+def _is_compiled(path: str) -> bool:
+    """Whether a file is what a first import keeps: Python does so unseen, pytest by calls that are watched."""
+    return "__pycache__" in (os.path.basename(path), os.path.basename(os.path.dirname(path)))
 
 
 _NAMES: tuple[tuple[Any, str, Told], ...] = (
@@ -198,7 +212,8 @@ _NAMES: tuple[tuple[Any, str, Told], ...] = (
     (io, "open", _describe_open),
     (os, "open", _describe_open_by_flags),
     (torch, "save", _describe_save),
-    *((os, name, _describe_call(f"os.{name}")) for name in (*_OF_FILES, *_OF_PROCESSES) if hasattr(os, name)),
+    *((os, name, _describe_change(f"os.{name}")) for name in _OF_FILES if hasattr(os, name)),
+    *((os, name, _describe_call(f"os.{name}")) for name in _OF_PROCESSES if hasattr(os, name)),
     (subprocess.Popen, "__init__", _describe_call("subprocess.Popen")),
     *((socket.socket, name, _describe_call(f"socket.{name}")) for name in ("connect", "send", "sendall", "sendto")),
     (queue.Queue, "put", _describe_call("Queue.put")),

@@ -28,7 +28,7 @@ import urllib.request
 from typing import Any
 
 import nbformat
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, BrowserContext
 
 from tests.browser.chromium import Watched
 
@@ -54,6 +54,7 @@ class Lab:
         self.token = secrets.token_hex(16)
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._context: BrowserContext | None = None
 
     def __enter__(self) -> Lab:
         self.notebooks.mkdir(parents=True, exist_ok=True)
@@ -71,6 +72,8 @@ class Lab:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        if self._context is not None:
+            self._context.close()
         if self._process is None:
             return
         with contextlib.suppress(ProcessLookupError):
@@ -96,8 +99,10 @@ class Lab:
         return source.name
 
     def open(self, browser: Browser, name: str, *, width: int = 1400, height: int = 1000, **options: Any) -> LabPage:
-        """Show a notebook in a page of its own, its kernel idle."""
-        watched = Watched(browser, viewport={"width": width, "height": height}, **options)
+        """Show a notebook in a page of its own, its kernel idle; with options also in a context of its own."""
+        self._context = self._context or browser.new_context()
+        watched = Watched(browser, None if options else self._context, **options)
+        watched.page.set_viewport_size({"width": width, "height": height})
         place = f"lab/tree/{name}?reset&" if self.app == "lab" else f"notebooks/{name}?"
         watched.page.goto(f"http://127.0.0.1:{self.port}/{place}token={self.token}", wait_until="domcontentloaded")
         session = LabPage(watched)
@@ -124,6 +129,7 @@ class Lab:
         }
         environment = os.environ | {name: str(self.folder / place) for name, place in own.items()}
         environment |= {"JUPYTER_TOKEN": self.token, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "default"}
+        environment["CUDA_VISIBLE_DEVICES"] = ""  # what notebooks show is stored as it is on a machine without a GPU
         for place in own.values():
             (self.folder / place).mkdir(exist_ok=True)
         settings = self.folder / "config" / "labconfig"
@@ -186,6 +192,10 @@ class LabPage:
         for cell, kind in enumerate(self.page.evaluate(_CELL_KINDS)):
             if kind == "code":
                 self.run(cell, seconds=seconds)
+
+    def notebook(self) -> Any:
+        """The notebook as it is now, with what its cells show."""
+        return nbformat.from_dict(self.page.evaluate("() => window.jupyterapp.shell.currentWidget.content.model.toJSON()"))
 
     def start(self, cell: int) -> None:
         """Run one cell without waiting for its end."""

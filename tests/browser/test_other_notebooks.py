@@ -1,4 +1,7 @@
-"""The notebooks that no other file here walks through: run in a real JupyterLab, their panels drawn and kept."""
+"""The notebooks that no other file here walks through: run in a real JupyterLab, their panels drawn and kept.
+
+Of most of them this is the only run, so that it says too what `tests/test_notebooks.py` says of the others.
+"""
 
 import json
 import pathlib
@@ -7,6 +10,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.lab import ARTIFACTS, DARK, LIGHT
+from tests.test_notebooks import RUN_IN_LAB, check_as_stored, check_quiet, refresh
 
 FOLDER = pathlib.Path(__file__).parents[2] / "notebooks"
 
@@ -18,14 +22,17 @@ def showing(path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["03-field-guide", "04-many-ranks", "05-will-it-fit", "06-your-own-model", "07-a-whole-training-run"]
-)
+@pytest.mark.parametrize("name", ["03-field-guide", *RUN_IN_LAB])
 def test_a_notebook_runs_and_its_panels_are_kept_as_pictures(lab, browser, name):
     path = FOLDER / f"{name}.ipynb"
     session = lab.open(browser, lab.copy(path), height=2400)  # as high as the highest panel
     session.hide_sidebar()
     session.run_all()
+    run = session.notebook()
+    refresh.keep_outputs(run)
+    check_quiet(run)
+    if name in RUN_IN_LAB:
+        check_as_stored(path, run)
     assert showing(path)
     ARTIFACTS.mkdir(exist_ok=True)
     for theme, suffix in ((LIGHT, ""), (DARK, "-dark")):

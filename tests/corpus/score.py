@@ -1,7 +1,7 @@
-"""Score devwidget on a folder of placement cases (see the README.md beside the cases for the format and the scoring).
+"""Score devwidget on folders of placement cases (see the README.md beside the cases for the format and the scoring).
 
-    python tests/corpus/score.py [folder] [--only SLUG] [--json FILE] [--jobs N]   # diagnosis: findings against EXPECT
-    python tests/corpus/score.py [folder] --simulator                     # virtual GPUs alone: first exception against RAISES
+    python tests/corpus/score.py [folders] [--only SLUG] [--json FILE] [--jobs N]  # diagnosis: findings against EXPECT
+    python tests/corpus/score.py [folders] --simulator                    # virtual GPUs alone: first exception against RAISES
 
 Each case runs in a process of its own, as in a user's kernel. The last line is 'N passed, N failed'; the exit status is 0
 only if every case passed. Beside the checker of claims, none of which may fail, what is used of devwidget is its public contract:
@@ -231,14 +231,14 @@ def run_all(paths, simulator, jobs, timeout):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("folder", nargs="?", default=pathlib.Path(__file__).parent, type=pathlib.Path)
+    parser.add_argument("folders", nargs="*", default=[pathlib.Path(__file__).parent], type=pathlib.Path)
     parser.add_argument("--simulator", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--timeout", type=int, default=120)
     options = parser.parse_args()
-    paths = [p for p in sorted(options.folder.glob("case_*.py")) if options.only in p.name]
+    paths = [p for folder in options.folders for p in sorted(folder.glob("case_*.py")) if options.only in p.name]
     results = run_all(paths, options.simulator, options.jobs, options.timeout)
     for path, result in results.items():
         print(("ok   " if not result["problems"] else "FAIL ") + path.stem)

@@ -207,6 +207,18 @@ def test_the_first_look_for_the_folder_of_temporary_files_is_no_effect(monkeypat
     assert first_fix(traced(Faulty(tempfile.gettempdir))).verified
 
 
+def test_what_pytest_keeps_of_a_module_that_the_step_imports_is_no_effect(tmp_path):
+    kept = tmp_path / "__pycache__" / "rules.pyc"
+
+    def keep():
+        os.makedirs(kept.parent, exist_ok=True)
+        with open(f"{kept}.{os.getpid()}", "wb") as file:
+            file.write(b"code")
+        os.replace(file.name, kept)
+
+    assert first_fix(traced(Faulty(keep))).verified
+
+
 def test_what_an_object_of_a_library_remembers_for_itself_is_no_effect(tmp_path):
     path = pathlib.Path(tmp_path, "x")
     assert first_fix(traced(Faulty(lambda: [str(path), hash(path)]))).verified

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import linecache
 import os
 import sys
@@ -106,9 +107,10 @@ def _dump(value: object) -> str:
     return ast.dump(value) if isinstance(value, ast.AST) else repr(value)
 
 
-def _dumps(tree: ast.AST, kind: type[ast.AST] = ast.stmt) -> set[str]:
+@functools.lru_cache(maxsize=4)  # a file before its edits is asked for each of them; each keeps a syntax tree
+def _dumps(tree: ast.AST, kind: type[ast.AST] = ast.stmt) -> frozenset[str]:
     found = (node for node in ast.walk(tree) if isinstance(node, kind))
-    return {_own_dump(node) if isinstance(node, ast.stmt) else ast.dump(node) for node in found}
+    return frozenset(_own_dump(node) if isinstance(node, ast.stmt) else ast.dump(node) for node in found)
 
 
 def _receiver(node: ast.expr) -> ast.expr | None:

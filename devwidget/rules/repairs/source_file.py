@@ -33,8 +33,13 @@ class Code:
 
     def statement(self, line: int) -> ast.stmt | None:
         """The innermost statement whose own lines, without the body of a compound one, include a line."""
-        around = [node for node in ast.walk(self.tree) if isinstance(node, ast.stmt) and line in own_lines(node)]
-        return around[-1] if around else None
+        return self._statements.get(line)
+
+    @functools.cached_property
+    def _statements(self) -> dict[int, ast.stmt]:
+        """By line; of those that share it the innermost, which is walked to last."""
+        found = (node for node in ast.walk(self.tree) if isinstance(node, ast.stmt))
+        return {line: node for node in found for line in own_lines(node)}
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, innermost first."""
