@@ -15,6 +15,7 @@ from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import LABELS
 from devwidget.simulator.devices.ledger import Ledger
 from devwidget.simulator.devices.simulation_state import SimulationState
+from devwidget.simulator.jobs import children
 from devwidget.simulator.operators import dispatch_mode
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import locate_name
@@ -25,10 +26,10 @@ from devwidget.simulator.torch_surface import (
     conversions,
     factories,
     gradient_hooks,
-    processes,
     scripting,
     storage,
     tensor_classes,
+    threads,
 )
 from devwidget.simulator.virtual_machine import VirtualMachine
 
@@ -75,7 +76,7 @@ PARTS = (
     functions.install_generators,
     tensor_classes.install_legacy_types,
     conversions.install_device_type,
-    processes.install_thread_modes,
+    threads.install_thread_modes,
     install_folding,
     scripting.install_eager_originals,
     tensor_classes.install_subclass_makers,
@@ -83,7 +84,6 @@ PARTS = (
     composites.install_gpu_functions,
     patching.install_import_watch,
     scripting.install_scripting,
-    processes.install_process_warnings,
 )
 
 
@@ -107,10 +107,15 @@ class Session:
         patches = Patches(self._undo)
         for install in PARTS:
             install(patches)
+        children.install_inheritance(patches, self._cluster)
         # Steps are undone from the last to the first: threads are waited for while all is in, and the mode, which is entered
         # last so that no installation passes through it, leaves before the patches do.
         self._undo.enter_context(dispatch_mode.new_mode())
-        self._undo.add_step(processes.wait_for_threads)
+        self._undo.add_step(threads.wait_for_threads)
+
+    def is_in_use(self) -> bool:
+        """Whether the program has used a GPU."""
+        return machine.Machine.is_in_use
 
     def end(self) -> None:
         """Put everything back; modes that were entered after the simulation stay, in whatever thread this is."""
