@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from devwidget.capture.explain.folded_frames import fold, folded, unfold
 from devwidget.capture.undo import Undo
 from devwidget.simulator import patching
@@ -62,6 +64,15 @@ def _unfold_after_the_cell(shell: Any, owner: object) -> None:
     shell.events.register("post_run_cell", unfold_now)
 
 
+def _install_nccl(patches: Patches) -> None:
+    """Connect processes, where torch is built to."""
+    if torch.distributed.is_available() and torch.distributed.is_gloo_available():
+        # Late: it derives from a class that not every torch has.
+        from devwidget.simulator.jobs import nccl
+
+        nccl.install_nccl(patches)
+
+
 PARTS = (
     attributes.install,
     storage.install,
@@ -108,6 +119,7 @@ class Session:
         for install in PARTS:
             install(patches)
         children.install_inheritance(patches, self._cluster)
+        _install_nccl(patches)
         # Steps are undone from the last to the first: threads are waited for while all is in, and the mode, which is entered
         # last so that no installation passes through it, leaves before the patches do.
         self._undo.enter_context(dispatch_mode.new_mode())
