@@ -68,9 +68,10 @@ def _install_nccl(patches: Patches) -> None:
     """Connect processes, where torch is built to."""
     if torch.distributed.is_available() and torch.distributed.is_gloo_available():
         # Late: it derives from a class that not every torch has.
-        from devwidget.simulator.jobs import nccl
+        from devwidget.simulator.jobs import data_parallel, nccl
 
         nccl.install_nccl(patches)
+        data_parallel.install_data_parallel(patches)
 
 
 PARTS = (

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import os
 import socket
+import time
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from devwidget.simulator.patching import Patches, replacing
 DEFAULT_TIMEOUT = datetime.timedelta(minutes=10)
 """Source: `kProcessGroupNCCLDefaultTimeout`."""
 NAME = "nccl"
+LONGEST_S, PAUSE_S = 10.0, 0.01
 
 
 class NcclOptions:
@@ -90,18 +91,33 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         if (label, peer) in self._checked or self.size() == 1:
             return
         self._checked.add((label, peer))
-        own = f"{socket.gethostname()}/{os.environ.get('SLURM_NODEID', '')}/{Machine.visible[label]}".encode()
-        others = [peer] if peer is not None else [rank for rank in range(self.size()) if rank != self.rank()]
-        for rank in others:
-            self._store.set(self._key(self.rank(), rank, peer), own)
-        for rank in others:
-            key = self._key(rank, self.rank(), peer)
-            # Two that talk need not wait for each other: the other one may first talk to a third.
-            if (peer is None or self._store.check([key])) and bytes(self._store.get(key)) == own:
-                raise cuda_errors.duplicate_gpu(self.rank(), rank, Machine.visible[label])
+        own = f"{socket.gethostname()}/{Machine.visible[label]}".encode()
+        twin = self._find_twin(own) if peer is None else self._ask_peer(own, peer)
+        if twin is not None:
+            raise cuda_errors.duplicate_gpu(self.rank(), twin, Machine.visible[label])
 
-    def _key(self, rank: int, reader: int, peer: int | None) -> str:
-        return f"devwidget/gpu/{rank}" if peer is None else f"devwidget/gpu/{rank}/{reader}"
+    def _find_twin(self, own: bytes) -> int | None:
+        """Another rank with this GPU; the last one is waited for, as whoever connects all ranks must."""
+        store = dist.PrefixStore(f"devwidget/{len(self._checked)}", self._store)
+        store.set(str(self.rank()), own)
+        found = [bytes(store.get(str(rank))) for rank in range(self.size())]
+        have_read, until = store.add("read", 1), time.monotonic() + LONGEST_S
+        twins = [rank for rank, gpu in enumerate(found) if gpu == own and rank != self.rank()]
+        # Whoever raises may end, and the store with it: the others are to read first.
+        while twins and have_read < self.size() and time.monotonic() < until:
+            time.sleep(PAUSE_S)
+            try:
+                have_read = store.add("read", 0)
+            except dist.DistError:  # it is gone, so its owner has seen that all have read
+                break
+        return twins[0] if twins else None
+
+    def _ask_peer(self, own: bytes, peer: int) -> int | None:
+        """The other one of two that talk, if it has this GPU; not waited for, because it may first talk to a third."""
+        store = dist.PrefixStore("devwidget/pair", self._store)
+        store.set(f"{self.rank()}/{peer}", own)
+        theirs = f"{peer}/{self.rank()}"
+        return peer if store.check([theirs]) and bytes(store.get(theirs)) == own else None
 
     def remember_work(self, work: Any) -> None:
         """Work that was begun while calls are gathered."""
@@ -154,6 +170,8 @@ def install_nccl(patches: Patches) -> None:
     patches.wrap(group, "_register_backend", _note_carrier)
     patches.wrap(group, "_start_coalescing", _begin_gathering)
     patches.wrap(group, "_end_coalescing", _end_gathering)
+    for name in REDUCING:
+        patches.wrap(group, name, _multiply_before)
     patches.undo.add_step(CARRIERS.clear)
 
 
@@ -162,6 +180,29 @@ def _note_carrier(original: Any, self: Any, device: torch.device, kind: Any, bac
     original(self, device, kind, backend)
     if isinstance(backend, VirtualNccl):
         CARRIERS[self] = backend
+
+
+REDUCING = "allreduce reduce reduce_scatter _reduce_scatter_base reduce_scatter_single".split()
+PREMULTIPLIED = dist.ReduceOp.PREMUL_SUM
+
+
+@replacing
+def _multiply_before(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """A sum of what is first multiplied, which gloo does not have: in place where the result is, else in a copy."""
+    options = next((each for each in (*args, *kwargs.values()) if hasattr(each, "reduceOp")), None)
+    if options is None or self not in CARRIERS or options.reduceOp != PREMULTIPLIED:
+        return original(self, *args, **kwargs)
+    _, factor = options.reduceOp.__getstate__()
+    options.reduceOp = dist.ReduceOp.SUM
+    if len(args) == 2:  # tensors, options
+        torch._foreach_mul_(args[0], factor)
+    else:  # results, tensors, options
+        args = (args[0], _multiplied(args[1], factor), *args[2:])
+    return original(self, *args, **kwargs)
+
+
+def _multiplied(value: Any, factor: Any) -> Any:
+    return value * factor if isinstance(value, torch.Tensor) else [_multiplied(each, factor) for each in value]
 
 
 @replacing

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 import torch
 
 from devwidget.capture.recording.collectives import group_in
-from devwidget.simulator.devices import cuda_errors, labels, machine
+from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.labels import CPU, TEMPORARY
 from devwidget.simulator.operators.op_schema import OpSchema
-from devwidget.simulator.torch_internals import OpOverload
+from devwidget.simulator.torch_internals import OpOverload, graph_task
 
 Run = Callable[[OpSchema, OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 GROUP, GROUP_NAME = "process_group", "group_name"
@@ -78,21 +78,27 @@ def run_collective(
     """
     given = schema.bind_args(args, kwargs)
     tensors = list(_iterate_tensors(given.values()))
-    if not _lenient.is_asked and all(labels.label_of(tensor) == CPU for tensor in tensors):
+    takes_every = _lenient.is_asked or _is_from_reducer(tensors)
+    if not takes_every and all(labels.label_of(tensor) == CPU for tensor in tensors):
         return run(schema, func, args, kwargs)  # by the group itself, which has a backend for the CPU, or says that it has none
-    label = _check_tensors(tensors)
+    label = _find_gpu(tensors, takes_every)
     _check_layout(given)
-    carrier.check_gpu(label, next((given[name] for name in PEERS if name in given), None))
-    carried = {name: _carried(value) for name, value in given.items()}
+    if label is not None:
+        carrier.check_gpu(label, next((given[name] for name in PEERS if name in given), None))
+    shape = _flatten if schema.name in IN_ONE_PIECE else _keep
+    carried = {name: _map_tensors(value, shape) for name, value in given.items()}
     carried[GROUP] = carrier.boxed_group()
     if "tag" in carried:
         carried["tag"] = 0  # NCCL has none: what two ranks send each other comes in order
     result = run(schema, func, tuple(carried[name] for name in schema.names if name in carried), {})
     for tensor in tensors:
-        if labels.label_of(tensor) == TEMPORARY:
+        if label is not None and labels.label_of(tensor) == TEMPORARY:
             labels.put_label(tensor, label)
-    carrier.remember_work(result[-1] if isinstance(result, tuple) else result)
-    return result
+    if not isinstance(result, tuple):
+        carrier.remember_work(result)
+        return result
+    carrier.remember_work(result[-1])
+    return given[schema.names[0]], result[-1]  # what it writes to is its first argument
 
 
 def _iterate_tensors(values: Any) -> Iterator[torch.Tensor]:
@@ -103,10 +109,15 @@ def _iterate_tensors(values: Any) -> Iterator[torch.Tensor]:
             yield from _iterate_tensors(value)
 
 
-def _check_tensors(tensors: list[torch.Tensor]) -> int:
-    """The GPU of all tensors. Source: `check_gpu_single_tensor` and `check_gpu_tensors_same_device` in `ProcessGroupNCCL.cpp`."""
+def _is_from_reducer(tensors: list[torch.Tensor]) -> bool:
+    """Whether DDP's reducer sends which parameters were used, in backward, from a tensor that it took from the CPU."""
+    return graph_task() >= 0 and len(tensors) == 1 and tensors[0].dtype is torch.int32 and tensors[0].dim() == 1
+
+
+def _find_gpu(tensors: list[torch.Tensor], takes_every: bool) -> int | None:
+    """The GPU of all tensors; None if that is C++'s secret. Source: `check_gpu_single_tensor` and `check_gpu_tensors_same_device` in `ProcessGroupNCCL.cpp`."""
     found = {labels.label_of(tensor) for tensor in tensors} - {TEMPORARY}
-    if _lenient.is_asked:
+    if takes_every:
         found.discard(CPU)
     if CPU in found or any(tensor.is_sparse for tensor in tensors):
         raise ValueError("Tensors must be CUDA and dense")
@@ -115,7 +126,7 @@ def _check_tensors(tensors: list[torch.Tensor]) -> int:
     for tensor in tensors:
         if tensor.dtype in UNKNOWN_TYPES:
             raise cuda_errors.unknown_to_nccl(tensor.dtype)
-    return found.pop() if found else machine.current_index()
+    return found.pop() if found else None
 
 
 UNKNOWN_TYPES = {torch.int16, torch.complex32}
@@ -132,10 +143,25 @@ def _check_layout(given: dict[str, Any]) -> None:
                 raise ValueError("Tensors must be contiguous")
 
 
-def _carried(value: Any) -> Any:
+IN_ONE_PIECE = frozenset(
+    f"c10d::{name}"
+    for name in "_allgather_base_ _reduce_scatter_base_ allgather_into_tensor_coalesced_ reduce_scatter_tensor_coalesced_".split()
+)
+"""Operators that look at a tensor as one row of numbers; gloo divides its first dimension."""
+
+
+def _flatten(tensor: torch.Tensor) -> torch.Tensor:
+    return _keep(tensor.as_strided((tensor.numel(),), (1,)))
+
+
+def _keep(tensor: torch.Tensor) -> torch.Tensor:
     """What gloo does not know by its type goes as bytes."""
+    return tensor.view(torch.uint8) if tensor.dtype in FLOAT8 else tensor
+
+
+def _map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
-        return value.view(torch.uint8) if value.dtype in FLOAT8 else value
+        return change(value)
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], (torch.Tensor, list, tuple)):
-        return [_carried(each) for each in value]
+        return [_map_tensors(each, change) for each in value]
     return value
