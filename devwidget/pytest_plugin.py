@@ -62,10 +62,9 @@ def _start(config: pytest.Config, options: Any) -> None:
     from devwidget.records.errors import DevwidgetError
 
     try:
+        asked = simulator.inherited()
         if options.devwidget_gpus:
             asked = api.simulate(options.devwidget_gpus, options.devwidget_memory, card=options.devwidget_card)
-        else:
-            asked = simulator.inherited()
         if asked is not None:
             config.stash[_SIMULATION] = asked.start()
     except DevwidgetError as error:

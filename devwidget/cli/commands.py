@@ -143,12 +143,15 @@ LAUNCHERS = (
 
 def _run_launcher(options: Namespace) -> int:
     """Run a program whose processes have virtual GPUs, and of which there is nothing to report."""
-    refused = [f"--{name}" for name in ("heal", "fail_on", "verify_hops", "allow", *FILES) if getattr(options, name)]
-    if refused:
-        raise DevwidgetError(
-            Message("`{launcher}` computes nothing, so {option} says nothing", launcher=options.target, option=refused[0]),
-            instead=f"python -m devwidget run --gpus 2 {options.target} ... -m devwidget run {refused[0].replace('_', '-')} ...",
-        )
+    for name in ("heal", "fail_on", "verify_hops", "allow", *FILES):
+        if getattr(options, name):
+            option = f"--{name.replace('_', '-')}"
+            raise DevwidgetError(
+                Message(
+                    "{launcher} begins other processes and has no tensors: no {option}", launcher=options.target, option=option
+                ),
+                instead=f"{options.target} [...] -m devwidget run {option} [...] train.py",
+            )
     main = _load_program(options)
     _virtual_gpus(options).__enter__()
     main()

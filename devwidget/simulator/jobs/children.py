@@ -85,10 +85,7 @@ def _begin_command_simulated(original: Callable[..., None], self: Any, args: Any
 
 def change_command(args: Any) -> list[str] | None:
     """The command that runs the same program on virtual GPUs; None for one that is to run as it is."""
-    if isinstance(args, (str, bytes, os.PathLike)):
-        words = [os.fsdecode(args)]
-    else:
-        words = [os.fsdecode(word) for word in args]
+    words = list(map(os.fsdecode, [args] if isinstance(args, (str, bytes, os.PathLike)) else args))
     found = shutil.which(words[0]) if words else None
     if found is None:
         return None

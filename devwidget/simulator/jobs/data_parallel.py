@@ -23,8 +23,9 @@ def install_data_parallel(patches: Patches) -> None:
     patches.wrap(dist, "_verify_params_across_processes", _send_every_tensor)
     patches.wrap(dist, "_compute_bucket_assignment_by_size", _assign_by_gpu)
     patches.wrap(dist, "_broadcast_coalesced", _broadcast_by_gpu)
-    patches.wrap(dist.Reducer, "__init__", _note_gpus)
-    patches.wrap(dist.Reducer, "_rebuild_buckets", _rebuild_buckets)
+    reducer = dist.Reducer  # type: ignore[attr-defined]
+    patches.wrap(reducer, "__init__", _note_gpus)
+    patches.wrap(reducer, "_rebuild_buckets", _rebuild_buckets)
 
 
 @replacing
@@ -43,7 +44,11 @@ def places_by_gpu(tensors: Sequence[torch.Tensor]) -> dict[int, Places]:
 
 @replacing
 def _assign_by_gpu(
-    original: Callable[..., Any], tensors: Sequence[torch.Tensor], limits: Sequence[int], sparse: Sequence[bool] = (), *rest: Any
+    original: Callable[..., Any],
+    tensors: Sequence[torch.Tensor],
+    limits: Sequence[int],
+    sparse: Sequence[bool] = (),
+    *rest: Any,
 ) -> tuple[list[Places], list[int]]:
     """A bucket is of one device and one dtype. Source: `compute_bucket_assignment_by_size` in `reducer.cpp`."""
     if rest or len(groups := places_by_gpu(tensors)) < 2:

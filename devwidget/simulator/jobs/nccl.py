@@ -49,7 +49,7 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         SimulationError: if tensors have no values to send.
     """
 
-    Options = NcclOptions
+    Options = NcclOptions  # type: ignore[assignment]
     supports_coalescing = True
     supports_splitting = True
 
@@ -63,14 +63,14 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         options = options or NcclOptions()
         super().__init__(store, rank, size, timeout=options._timeout)
         self._store, self._checked = store, set[tuple[int, int | None]]()
-        self._carrying = dist.ProcessGroup(rank, size)
+        self._carrying = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]
         self._carrying._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self)
         self._boxed = self._carrying.boxed()
         self._begun: list[Any] | None = None
         self._nccl_options = options
 
     @property
-    def options(self) -> NcclOptions:
+    def options(self) -> NcclOptions:  # type: ignore[override]
         """As they were given."""
         return self._nccl_options
 
@@ -91,33 +91,30 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         if (label, peer) in self._checked or self.size() == 1:
             return
         self._checked.add((label, peer))
-        own = f"{socket.gethostname()}/{Machine.visible[label]}".encode()
+        own = f"{socket.gethostname()}/{Machine.visible[label]}"
         twin = self._find_twin(own) if peer is None else self._ask_peer(own, peer)
         if twin is not None:
             raise cuda_errors.duplicate_gpu(self.rank(), twin, Machine.visible[label])
 
-    def _find_twin(self, own: bytes) -> int | None:
+    def _find_twin(self, own: str) -> int | None:
         """Another rank with this GPU; the last one is waited for, as whoever connects all ranks must."""
-        store = dist.PrefixStore(f"devwidget/{len(self._checked)}", self._store)
+        store = c10d.PrefixStore(f"devwidget/{len(self._checked)}", self._store)
         store.set(str(self.rank()), own)
-        found = [bytes(store.get(str(rank))) for rank in range(self.size())]
+        found = [store.get(str(rank)).decode() for rank in range(self.size())]
         have_read, until = store.add("read", 1), time.monotonic() + LONGEST_S
         twins = [rank for rank, gpu in enumerate(found) if gpu == own and rank != self.rank()]
-        # Whoever raises may end, and the store with it: the others are to read first.
-        while twins and have_read < self.size() and time.monotonic() < until:
+        # The first rank, which keeps the store as a rule, may end when it raises: the others are to read first.
+        while twins and self.rank() == 0 and have_read < self.size() and time.monotonic() < until:
             time.sleep(PAUSE_S)
-            try:
-                have_read = store.add("read", 0)
-            except dist.DistError:  # it is gone, so its owner has seen that all have read
-                break
+            have_read = store.add("read", 0)
         return twins[0] if twins else None
 
-    def _ask_peer(self, own: bytes, peer: int) -> int | None:
+    def _ask_peer(self, own: str, peer: int) -> int | None:
         """The other one of two that talk, if it has this GPU; not waited for, because it may first talk to a third."""
-        store = dist.PrefixStore("devwidget/pair", self._store)
+        store = c10d.PrefixStore("devwidget/pair", self._store)
         store.set(f"{self.rank()}/{peer}", own)
         theirs = f"{peer}/{self.rank()}"
-        return peer if store.check([theirs]) and bytes(store.get(theirs)) == own else None
+        return peer if store.check([theirs]) and store.get(theirs).decode() == own else None
 
     def remember_work(self, work: Any) -> None:
         """Work that was begun while calls are gathered."""
@@ -133,9 +130,10 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         begun, self._begun = self._begun or [], None
         return GatheredWork(begun)
 
-    def eager_connect_single_device(self, device: torch.device) -> None:
+    def eager_connect_single_device(self, device: torch.device | None) -> None:
         """Connect the ranks now and not at the first collective."""
-        self.check_gpu(device.index, None)
+        if device is not None:
+            self.check_gpu(device.index, None)
 
     def perform_nocolor_split(self, device: torch.device) -> None:
         """Take no part in a new group; nobody waits for that here."""
@@ -153,7 +151,8 @@ class GatheredWork(c10d.Work):
 
     def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
         """Wait for all."""
-        return all([part.wait() for part in self._parts])
+        waited = [part.wait() for part in self._parts]  # for each, whatever the first one says
+        return all(waited)
 
     def is_completed(self) -> bool:
         """Whether all are over."""
@@ -206,7 +205,7 @@ def _multiplied(value: Any, factor: Any) -> Any:
 
 
 @replacing
-def _begin_gathering(original: Any, self: Any, device: torch.device) -> None:
+def _begin_gathering(original: Any, self: Any, device: torch.device) -> Any:
     carrier = CARRIERS.get(self)
     return carrier.begin_gathering() if isinstance(carrier, VirtualNccl) else original(self, device)
 

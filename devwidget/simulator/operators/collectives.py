@@ -18,7 +18,7 @@ from devwidget.capture.recording.collectives import group_in
 from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.labels import CPU, TEMPORARY
 from devwidget.simulator.operators.op_schema import OpSchema
-from devwidget.simulator.torch_internals import OpOverload, graph_task
+from devwidget.simulator.torch_internals import OpOverload, graph_task, suggest_memory_format
 
 Run = Callable[[OpSchema, OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 GROUP, GROUP_NAME = "process_group", "group_name"
@@ -115,7 +115,10 @@ def _is_from_reducer(tensors: list[torch.Tensor]) -> bool:
 
 
 def _find_gpu(tensors: list[torch.Tensor], takes_every: bool) -> int | None:
-    """The GPU of all tensors; None if that is C++'s secret. Source: `check_gpu_single_tensor` and `check_gpu_tensors_same_device` in `ProcessGroupNCCL.cpp`."""
+    """The GPU of all tensors; None if C++ does not tell.
+
+    Source: `check_gpu_single_tensor` and `check_gpu_tensors_same_device` in `ProcessGroupNCCL.cpp`.
+    """
     found = {labels.label_of(tensor) for tensor in tensors} - {TEMPORARY}
     if takes_every:
         found.discard(CPU)
@@ -137,15 +140,13 @@ def _check_layout(given: dict[str, Any]) -> None:
     """Tensors that are sent as they lie in memory; parts of a list of lists are copied together first."""
     for value in given.values():
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(tensor, torch.Tensor) and not (
-                tensor.is_contiguous() or tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-            ):
+            if isinstance(tensor, torch.Tensor) and not tensor.is_contiguous(memory_format=suggest_memory_format(tensor)):
                 raise ValueError("Tensors must be contiguous")
 
 
 IN_ONE_PIECE = frozenset(
-    f"c10d::{name}"
-    for name in "_allgather_base_ _reduce_scatter_base_ allgather_into_tensor_coalesced_ reduce_scatter_tensor_coalesced_".split()
+    "c10d::_allgather_base_ c10d::_reduce_scatter_base_ c10d::allgather_into_tensor_coalesced_ "
+    "c10d::reduce_scatter_tensor_coalesced_".split()
 )
 """Operators that look at a tensor as one row of numbers; gloo divides its first dimension."""
 

@@ -1,7 +1,7 @@
 """Runs programs as jobs, each on virtual GPUs and on the CPU; their ranks are forks of one process, which has imported torch.
 
-`python -m tests.simulator.jobs.forked_jobs RANKS GPUS FOLDER PROGRAM ...` leaves in the folder what each rank prints. A fork begins
-its virtual GPUs itself, as a process that inherits them does.
+`python -m tests.simulator.jobs.forked_jobs RANKS GPUS FOLDER PROGRAM ...` leaves in the folder what each rank prints.
+A fork begins its virtual GPUs itself, as a process that inherits them does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 import torch.distributed.fsdp
 import torch.distributed.pipelining
-import torch.distributed.tensor.parallel  # noqa: F401
+import torch.distributed.tensor.parallel
 
 import devwidget
 from devwidget.cli.inherited_gpus import begin_with_torch

@@ -15,7 +15,6 @@ ALL = (*EXACT, "refused", "sync_batchnorm")
 CLOSE = 1e-5
 
 
-
 def run_jobs(folder, ranks, names):
     """Run programs in one process that forks all ranks."""
     subprocess.run(
@@ -99,8 +98,8 @@ def test_a_notebook_launches_ranks_that_have_a_gpu_each(two_ranks):
 
 DUPLICATE = (
     "DistBackendError NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, invalid usage (run with "
-    "NCCL_DEBUG=WARN for details), NCCL version 2.29.7 | ncclInvalidUsage: This usually reflects invalid usage of NCCL library. | "
-    "Last error: | Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 0"
+    "NCCL_DEBUG=WARN for details), NCCL version 2.29.7 | ncclInvalidUsage: This usually reflects invalid usage of NCCL "
+    "library. | Last error: | Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 0"
 )
 
 
