@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from devwidget.language.speaking import said, say
+from devwidget.records.device import SIMULATE_VARIABLE
 from devwidget.records.schema.message import Message
 
 if TYPE_CHECKING:
@@ -54,14 +56,17 @@ def _explain(config: pytest.Config) -> None:
 
 
 def _start(config: pytest.Config, options: Any) -> None:
-    if _SIMULATION in config.stash or not options.devwidget_gpus:
+    if _SIMULATION in config.stash or not (options.devwidget_gpus or os.environ.get(SIMULATE_VARIABLE)):
         return
-    from devwidget import api
+    from devwidget import api, simulator
     from devwidget.records.errors import DevwidgetError
 
     try:
-        asked = api.simulate(options.devwidget_gpus, options.devwidget_memory, card=options.devwidget_card)
-        config.stash[_SIMULATION] = asked.start()
+        asked = simulator.inherited()
+        if options.devwidget_gpus:
+            asked = api.simulate(options.devwidget_gpus, options.devwidget_memory, card=options.devwidget_card)
+        if asked is not None:
+            config.stash[_SIMULATION] = asked.start()
     except DevwidgetError as error:
         raise pytest.UsageError(str(error)) from None
 

@@ -72,9 +72,10 @@ MAY_IMPORT = {
     "magics": {"api", "records", "language"},  # records for the exceptions that it prints
     "foreign_files": {"records"},
     # all but api for what works without torch
-    "cli": {"api", "records", "views", "report", "foreign_files", "language", "distributed"},
+    # and simulator: a process that inherits virtual GPUs begins them
+    "cli": {"api", "records", "views", "report", "foreign_files", "language", "distributed", "simulator"},
     "__main__": {"cli"},
-    "pytest_plugin": {"api", "records", "language", "pytest_explainer"},
+    "pytest_plugin": {"api", "records", "language", "pytest_explainer", "simulator"},  # simulator as for cli
     "pytest_explainer": {"api", "records", "report", "language"},  # the half of the plugin that is loaded when it is asked
     "__init__": EVERYTHING,
     "_version": set(),

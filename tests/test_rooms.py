@@ -62,6 +62,7 @@ FLOORS = {
         "accelerator",
         "allocator",
         "virtual_machine",
+        "environment",
         "patching",
         "torch_internals",
         "devices",
@@ -69,6 +70,7 @@ FLOORS = {
         "operators",
         "torch_surface",
         "cuda_surface",
+        "jobs",
         "session",
     ),
 }

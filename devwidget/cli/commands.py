@@ -117,6 +117,8 @@ def run_program(options: Namespace) -> int | BaseException:
     """Run a program as Python would, recorded as a whole or watched step by step; as one rank of several it answers."""
     if options.watch:
         return _watch_program(options)
+    if options.target in LAUNCHERS:
+        return _run_launcher(options)
     if _is_one_of_many() and not _asks_for_a_trace(options):
         return _serve_rank(options)
     from devwidget import api
@@ -130,6 +132,34 @@ def run_program(options: Namespace) -> int | BaseException:
         _report_run(told, _writing_line(told, options))
         _write_files(recording.trace, options)
     return _choose_status(ended, recording.trace.findings, options)
+
+
+LAUNCHERS = (
+    *("torchrun", "accelerate", "torch.distributed.run", "torch.distributed.launch"),
+    *("accelerate.commands.launch", "accelerate.commands.accelerate_cli"),
+)
+"""Programs that start others and have no tensors themselves, as scripts and as modules."""
+
+
+def _run_launcher(options: Namespace) -> int:
+    """Run a program whose processes have virtual GPUs, and of which there is nothing to report."""
+    for name in ("heal", "fail_on", "verify_hops", "allow", *FILES):
+        if getattr(options, name):
+            option = f"--{name.replace('_', '-')}"
+            raise DevwidgetError(
+                Message(
+                    "{launcher} begins other processes and has no tensors: no {option}", launcher=options.target, option=option
+                ),
+                instead=f"{options.target} [...] -m devwidget run {option} [...] train.py",
+            )
+    main = _load_program(options)
+    _virtual_gpus(options).__enter__()
+    main()
+    return FINE
+
+
+def _load_program(options: Namespace) -> user_program.Program:
+    return (user_program.load_module if options.module else user_program.load_script)(options.target, options.args)
 
 
 def _watch_program(options: Namespace) -> int | BaseException:
@@ -168,7 +198,7 @@ def _refuse_for_watch(options: Namespace) -> None:
 def _run_inside(watching: contextlib.AbstractContextManager[object], options: Namespace) -> BaseException | None:
     """Run the program, and show how it ended as Python does; the exception that ended it, the usual one too."""
     ended: BaseException | None = None
-    main = (user_program.load_module if options.module else user_program.load_script)(options.target, options.args)
+    main = _load_program(options)
     user_program.show_exceptions_of_threads()
     try:
         with watching:
@@ -230,7 +260,8 @@ def _asks_for_a_trace(options: Namespace) -> bool:
 def _serve_rank(options: Namespace) -> int:
     from devwidget import api
 
-    main = (user_program.load_module if options.module else user_program.load_script)(options.target, options.args)
+    _virtual_gpus(options).__enter__()
+    main = _load_program(options)
     agent = api.serve()
     print(agent, file=sys.stderr)
     with agent:
@@ -388,13 +419,16 @@ def _of_subject(
 
 
 def _virtual_gpus(options: Namespace) -> contextlib.AbstractContextManager[object]:
-    from devwidget import api
+    """Those that are asked for, else those that the environment names, if any."""
+    from devwidget import api, simulator
 
     if not options.gpus and (options.memory or options.card):
         raise DevwidgetError(
             Message("the memory of how many GPUs?"), instead="--gpus 2 --memory 16GiB, or --gpus 2 --card A100-80GB"
         )
-    return api.simulate(options.gpus, options.memory, card=options.card) if options.gpus else contextlib.nullcontext()
+    if options.gpus:
+        return api.simulate(options.gpus, options.memory, card=options.card)
+    return simulator.inherited() or contextlib.nullcontext()
 
 
 def _severities_from(least: str) -> tuple[Severity, ...]:

@@ -24,6 +24,7 @@ EXAMPLES = (
         Message("all steps of a training run, by hooks, in a file that grows"),
     ),
     ("python -m devwidget run --gpus 1 -m package.train", Message("a module in place of a script")),
+    ("python -m devwidget run --gpus 2 torchrun --nproc-per-node 2 train.py", Message("a job whose processes have them too")),
     (
         "torchrun --nproc-per-node 4 -m devwidget run train.py",
         Message("each rank answers devwidget.ranks(), and is not watched"),

@@ -7,6 +7,7 @@ import importlib.util
 import linecache
 import os
 import pkgutil
+import shutil
 import sys
 import threading
 import types
@@ -95,6 +96,8 @@ def load_script(file: str, args: Sequence[str]) -> Program:
     Raises:
         DevwidgetError: if there is no such file.
     """
+    if not os.path.exists(file) and os.path.dirname(file) == "":
+        file = shutil.which(file) or file  # such as `torchrun`
     path = os.path.abspath(file)
     importer = pkgutil.get_importer(path)
     spec = importer.find_spec("__main__") if importer is not None else None
@@ -114,6 +117,13 @@ def load_script(file: str, args: Sequence[str]) -> Program:
         sys.path[0] = os.path.dirname(os.path.realpath(path))
     # Not the loader's `get_code`, which would leave a file in `__pycache__`.
     return lambda: exec(compile(loader.get_data(path), path, "exec", dont_inherit=True), vars(main))
+
+
+def load_code(text: str, args: Sequence[str]) -> Program:
+    """What `python -c text args` runs; from here on it is `__main__`."""
+    main = _become_main("<string>", ["-c", *args])
+    del main.__file__
+    return lambda: exec(compile(text, "<string>", "exec", dont_inherit=True), vars(main))
 
 
 def load_module(name: str, args: Sequence[str]) -> Program:

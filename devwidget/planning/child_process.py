@@ -25,6 +25,7 @@ from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.restore.torch_settings import set_switches, switches_now
 from devwidget.capture.tensors import device_of, is_parameter
 from devwidget.capture.torch_internals import conjugate_view, negative_view
+from devwidget.records.device import SIMULATE_VARIABLE
 from devwidget.records.errors import DevwidgetError, error_text, require_package
 from devwidget.records.schema.message import Message
 from devwidget.simulator import torch_internals
@@ -61,7 +62,8 @@ def ask_child(question: Callable[..., Answer], *about: Any) -> Answer:
         Path(folder, QUESTION).write_bytes(letter)
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, folder, *sys.path],
-            env={**os.environ, CUDA.visible_variable: ""},
+            # An empty variable: it is to have no virtual GPUs but those that it begins itself.
+            env={**os.environ, CUDA.visible_variable: "", SIMULATE_VARIABLE: ""},
             stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="backslashreplace", check=False,
         )  # fmt: skip
         print(done.stdout, end="")  # what the model prints while it runs

@@ -27,6 +27,9 @@ class AcceleratorKind:
 CUDA = AcceleratorKind(type="cuda", visible_variable="CUDA_VISIBLE_DEVICES", block_bytes=512)
 """Source: `kMinBlockSize` in PyTorch's caching allocator."""
 
+SIMULATE_VARIABLE = "DEVWIDGET_SIMULATE"
+"""The environment variable that says which virtual GPUs a process has."""
+
 KINDS = {
     kind.type: kind
     for kind in (

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from devwidget.capture.interrupts import Lock, all_or_nothing, sure_exit, uninterrupted
 from devwidget.capture.validation import says_what_fits
+from devwidget.records.device import SIMULATE_VARIABLE
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
 from devwidget.simulator.virtual_machine import VirtualMachine, parse_cluster
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from devwidget.simulator.session import Session
 
 
-__all__ = ["Simulation", "active", "memory", "simulate"]
+__all__ = ["Simulation", "active", "inherited", "memory", "simulate"]
 
 _active: Simulation | None = None
 _lock = Lock()
@@ -30,12 +32,13 @@ class Simulation:
         gpus: how many.
         memory_bytes: the capacity of each, in bytes.
         compute: False if tensors have no values.
+        is_inherited: whether the process that started this one has them, and nobody here has asked.
     """
 
     inside = False
 
-    def __init__(self, cluster: VirtualMachine) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: VirtualMachine, *, is_inherited: bool = False) -> None:
+        self._cluster, self.is_inherited = cluster, is_inherited
         self._session: Session | None = None
 
     @property
@@ -63,6 +66,8 @@ class Simulation:
         Raises:
             SimulationError: if other virtual GPUs are running already.
         """
+        if _active is not None and _active._cluster != self._cluster and _active._gives_way():
+            _active._end()
         if _active is None:
             return self._begin()
         if _active._cluster != self._cluster:
@@ -87,6 +92,10 @@ class Simulation:
         self._session = session.Session(self._cluster, self._forget)
         self._session.begin()
         _active = self
+
+    def _gives_way(self) -> bool:
+        """Whether the program of this process may have others: it has used none of what it inherits."""
+        return self.is_inherited and self._session is not None and not self._session.is_in_use()
 
     def stop(self) -> None:
         """End: torch is as it was before. Does nothing if these GPUs are not running; called again, does what is left."""
@@ -140,6 +149,14 @@ def simulate(
     if memory is None and card is None:
         memory = "16GiB"
     return Simulation(parse_cluster(gpus, memory, compute, card=card))
+
+
+def inherited() -> Simulation | None:
+    """Virtual GPUs that the environment names, running or not; None if it names none."""
+    from devwidget.simulator.environment import read_cluster
+
+    text = os.environ.get(SIMULATE_VARIABLE)
+    return Simulation(read_cluster(text), is_inherited=True) if text else None
 
 
 def active() -> Simulation | None:

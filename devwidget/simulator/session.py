@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from devwidget.capture.explain.folded_frames import fold, folded, unfold
 from devwidget.capture.undo import Undo
 from devwidget.simulator import patching
@@ -15,6 +17,7 @@ from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import LABELS
 from devwidget.simulator.devices.ledger import Ledger
 from devwidget.simulator.devices.simulation_state import SimulationState
+from devwidget.simulator.jobs import children
 from devwidget.simulator.operators import dispatch_mode
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import locate_name
@@ -25,10 +28,10 @@ from devwidget.simulator.torch_surface import (
     conversions,
     factories,
     gradient_hooks,
-    processes,
     scripting,
     storage,
     tensor_classes,
+    threads,
 )
 from devwidget.simulator.virtual_machine import VirtualMachine
 
@@ -61,6 +64,16 @@ def _unfold_after_the_cell(shell: Any, owner: object) -> None:
     shell.events.register("post_run_cell", unfold_now)
 
 
+def _install_nccl(patches: Patches) -> None:
+    """Connect processes, where torch is built to."""
+    if torch.distributed.is_available() and torch.distributed.is_gloo_available():
+        # Late: it derives from a class that not every torch has.
+        from devwidget.simulator.jobs import data_parallel, nccl
+
+        nccl.install_nccl(patches)
+        data_parallel.install_data_parallel(patches)
+
+
 PARTS = (
     attributes.install,
     storage.install,
@@ -75,7 +88,7 @@ PARTS = (
     functions.install_generators,
     tensor_classes.install_legacy_types,
     conversions.install_device_type,
-    processes.install_thread_modes,
+    threads.install_thread_modes,
     install_folding,
     scripting.install_eager_originals,
     tensor_classes.install_subclass_makers,
@@ -83,7 +96,6 @@ PARTS = (
     composites.install_gpu_functions,
     patching.install_import_watch,
     scripting.install_scripting,
-    processes.install_process_warnings,
 )
 
 
@@ -107,10 +119,16 @@ class Session:
         patches = Patches(self._undo)
         for install in PARTS:
             install(patches)
+        children.install_inheritance(patches, self._cluster)
+        _install_nccl(patches)
         # Steps are undone from the last to the first: threads are waited for while all is in, and the mode, which is entered
         # last so that no installation passes through it, leaves before the patches do.
         self._undo.enter_context(dispatch_mode.new_mode())
-        self._undo.add_step(processes.wait_for_threads)
+        self._undo.add_step(threads.wait_for_threads)
+
+    def is_in_use(self) -> bool:
+        """Whether the program has used a GPU."""
+        return machine.Machine.is_in_use
 
     def end(self) -> None:
         """Put everything back; modes that were entered after the simulation stay, in whatever thread this is."""

@@ -36,6 +36,7 @@ NEEDED = {
     "attention": "torch._C._nn.scaled_dot_product_attention",
     "ctc_loss_backward": "torch.ops.aten._ctc_loss_backward.default",
     "cuda_device_count": "torch.cuda._cached_device_count",
+    "cuda_lazy_call": "torch.cuda._lazy_call",
     "cuda_lazy_init": "torch.cuda._lazy_init",
     "custom_operators": "torch._library.custom_ops.OPDEFS",
     "dynamo": "torch._dynamo",  # torch would import it in mid-operator, with the patches put aside for all threads

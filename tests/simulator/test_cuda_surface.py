@@ -11,7 +11,7 @@ FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
 
 def test_the_gpus_are_counted_and_named(gpus):
     assert torch.cuda.is_available()
-    assert torch.cuda.is_initialized()
+    assert not torch.cuda.is_initialized()
     assert torch.cuda.device_count() == torch.accelerator.device_count() == 2
     assert torch.cuda.get_device_name(1) == "devwidget virtual GPU"
     properties = torch.cuda.get_device_properties(1)
@@ -21,6 +21,19 @@ def test_the_gpus_are_counted_and_named(gpus):
     assert torch.accelerator.current_accelerator().type == "cuda"
     assert torch.accelerator.is_available()
     assert torch.cuda.is_bf16_supported()
+
+
+def test_gpus_are_initialized_by_their_first_use_and_not_by_a_seed(gpus):
+    torch.cuda.manual_seed_all(7)
+    assert torch.initial_seed() == 7
+    assert not torch.cuda.is_initialized()
+    torch.ones(1, device="cuda")
+    assert torch.cuda.is_initialized()
+
+
+def test_init_is_a_use(gpus):
+    torch.cuda.init()
+    assert torch.cuda.is_initialized()
 
 
 def test_the_current_gpu_follows_contexts(gpus):

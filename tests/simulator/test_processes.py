@@ -1,97 +1,208 @@
-"""Where a process starts without virtual GPUs it is said, and where NCCL is asked for, with what would do."""
+"""Processes that begin inside a simulation have its GPUs, however they begin."""
 
 import functools
 import multiprocessing
+import os
 import signal
+import subprocess
 import sys
-import warnings
 
 import pytest
 import torch
-import torch.distributed as dist
 import torch.multiprocessing
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 import devwidget
+from devwidget.records.device import SIMULATE_VARIABLE as VARIABLE
 from devwidget.records.errors import SimulationError
+from devwidget.simulator import simulate
+from devwidget.simulator.environment import read_cluster, write_cluster
+from devwidget.simulator.jobs import children
+
+HERE = torch.cuda.device_count()
+"""In a process that imports this module anew: what the program sees while it is imported."""
+TELL = "import torch; print(torch.cuda.device_count(), torch.ones(1, device='cuda:2').device)"
 
 
-def nothing(*args):
-    """Of the program that a process runs."""
+def tell(answers):
+    """What the GPUs of this process are."""
+    with devwidget.simulate(3, memory="1GiB"):  # as programs were told to write; they are the same
+        memory = torch.cuda.get_device_properties(2).total_memory
+    answers.send((torch.cuda.device_count(), HERE, memory, os.environ[VARIABLE]))
+
+
+def set_device(rank, file):
+    """The program of a rank."""
+    torch.cuda.set_device(rank)
+    torch.save(torch.ones(1, device="cuda"), f"{file}{rank}")
+
+
+class OnGpu(Dataset):
+    """Items that a worker computes on a GPU, and gives back on the CPU."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, place):
+        return torch.ones(1, device=f"cuda:{place}").cpu() * torch.cuda.device_count()
 
 
 @pytest.fixture
 def gpus():
-    with devwidget.simulate(gpus=3, memory="1GiB"):
+    with simulate(gpus=3, memory="1GiB"):
         yield
-
-
-@pytest.fixture
-def alone(monkeypatch):
-    """The environment of a job of one process, and what torch replaces for it."""
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    yield {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 @pytest.mark.usefixtures("gpus")
 @pytest.mark.parametrize("way", ["spawn", "forkserver"])
-def test_a_new_process_is_told_that_it_has_no_virtual_gpus(way):
-    process = multiprocessing.get_context(way).Process(target=nothing, name="worker")
-    with pytest.warns(RuntimeWarning, match=r"worker has no virtual GPUs.* devwidget.simulate\(3\).start\(\)"):
-        process.start()
+def test_a_new_process_inherits_virtual_gpus_before_it_imports_the_program(way):
+    context = multiprocessing.get_context(way)
+    reader, writer = context.Pipe(duplex=False)
+    process = context.Process(target=tell, args=(writer,))
+    process.start()
+    assert reader.recv() == (3, 3, 1 << 30, "gpus=3,memory=1GiB")
     process.join()
 
 
 @pytest.mark.usefixtures("gpus")
-def test_ranks_that_torch_spawns_are_told_too():
-    with pytest.warns(RuntimeWarning, match="has no virtual GPUs"):
-        torch.multiprocessing.spawn(nothing, nprocs=1)
+def test_ranks_that_torch_spawns_have_a_gpu_each(tmp_path):
+    torch.multiprocessing.spawn(set_device, (f"{tmp_path}/",), nprocs=2)
+    assert [torch.load(tmp_path / rank).device.index for rank in "01"] == [0, 1]
 
 
 @pytest.mark.usefixtures("gpus")
-def test_forked_processes_and_workers_of_a_loader_are_no_matter(request):
+def test_workers_of_a_loader_may_compute_on_gpus(request):
     request.addfinalizer(functools.partial(signal.signal, signal.SIGCHLD, signal.getsignal(signal.SIGCHLD)))  # the loader's
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)
-        forked = multiprocessing.get_context("fork").Process(target=nothing)
-        forked.start()
-        forked.join()
-        assert len(list(DataLoader([1, 2], num_workers=1, multiprocessing_context="spawn"))) == 2
-
-
-def test_without_virtual_gpus_nobody_is_told():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", RuntimeWarning)
-        process = multiprocessing.get_context("spawn").Process(target=nothing)
-        process.start()
-        process.join()
-
-
-@pytest.mark.filterwarnings("ignore:Attempted to get default timeout for nccl")
-@pytest.mark.skipif(dist.is_nccl_available(), reason="a torch without NCCL")
-@pytest.mark.usefixtures("gpus")
-def test_nccl_that_is_not_there_is_explained_with_what_would_do(alone):
-    with pytest.raises(RuntimeError, match="NCCL built in") as refused:
-        dist.init_process_group(dist.get_default_backend_for_device(torch.device("cuda", 0)), **alone)
-    assert isinstance(refused.value, SimulationError)
-    assert 'init_process_group("gloo")' in str(refused.value)
-
-
-@pytest.mark.filterwarnings("ignore:Attempted to get default timeout for nccl")
-@pytest.mark.skipif(dist.is_nccl_available(), reason="a torch without NCCL")
-@pytest.mark.usefixtures("gpus")
-def test_a_group_of_nccl_beside_one_of_gloo_is_explained_and_gloo_does(alone):
-    dist.init_process_group("gloo", **alone)
-    with pytest.raises(SimulationError, match="gloo"):
-        dist.new_group([0], backend="nccl")
-    ones = torch.ones(2, device="cuda:0")
-    dist.all_reduce(ones)
-    assert ones.device == torch.device("cuda:0")
+    loader = DataLoader(OnGpu(), batch_size=None, num_workers=1, multiprocessing_context="spawn")
+    assert torch.cat(list(loader)).tolist() == [3, 3]
 
 
 @pytest.mark.usefixtures("gpus")
-def test_other_errors_of_a_process_group_are_torchs_own(alone):
-    with pytest.raises(AssertionError, match="rank must be non-negative"):
-        dist.init_process_group("gloo", **{**alone, "rank": -1})
+@pytest.mark.parametrize("name", [sys.executable, "python"])
+def test_a_command_of_this_python_inherits_them_and_is_shown_as_it_was_given(name, monkeypatch):
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
+    told = subprocess.run([name, "-c", TELL], capture_output=True, text=True, check=True)
+    assert told.stdout == "3 cuda:2\n"
+    assert told.args == [name, "-c", TELL]
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_command_is_told_its_own_arguments_path_and_main(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import sys, __main__; print(sys.argv, sys.path[0], __main__.__file__, __name__, 'torch' in sys.modules)")
+    command = [sys.executable, "train.py", "-c", "x"]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert told.stderr == ""
+    assert told.stdout == f"['train.py', '-c', 'x'] {tmp_path} {script} __main__ False\n"
+
+
+@pytest.mark.usefixtures("gpus")
+def test_the_traceback_of_a_command_has_no_frames_of_ours():
+    done = subprocess.run([sys.executable, "-c", "1/0"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\nZeroDivisionError: division by zero\n'
+    )
+
+
+@pytest.mark.usefixtures("gpus")
+def test_a_clean_environment_hands_nothing_on():
+    told = subprocess.run(
+        [sys.executable, "-c", "import sys; print('devwidget' in sys.modules)"],
+        env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert told.stdout == "False\n"
+
+
+def test_afterwards_nothing_is_handed_on(gpus_ended):
+    assert VARIABLE not in os.environ
+    told = subprocess.run(
+        [sys.executable, "-c", "import sys; print('devwidget' in sys.modules)"], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "False\n"
+
+
+@pytest.fixture
+def gpus_ended():
+    with simulate(2):
+        assert os.environ[VARIABLE] == "gpus=2,memory=16GiB"
+
+
+def test_what_a_process_inherits_gives_way_to_what_its_program_asks_for(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "gpus=2")
+    inherited = devwidget.simulator.inherited().start()
+    with simulate(4):
+        assert torch.cuda.device_count() == 4
+    assert repr(inherited) == "<2 virtual GPUs, not running>"
+
+
+def test_what_it_has_used_does_not(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "gpus=2")
+    with devwidget.simulator.inherited():
+        torch.ones(1, device="cuda")
+        with pytest.raises(SimulationError, match="other virtual GPUs are running"):
+            simulate(4).start()
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"gpus": 2}, "gpus=2,memory=16GiB"),
+        ({"gpus": 2, "memory": 1000}, "gpus=2,memory=1000"),
+        ({"gpus": 2, "memory": ["1GiB", "3GiB"], "compute": False}, "gpus=2,memory=1GiB:3GiB,compute=False"),
+        ({"gpus": 8, "card": "RTX 4090"}, "gpus=8,card=RTX 4090"),
+    ],
+)
+def test_what_is_written_is_read_as_it_was(asked, text):
+    cluster = simulate(**asked)._cluster
+    assert write_cluster(cluster) == text
+    assert read_cluster(text) == cluster
+
+
+def test_a_number_is_that_of_gpus():
+    assert read_cluster("4") == simulate(4)._cluster
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("gpu=2", r"no field 'gpu=2'.*`?gpus"),
+        ("gpus=two", "cannot simulate 'two' GPUs"),
+        ("gpus=2,memory=much", "'much' is no memory size"),
+        ("gpus=2,compute=maybe", "`compute` is True or False"),
+        ("gpus=2,memory=1GiB,card=T4", "both `memory` and `card`"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(text, said):
+    with pytest.raises(SimulationError, match=said):
+        read_cluster(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "program"),
+    [
+        (["train.py", "-m"], [], ["train.py", "-m"]),
+        (["-u", "-Wignore", "-X", "dev", "train.py"], ["-u", "-W", "ignore", "-X", "dev"], ["train.py"]),
+        (["-um", "package.train", "1"], ["-u"], ["-m", "package.train", "1"]),
+        (["-cpass", "1"], [], ["-c", "pass", "1"]),
+    ],
+)
+def test_options_of_python_are_told_from_the_program(words, options, program):
+    assert children.split_command(words) == (options, program)
+
+
+@pytest.mark.parametrize("words", [[], ["-"], ["-i"], ["-m"], ["--version"]])
+def test_a_python_that_runs_no_program_is_left_alone(words):
+    assert children.split_command(words) is None
+
+
+@pytest.mark.parametrize("command", [["git", "status"], "no such program", [], ["/bin/sh", "-c", "true"]])
+def test_other_commands_run_as_they_are(command):
+    assert children.change_command(command) is None
+
+
+def test_a_script_of_this_python_is_run_by_it(tmp_path):
+    script = tmp_path / "torchrun"
+    script.write_text(f"#!{sys.executable}\n")
+    script.chmod(0o755)
+    assert children.change_command([str(script), "x.py"]) == [sys.executable, "-c", children.BEGIN, str(script), "x.py"]

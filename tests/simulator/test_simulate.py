@@ -13,7 +13,7 @@ import torch._dynamo  # replaces torch.manual_seed when it is first imported, wh
 
 from devwidget.records.errors import SimulationError
 from devwidget.simulator import active, session, simulate, torch_internals
-from devwidget.simulator.torch_surface import processes
+from devwidget.simulator.torch_surface import threads
 
 OWNERS = (
     torch,
@@ -193,7 +193,7 @@ def test_importing_the_simulator_sets_nothing_up():
 
 
 def test_a_thread_that_was_left_alone_ends_on_its_virtual_gpus(monkeypatch):
-    monkeypatch.setattr(processes, "GRACE_S", 60)
+    monkeypatch.setattr(threads, "GRACE_S", 60)
     seen = []
 
     def work():

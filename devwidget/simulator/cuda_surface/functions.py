@@ -7,6 +7,7 @@ CPU. What is there for real GPUs alone is refused by name, or without effect whe
 from __future__ import annotations
 
 import functools
+import sys
 import types
 import uuid
 from collections.abc import Callable
@@ -23,7 +24,14 @@ from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing, wrap_with_refusal
-from devwidget.simulator.torch_internals import SHARDED_RANDOM, SHARDED_RANDOM_TRACKER, C, locate_name
+from devwidget.simulator.torch_internals import (
+    SHARDED_RANDOM,
+    SHARDED_RANDOM_TRACKER,
+    C,
+    cuda_lazy_call,
+    cuda_lazy_init,
+    locate_name,
+)
 from devwidget.simulator.torch_surface import conversions
 
 
@@ -177,10 +185,11 @@ def install_functions(patches: Patches) -> None:
         "Stream": streams.VirtualStream,
         "Event": streams.VirtualEvent,
         "_is_in_bad_fork": _is_in_bad_fork,
+        "is_initialized": is_initialized,
         "utilization": lambda device=None: 0,
     }.items():
         patches.set(module, name, value)
-    # Else the first use would look for a driver.
+    # Read by parts of torch that hold the real `is_initialized`.
     patches.hold(module, "_initialized", True)
     # Written by parts of torch that hold the real `device_count`.
     patches.hold(module, "_cached_device_count", None)
@@ -197,6 +206,18 @@ def install_functions(patches: Patches) -> None:
     patches.set(module.streams, "Event", streams.VirtualEvent)
     patches.set(torch, "Stream", _stream)
     patches.set(torch, "Event", _event)
+
+
+def is_initialized() -> bool:
+    """Whether the program has used a GPU.
+
+    Many parts of torch hold two functions that ask this first and would look for a driver then: one is the first use, and one
+    has what it is given wait for that, such as a seed. Here nothing has to wait.
+    """
+    asking = sys._getframe(1).f_code
+    if asking is cuda_lazy_init.__code__:
+        machine.begin_use()
+    return asking in (cuda_lazy_init.__code__, cuda_lazy_call.__code__) or (Machine.is_in_use and not Machine.is_forked)
 
 
 class Markers:

@@ -103,7 +103,8 @@ class VirtualStream(torch.Stream):
 def _refuse_sending() -> SimulationError:
     return SimulationError(
         Message("events of virtual GPUs cannot be sent to another process"),
-        why=Message("virtual GPUs are in this process alone"), instead="torch.cuda.synchronize() before data are sent",
+        why=Message("each process has a memory of its own for each virtual GPU"),
+        instead="torch.cuda.synchronize() before data are sent",
     )  # fmt: skip
 
 
@@ -127,12 +128,12 @@ class VirtualEvent:
     event_id = cuda_event
 
     def ipc_handle(self) -> bytes:
-        """Another process has no virtual GPUs."""
+        """The GPUs of another process have a memory of their own."""
         raise _refuse_sending()
 
     @staticmethod
     def from_ipc_handle(device: Any, handle: bytes) -> VirtualEvent:
-        """No other process has virtual GPUs."""
+        """As `ipc_handle`."""
         raise _refuse_sending()
 
     def __repr__(self) -> str:

@@ -121,6 +121,23 @@ _LEGACY = {getattr(torch, dtype): name for dtype, name in zip(_NAMES[::2], _NAME
 _LEGACY |= {torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble"}
 
 
+def unknown_to_nccl(dtype: torch.dtype) -> Exception:
+    """A dtype that NCCL does not know. Source: `getNcclDataType` in `ProcessGroupNCCL.cpp`."""
+    kind = type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
+    return TypeError(f"Input tensor data type is not supported for NCCL process group: {kind}")
+
+
+def duplicate_gpu(rank: int, other: int, gpu: int) -> Exception:
+    """Two ranks of one group on one GPU. Source: NCCL's `init.cc`, and torch's `NCCLUtils.cpp`."""
+    # The bus of the GPU, as `CudaProperties.pci_bus_id` counts them.
+    return torch.distributed.DistBackendError(
+        "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, invalid usage (run with NCCL_DEBUG=WARN for "
+        "details), NCCL version 2.29.7\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
+        f"Duplicate GPU detected : rank {rank} and rank {other} both on {SimulationState.accelerator.title} device "
+        f"{gpu << 12:x}"
+    )
+
+
 def out_of_memory(index: int, requested: int, ledger: Ledger) -> RuntimeError:
     """No room left on a GPU."""
     account = ledger.account_of(index)

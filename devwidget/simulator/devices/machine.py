@@ -165,6 +165,19 @@ def check_index(index: int) -> int:
     return index
 
 
+def begin_use() -> None:
+    """From now on the program uses GPUs.
+
+    Raises:
+        RuntimeError: in a child of a process that has used one, as CUDA does.
+    """
+    if Machine.is_forked:
+        raise cuda_errors.forked_child()
+    if not Machine.is_in_use:
+        count_gpus()  # what is visible now stays
+        Machine.is_in_use = True
+
+
 def set_current(index: int) -> None:
     """Make a GPU the current one of this thread."""
     _current.index = check_index(index)

@@ -26,6 +26,7 @@ from devwidget.simulator.without_values import call
 
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 STRIDED = torch.strided
+EXPLICIT = torch._C.DispatchKey.CompositeExplicitAutograd
 layout_of: Callable[[torch.Tensor], torch.layout] = TensorBase.layout.__get__
 """Read without `__torch_function__`."""
 SCHEMAS: dict[int, tuple[OpSchema, OpOverload]] = {}
@@ -91,6 +92,9 @@ class VirtualMode(DispatchMode):
                     asked[1] = DEVICES[label]  # a view is where its base is
             return redispatch(func, args, kwargs)
         if schema.special is not None:
+            if schema.special is rule_table.run_foreign and rule_table.runs_parts_in_mode(schema, func, args, kwargs):
+                with self:
+                    return func._op_dk(EXPLICIT, *args, **kwargs)
             if schema.special is not rule_table.decompose_in_mode:
                 return schema.special(schema, func, args, kwargs)
             # Those have kernels of their own.

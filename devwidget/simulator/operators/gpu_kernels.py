@@ -12,7 +12,7 @@ from devwidget.records.errors import SimulationError, message
 from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.operators import dtype_rules
+from devwidget.simulator.operators import batch_norm_kernels, dtype_rules
 from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload, tree_map
 
@@ -108,6 +108,7 @@ _PRODUCTS = {
 KERNELS: dict[str, Callable[..., Any]] = {
     **_PRODUCTS,
     **{f"{name}_out": _write_into(kernel) for name, kernel in _PRODUCTS.items()},
+    **batch_norm_kernels.KERNELS,
     "nansum": _sum_without_nan,
     "linalg_lu_factor_ex": _lu_factor,
     "linalg_lu": _lu_factors,

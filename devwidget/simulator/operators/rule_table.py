@@ -9,6 +9,7 @@ import torch
 from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import (
+    collectives,
     dtype_rules,
     gpu_kernels,
     guards,
@@ -119,11 +120,18 @@ def run_foreign(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
     Raises:
         NotImplementedError: if it was written for other devices than GPUs.
     """
+    carrier = collectives.carrier_of(schema, args, kwargs)
+    if carrier is not None and func.namespace == "c10d":
+        return collectives.run_collective(carrier, schema, func, args, kwargs, _run_on_cpu)
     kernels = _kernels_of(func)
     if kernels and SimulationState.compute and propagate.find_target(schema, args, kwargs)[0] >= 0:
         if SimulationState.accelerator.type not in kernels:
             raise cuda_errors.no_kernel(func._schema.name)
         func = kernels[SimulationState.accelerator.type]
+    return _run_on_cpu(schema, func, args, kwargs)
+
+
+def _run_on_cpu(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     labels.inside.depth += 1
     try:
         return propagate.run_operator(schema, func, args, kwargs)
@@ -154,6 +162,11 @@ def _is_composite(func: OpOverload) -> bool:
     name = func._schema.name + (f".{func._schema.overload_name}" if func._schema.overload_name else "")
     # Some operators have a composite form and a kernel of their own, which rounds differently (silu_backward).
     return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
+
+
+def runs_parts_in_mode(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether it is a functional collective, which C++ makes of others that are to be seen one by one."""
+    return func.namespace == "_c10d_functional" and collectives.carrier_of(schema, args, kwargs) is not None
 
 
 def decompose_in_mode(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -132,10 +132,10 @@ def data_ptr(original: Callable[[Storage], int], self: Storage) -> int:
 
 
 def refuse_sharing(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A handle for another process, which has no virtual GPUs."""
+    """A handle for another process, whose GPUs have a memory of their own."""
     refused = wrap_with_refusal(
         Message("a tensor of a virtual GPU cannot be sent to another process"),
-        why=Message("virtual GPUs are in this process alone"),
+        why=Message("each process has a memory of its own for each virtual GPU"),
         instead=Message("send `tensor.cpu()`, and move it where it arrives"),
     )(original)
 

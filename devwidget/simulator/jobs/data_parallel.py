@@ -1,0 +1,89 @@
+"""What C++ does for DistributedDataParallel by the real device of tensors, which for all of them is the CPU."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import distributed as dist
+
+from devwidget.simulator.devices import labels
+from devwidget.simulator.operators.collectives import take_every_tensor
+from devwidget.simulator.patching import Patches, replacing
+
+Places = list[int]
+_on_several_gpus: weakref.WeakSet[Any] = weakref.WeakSet()
+"""Reducers of modules whose parameters are not all on one GPU."""
+
+
+def install_data_parallel(patches: Patches) -> None:
+    """Have buckets hold the gradients of one GPU, and parts that talk to other ranks send what they have on the CPU."""
+    patches.wrap(dist, "_verify_params_across_processes", _send_every_tensor)
+    patches.wrap(dist, "_compute_bucket_assignment_by_size", _assign_by_gpu)
+    patches.wrap(dist, "_broadcast_coalesced", _broadcast_by_gpu)
+    reducer = dist.Reducer  # type: ignore[attr-defined]
+    patches.wrap(reducer, "__init__", _note_gpus)
+    patches.wrap(reducer, "_rebuild_buckets", _rebuild_buckets)
+
+
+@replacing
+def _send_every_tensor(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    with take_every_tensor():
+        return original(*args, **kwargs)
+
+
+def places_by_gpu(tensors: Sequence[torch.Tensor]) -> dict[int, Places]:
+    """Label -> places of the tensors that have it, in the order of their first."""
+    found: dict[int, Places] = {}
+    for place, tensor in enumerate(tensors):
+        found.setdefault(labels.label_of(tensor), []).append(place)
+    return found
+
+
+@replacing
+def _assign_by_gpu(
+    original: Callable[..., Any],
+    tensors: Sequence[torch.Tensor],
+    limits: Sequence[int],
+    sparse: Sequence[bool] = (),
+    *rest: Any,
+) -> tuple[list[Places], list[int]]:
+    """A bucket is of one device and one dtype. Source: `compute_bucket_assignment_by_size` in `reducer.cpp`."""
+    if rest or len(groups := places_by_gpu(tensors)) < 2:
+        assigned: tuple[list[Places], list[int]] = original(tensors, limits, sparse, *rest)
+        return assigned
+    buckets: list[tuple[Places, int]] = []
+    for places in groups.values():
+        there = original([tensors[place] for place in places], limits, [sparse[place] for place in places] if sparse else [])
+        buckets += [([places[inner] for inner in bucket], limit) for bucket, limit in zip(*there, strict=True)]
+    buckets.sort(key=lambda bucket: min(bucket[0]))
+    return [places for places, _ in buckets], [limit for _, limit in buckets]
+
+
+@replacing
+def _broadcast_by_gpu(
+    original: Callable[..., None], process_group: Any, tensors: Sequence[torch.Tensor], *args: Any, **kwargs: Any
+) -> None:
+    for places in places_by_gpu(tensors).values():
+        original(process_group, [tensors[place] for place in places], *args, **kwargs)
+
+
+@replacing
+def _note_gpus(original: Callable[..., None], self: Any, params: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> None:
+    original(self, params, *args, **kwargs)
+    if len(places_by_gpu(params)) > 1:
+        _on_several_gpus.add(self)
+
+
+@replacing
+def _rebuild_buckets(original: Callable[[Any], bool], self: Any) -> bool:
+    """After the first step C++ orders the buckets anew, by the order of the gradients and by the real device."""
+    if self in _on_several_gpus:
+        # Left as they are: numbers do not depend on it. What was noted for it would grow from step to step.
+        if hasattr(self, "_reset_state"):
+            self._reset_state()
+        return False
+    with take_every_tensor():
+        return original(self)

@@ -1,0 +1,1 @@
+"""Jobs of several processes on virtual GPUs, held against gloo on the CPU."""

@@ -1,0 +1,153 @@
+"""Programs as PyTorch's tutorials have them run as jobs on virtual GPUs, and learn the same as with gloo on the CPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.distributed.jobs import ROOT
+
+PROGRAMS = Path(__file__).with_name("programs")
+EXACT = ("collectives", "ddp", "ddp_two_gpus", "fsdp2", "notebook", "pipeline", "tensor_parallel", "unused")
+ALL = (*EXACT, "refused", "sync_batchnorm")
+CLOSE = 1e-5
+
+
+def run_jobs(folder, ranks, names):
+    """Run programs in one process that forks all ranks."""
+    subprocess.run(
+        [sys.executable, "-m", "tests.simulator.jobs.forked_jobs", str(ranks), str(2 * ranks), str(folder)]
+        + [str(PROGRAMS / f"{name}.py") for name in names],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}, check=True,
+    )  # fmt: skip
+    return folder
+
+
+def printed(folder, name, way):
+    """What all ranks of a job printed."""
+    return [path.read_text() for path in sorted(folder.glob(f"{name}-{way}-*"))]
+
+
+def losses(folder, name, way):
+    return [float(line.split()[1]) for text in printed(folder, name, way) for line in text.splitlines() if line[:5] == "loss "]
+
+
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory, virtual_gpus):
+    return run_jobs(tmp_path_factory.mktemp("jobs"), 2, ALL)
+
+
+@pytest.fixture(scope="module")
+def four_ranks(tmp_path_factory, virtual_gpus):
+    return run_jobs(tmp_path_factory.mktemp("jobs"), 4, (*EXACT, "sync_batchnorm"))
+
+
+@pytest.mark.parametrize("name", [name for name in EXACT if name != "collectives"])
+def test_losses_are_those_of_the_cpu_to_the_last_bit(two_ranks, name):
+    expected = losses(two_ranks, name, "cpu")
+    assert len(expected) >= 2, printed(two_ranks, name, "cpu")
+    assert losses(two_ranks, name, "cuda") == expected, printed(two_ranks, name, "cuda")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in EXACT if name not in ("collectives", "notebook")])
+def test_losses_of_four_ranks_are_those_of_the_cpu(four_ranks, name):
+    expected = losses(four_ranks, name, "cpu")
+    assert len(expected) >= 2, printed(four_ranks, name, "cpu")
+    assert losses(four_ranks, name, "cuda") == expected, printed(four_ranks, name, "cuda")
+
+
+def test_every_collective_gives_what_it_gives_on_the_cpu(two_ranks):
+    on_cpu, on_gpus = printed(two_ranks, "collectives", "cpu"), printed(two_ranks, "collectives", "cuda")
+    assert len(on_cpu[1].splitlines()) == 31
+    assert on_gpus == on_cpu
+
+
+@pytest.mark.slow
+def test_every_collective_of_four_ranks_gives_what_it_gives_on_the_cpu(four_ranks):
+    assert "functional coalesced" in printed(four_ranks, "collectives", "cpu")[3]
+    assert printed(four_ranks, "collectives", "cuda") == printed(four_ranks, "collectives", "cpu")
+
+
+def test_ranks_share_the_statistics_of_a_batch_norm(two_ranks):
+    expected = losses(two_ranks, "sync_batchnorm", "cpu")
+    assert len(expected) == 7
+    assert losses(two_ranks, "sync_batchnorm", "cuda") == pytest.approx(expected, rel=CLOSE)
+
+
+@pytest.mark.slow
+def test_four_ranks_share_the_statistics_of_a_batch_norm(four_ranks):
+    expected = losses(four_ranks, "sync_batchnorm", "cpu")
+    assert losses(four_ranks, "sync_batchnorm", "cuda") == pytest.approx(expected, rel=CLOSE)
+
+
+def test_ddp_runs_over_nccl_by_its_name(two_ranks):
+    assert printed(two_ranks, "ddp", "cuda")[0].count("backend nccl") == 2
+    assert printed(two_ranks, "ddp", "cpu")[0].count("backend gloo") == 2
+
+
+def test_gradients_of_a_module_on_two_gpus_are_on_both(two_ranks):
+    assert "devices cuda:0 cuda:1 cuda:0\n" in printed(two_ranks, "ddp_two_gpus", "cuda")[0]
+
+
+def test_a_notebook_launches_ranks_that_have_a_gpu_each(two_ranks):
+    assert "devices cuda:0 2 DistributedType.MULTI_GPU\n" in printed(two_ranks, "notebook", "cuda")[0]
+
+
+DUPLICATE = (
+    "DistBackendError NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, invalid usage (run with "
+    "NCCL_DEBUG=WARN for details), NCCL version 2.29.7 | ncclInvalidUsage: This usually reflects invalid usage of NCCL "
+    "library. | Last error: | Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 0"
+)
+
+
+def test_what_nccl_does_not_take_is_refused_in_its_words(two_ranks):
+    assert printed(two_ranks, "refused", "cuda")[1].splitlines() == [
+        "RuntimeError No backend type associated with device type cpu",
+        "ValueError Tensors must be CUDA and dense",
+        "ValueError Expected list of tensors on the same device",
+        "ValueError Tensors must be contiguous",
+        "TypeError Input tensor data type is not supported for NCCL process group: Short",
+        "nccl True True",
+        "[4.0, 4.0, 4.0]",
+        DUPLICATE,
+    ]
+
+
+@pytest.fixture
+def without_values():
+    import devwidget
+
+    with devwidget.simulate(2, compute=False):
+        yield
+
+
+def test_without_values_there_is_nothing_to_send(without_values):
+    import torch.distributed as dist
+
+    from devwidget.records.errors import SimulationError
+
+    with pytest.raises(SimulationError, match="without values send nothing"):
+        dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+
+
+@pytest.mark.usefixtures("virtual_gpus")
+def test_ranks_that_torchrun_begins_have_a_gpu_each():
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "devwidget", "run", "--gpus", "2", *launcher, str(PROGRAMS / "ddp.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert ended.stdout.count("backend nccl") == 2
+
+
+@pytest.mark.usefixtures("virtual_gpus")
+def test_ranks_that_a_program_spawns_have_a_gpu_each():
+    ended = subprocess.run(
+        [sys.executable, "-m", "devwidget", "run", "--gpus", "2", str(PROGRAMS / "spawned.py")],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert ended.stdout.count("loss") == 3
+    assert "device cuda:0 nccl\n" in ended.stdout
