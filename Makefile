@@ -2,6 +2,7 @@
 # make test        the whole suite but the fuzz loops: ruff, mypy, pytest with warnings as errors
 # make test-fast   the quick part: no browser, no simulator, nothing marked slow
 # make test-slow   the fuzz loops alone, with their figures
+# make test-gpu    what holds on a real card, and a report: artifacts/gpu/report.md; without a card on virtual ones that do not say so
 # make coverage    the suite of `make test`, and the lines that it leaves out: artifacts/coverage/index.html
 # make check       ruff (rules and format) and mypy; where node is, check-page too
 # make check-page  TypeScript on the page's modules
@@ -44,7 +45,7 @@ LAB_OPTIONS += $(if $(PORT),--port=$(PORT))
 LAB_OPTIONS += $(if $(filter no,$(BROWSER)),--no-browser)
 LAB_OPTIONS += $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test tests test-fast test-slow coverage shots pictures docs bench notebooks words set-up set-up-test check check-page
+.PHONY: lab test tests test-fast test-slow test-gpu coverage shots pictures docs bench notebooks words set-up set-up-test check check-page
 
 lab: set-up
 	$(IN_VENV) -m jupyterlab $(LAB_OPTIONS)
@@ -64,6 +65,12 @@ coverage: set-up-test
 
 test-slow: set-up-test
 	$(IN_VENV) -m pytest -m fuzz -n $(WORKERS) --timeout 900 -rP $(PYTEST_ARGS)
+
+test-gpu: set-up-test
+	rm -rf artifacts/gpu
+	-$(PYTEST) -m "fuzz or not fuzz" tests/gpu --timeout 900 $(PYTEST_ARGS)
+	$(IN_VENV) -m tests.gpu.costs
+	$(IN_VENV) -m tests.gpu.report
 
 shots: pictures
 	PICTURES=yes $(IN_VENV) -m pytest tests/browser -k "screenshots or pictures or parallel_flow"

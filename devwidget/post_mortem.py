@@ -89,9 +89,7 @@ def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
     if findings:
         return Message("this is the likely cause, read from the frames of the exception:")
     if is_a(reading.error, (torch.OutOfMemoryError, MemoryError)):
-        return Message(
-            "the device was full; `devwidget.trace` says what lived there at that line, `devwidget.plan` what would fit"
-        )
+        return Message("the device was full: devwidget.trace says what lived there at that line, devwidget.plan what would fit")
     if not _ABOUT.search(of_worker(reading.error)[0]):
         return Message("this exception is not about devices or dtypes")
     if reading.site is None:

@@ -92,8 +92,8 @@ SOURCES = {
     " card; its precision is not stated, and taken to be float32.",
     "R": "Training as people write it, third step, and one forward; models of transformers 5.17 with their usual settings."
     " Measured: `tests/gpu` of this repository, H100-80GB, torch 2.11, `max_memory_allocated` and `max_memory_reserved`. What"
-    " is off: convolutions, whose workspaces cuDNN chooses, by 79 MB of ViT and in what ResNet reserves; checkpointing of Llama by"
-    " 0.38 GB, where planned is more, of which the cause is not found.",
+    " is off: convolutions, whose workspaces cuDNN chooses, by 79 MB of ViT and in what ResNet reserves; checkpointing of Llama"
+    " by 0.38 GB, where planned is more, of which the cause is not found.",
 }
 
 ROWS = (

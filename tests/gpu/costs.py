@@ -121,5 +121,8 @@ def trained_alike() -> None:
 
 
 if __name__ == "__main__":
-    trained_alike()
-    main()
+    if HAS_CARD:
+        trained_alike()
+        main()
+    else:
+        print("no card: costs are those of one")
