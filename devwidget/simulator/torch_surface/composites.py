@@ -1,4 +1,4 @@
-"""Functions of C++ that on a GPU check or act otherwise before any operator is dispatched: recurrent layers, attention, ..."""
+"""Functions of C++ that on a GPU check or act otherwise before any operator is dispatched: attention, transforms, ..."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from devwidget.simulator.devices.labels import TEMPORARY, device_of
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import VariableFunctions, functions, locate_name
+from devwidget.simulator.torch_surface import recurrent
 from devwidget.simulator.without_values import known_values, meta_kernels
 
 SAME_DEVICE = {
@@ -24,16 +25,11 @@ SAME_DEVICE = {
     "istft": "istft input and window must be on the same device but got self on {0} and window on {1}",
 }
 LOW = (torch.float16, torch.bfloat16)
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def install_composite_checks(patches: Patches) -> None:
     """Put the checks in front of the functions."""
-    for name in RECURRENT:
-        wrapped = check_recurrent(getattr(VariableFunctions, name))
-        patches.set(torch, name, wrapped)
-        # `nn.LSTM` and its kin call the one in `_VF`.
-        patches.set(functions, name, getattr(torch, name))
+    recurrent.install(patches)
     attention = check_attention(getattr(*locate_name("attention")))
     patches.set(*locate_name("attention"), attention)
     patches.set(torch.nn.functional, "scaled_dot_product_attention", getattr(*locate_name("attention")))
@@ -45,42 +41,6 @@ def install_composite_checks(patches: Patches) -> None:
             patches.set(torch, name, wrapped)
     patches.wrap(torch, "ctc_loss", place_with_log_probs)
     patches.set(*locate_name("group_tensors"), group_by_device_and_dtype)
-
-
-def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A recurrent layer that compares devices first. Source: `check_attributes` in `RNN.cpp`."""
-
-    @functools.wraps(original)
-    def run_checked(given: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if has_torch_function((given,)):
-            return handle_torch_function(getattr(torch, original.__name__), (given,), given, *args, **kwargs)
-        packed = (
-            isinstance(args[0], torch.Tensor)
-            and isinstance(args[1], (torch.Tensor, tuple, list))
-            and isinstance(args[2], (tuple, list))
-        )
-        hidden, weights = (args[1], args[2]) if packed else (args[0], args[1])
-        for kind, tensors in (("parameter", weights), ("hidden", hidden)):
-            _check_same_as_input(given, tensors, kind)
-        if SimulationState.compute or labels.label_of(given) < 0:
-            return original(given, *args, **kwargs)
-        sizes = args[0].tolist() if packed else None
-        states = tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
-        return meta_kernels.run_recurrent(
-            original.__name__, given, sizes, states, weights, *args[3 if packed else 2 :], **kwargs
-        )
-
-    return run_checked
-
-
-def _check_same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
-    own = labels.label_of(given)
-    for other in others if isinstance(others, (list, tuple)) else (others,):
-        if labels.label_of(other) not in (own, TEMPORARY) and own != TEMPORARY:
-            raise RuntimeError(
-                f"Input and {kind} tensors are not at the same device, found input tensor at {device_of(given)} "
-                f"and {kind} tensor at {device_of(other)}"
-            )
 
 
 def check_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]:
