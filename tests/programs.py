@@ -204,7 +204,7 @@ def invoke_subgraph(device):
 def out_dtype(device):
     from torch._higher_order_ops.out_dtype import out_dtype
 
-    x = torch.randint(-100, 100, (3, 3), dtype=torch.int8).to(device)
+    x = torch.randint(-100, 100, (24, 24), dtype=torch.int8).to(device)
     return out_dtype(torch.ops.aten.mm.default, torch.int32, x, x)
 
 

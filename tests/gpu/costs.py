@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 import devwidget
+from tests.gpu.places import HAS_CARD
 from tests.gpu.report import note
 
 sys.path.insert(0, "benchmarks")

@@ -12,8 +12,8 @@ import yaml
 
 TARGET = pathlib.Path(__file__).parents[2] / "devwidget" / "simulator" / "operators" / "native_rules.py"
 INTERNAL = re.compile(
-    r"mkldnn|fbgemm|nnpack|quantize|for_cpu|cpu_fallback|^_(?!histogram)|^slow_conv|weight_int|miopen|^q_|int_repr|^rnn|sparse|resize_as_sparse|"
-    r"coalesce|^values|^indices|^to_|^dense_dim|is_coalesced|row_indices|col_indices|copy_sparse|hspmm|sspaddmm"
+    r"(?<!^to_)mkldnn|fbgemm|nnpack|quantize|for_cpu|cpu_fallback|^_(?!histogram)|^slow_conv|weight_int|miopen|^q_|int_repr|^rnn|sparse|resize_as_sparse|"
+    r"coalesce|^values|^indices|^to_(?!mkldnn)|^dense_dim|is_coalesced|row_indices|col_indices|copy_sparse|hspmm|sspaddmm"
 )
 """Kernels that torch's own CPU code picks, and those of other layouts: nobody calls them on a CUDA tensor by name."""
 
@@ -38,7 +38,7 @@ def tables():
         composite = any(key.startswith("Composite") for key in here)
         if "CPU" in here and "CUDA" not in here and not composite and not INTERNAL.search(name):
             found["CPU_ONLY"].append(name)
-        if len(re.findall(r"Tensor", arguments)) + arguments.count("Tensor[]") < 2:
+        if len(re.findall(r"Tensor", arguments)) + len(re.findall(r"Tensor(?:\(\w!\))?\[\]", arguments)) < 2:
             continue
         if entry.get("device_check") == "NoCheck":
             found["UNCHECKED"].append(name)

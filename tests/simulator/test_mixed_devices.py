@@ -62,12 +62,27 @@ GENERATED = [
     (lambda x: x.gather(1, torch.tensor([[0]])), "index", "wrapper_CUDA_gather"),
     (lambda x: x.index_select(0, torch.tensor([0])), "index", "wrapper_CUDA__index_select"),
     (lambda x: F.layer_norm(x, (3,), torch.ones(3)), "weight", "wrapper_CUDA__native_layer_norm"),
-    (lambda x: F.batch_norm(x, torch.zeros(3), torch.ones(3)), "running_mean", "wrapper_CUDA__cudnn_batch_norm"),
+    (lambda x: F.batch_norm(x, torch.zeros(3), torch.ones(3)), "running_mean", "wrapper_CUDA__native_batch_norm"),
+    (lambda x: F.batch_norm(x[None], None, None, x[:, 0].cpu(), x[:, 0], training=True), "weight",
+     "wrapper_CUDA__cudnn_batch_norm"),
+    (lambda x: nn.BatchNorm1d(3).cuda()(HOST), "weight", "wrapper_CUDA__native_batch_norm", "cuda:0", "cpu"),
     (lambda x: x.masked_select(torch.ones(2, 3, dtype=torch.bool)), "mask", "wrapper_CUDA__masked_select"),
     (lambda x: x.take(torch.tensor([0])), "index", "wrapper_CUDA__take"),
     (lambda x: F.prelu(x, torch.ones(1)), "weight", "wrapper_CUDA___prelu_kernel"),
-    (lambda x: torch.mv(x, torch.ones(3)), "vec", "wrapper_CUDA_addmv_"),
-]
+    (lambda x: torch.mv(x, torch.ones(3)), "mat", "wrapper_CUDA_addmv_", "cuda:0", "cpu"),
+    (lambda x: torch.polar(x, HOST), "angle", "wrapper_CUDA_out_polar_out"),
+    (lambda x: torch.complex(x, HOST), "imag", "wrapper_CUDA_out_complex_out"),
+    (lambda x: nn.RMSNorm(3)(x), "weight", "wrapper_CUDA___fused_rms_norm"),
+    (lambda x: torch.searchsorted(x[0], HOST[0]), "self", "wrapper_CUDA_Tensor_searchsorted"),
+    (lambda x: torch.bucketize(x, HOST[0]), "boundaries", "wrapper_CUDA_Tensor_bucketize"),
+    (lambda x: F.grid_sample(x[None, None], torch.ones(1, 2, 2, 2), align_corners=True), "grid",
+     "wrapper_CUDA__grid_sampler_2d"),
+    (lambda x: F.conv1d(HOST[None, :1], x[None, :1]), "weight", "wrapper_CUDA___slow_conv2d_forward", "cuda:0", "cpu"),
+    (lambda x: F.conv_transpose2d(HOST[None, None], x[None, None]), "weight", "wrapper_CUDA_slow_conv_transpose2d",
+     "cuda:0", "cpu"),
+    (lambda x: F.scaled_dot_product_attention(*[x[None, None]] * 3, attn_mask=torch.ones(2, 2)), "attn_bias",
+     "wrapper_CUDA___scaled_dot_product_efficient_attention"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("entry", GENERATED)
@@ -80,14 +95,10 @@ def test_generated_checks_name_the_argument(x, entry):
 WORDED = [
     (lambda x: x[torch.tensor([0], device="cuda:1")], r"indices should be either on cpu or on the same device as .*\(cuda:0\)"),
     (lambda x: HOST[torch.tensor([0]).cuda()], r"indices should be either on cpu or on the same device as .*\(cpu\)"),
-    (lambda x: x.__setitem__(torch.tensor([0], device="cuda:1"), 0),
-     r"indices should be either on cpu or on the same device as .*\(cuda:0\)"),
-    (lambda x: torch.ones(2).__setitem__(torch.tensor([0]).cuda(), 0),
-     r"indices should be either on cpu or on the same device as .*\(cpu\)"),
     (lambda x: x.masked_fill(HOST > 0, 0.0),
      "expected self and mask to be on the same device, but got mask on cpu and self on cuda:0"),
-    (lambda x: F.conv1d(torch.ones(1, 3, 4), torch.ones(2, 3, 2).cuda()),
-     r"Input type \(torch\.FloatTensor\) and weight type \(torch\.cuda\.FloatTensor\) should be the same"),
+    (lambda x: F.conv2d(torch.ones(32, 3, 32, 32), torch.ones(2, 3, 3, 3).cuda()),
+     r"Input type \(torch\.FloatTensor\) and weight type \(torch\.cuda\.FloatTensor\) should be the same or input should be"),
     (lambda x: F.conv1d(torch.ones(1, 3, 4).cuda(), torch.ones(2, 3, 2).cuda(), torch.ones(2)),
      r"Input type \(torch\.cuda\.FloatTensor\) and bias type \(torch\.FloatTensor\) should be the same"),
     (lambda x: F.conv1d(torch.ones(1, 3, 4).cuda(), torch.ones(2, 3, 2).cuda().double()),
@@ -100,8 +111,9 @@ WORDED = [
      "Expected query, key, and value to have the same device type, but got query.device: cuda:0 key.device: cpu"),
     (lambda x: nn.utils.rnn.pack_padded_sequence(x[..., None], torch.tensor([3, 2]).cuda(), batch_first=True),
      "'lengths' argument should be a 1D CPU int64 tensor, but got 1D cuda:0 Long tensor"),
-    (lambda x: torch.meshgrid(x[0], HOST[0], indexing="ij"), "torch.meshgrid expects all tensors to have the same device"),
-    (lambda x: torch.searchsorted(x[0], HOST[0]), "boundaries and input value tensors should have same device type"),
+    (lambda x: torch.meshgrid(x[0], HOST[0], indexing="ij"), "meshgrid expects all tensors to have the same device"),
+    (lambda x: torch.cartesian_prod(x[0], HOST[0]), "meshgrid expects all tensors to have the same device"),
+    (lambda x: torch.block_diag(x, x, HOST), r"same device\. Input 0 is on device cuda:0 and input 2 is on device cpu"),
     (lambda x: torch.addcdiv(x, torch.tensor(1.0), torch.tensor(2.0)),
      "Trying to pass too many CPU scalars to non-CPU kernel!"),
     (lambda x: x + torch.ones(2, 3, device="meta"), "Tensor on device meta is not on the expected device cuda:0!"),
@@ -122,6 +134,10 @@ LAWFUL = [
     lambda x: torch.where(x > 0, torch.tensor(1.0), torch.tensor(0.0)),
     lambda x: x.masked_fill(x > 0, torch.tensor(0.0)),
     lambda x: x.clone().index_put_((torch.tensor([0]),), torch.tensor(1.0)),
+    lambda x: x.clone().index_put_((torch.tensor([0], device="cuda:1"),), x[:1]),
+    lambda x: torch.ones(2).index_put((torch.tensor([True, False], device="cuda"),), torch.tensor(1.0)).cuda(),
+    lambda x: x.clone().bernoulli_(torch.full((2, 3), 0.5)),
+    lambda x: torch._foreach_mul([x, HOST], 2.0)[0],
     lambda x: x.clone().copy_(HOST),
     lambda x: torch.lerp(x, x, torch.tensor(0.5)),
     lambda x: x.clone().fill_(torch.tensor(1.0)),
@@ -174,7 +190,7 @@ def test_inference_mode_checks_as_well(x):
 def test_operators_without_a_cuda_kernel_are_refused(x):
     with pytest.raises(NotImplementedError, match=r"Could not run 'aten::histogram\.bin_ct' with arguments from the 'CUDA'"):
         torch.histogram(x, 3)
-    with pytest.raises(NotImplementedError, match="\"cholesky_cuda\" not implemented for 'Half'"):
+    with pytest.raises(NotImplementedError, match="\"cholesky_cusolver\" not implemented for 'Half'"):
         torch.linalg.cholesky(torch.eye(2, device="cuda").half())
 
 

@@ -49,9 +49,14 @@ def test_gradients_of_a_sparse_embedding_add_up_where_it_is():
 
 
 def test_indices_follow_their_values():
-    index, values = torch.tensor([[0, 1], [1, 0]]), torch.ones(2, device=SECOND)
+    index, values = [[0, 1], [1, 0]], torch.ones(2, device=SECOND)
     assert torch.sparse_coo_tensor(index, values, (2, 2)).device == SECOND
-    assert torch.sparse_coo_tensor(index, values, (2, 2), device=FIRST).device == FIRST
+    assert torch.sparse_coo_tensor(torch.tensor(index), values, (2, 2), device=FIRST).device == FIRST
+    assert torch.sparse_csr_tensor([0, 1, 2], [1, 0], values, (2, 2)).device == SECOND
+    with pytest.raises(
+        RuntimeError, match=r"got values is on cuda:1, different from other tensors on cpu .*wrapper_SparseCUDA___"
+    ):
+        torch.sparse_coo_tensor(torch.tensor(index), values, (2, 2))
 
 
 def test_a_sparse_type_is_named_so():

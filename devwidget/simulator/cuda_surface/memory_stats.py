@@ -9,7 +9,7 @@ from typing import Any
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator
 from devwidget.simulator.allocator.pools import SegmentBlock, iterate_from
 from devwidget.simulator.allocator.settings import NEVER
-from devwidget.simulator.devices import machine
+from devwidget.simulator.devices import cuda_errors, machine
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.simulation_state import SimulationState
 
@@ -22,9 +22,20 @@ def _make_figure(current: int, peak: int, allocated: int, freed: int) -> dict[st
     return {"all": full, "small_pool": dict.fromkeys(full, 0), "large_pool": full}
 
 
+def _account_of(index: int) -> Account:
+    """What the allocator knows of a GPU; its statistics are asked of no driver.
+
+    Raises:
+        RuntimeError: if there is no such GPU.
+    """
+    if index >= machine.count_gpus():
+        raise cuda_errors.no_statistics(index)
+    return SimulationState.ledger.account_of(machine.check_index(index))
+
+
 def memory_stats(index: int) -> dict[str, Any]:
     """What `torch.cuda.memory_stats_as_nested_dict` returns."""
-    account = SimulationState.ledger.account_of(machine.check_index(index))
+    account = _account_of(index)
     return _describe_sums(account) if account.allocator is None else _describe_allocator(account.allocator)
 
 
@@ -82,7 +93,7 @@ def free_and_total(index: int) -> tuple[int, int]:
 
 def reset_totals(index: int) -> None:
     """Start what went in and out again, on a card."""
-    allocator = SimulationState.ledger.account_of(machine.check_index(index)).allocator
+    allocator = _account_of(index).allocator
     if allocator is not None:
         allocator.figures.reset_totals()
 
@@ -103,7 +114,8 @@ def memory_fraction(index: int) -> float:
 
 def reset_peaks(index: int) -> None:
     """Start the peaks of a GPU again."""
-    SimulationState.ledger.reset_peaks(machine.check_index(index))
+    _account_of(index)
+    SimulationState.ledger.reset_peaks(index)
 
 
 def empty_cache() -> None:

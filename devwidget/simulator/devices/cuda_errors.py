@@ -20,6 +20,16 @@ def invalid_ordinal() -> RuntimeError:
     return _failure(SimulationState.accelerator.invalid_ordinal)
 
 
+def no_statistics(index: int) -> RuntimeError:
+    """The allocator knows no such GPU. Its number is printed as a character. Source: `CUDACachingAllocator.cpp`."""
+    return RuntimeError(f"Invalid device argument {chr(index % 256)}: did you call init?")
+
+
+def cannot_make_pinned() -> RuntimeError:
+    """A tensor was to be made on a GPU, and page-locked. Source: `empty_cuda` in `EmptyTensor.cpp`."""
+    return RuntimeError("Only dense CPU tensors can be pinned")
+
+
 def _failed_call(what: str) -> RuntimeError:
     prefix, _, _ = SimulationState.accelerator.invalid_ordinal.partition("invalid device ordinal")
     return _failure(prefix + what)
@@ -47,8 +57,17 @@ def lost_by_fork() -> RuntimeError:
 def no_dtype(operator: str, dtype: torch.dtype) -> NotImplementedError:
     """An operator without a kernel for a dtype; how kernels are called in there, nothing but CUDA's sources say."""
     name = operator.partition(".")[0].removesuffix("_")
-    kind = type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
-    return NotImplementedError(f"\"{name}_{SimulationState.accelerator.type}\" not implemented for '{kind}'")
+    kernel = _KERNEL_NAMES.get(name, name + "_{}").format(SimulationState.accelerator.type)
+    return NotImplementedError(f"\"{kernel}\" not implemented for '{type_name(dtype)}'")
+
+
+_KERNEL_NAMES = {
+    "_softmax": "host_softmax",
+    "_log_softmax": "host_softmax",
+    "avg_pool2d": "avg_pool2d_out_{}_frame",
+    "max_pool2d_with_indices": "max_pool2d_with_indices_out_{}_frame",
+}
+"""Where they are called otherwise than the operator; `{}` is the accelerator. Seen on an H100."""
 
 
 def two_devices(common: str, other: str) -> RuntimeError:
@@ -56,12 +75,12 @@ def two_devices(common: str, other: str) -> RuntimeError:
     return RuntimeError(f"Expected all tensors to be on the same device, but found at least two devices, {common} and {other}!")
 
 
-def checked_argument(argument: str, device: str, common: str, method: str) -> RuntimeError:
-    """Operations with a generated check. Source: `c10::impl::common_device_check_failure`."""
+def checked_argument(argument: str, device: str, common: str, method: str, layout: str = "") -> RuntimeError:
+    """Operations with a generated check; `Sparse` is a layout. Source: `c10::impl::common_device_check_failure`."""
     return RuntimeError(
         f"Expected all tensors to be on the same device, but got {argument} is on {device}, "
         f"different from other tensors on {common} "
-        f"(when checking argument in method wrapper_{SimulationState.accelerator.title}_{method})"
+        f"(when checking argument in method wrapper_{layout}{SimulationState.accelerator.title}_{method})"
     )
 
 
@@ -83,10 +102,10 @@ def wrong_generator(expected: str, found: str) -> RuntimeError:
     return RuntimeError(f"Expected a '{expected}' device type for generator but found '{found}'")
 
 
-def no_kernel(operator: str) -> NotImplementedError:
-    """An operator that only the CPU has. Source: `OperatorEntry::reportError`."""
+def no_kernel(operator: str, backend: str | None = None) -> NotImplementedError:
+    """An operator that only the CPU has, or another `backend` than the one given. Source: `OperatorEntry::reportError`."""
     return NotImplementedError(
-        f"Could not run '{operator}' with arguments from the '{SimulationState.accelerator.title}' backend. "
+        f"Could not run '{operator}' with arguments from the '{backend or SimulationState.accelerator.title}' backend. "
         "This could be because the operator doesn't exist for this backend, or was omitted during the selective/custom build "
         "process (if using custom build). If you are a Facebook employee using PyTorch on mobile, please visit "
         "https://fburl.com/ptmfixes for possible resolutions."
@@ -99,6 +118,11 @@ def type_text(dtype: torch.dtype, on_gpu: bool) -> str:
     return f"torch.{SimulationState.accelerator.type + '.' if on_gpu else ''}{legacy}Tensor"
 
 
+def type_name(dtype: torch.dtype) -> str:
+    """`Float`, as kernels name a dtype."""
+    return type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
+
+
 def cannot_pin(dtype: torch.dtype) -> RuntimeError:
     """A tensor on a GPU was to be page-locked."""
     return RuntimeError(f"cannot pin '{type_text(dtype, True)}' only dense CPU tensors can be pinned")
@@ -108,7 +132,7 @@ def in_device_words(error: Exception) -> Exception:
     """The error of a CPU kernel as that of the GPU would word it: types and kernels are named after the device."""
     kind, title = SimulationState.accelerator.type, SimulationState.accelerator.title
     text = _TYPE.sub(rf"torch.{kind}.\1Tensor", message(error)).replace("CPUFloatType", f"{title}FloatType")
-    text = _KERNEL.sub(rf'"\1_{kind}" not implemented', text)
+    text = _KERNEL.sub(rf'"\1_{kind}" not implemented', text).replace(f'"cholesky_{kind}"', '"cholesky_cusolver"')
     return error if text == message(error) else type(error)(text)
 
 
@@ -119,6 +143,7 @@ _NAMES = (
 )
 _LEGACY = {getattr(torch, dtype): name for dtype, name in zip(_NAMES[::2], _NAMES[1::2], strict=True)}
 _LEGACY |= {torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex128: "ComplexDouble"}
+_LEGACY |= {torch.complex32: "ComplexHalf"}
 
 
 def unknown_to_nccl(dtype: torch.dtype) -> Exception:

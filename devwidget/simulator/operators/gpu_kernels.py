@@ -15,6 +15,7 @@ from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import batch_norm_kernels, dtype_rules
 from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload, tree_map
+from devwidget.simulator.without_values import call
 
 aten: Any = torch.ops.aten
 
@@ -97,7 +98,23 @@ def _narrow_copy(tensor: torch.Tensor, dim: int, start: int, length: int) -> tor
     return tensor.narrow(dim, start, length).clone(memory_format=torch.contiguous_format)
 
 
-GPU_FORMS: dict[str, Callable[..., Any]] = {"narrow_copy": _narrow_copy}
+def _decompose_by_driver(matrix: torch.Tensor, *args: Any, driver: str | None = None, **kwargs: Any) -> Any:
+    """Singular values by the CPU's one way, whichever of cuSOLVER's is named.
+
+    Source: `svd_cusolver` in `BatchLinearAlgebraLib.cpp`.
+    """
+    if driver not in (None, "gesvd", "gesvdj", "gesvda"):
+        raise RuntimeError(
+            f"torch.linalg.svd: unknown svd driver {driver} in svd_cusolver computation. "
+            "Check doc at https://pytorch.org/docs/stable/generated/torch.linalg.svd.html"
+        )
+    return (aten._linalg_svd.U if "U" in kwargs else aten._linalg_svd.default)(matrix, *args, **kwargs)
+
+
+GPU_FORMS: dict[str, Callable[..., Any]] = {
+    "narrow_copy": _narrow_copy,
+    **dict.fromkeys(("_linalg_svd", "_linalg_svd.U"), _decompose_by_driver),
+}
 """Operators for which GPUs have none but this form, though the CPU has a kernel."""
 _PRODUCTS = {
     "mm.dtype": _in_dtype(aten.mm, 2),
@@ -132,6 +149,8 @@ _NOT_ON_GPUS = re.compile(r"linalg|cholesky|inverse|^lu_|triangular_solve|ormqr|
 _MISSING = re.compile(r"not implemented for \'(\w+)\'|Unsupported dtype (\w+)")
 
 
+BY_ZERO = "ZeroDivisionError"
+"""As the CPU speaks of whole numbers."""
 _NO_MEMORY = re.compile(r"you tried to allocate (\d+) bytes")
 
 
@@ -145,6 +164,8 @@ def run_substitute(
     """
     if (asked := _NO_MEMORY.search(message(error))) and isinstance(target, int):
         raise cuda_errors.out_of_memory(target, int(asked[1]), SimulationState.ledger) from None
+    if message(error) == BY_ZERO:
+        return divide_by_zero(schema, func, args, kwargs)
     kernel: Callable[..., Any] = func
     if is_kernel_missing(error):
         if schema.name not in KERNELS:
@@ -166,6 +187,8 @@ def _find_wider(schema: OpSchema, text: str) -> dict[torch.dtype, torch.dtype] |
     if found is None or _NOT_ON_GPUS.search(schema.name):
         return None
     kind = found[1] or found[2]
+    if kind == "Bool" and schema.name in ("median", "nanmedian"):  # sorted there, which orders these too
+        return {torch.bool: torch.uint8}
     return None if kind == "ComplexHalf" and schema.base not in COMPLEX_HALF else WIDER.get(kind)
 
 
@@ -187,3 +210,39 @@ def _run_widened(
         given, wide = schema.bind_args(args, kwargs), schema.bind_args(wide_args, wide_kwargs)
         written = [given[name].copy_(wide[name]) for name in schema.written if isinstance(given.get(name), torch.Tensor)]
     return result if schema.fresh or not written else written[0] if len(written) == 1 else tuple(written)
+
+
+DIVISIONS = re.compile(r"(floor_divide|fmod|remainder)_?($|\.)|div_?\..*_mode$")
+"""Those of whole numbers, by their names with the overload."""
+
+
+def has_zero_divisor(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a division is one of whole numbers, some of them by zero."""
+    given = schema.bind_args(args, kwargs)
+    dividend, divisor = _as_tensors(given)
+    is_whole = not any(part.is_floating_point() or part.is_complex() for part in (dividend, divisor))
+    return is_whole and bool((divisor == 0).any())
+
+
+def divide_by_zero(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+    """Whole numbers by zero are no error on a GPU: all bits of the result are one, or half of them for remainders of int64.
+
+    Nothing promises these numbers. Source: `test_fmod_remainder_by_zero_integral` in torch's `test_binary_ufuncs.py`.
+    """
+    if not SimulationState.compute:
+        return call.call_for_shape(func, args, kwargs)  # type: ignore[no-any-return]
+    given = schema.bind_args(args, kwargs)
+    dividend, divisor = _as_tensors(given)
+    is_zero, is_negative = divisor == 0, dividend < 0
+    whole = divisor.masked_fill(is_zero, 1)
+    given["other"] = whole if isinstance(given["other"], torch.Tensor) else whole.item()
+    result: torch.Tensor = func(**given)
+    if result.dtype == torch.int64 and schema.base in ("remainder", "fmod"):
+        result.masked_fill_(is_zero & ~is_negative, (1 << 32) - 1)
+        is_zero = is_zero & is_negative
+    return result.masked_fill_(is_zero, -1 if result.dtype.is_signed else torch.iinfo(result.dtype).max)
+
+
+def _as_tensors(given: dict[str, Any]) -> list[torch.Tensor]:
+    parts = (given["self"], given["other"])
+    return [part if isinstance(part, torch.Tensor) else torch.tensor(part) for part in parts]

@@ -49,7 +49,7 @@ def check_lengths(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any
     lengths = args[1]
     label = labels.label_of(lengths)
     if label >= 0:
-        kind = cuda_errors.type_text(lengths.dtype, False).removeprefix("torch.").removesuffix("Tensor")
+        kind = cuda_errors.type_name(lengths.dtype)
         raise RuntimeError(
             "'lengths' argument should be a 1D CPU int64 tensor, but got "
             f"{lengths.dim()}D {labels.name_of(label)} {kind} tensor"
@@ -57,13 +57,16 @@ def check_lengths(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def check_convolution_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
-    """Convolutions compare types, of which the device is a part. Source: `Convolution.cpp`.
+    """Convolutions compare types, of which the device is a part, and cuDNN has no name for some. Source: `Convolution.cpp`.
 
     Raises:
-        RuntimeError: if input, weight and bias differ.
+        RuntimeError: if input, weight and bias differ, or are of such a type.
     """
     if target < 0:
         return
+    if args[0].dtype in (torch.int16, torch.int64) and torch.backends.cudnn.enabled:
+        kind = cuda_errors.type_name(args[0].dtype)
+        raise RuntimeError(f"getCudnnDataTypeFromScalarType() not supported for {kind}")
     for place, name in ((1, "weight"), (2, "bias")):
         other = args[place]
         if other is not None and other.dtype != args[0].dtype:
@@ -84,18 +87,18 @@ INTEGER_KERNELS = {
 
 
 def check_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
-    """Products: not of whole numbers, and not without a workspace.
+    """Products: not of whole numbers or halves that are complex, and not without a workspace.
 
     Raises:
-        NotImplementedError: for whole numbers on a GPU.
+        NotImplementedError: for those on a GPU.
         torch.cuda.OutOfMemoryError: if the workspace does not fit.
     """
     if target < 0:
         return
     take_workspace(target)
     dtype = args[0].dtype
-    if not (dtype.is_floating_point or dtype.is_complex):
-        kind = cuda_errors.type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
+    if not (dtype.is_floating_point or dtype.is_complex) or dtype == torch.complex32:
+        kind = cuda_errors.type_name(dtype)
         kernel = INTEGER_KERNELS[schema.name].format(SimulationState.accelerator.type)
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
     if schema.name == "addmm" and args[0].dim() == 1 and not kwargs:
@@ -136,11 +139,44 @@ def check_norm_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, 
     """
     for other in args[1:]:
         if target >= 0 and isinstance(other, torch.Tensor) and other.dtype != args[0].dtype:
-            wanted, found = (
-                cuda_errors.type_text(tensor.dtype, False).removeprefix("torch.").removesuffix("Tensor")
-                for tensor in (args[0], other)
-            )
+            wanted, found = (cuda_errors.type_name(tensor.dtype) for tensor in (args[0], other))
             raise RuntimeError(f"expected scalar type {wanted} but found {found}")
+
+
+def check_batch_norm_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Batch norm does too, but for inputs in low precision. Source: `Normalization.cu`.
+
+    Raises:
+        RuntimeError: if they differ, on a GPU.
+    """
+    if args[0].dtype not in (torch.float16, torch.bfloat16):
+        check_norm_types(schema, args, kwargs, target)
+
+
+def check_integer_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """A product of bytes has sizes of its own on a GPU. Source: `_int_mm_out_cuda` in `cuda/Blas.cpp`.
+
+    Raises:
+        RuntimeError: for others.
+    """
+    if target < 0:
+        return
+    rows, inner, columns = args[0].shape[0], args[0].shape[1], args[1].shape[1]
+    if rows <= 16:
+        raise RuntimeError(f"self.size(0) needs to be greater than 16, but got {rows}")
+    for name, size in (("self.size(1)", inner), ("mat2.size(1)", columns)):
+        if size == 0 or size % 8:
+            raise RuntimeError(f"{name} needs to be greater than 0 and a multiple of 8, but got {size}")
+
+
+def check_least_squares(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """GPUs have one way to solve them. Source: `linalg_lstsq` in `BatchLinearAlgebra.cpp`.
+
+    Raises:
+        RuntimeError: for another.
+    """
+    if target >= 0 and kwargs.get("driver") not in (None, "gels"):
+        raise RuntimeError("torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA")
 
 
 def check_class_indices(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
@@ -155,15 +191,16 @@ def check_class_indices(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[st
         kernel = f"nll_loss_forward_no_reduce_{accelerator}_kernel_index"
         if args[3] != 0 or given.dim() == 1:
             kernel = f"nll_loss_forward_reduce_{accelerator}_kernel_{'2d' if given.dim() == 2 else '1d'}_index"
-        kind = cuda_errors.type_text(indices.dtype, False).removeprefix("torch.").removesuffix("Tensor")
+        kind = cuda_errors.type_name(indices.dtype)
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
 
 
-def convolution_types_error(given: Any, other: Any, name: str) -> RuntimeError:
-    """The message of a convolution whose tensors differ in type."""
+def convolution_types_error(given: Any, other: Any, name: str, or_mkldnn: bool = False) -> RuntimeError:
+    """The message of a convolution whose tensors differ in type, by the kernels of oneDNN or by others."""
     left = cuda_errors.type_text(given.dtype, labels.label_of(given) >= 0)
     right = cuda_errors.type_text(other.dtype, labels.label_of(other) >= 0)
-    return RuntimeError(f"Input type ({left}) and {name} type ({right}) should be the same")
+    others = " or input should be a MKLDNN tensor and weight is a dense tensor" if or_mkldnn else ""
+    return RuntimeError(f"Input type ({left}) and {name} type ({right}) should be the same{others}")
 
 
 def check_generator(generator: torch.Generator, target: int) -> None:
@@ -215,18 +252,23 @@ NONDETERMINISTIC = {
     "nll_loss2d_forward": "nll_loss2d_forward_out_cuda_template",
     "_ctc_loss_backward": "ctc_loss_backward_gpu",
     "max_pool3d_with_indices_backward": "max_pool3d_with_indices_backward_cuda",
-    **dict.fromkeys(("histc", "histc.out"), "_histc_cuda"),
-    **dict.fromkeys(("kthvalue", "kthvalue.values"), "kthvalue CUDA"),
+    **dict.fromkeys(("histc", "histc.out"), "_histc_cuda with floating point input"),
     **dict.fromkeys(("median.dim", "median.dim_values"), "median CUDA with indices output"),
     **dict.fromkeys(("nanmedian.dim", "nanmedian.dim_values"), "median CUDA with indices output"),
     **dict.fromkeys(("cumsum", "cumsum_", "cumsum.out"), "cumsum_cuda_kernel"),
     **dict.fromkeys(("put", "put_"), "put_"),
+    **dict.fromkeys(("scatter_reduce.two", "scatter_reduce_.two", "scatter_reduce.two_out"), "scatter_reduce_cuda_prod_"),
     "bincount": "_bincount_cuda",
     "_embedding_bag_backward": "embedding_bag_backward_cuda_max",
 }
 """Operator -> as what CUDA speaks of its kernel. Source: the docstring of `use_deterministic_algorithms`, and CUDA's."""
 _FLOATING_ONLY = {"cumsum", "histc"}
-_ONLY_WITH = {"put": (3, (True,)), "bincount": (1, None), "_embedding_bag_backward": (8, (MAXIMUM,))}
+_ONLY_WITH = {
+    "put": (3, (True,)),
+    "bincount": (1, None),
+    "_embedding_bag_backward": (8, (MAXIMUM,)),
+    "scatter_reduce": (4, ("prod",)),
+}
 """Operator -> the place of an argument, and for which of its values the kernel is one that only GPUs have; None for any."""
 
 

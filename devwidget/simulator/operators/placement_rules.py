@@ -13,7 +13,7 @@ from devwidget.simulator.devices.labels import CPU, META, TEMPORARY, name_of
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import backward, guards
 from devwidget.simulator.operators.op_schema import OpSchema, PlacedOperand
-from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload
+from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload, select_convolution
 
 
 def resolve_mixture(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -91,15 +91,6 @@ def by_wrapper(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return check_same_device(list_settled(schema, args, kwargs), schema.method)
 
 
-def by_equality(text: str) -> Any:
-    """A rule that wants one device for all, and says so in its own words."""
-
-    def by_own_check(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        raise RuntimeError(text)
-
-    return by_own_check
-
-
 def by_wrapper_named(method: str) -> Any:
     """A rule as `by_wrapper`, for an operator that runs as another one on a GPU."""
 
@@ -145,13 +136,16 @@ def by_packing(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 def by_index(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Indices may stay on the CPU. Source: `TensorAdvancedIndexing.cpp`."""
+    """What is read is read with indices from there or from the CPU; to write, they may be anywhere.
+
+    Source: `index` and `make_info` in `TensorAdvancedIndexing.cpp`, which brings them along.
+    """
     found = list_settled(schema, args, kwargs)
     own = next((operand.label for operand in found if operand.name == "self"), None)
     # The indexed tensor is a temporary.
     if own is None:
         own = next((operand.label for operand in found if operand.label >= 0), CPU)
-    for operand in found:
+    for operand in found if "values" not in schema.names else ():
         if operand.name == "indices" and operand.label not in (CPU, own):
             raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({name_of(own)})")
     for operand in found:
@@ -200,6 +194,44 @@ def by_filling(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return own
 
 
+def by_drawing(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Probabilities are brought to a GPU. Source: `bernoulli_tensor_cuda_kernel` in `Distributions.cu`."""
+    own = labels.label_of(args[0])
+    return own if own >= 0 else by_iterator(schema, args, kwargs)
+
+
+def by_vector(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """The result is made where the vector is. Source: `mv` in `Blas.cpp`."""
+    mat, vec = labels.label_of(args[0]), labels.label_of(args[1])
+    raise cuda_errors.checked_argument("mat", name_of(mat), name_of(vec), "addmv_")
+
+
+def by_blocks(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """All where the first is. Source: `block_diag` in `TensorShape.cpp`."""
+    here = [name_of(labels.label_of(tensor)) for tensor in args[0]]
+    place = next(place for place, name in enumerate(here) if name != here[0])
+    raise RuntimeError(
+        f"torch.block_diag: input tensors must all be on the same device. Input 0 is on device {here[0]} and input {place} is "
+        f"on device {here[place]}"
+    )
+
+
+def by_batch_norm(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """cuDNN's, or that of torch. Source: `_select_batch_norm_backend` in `Normalization.cpp`."""
+    given, weight, bias = args[:3]
+    low = (torch.float16, torch.bfloat16)
+    by_cudnn = (
+        labels.label_of(given) >= 0
+        and torch.backends.cudnn.enabled
+        and None not in (weight, bias)
+        and given.dim() > 2
+        and given.dtype != torch.bfloat16
+        and weight.dtype not in low
+    )
+    name = "_cudnn_batch_norm" if by_cudnn else "_native_batch_norm"
+    return check_same_device(list_settled(schema, args, kwargs), name)
+
+
 def by_setting(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """A tensor may not take the memory of another device."""
     raise cuda_errors.other_memory(*(name_of(labels.label_of(tensor)) for tensor in args[:2]))
@@ -225,31 +257,22 @@ def by_embedding(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def by_convolution(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Types are compared before devices. Source: `check_input_same_type_as_parameters` in `Convolution.cpp`."""
-    given = labels.label_of(args[0])
+    given, found = labels.label_of(args[0]), list_settled(schema, args, kwargs)
+    chosen = str(select_convolution(*args)).rpartition(".")[2] if given == CPU else ""
+    if chosen in WRAPPERS_OF_CONVOLUTIONS:
+        return check_same_device(found, WRAPPERS_OF_CONVOLUTIONS[chosen])
     for place, name in ((1, "weight"), (2, "bias")):
         other = args[place]
         if other is not None and (labels.label_of(other) >= 0) != (given >= 0) and labels.label_of(other) != TEMPORARY:
-            raise guards.convolution_types_error(args[0], other, name)
-    return check_same_device(list_settled(schema, args, kwargs), "_cudnn_convolution")
+            raise guards.convolution_types_error(args[0], other, name, or_mkldnn="Mkldnn" in chosen and name == "weight")
+    return check_same_device(found, "_cudnn_convolution")
 
 
-def by_search(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Sorted sequence and values must agree. Source: `BucketizationUtils.h`."""
-    found = {operand.name: operand for operand in list_settled(schema, args, kwargs)}
-    boundaries = found.get("boundaries") or found["sorted_sequence"]
-    given = found["self"]
-    if given.is_cpu_scalar:
-        return boundaries.label
-    raise RuntimeError(
-        "torch.searchsorted(): boundaries and input value tensors should have same device type, but got boundaries tensor "
-        f"device type {name_of(boundaries.label)} and input value tensor device type {name_of(given.label)}"
-    )
-
-
-def by_grid(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Source: `check_grid_sampler_common` in `GridSamplerUtils.h`."""
-    given, grid = labels.label_of(args[0]), labels.label_of(args[1])
-    raise RuntimeError(
-        f"grid_sampler(): expected input and grid to be on same device, but input is on {name_of(given)} "
-        f"and grid is on {name_of(grid)}"
-    )
+WRAPPERS_OF_CONVOLUTIONS = {
+    "Slow2d": "__slow_conv2d_forward",
+    "SlowDilated2d": "_slow_conv_dilated2d",
+    "SlowDilated3d": "_slow_conv_dilated3d",
+    "SlowTranspose2d": "slow_conv_transpose2d",
+    "SlowTranspose3d": "_slow_conv_transpose3d",
+}
+"""The kernels of the CPU that GPUs have too, which compare no types, and how messages name them."""

@@ -19,7 +19,7 @@ from devwidget.simulator.operators import (
     special_operators,
 )
 from devwidget.simulator.operators.op_schema import OpSchema
-from devwidget.simulator.torch_internals import OpOverload, custom_operators, has_kernel
+from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload, custom_operators, has_kernel
 
 BY_NAME: dict[str, Any] = {
     **dict.fromkeys(
@@ -35,6 +35,7 @@ BY_NAME: dict[str, Any] = {
         """index.Tensor _unsafe_index.Tensor index_put index_put_ _index_put_impl_ _unsafe_index_put""".split(),
         placement_rules.by_index,
     ),
+    "bernoulli_.Tensor": placement_rules.by_drawing,
     **dict.fromkeys(
         """masked_fill.Scalar masked_fill_.Scalar masked_fill.Tensor masked_fill_.Tensor""".split(),
         placement_rules.by_mask,
@@ -43,23 +44,28 @@ BY_NAME: dict[str, Any] = {
     **dict.fromkeys("fill_.Tensor fill.Tensor".split(), placement_rules.by_filling),
     "embedding": placement_rules.by_embedding,
     **dict.fromkeys("convolution convolution_overrideable".split(), placement_rules.by_convolution),
-    **dict.fromkeys("bucketize.Tensor searchsorted.Tensor".split(), placement_rules.by_search),
-    **dict.fromkeys("grid_sampler_2d grid_sampler_3d".split(), placement_rules.by_grid),
     **dict.fromkeys("index_fill.int_Tensor index_fill_.int_Tensor addr_".split(), placement_rules.by_iterator),
     **dict.fromkeys(
         """native_batch_norm _native_batch_norm_legit _batch_norm_with_update""".split(),
-        placement_rules.by_wrapper_named("_cudnn_batch_norm"),
+        placement_rules.by_batch_norm,
     ),
-    "mv": placement_rules.by_wrapper_named("addmv_"),
+    "mv": placement_rules.by_vector,
+    "polar": placement_rules.by_wrapper_named("out_polar_out"),
+    "complex": placement_rules.by_wrapper_named("out_complex_out"),
     "stack": placement_rules.by_wrapper_named("cat"),
-    "block_diag": placement_rules.by_equality("torch.block_diag: input tensors must all be on the same device."),
+    "block_diag": placement_rules.by_blocks,
 }
 GUARDS: dict[str, Any] = {
     "_pack_padded_sequence": guards.check_lengths,
     "convolution": guards.check_convolution_types,
+    **dict.fromkeys(
+        """native_batch_norm _native_batch_norm_legit _batch_norm_with_update""".split(), guards.check_batch_norm_types
+    ),
     "native_layer_norm": guards.check_norm_types,
     "native_group_norm": guards.check_norm_types,
     "nll_loss_forward": guards.check_class_indices,
+    **dict.fromkeys(("_int_mm", "_int_mm.out"), guards.check_integer_product),
+    "linalg_lstsq": guards.check_least_squares,
     **dict.fromkeys(guards.NONDETERMINISTIC, guards.alert_nondeterministic),
     **dict.fromkeys(guards.INTEGER_KERNELS, guards.check_product),
 }
@@ -99,6 +105,8 @@ def _choose_special(schema: OpSchema) -> Any:
         return special_operators.add_gradients
     if schema.name in gpu_kernels.GPU_FORMS:
         return run_instead
+    if schema.written and gpu_kernels.DIVISIONS.match(schema.name):
+        return divide_in_place
     if schema.has_device:
         return special_operators.run_like if any(schema.flags) else special_operators.run_factory
     return None
@@ -114,6 +122,15 @@ def run_instead(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
     return result
 
 
+def divide_in_place(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A division that overwrites a tensor: at a zero the CPU would stop when a part is written."""
+    target, _ = propagate.find_target(schema, args, kwargs)
+    with DisableTorchFunction():  # the modes of a recording are active in backward
+        if target >= 0 and SimulationState.compute and gpu_kernels.has_zero_divisor(schema, args, kwargs):
+            return gpu_kernels.divide_by_zero(schema, func, args, kwargs)
+    return propagate.run_operator(schema, func, args, kwargs)
+
+
 def run_foreign(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator of another library: if it is written in Python, its factories reach no mode, so it must see the CPU.
 
@@ -123,6 +140,8 @@ def run_foreign(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
     carrier = collectives.carrier_of(schema, args, kwargs)
     if carrier is not None and func.namespace == "c10d":
         return collectives.run_collective(carrier, schema, func, args, kwargs, _run_on_cpu)
+    if func.namespace == "quantized" and schema.name.partition("::")[2] not in QUANTIZED_ON_GPUS:
+        _refuse_on_gpus(schema, func, args, kwargs)
     kernels = _kernels_of(func)
     if kernels and SimulationState.compute and propagate.find_target(schema, args, kwargs)[0] >= 0:
         if SimulationState.accelerator.type not in kernels:
@@ -137,6 +156,16 @@ def _run_on_cpu(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
         return propagate.run_operator(schema, func, args, kwargs)
     finally:
         labels.inside.depth -= 1
+
+
+QUANTIZED_ON_GPUS = frozenset(("embedding_bag_byte_rowwise_offsets", "embedding_bag_4bit_rowwise_offsets"))
+"""Of torch's operators for quantized modules. Source: `quantized/cuda/EmbeddingBag.cu`."""
+
+
+def _refuse_on_gpus(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Those that take ordinary tensors have a kernel for the CPU alone."""
+    if has_kernel(func._schema.name, "CPU") and propagate.find_target(schema, args, kwargs)[0] >= 0:
+        raise cuda_errors.no_kernel(func._schema.name)
 
 
 def _kernels_of(func: OpOverload) -> Any:

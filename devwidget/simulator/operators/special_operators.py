@@ -108,6 +108,7 @@ def run_factory(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
     if label is None:
         # C++ code that names the CPU copied that from a tensor; if it names nothing it means the CPU.
         label = CPU if kwargs.get("device") is None else TEMPORARY
+    _refuse_pinning(label, kwargs)
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
     real = _real_kwargs(kwargs)
@@ -117,12 +118,18 @@ def run_factory(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
     return _label_result(result, label, kwargs)
 
 
+def _refuse_pinning(label: int, kwargs: dict[str, Any]) -> None:
+    if label >= 0 and kwargs.get("pin_memory"):
+        raise cuda_errors.cannot_make_pinned()
+
+
 def run_like(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A tensor in the image of another: on that one's device, unless told otherwise."""
     args, kwargs = schema.device_by_name(args, kwargs)
     label = _find_asked_label(kwargs)
     if label is None:
         label, _ = propagate.find_target(schema, args, kwargs)
+    _refuse_pinning(label, kwargs)
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
     result = call.call_factory(func, args, _real_kwargs(kwargs), label == META)

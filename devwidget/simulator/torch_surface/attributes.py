@@ -237,6 +237,21 @@ def is_pinned(original: Callable[..., bool], self: torch.Tensor, device: Any = N
 @replacing
 def record_stream(original: Callable[..., None], self: torch.Tensor, stream: Any) -> None:
     """A `Tensor.record_stream` with nothing to do: work on virtual GPUs is done when a call returns."""
+    if has_torch_function_unary(self):
+        handle_torch_function(torch.Tensor.record_stream, (self,), self, stream)
+    elif labels.label_of(self) == CPU:
+        raise cuda_errors.no_kernel("aten::record_stream", "CPU")
+
+
+@replacing
+def refuse_off_host(original: Callable[..., torch.Tensor], self: torch.Tensor, *args: Any) -> torch.Tensor:
+    """`Tensor.apply_` and its kin, which call Python for each number. Source: `tensor_apply.cpp`."""
+    name = original.__name__
+    if has_torch_function((self, *args)):
+        return handle_torch_function(getattr(torch.Tensor, name), (self, *args), self, *args)  # type: ignore[no-any-return]
+    if labels.label_of(self) >= 0:
+        raise TypeError(f"{name} is only implemented on CPU tensors")
+    return original(self, *args)
 
 
 @replacing
@@ -259,6 +274,7 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "pin_memory": pin_memory,
     "is_pinned": is_pinned,
     "record_stream": record_stream,
+    **dict.fromkeys(("apply_", "map_", "map2_"), refuse_off_host),
     "share_memory_": share_memory_,
     "register_hook": gradient_hooks.check_hooks,
 }

@@ -107,8 +107,8 @@ def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
                     kwargs["dtype"] = torch.float32
                 return operator(*args, **kwargs)
             cast = policy((*args, *kwargs.values()))
-            args = tuple(_cast_tensors(cast, value) for value in args)
-            return operator(*args, **{key: _cast_tensors(cast, value) for key, value in kwargs.items()})
+            args = tuple(cast_tensors(cast, value) for value in args)
+            return operator(*args, **{key: cast_tensors(cast, value) for key, value in kwargs.items()})
 
     return kernel
 
@@ -119,7 +119,8 @@ def _has_dtype(operator: Any, args: tuple[Any, ...]) -> bool:
     return len(args) > place and args[place] is not None
 
 
-def _cast_tensors(cast: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+def cast_tensors(cast: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    """A tensor, or those of a list, cast."""
     if isinstance(value, torch.Tensor):
         return cast(value)
     if isinstance(value, (list, tuple)) and any(isinstance(part, torch.Tensor) for part in value):
@@ -134,7 +135,11 @@ def _is_eligible(tensor: Any) -> bool:
 
 def choose_lower(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to the fast dtype."""
-    dtype = torch.get_autocast_dtype(SimulationState.accelerator.type)
+    return choose_dtype(torch.get_autocast_dtype(SimulationState.accelerator.type))
+
+
+def choose_dtype(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Cast to a dtype, and keep the casts of weights."""
     return lambda tensor: _cast_to(tensor, dtype) if _is_eligible(tensor) else tensor
 
 

@@ -1,4 +1,4 @@
-"""Functions of C++ that on a GPU check or act otherwise before any operator is dispatched: recurrent layers, attention, ..."""
+"""Functions of C++ that on a GPU check or act otherwise before any operator is dispatched: attention, transforms, ..."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
-from devwidget.simulator.devices import labels
+from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.labels import TEMPORARY, device_of
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import VariableFunctions, functions, locate_name
+from devwidget.simulator.torch_surface import recurrent
 from devwidget.simulator.torch_surface.dropped_attention import attend_with_dropout
 from devwidget.simulator.without_values import known_values, meta_kernels
 
 SAME_DEVICE = {
-    "meshgrid": "torch.meshgrid expects all tensors to have the same device",
+    **dict.fromkeys(("meshgrid", "cartesian_prod"), "meshgrid expects all tensors to have the same device"),
+    "rms_norm": (
+        "Expected all tensors to be on the same device, but got weight is on {1}, different from other tensors on {0} "
+        "(when checking argument in method wrapper_CUDA___fused_rms_norm)"
+    ),
     "stft": "stft input and window must be on the same device but got self on {0} and window on {1}",
     "istft": "istft input and window must be on the same device but got self on {0} and window on {1}",
 }
 LOW = (torch.float16, torch.bfloat16)
-RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def install_composite_checks(patches: Patches) -> None:
     """Put the checks in front of the functions."""
-    for name in RECURRENT:
-        wrapped = check_recurrent(getattr(VariableFunctions, name))
-        patches.set(torch, name, wrapped)
-        # `nn.LSTM` and its kin call the one in `_VF`.
-        patches.set(functions, name, getattr(torch, name))
+    recurrent.install(patches)
     patches.set(torch, "dropout", fuse_dropout(VariableFunctions.dropout))
     patches.set(functions, "dropout", torch.dropout)  # what `nn.Dropout` calls
     attention = check_attention(getattr(*locate_name("attention")))
@@ -48,42 +48,6 @@ def install_composite_checks(patches: Patches) -> None:
             patches.set(torch, name, wrapped)
     patches.wrap(torch, "ctc_loss", place_with_log_probs)
     patches.set(*locate_name("group_tensors"), group_by_device_and_dtype)
-
-
-def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
-    """A recurrent layer that compares devices first. Source: `check_attributes` in `RNN.cpp`."""
-
-    @functools.wraps(original)
-    def run_checked(given: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if has_torch_function((given,)):
-            return handle_torch_function(getattr(torch, original.__name__), (given,), given, *args, **kwargs)
-        packed = (
-            isinstance(args[0], torch.Tensor)
-            and isinstance(args[1], (torch.Tensor, tuple, list))
-            and isinstance(args[2], (tuple, list))
-        )
-        hidden, weights = (args[1], args[2]) if packed else (args[0], args[1])
-        for kind, tensors in (("parameter", weights), ("hidden", hidden)):
-            _check_same_as_input(given, tensors, kind)
-        if SimulationState.compute or labels.label_of(given) < 0:
-            return original(given, *args, **kwargs)
-        sizes = args[0].tolist() if packed else None
-        states = tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
-        return meta_kernels.run_recurrent(
-            original.__name__, given, sizes, states, weights, *args[3 if packed else 2 :], **kwargs
-        )
-
-    return run_checked
-
-
-def _check_same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
-    own = labels.label_of(given)
-    for other in others if isinstance(others, (list, tuple)) else (others,):
-        if labels.label_of(other) not in (own, TEMPORARY) and own != TEMPORARY:
-            raise RuntimeError(
-                f"Input and {kind} tensors are not at the same device, found input tensor at {device_of(given)} "
-                f"and {kind} tensor at {device_of(other)}"
-            )
 
 
 def check_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]:
@@ -161,28 +125,50 @@ def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
                 "Expected query, key, and value to have the same device type, but got "
                 f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
             )
-        if here[0] >= 0 and SimulationState.compute:
-            result = attend_with_dropout(original, query, key, value, *args, **kwargs)
+        if here[0] >= 0:
+            _check_mask(query, args[0] if args else kwargs.get("attn_mask"))
+        by_math = here[0] >= 0 and query.dtype == torch.float64
+        if not SimulationState.compute:
+            result = meta_kernels.run_attention(query, key, value, *args, **kwargs)
         else:
-            result = None if SimulationState.compute else meta_kernels.run_attention(query, key, value, *args, **kwargs)
+            result = attend_with_dropout(original, query, key, value, *args, **kwargs) if here[0] >= 0 else None
         if result is not None:
             return result
-        with allow_math(query) if here[0] >= 0 else contextlib.nullcontext():
+        with choose_attention(query, by_math) if here[0] >= 0 else contextlib.nullcontext():
             return original(query, key, value, *args, **kwargs)
 
     return scaled_dot_product_attention
 
 
+def _check_mask(query: torch.Tensor, mask: torch.Tensor | None) -> None:
+    """A mask, which the kernel that takes one calls a bias. Source: `attention.cpp`."""
+    is_elsewhere = mask is not None and labels.label_of(mask) not in (labels.label_of(query), TEMPORARY)
+    if is_elsewhere and query.dtype != torch.float64 and torch.backends.cuda.mem_efficient_sdp_enabled():
+        kernel = "__scaled_dot_product_efficient_attention"
+        raise cuda_errors.checked_argument("attn_bias", str(device_of(mask)), str(device_of(query)), kernel)
+
+
 @contextlib.contextmanager
-def allow_math(query: torch.Tensor) -> Iterator[None]:
+def choose_attention(query: torch.Tensor, by_math: bool) -> Iterator[None]:
     """A GPU's fused kernels, where the user allows no others: the CPU computes the same by its own.
+
+    Args:
+        query: of the attention.
+        by_math: whether GPUs have no fused kernel for its dtype, so that it is made of others, which have second derivatives.
 
     Raises:
         RuntimeError: if the fused kernels that are allowed do not know the dtype. Source: `sdp_utils.cpp`.
     """
     backends: Any = torch.backends.cuda
     if backends.math_sdp_enabled():
-        yield
+        is_fused = by_math and backends.flash_sdp_enabled()
+        if is_fused:
+            backends.enable_flash_sdp(False)
+        try:
+            yield
+        finally:
+            if is_fused:
+                backends.enable_flash_sdp(True)
         return
     has_low = query.dtype in LOW and (backends.flash_sdp_enabled() or backends.cudnn_sdp_enabled())
     if not has_low and not (backends.mem_efficient_sdp_enabled() and query.dtype in (torch.float32, *LOW)):
@@ -217,7 +203,7 @@ def _check_member(tensor: Any, first: torch.Tensor, key: tuple[torch.device, tor
     """A tensor that belongs to the same parameter as `first`; step counts may stay on the CPU."""
     if tensor is None or (device := device_of(tensor)) == key[0]:
         return tensor
-    if not (tensor.dim() == 0 and device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)):  # no `step`
+    if not (device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)):  # as `step` is; the kernels look further
         raise RuntimeError("Tensors of the same index must be on the same device and the same dtype except `step` tensors "
                            "that can be CPU and float32/64 notwithstanding")  # fmt: skip
     return tensor
@@ -226,6 +212,8 @@ def _check_member(tensor: Any, first: torch.Tensor, key: tuple[torch.device, tor
 FOURIER = [kind + name + dims for kind in ("", "i") for name in ("fft", "rfft", "hfft") for dims in ("", "2", "n")]
 WIDER = {torch.float16: torch.float32, torch.complex32: torch.complex64}
 NARROWER = {wide: narrow for narrow, wide in WIDER.items()}
+ONE_SIDED = ("rfft", "ihfft")
+"""Those of real numbers, whose result has half the size."""
 
 
 def install_gpu_functions(patches: Patches) -> None:
@@ -247,7 +235,31 @@ def transform_in_half(original: Callable[..., torch.Tensor], input: torch.Tensor
     if getattr(input, "dtype", None) not in WIDER or labels.label_of(input) < 0:
         return original(input, *args, **kwargs)
     result = original(input.to(WIDER[input.dtype]), *args, **kwargs)
+    _check_signal(original.__name__.removeprefix("fft_"), input, result, *args, **kwargs)
     return result.to(NARROWER[result.dtype])
+
+
+def _check_signal(name: str, given: torch.Tensor, result: torch.Tensor, size: Any = None, dim: Any = None, norm: Any = None,
+                  **named: Any) -> None:  # fmt: skip
+    """The sizes that are transformed are powers of two. Source: `CuFFTConfig` in `CuFFTPlanCache.h`.
+
+    Raises:
+        RuntimeError: for others.
+    """
+    size, dim = named.get("n", named.get("s", size)), named.get("dim", dim)
+    if dim is None:
+        count = len(size) if isinstance(size, (list, tuple)) else given.dim()
+        dim = tuple(range(-count, 0)) if name.endswith("n") else (-2, -1) if name.endswith("2") else -1
+    dims = dim if isinstance(dim, (list, tuple)) else (dim,)
+    signal = [result.shape[each] for each in dims]
+    if name.startswith(ONE_SIDED):
+        last = size[-1] if isinstance(size, (list, tuple)) else size
+        signal[-1] = given.shape[dims[-1]] if last in (None, -1) else last
+    if any(each & (each - 1) for each in signal):
+        raise RuntimeError(
+            "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got a signal "
+            f"size of{signal}"
+        )
 
 
 @replacing

@@ -117,7 +117,7 @@ def wrap_to_gpu(
         return handle_torch_function(public, (self,), self, device, memory_format=memory_format, **given)  # type: ignore[no-any-return]
     label = machine.current_index() if device is None else label_of_device(device)
     if label < 0:
-        raise RuntimeError(f"Invalid device, must be {SimulationState.accelerator.type} device, but got {device}")
+        raise RuntimeError(f"Invalid device, must be {SimulationState.accelerator.type} device")
     return convert_to(original_to, self, label, None, non_blocking, False, memory_format)
 
 

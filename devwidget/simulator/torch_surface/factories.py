@@ -11,7 +11,7 @@ import torch.utils.dlpack
 from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.records.schema.message import Message
-from devwidget.simulator.devices import labels, moves
+from devwidget.simulator.devices import cuda_errors, labels, moves
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing, wrap_with_refusal
@@ -97,14 +97,32 @@ def wrap_sparse(original: Callable[..., torch.Tensor], *args: Any, **kwargs: Any
     """Sparse factories: they convert lists behind the modes' back, so the tensor is moved when it is complete."""
     values = kwargs.get("values", next((arg for arg in reversed(args) if isinstance(arg, torch.Tensor)), None))
     device = kwargs.pop("device", None)
-    # The indices follow.
-    if device is None and isinstance(values, torch.Tensor):
-        device = moves.device_for_label(moves.own_label(values))
+    if isinstance(values, torch.Tensor):
+        if device is None:
+            _check_parts(original.__name__, kwargs.get("indices", args[0] if args else None), values)
+            device = moves.device_for_label(moves.own_label(values))
+        args, kwargs = _make_indices(original.__name__, args, kwargs)
     if device is not None:
         device = conversions.as_device(device)
         args, kwargs = tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), (args, kwargs))
     result = original(*args, **kwargs)
     return result if device is None else result.to(device)
+
+
+def _check_parts(name: str, indices: Any, values: torch.Tensor) -> None:
+    if name != "sparse_coo_tensor" or not isinstance(indices, torch.Tensor):
+        return
+    here, there = (str(labels.device_of(tensor)) for tensor in (indices, values))
+    if here != there:
+        raise cuda_errors.checked_argument("values", there, here, "__sparse_coo_tensor_with_dims_and_tensors", "Sparse")
+
+
+def _make_indices(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with tensors for indices that are written as numbers: they go where the values are."""
+    count = 1 if name == "sparse_coo_tensor" else 2
+    indices = (torch.tensor(part) if isinstance(part, list) else part for part in args[:count])
+    named = {key: torch.tensor(value) for key, value in kwargs.items() if key.endswith("indices") and isinstance(value, list)}
+    return (*indices, *args[count:]), kwargs | named
 
 
 @replacing

@@ -15,6 +15,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from devwidget.capture.patching.operator_key import hide_from_modes
+from devwidget.records.errors import message
 from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, TEMPORARY
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -35,13 +36,21 @@ class _LegacyType(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
         if not SimulationState.is_running:
             return cls.replaced(*args, **kwargs)  # type: ignore[no-any-return]
-        if args and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) >= 0:
-            args = (args[0].cpu(), *args[1:])
+        if args and isinstance(args[0], torch.Tensor) and (labels.label_of(args[0]) >= 0) != cls.on_gpu:
+            raise cls._refuse_tensor(args[0])
         label = pop_asked_label(kwargs, machine.current_index() if cls.on_gpu else CPU)
         if cls.on_gpu:
             _warn_of_gpu_types()
         tensor: torch.Tensor = cls.real(*args, **kwargs)
         return label_as_meant(tensor, label)
+
+    def _refuse_tensor(cls, given: torch.Tensor) -> TypeError:
+        """The error for a tensor on another device. Source: `legacy_tensor_generic_ctor_new` in `tensor_new.cpp`."""
+        with hide_from_modes():
+            expected, found = map(_describe_options, (cls.real.dtype, given.dtype))
+        own = SimulationState.accelerator.type if cls.on_gpu else "cpu"
+        there = found.replace("device=cpu", f"device={labels.device_of(given)}")
+        return TypeError(f"expected {expected.replace('device=cpu', f'device={own}')} (got {there})")
 
     def __instancecheck__(cls, instance: object) -> bool:
         if not SimulationState.is_running:
@@ -59,6 +68,20 @@ class _LegacyType(type):
     def is_cuda(cls) -> bool:
         """Whether its tensors are on a GPU."""
         return cls.on_gpu
+
+
+_FLOATING = (torch.FloatTensor, torch.DoubleTensor)
+
+
+def _describe_options(dtype: torch.dtype) -> str:
+    """How torch writes the options of a tensor on the CPU: it does so where a constructor refuses another dtype."""
+    constructor = next(each for each in _FLOATING if each.dtype != dtype)
+    text = ""
+    try:
+        constructor(torch.empty(0, dtype=dtype))
+    except TypeError as error:
+        text = message(error)
+    return text.rpartition(" (got ")[2].removesuffix(")")
 
 
 def pop_asked_label(kwargs: dict[str, Any], usual: int) -> int:

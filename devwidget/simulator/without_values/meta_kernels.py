@@ -136,6 +136,8 @@ def is_fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: 
     plain = all(t.dim() == 4 and t.stride(-1) == 1 and t.numel() and t.shape[-1] == query.shape[-1] for t in three)
     shared = 1 if grouped else 2
     alike = plain and all(t.shape[:shared] == query.shape[:shared] for t in three)
+    if query.dtype == torch.float64:  # GPUs have none
+        return False
     return bool(alike and (mask is None or (mask.dim() in (2, 4) and not mask.requires_grad)))
 
 
