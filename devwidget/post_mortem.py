@@ -7,8 +7,6 @@ import sys
 from collections.abc import Iterator
 from types import FrameType
 
-import torch
-
 from devwidget.capture.explain.read_error import Reading, read_error
 from devwidget.capture.explain.replica_errors import CAUGHT
 from devwidget.capture.explain.timed_cells import sources_at_hand
@@ -26,6 +24,7 @@ _ABOUT = re.compile(
     rf"device|dtype|scalar type|(?<![a-z])(?:{'|'.join(KINDS)})|\bcpu\b|meta tensor|to numpy|has the same type|non-leaf|CPU",
     re.IGNORECASE,
 )
+_FULL = "OutOfMemoryError:", "MemoryError:"
 _ALL = Message(
     "an exception shows the first fault only; devwidget.trace(model, batch), around a loop record(heal=True), finds all"
 )
@@ -88,7 +87,7 @@ def is_about_placement(error: BaseException) -> bool:
 def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
     if findings:
         return Message("this is the likely cause, read from the frames of the exception:")
-    if is_a(reading.error, (torch.OutOfMemoryError, MemoryError)):
+    if of_worker(reading.error)[0].startswith(_FULL):
         return Message("the device was full: devwidget.trace says what lived there at that line, devwidget.plan what would fit")
     if not _ABOUT.search(of_worker(reading.error)[0]):
         return Message("this exception is not about devices or dtypes")

@@ -142,8 +142,10 @@ def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _check_mask(query: torch.Tensor, mask: torch.Tensor | None) -> None:
     """A mask, which the kernel that takes one calls a bias. Source: `attention.cpp`."""
-    is_elsewhere = mask is not None and labels.label_of(mask) not in (labels.label_of(query), TEMPORARY)
-    if is_elsewhere and query.dtype != torch.float64 and torch.backends.cuda.mem_efficient_sdp_enabled():
+    backends: Any = torch.backends.cuda
+    if mask is None or labels.label_of(mask) in (labels.label_of(query), TEMPORARY):
+        return
+    if query.dtype != torch.float64 and backends.mem_efficient_sdp_enabled():
         kernel = "__scaled_dot_product_efficient_attention"
         raise cuda_errors.checked_argument("attn_bias", str(device_of(mask)), str(device_of(query)), kernel)
 

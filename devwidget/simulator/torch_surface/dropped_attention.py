@@ -36,8 +36,8 @@ def attend_with_dropout(
     if functorch.peek_interpreter_stack() is not None or torch.compiler.is_compiling():
         return None  # neither can see through a function of Python
     options = Options(dropout_p, is_causal, scale, enable_gqa)
-    result: torch.Tensor = _FusedAttention.apply(original, options, query, key, value, to_numbers(attn_mask, query.dtype))
-    return result
+    given = original, options, query, key, value, to_numbers(attn_mask, query.dtype)
+    return _FusedAttention.apply(*given)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _FusedAttention(torch.autograd.Function):

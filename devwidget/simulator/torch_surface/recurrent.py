@@ -129,7 +129,8 @@ def _mark_gradients(sources: list[TensorRef], gradients: tuple[torch.Tensor | No
     if not torch.is_grad_enabled():
         return None
     there = [tensor for tensor in (source() for source in sources) if tensor is not None and tensor.requires_grad]
-    return tuple(None if each is None else _FirstDerivative.apply(each, *there) for each in gradients)
+    mark: Any = _FirstDerivative.apply
+    return tuple(None if each is None else mark(each, *there) for each in gradients)
 
 
 class _FirstDerivative(torch.autograd.Function):
