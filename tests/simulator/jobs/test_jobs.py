@@ -133,21 +133,24 @@ def test_without_values_there_is_nothing_to_send(without_values):
         dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
 
 
+def run_program(*command):
+    """What a program prints on two virtual GPUs."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "devwidget", "run", "--gpus", "2", *command],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
 @pytest.mark.usefixtures("virtual_gpus")
 def test_ranks_that_torchrun_begins_have_a_gpu_each():
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "devwidget", "run", "--gpus", "2", *launcher, str(PROGRAMS / "ddp.py")],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert ended.stdout.count("backend nccl") == 2
+    assert run_program(*launcher, str(PROGRAMS / "ddp.py")).count("backend nccl") == 2
 
 
 @pytest.mark.usefixtures("virtual_gpus")
 def test_ranks_that_a_program_spawns_have_a_gpu_each():
-    ended = subprocess.run(
-        [sys.executable, "-m", "devwidget", "run", "--gpus", "2", str(PROGRAMS / "spawned.py")],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert ended.stdout.count("loss") == 3
-    assert "device cuda:0 nccl\n" in ended.stdout
+    told = run_program(str(PROGRAMS / "spawned.py"))
+    assert told.count("loss") == 3
+    assert "device cuda:0 nccl\n" in told
