@@ -43,6 +43,15 @@ def test_the_state_of_many_parameters_is_one_finding():
     assert len(findings(*faults)) == 1
 
 
+def test_the_kernel_that_stopped_at_the_state_tells_nothing_of_its_own():
+    lists = operand("input[0]", CPU, expression="", stray=True), operand("tensor1[0]", expression="")
+    kernel = fault(*lists, call="_foreach_addcmul_", module=None, phase="optimizer", site=STEP, number=1)
+    (found,) = findings(state_left_behind(number=0), kernel)
+    assert (found.kind, found.explains) == (KIND, (0, 1))
+    other = dataclasses.replace(kernel, operands=(dataclasses.replace(lists[0], shape=(5, 5)), lists[1]))
+    assert {each.kind for each in findings(state_left_behind(number=0), other)} == {KIND, "wrong-device"}
+
+
 def test_two_problems_of_one_optimizer_are_two_findings():
     assert len(findings(state_left_behind(number=0), dataclasses.replace(never_given("younger"), number=1))) == 2
 

@@ -32,7 +32,7 @@ def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each optimizer and problem."""
     for fault in trace.faults:
         if fault.what == "optimizer":
-            yield _make_finding(fault)
+            yield _make_finding(fault, _failed_on(fault, trace))
         stray = first_stray(fault) if fault.what == "operands" else None
         if stray is not None and stray.held is not None and stray.held.how == "optimizer state":
             yield _of_object(fault, stray, stray.held)
@@ -74,7 +74,19 @@ def _is_in_init(stray: Operand) -> bool:
     return at is not None and getattr(at[0].scope(at[1]), "name", "") == "__init__"
 
 
-def _make_finding(fault: Fault) -> Finding:
+def _failed_on(fault: Fault, trace: Trace) -> list[int]:
+    """The kernels of the same step that stopped at such a state: they are given lists, in which it has no name."""
+    states = {(each.shape, each.dtype, each.device) for each in fault.operands}
+    return [
+        each.number
+        for each in trace.faults
+        if (each.what, each.phase, each.site) == ("operands", "optimizer", fault.site)
+        and fault.details.problem == "state"
+        and any(operand.stray and (operand.shape, operand.dtype, operand.device) in states for operand in each.operands)
+    ]
+
+
+def _make_finding(fault: Fault, kernels: list[int]) -> Finding:
     told = fault.details
     optimizer = told.optimizer
     if told.problem == "state":
@@ -100,7 +112,7 @@ def _make_finding(fault: Fault) -> Finding:
         birth=fault.birth or fault.site,
         fixes=chosen(_list_fixes(fault)),
         operands=described(fault.operands[:4]),
-        explains=(fault.number,),
+        explains=(fault.number, *kernels),
         cause=f"{optimizer} {told.problem} {fault.birth or fault.site}",
     )
 
