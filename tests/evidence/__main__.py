@@ -10,8 +10,9 @@ from tests.evidence.measured import ATTENTION, MIB, NOT_PREDICTED, OUT_OF_MEMORY
 PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
 HEAD = """# How do we know?
 
-Nobody needs a GPU to be held against one: others have published what theirs did, and `make test-gpu` measures where there is one. This
-page is written by `python -m tests.evidence`, and `tests/evidence` fails if a prediction leaves the bounds that are named here.
+Nobody needs a GPU to be held against one: others have published what theirs did, and `make test-gpu` measures where
+there is one. This page is written by `python -m tests.evidence`, and `tests/evidence` fails if a prediction leaves the bounds
+that are named here.
 """
 
 

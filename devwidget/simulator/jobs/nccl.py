@@ -63,8 +63,8 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         options = options or NcclOptions()
         super().__init__(store, rank, size, timeout=options._timeout)
         self._store, self._checked = store, set[tuple[int, int | None]]()
-        self._carrying = dist.ProcessGroup(rank, size)  # type: ignore[call-arg]
-        self._carrying._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self)
+        self._carrying = c10d.ProcessGroup(rank, size)  # type: ignore[call-arg]
+        self._carrying._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, self)
         self._boxed = self._carrying.boxed()
         self._begun: list[Any] | None = None
         self._nccl_options = options
@@ -165,7 +165,7 @@ def install_nccl(patches: Patches) -> None:
         patches.set(module, "ProcessGroupNCCL", VirtualNccl)
     patches.hold(c10d, "_NCCL_AVAILABLE", True)
     patches.set(c10d, "default_pg_nccl_timeout", DEFAULT_TIMEOUT)
-    group = dist.ProcessGroup
+    group = c10d.ProcessGroup
     patches.wrap(group, "_register_backend", _note_carrier)
     patches.wrap(group, "_start_coalescing", _begin_gathering)
     patches.wrap(group, "_end_coalescing", _end_gathering)

@@ -21,12 +21,12 @@ from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import propagate, rule_table
 from devwidget.simulator.operators.op_schema import OpSchema
-from devwidget.simulator.torch_internals import OpOverload, TensorBase, tree_leaves
+from devwidget.simulator.torch_internals import DispatchKey, OpOverload, TensorBase, tree_leaves
 from devwidget.simulator.without_values import call
 
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 STRIDED = torch.strided
-EXPLICIT = torch._C.DispatchKey.CompositeExplicitAutograd
+EXPLICIT = DispatchKey.CompositeExplicitAutograd
 layout_of: Callable[[torch.Tensor], torch.layout] = TensorBase.layout.__get__
 """Read without `__torch_function__`."""
 SCHEMAS: dict[int, tuple[OpSchema, OpOverload]] = {}

@@ -18,6 +18,7 @@ from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload
 from devwidget.simulator.without_values import call
 
 aten: Any = torch.ops.aten
+_SVD = "_linalg_svd"
 
 
 class NoKernel(SimulationError, NotImplementedError):
@@ -108,12 +109,13 @@ def _decompose_by_driver(matrix: torch.Tensor, *args: Any, driver: str | None = 
             f"torch.linalg.svd: unknown svd driver {driver} in svd_cusolver computation. "
             "Check doc at https://pytorch.org/docs/stable/generated/torch.linalg.svd.html"
         )
-    return (aten._linalg_svd.U if "U" in kwargs else aten._linalg_svd.default)(matrix, *args, **kwargs)
+    decompose = getattr(aten, _SVD)
+    return (decompose.U if "U" in kwargs else decompose.default)(matrix, *args, **kwargs)
 
 
 GPU_FORMS: dict[str, Callable[..., Any]] = {
     "narrow_copy": _narrow_copy,
-    **dict.fromkeys(("_linalg_svd", "_linalg_svd.U"), _decompose_by_driver),
+    **dict.fromkeys((_SVD, f"{_SVD}.U"), _decompose_by_driver),
 }
 """Operators for which GPUs have none but this form, though the CPU has a kernel."""
 _PRODUCTS = {

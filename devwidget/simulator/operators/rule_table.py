@@ -195,7 +195,7 @@ def _is_composite(func: OpOverload) -> bool:
 
 def runs_parts_in_mode(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether it is a functional collective, which C++ makes of others that are to be seen one by one."""
-    return func.namespace == "_c10d_functional" and collectives.carrier_of(schema, args, kwargs) is not None
+    return func.namespace == collectives.FUNCTIONAL and collectives.carrier_of(schema, args, kwargs) is not None
 
 
 def decompose_in_mode(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

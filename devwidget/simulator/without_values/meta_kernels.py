@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch.nn.functional import dropout, linear
+from torch.nn.functional import linear
 
 from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors
@@ -176,6 +176,13 @@ CELLS: dict[str, Cell] = {
 }
 
 
+def _drop_with_numbers(given: torch.Tensor, share: float, train: bool = True) -> torch.Tensor:
+    """Between recurrent layers C++ drops as on the CPU, with a number for each element."""
+    if not train or not share:
+        return given
+    return given * torch.empty_like(given).bernoulli_(1 - share).div_(1 - share)
+
+
 def run_recurrent(
     name: str, given: torch.Tensor, sizes: Sequence[int] | None, hidden: Hidden, weights: Weights,
     has_biases: bool, layers: int, share: float, train: bool, both_ways: bool, batch_first: bool = False,
@@ -211,7 +218,7 @@ def run_recurrent(
         # What C++ lets go when a layer is done.
         del outs, steps, alive, out, each
         if share and train and layer < layers - 1:
-            given = dropout(given, share)
+            given = _drop_with_numbers(given, share)
     ends = (torch.stack(parts, 0) for parts in zip(*last, strict=True))
     return given.transpose(0, 1) if batch_first else given, *ends
 
