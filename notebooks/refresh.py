@@ -76,7 +76,7 @@ def shown(notebook: Any) -> list[list[dict[str, str]]]:
     return [[_texts(output) for output in cell.outputs] for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def _lines(notebook: Any) -> list[str]:
+def lines_shown(notebook: Any) -> list[str]:
     """What it shows, line by line."""
     texts = [text for outputs in shown(notebook) for output in outputs for _, text in sorted(output.items())]
     return "\n".join(texts).splitlines()
@@ -112,7 +112,7 @@ def main(arguments: list[str]) -> int:
         took = f"first cell {ends[0] - began:.0f} s, all of them {ends[-1] - began:.0f} s"
         print(f"{path.relative_to(FOLDER)}: {said}, {took}, {kilobytes:.0f} kB", file=sys.stderr)
         if changed:
-            changes = difflib.unified_diff(_lines(before), _lines(now), "kept", "now", n=1, lineterm="")
+            changes = difflib.unified_diff(lines_shown(before), lines_shown(now), "kept", "now", n=1, lineterm="")
             print("\n".join(changes), file=sys.stderr)
     return int("--check" in arguments and differing > 0)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from babel.messages.extract import extract_from_dir
-from babel.messages.jslexer import tokenize
+from pygments.lexers import JavascriptLexer
+from pygments.token import Comment, String, Whitespace
 
 import devwidget
 from devwidget.records.errors import BatchError
@@ -38,10 +39,15 @@ def chinese() -> Iterator[None]:
 def _texts(script: Path) -> Iterator[tuple[int, str, list[str]]]:
     """Each text of a script with its line, without what is computed in it, and the two words before it."""
     before: list[str] = []
-    for token in tokenize(script.read_text(encoding="utf-8"), template_string=True):
-        if token.type in ("string", "template_string"):
-            yield token.lineno, re.sub(r"\$\{.*\}", "", token.value[1:-1]), before[-2:]
-        before.append(token.value)
+    line = 1
+    for kind, value in JavascriptLexer(stripnl=False).get_tokens(script.read_text(encoding="utf-8")):
+        if kind in (String.Single, String.Double):
+            yield line, value[1:-1], before[-2:]
+        elif kind is String.Backtick and value != "`":
+            yield line, value, before[-2:]
+        line += value.count("\n")
+        if kind not in Whitespace and kind not in Comment and kind is not String.Backtick:
+            before.append(value)
 
 
 def test_scripts_say_nothing_but_words() -> None:
