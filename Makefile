@@ -68,9 +68,8 @@ test-slow: set-up-test
 
 test-gpu: set-up-test
 	rm -rf artifacts/gpu
-	-$(PYTEST) -m "fuzz or not fuzz" tests/gpu --timeout 900 $(PYTEST_ARGS)
-	$(IN_VENV) -m tests.gpu.costs
-	$(IN_VENV) -m tests.gpu.report
+	@$(PYTEST) -m "fuzz or not fuzz" tests/gpu --timeout 900 $(PYTEST_ARGS); found=$$?; \
+	$(IN_VENV) -m tests.gpu.costs; $(IN_VENV) -m tests.gpu.report; exit $$found
 
 shots: pictures
 	PICTURES=yes $(IN_VENV) -m pytest tests/browser -k "screenshots or pictures or parallel_flow"
