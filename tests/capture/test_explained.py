@@ -130,12 +130,13 @@ def test_the_weight_of_a_layer_made_and_called_at_once_is_not_its_input(told):
 @BOTH
 def test_an_index_on_the_host_is_lawful_beside_one_on_another_gpu(told):
     def program():
-        table = torch.zeros(3, 3).cuda()
+        table = torch.zeros(3, 3, device="cuda:0")
         i = torch.tensor([0, 1], device="cuda:1")
         return table[torch.arange(2), i]
 
     found = told(program)
     assert found.claims[0].devices == (GPU0, GPU1)
+    assert (found.claims[1].name, found.claims[1].device, found.birth.line) == ("i", GPU1, line_of(program, "i = "))
     assert "torch.arange" not in found.fixes[0].code
 
 
