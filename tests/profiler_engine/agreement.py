@@ -95,7 +95,8 @@ def _is_read(mode: WaitFact, profiler: WaitFact) -> bool:
 
 
 def _is_number_of_python(mode: WaitFact, profiler: WaitFact) -> bool:
-    return mode.call != "item" and mode._replace(call="item") == profiler
+    reads = "__float__", "__int__", "__index__", "__bool__", "pad"
+    return mode.call in reads and mode._replace(call="item") == profiler
 
 
 def _is_seed(mode: OperatorFact, profiler: OperatorFact) -> bool:
