@@ -70,6 +70,20 @@ NEEDED = {
     "validate_distributions": "torch.distributions.Distribution._validate_args",
 }
 """Our name -> the path in torch, and others that do as well, best first."""
+DISTRIBUTED = {
+    "assign_to_buckets": "torch.distributed._compute_bucket_assignment_by_size",
+    "begin_coalescing": "torch.distributed.distributed_c10d.ProcessGroup._start_coalescing",
+    "broadcast_in_buckets": "torch.distributed._broadcast_coalesced",
+    "end_coalescing": "torch.distributed.distributed_c10d.ProcessGroup._end_coalescing",
+    "has_nccl": "torch.distributed.distributed_c10d._NCCL_AVAILABLE",
+    "rebuild_buckets": "torch.distributed.Reducer._rebuild_buckets",
+    "reduce_scatter_tensor": "torch.distributed.distributed_c10d.ProcessGroup._reduce_scatter_base",
+    "register_backend": "torch.distributed.distributed_c10d.ProcessGroup._register_backend",
+    "verify_parameters": "torch.distributed._verify_params_across_processes",
+}
+"""What is replaced for jobs, where torch is built to connect processes."""
+FUNCTIONAL_COLLECTIVES = "_c10d_functional"
+"""The namespace of collectives that give their results back."""
 EXPECTED = """
 torch.autograd.function.BackwardCFunction torch.autograd.graph.get_gradient_edge torch.nn.parameter.UninitializedTensorMixin
 torch.nn.parallel.comm.broadcast_coalesced torch.cuda.nccl.is_available torch.backends.cudnn.is_acceptable
@@ -120,7 +134,8 @@ def is_started(accelerator: Accelerator) -> bool:
 
 def locate_name(name: str) -> tuple[Any, str]:
     """The owner of a name in torch and what it is called there, for who replaces it."""
-    return torch_internals.owner_and_name(NEEDED[name]) if name in NEEDED else torch_internals.find_target(name)
+    path = NEEDED.get(name) or DISTRIBUTED.get(name)
+    return torch_internals.find_target(name) if path is None else torch_internals.owner_and_name(path)
 
 
 def _list_absent() -> Iterator[str]:

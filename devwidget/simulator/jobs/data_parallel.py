@@ -12,6 +12,7 @@ from torch import distributed as dist
 from devwidget.simulator.devices import labels
 from devwidget.simulator.operators.collectives import take_every_tensor
 from devwidget.simulator.patching import Patches, replacing
+from devwidget.simulator.torch_internals import locate_name
 
 Places = list[int]
 _on_several_gpus: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -20,12 +21,11 @@ _on_several_gpus: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def install_data_parallel(patches: Patches) -> None:
     """Have buckets hold the gradients of one GPU, and parts that talk to other ranks send what they have on the CPU."""
-    patches.wrap(dist, "_verify_params_across_processes", _send_every_tensor)
-    patches.wrap(dist, "_compute_bucket_assignment_by_size", _assign_by_gpu)
-    patches.wrap(dist, "_broadcast_coalesced", _broadcast_by_gpu)
-    reducer = dist.Reducer  # type: ignore[attr-defined]
-    patches.wrap(reducer, "__init__", _note_gpus)
-    patches.wrap(reducer, "_rebuild_buckets", _rebuild_buckets)
+    patches.wrap(*locate_name("verify_parameters"), _send_every_tensor)
+    patches.wrap(*locate_name("assign_to_buckets"), _assign_by_gpu)
+    patches.wrap(*locate_name("broadcast_in_buckets"), _broadcast_by_gpu)
+    patches.wrap(dist.Reducer, "__init__", _note_gpus)  # type: ignore[attr-defined]
+    patches.wrap(*locate_name("rebuild_buckets"), _rebuild_buckets)
 
 
 @replacing

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime
 import socket
 import time
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,11 +21,12 @@ from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators.collectives import CARRIERS
 from devwidget.simulator.patching import Patches, replacing
+from devwidget.simulator.torch_internals import locate_name
 
 DEFAULT_TIMEOUT = datetime.timedelta(minutes=10)
 """Source: `kProcessGroupNCCLDefaultTimeout`."""
 NAME = "nccl"
-LONGEST_S, PAUSE_S = 10.0, 0.01
+LONGEST_S, PAUSE_S, GRACE_S = 10.0, 0.01, 0.1
 
 
 class NcclOptions:
@@ -63,11 +67,11 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         options = options or NcclOptions()
         super().__init__(store, rank, size, timeout=options._timeout)
         self._store, self._checked = store, set[tuple[int, int | None]]()
-        self._carrying = c10d.ProcessGroup(rank, size)  # type: ignore[call-arg]
-        self._carrying._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, self)
-        self._boxed = self._carrying.boxed()
+        self._carrying: Callable[[], Any]
         self._begun: list[Any] | None = None
         self._nccl_options = options
+        atexit.unregister(_let_gloo_end)  # once for all
+        atexit.register(_let_gloo_end)
 
     @property
     def options(self) -> NcclOptions:  # type: ignore[override]
@@ -78,9 +82,20 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         """NCCL's."""
         return NAME
 
+    def make_group(self) -> Any:
+        """The group that carries, for who holds it as long as that of the program lives.
+
+        It holds this backend in C++: a reference back would keep both, and gloo's threads, beyond the end of Python, which
+        aborts the process now and then.
+        """
+        group = c10d.ProcessGroup(self.rank(), self.size())  # type: ignore[call-arg]
+        group._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, self)
+        self._carrying = weakref.ref(group)
+        return group
+
     def boxed_group(self) -> Any:
         """The group that carries."""
-        return self._boxed
+        return self._carrying().boxed()
 
     def check_gpu(self, label: int, peer: int | None) -> None:
         """Refuse a GPU that another rank has, when it is first used, as NCCL does when it connects the ranks.
@@ -163,25 +178,37 @@ def install_nccl(patches: Patches) -> None:
     """Have torch take it for its own backend."""
     for module in (c10d, dist):
         patches.set(module, "ProcessGroupNCCL", VirtualNccl)
-    patches.hold(c10d, "_NCCL_AVAILABLE", True)
+    patches.hold(*locate_name("has_nccl"), True)
     patches.set(c10d, "default_pg_nccl_timeout", DEFAULT_TIMEOUT)
-    group = c10d.ProcessGroup
-    patches.wrap(group, "_register_backend", _note_carrier)
-    patches.wrap(group, "_start_coalescing", _begin_gathering)
-    patches.wrap(group, "_end_coalescing", _end_gathering)
+    patches.wrap(*locate_name("register_backend"), _note_carrier)
+    patches.wrap(*locate_name("begin_coalescing"), _begin_gathering)
+    patches.wrap(*locate_name("end_coalescing"), _end_gathering)
+    patches.wrap(*locate_name("reduce_scatter_tensor"), _multiply_before)
     for name in REDUCING:
-        patches.wrap(group, name, _multiply_before)
+        patches.wrap(c10d.ProcessGroup, name, _multiply_before)
     patches.undo.add_step(CARRIERS.clear)
+    patches.undo.add_step(_carrying.clear)
+
+
+def _let_gloo_end() -> None:
+    """Give gloo's threads the time to let go of what they sent last, for which they ask Python: where that ends first, torch
+    aborts the process. It does so without us too, and NCCL does not."""
+    time.sleep(GRACE_S)
+
+
+_carrying: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+"""Process group -> the one that carries its tensors."""
 
 
 @replacing
 def _note_carrier(original: Any, self: Any, device: torch.device, kind: Any, backend: Any = None) -> None:
     original(self, device, kind, backend)
-    if isinstance(backend, VirtualNccl):
+    if isinstance(backend, VirtualNccl) and self not in CARRIERS and kind != c10d.ProcessGroup.BackendType.GLOO:
         CARRIERS[self] = backend
+        _carrying[self] = backend.make_group()
 
 
-REDUCING = "allreduce reduce reduce_scatter _reduce_scatter_base reduce_scatter_single".split()
+REDUCING = "allreduce reduce reduce_scatter reduce_scatter_single".split()
 PREMULTIPLIED = dist.ReduceOp.PREMUL_SUM
 
 
@@ -194,7 +221,8 @@ def _multiply_before(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any
     _, factor = options.reduceOp.__getstate__()
     options.reduceOp = dist.ReduceOp.SUM
     if len(args) == 2:  # tensors, options
-        torch._foreach_mul_(args[0], factor)
+        for tensor in args[0]:
+            tensor.mul_(factor)
     else:  # results, tensors, options
         args = (args[0], _multiplied(args[1], factor), *args[2:])
     return original(self, *args, **kwargs)

@@ -38,8 +38,6 @@ class Carrier(Protocol):
         """What was begun, for who waits for all of it at once."""
 
 
-FUNCTIONAL = "_c10d_functional"
-"""Where torch keeps the collectives that give their results back."""
 CARRIERS: weakref.WeakKeyDictionary[Any, Carrier] = weakref.WeakKeyDictionary()
 """Process group -> what carries its tensors on GPUs; a group without NCCL is not here."""
 

@@ -19,7 +19,13 @@ from devwidget.simulator.operators import (
     special_operators,
 )
 from devwidget.simulator.operators.op_schema import OpSchema
-from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload, custom_operators, has_kernel
+from devwidget.simulator.torch_internals import (
+    FUNCTIONAL_COLLECTIVES,
+    DisableTorchFunction,
+    OpOverload,
+    custom_operators,
+    has_kernel,
+)
 
 BY_NAME: dict[str, Any] = {
     **dict.fromkeys(
@@ -195,7 +201,7 @@ def _is_composite(func: OpOverload) -> bool:
 
 def runs_parts_in_mode(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether it is a functional collective, which C++ makes of others that are to be seen one by one."""
-    return func.namespace == collectives.FUNCTIONAL and collectives.carrier_of(schema, args, kwargs) is not None
+    return func.namespace == FUNCTIONAL_COLLECTIVES and collectives.carrier_of(schema, args, kwargs) is not None
 
 
 def decompose_in_mode(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
