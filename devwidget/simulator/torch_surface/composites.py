@@ -125,16 +125,16 @@ def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
                 "Expected query, key, and value to have the same device type, but got "
                 f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
             )
-        if here[0] >= 0:
+        is_on_gpu, result = here[0] >= 0, None
+        if is_on_gpu:
             _check_mask(query, args[0] if args else kwargs.get("attn_mask"))
-        by_math = here[0] >= 0 and query.dtype == torch.float64
         if not SimulationState.compute:
             result = meta_kernels.run_attention(query, key, value, *args, **kwargs)
-        else:
-            result = attend_with_dropout(original, query, key, value, *args, **kwargs) if here[0] >= 0 else None
+        elif is_on_gpu:
+            result = attend_with_dropout(original, query, key, value, *args, **kwargs)
         if result is not None:
             return result
-        with choose_attention(query, by_math) if here[0] >= 0 else contextlib.nullcontext():
+        with choose_attention(query) if is_on_gpu else contextlib.nullcontext():
             return original(query, key, value, *args, **kwargs)
 
     return scaled_dot_product_attention
@@ -151,25 +151,22 @@ def _check_mask(query: torch.Tensor, mask: torch.Tensor | None) -> None:
 
 
 @contextlib.contextmanager
-def choose_attention(query: torch.Tensor, by_math: bool) -> Iterator[None]:
-    """A GPU's fused kernels, where the user allows no others: the CPU computes the same by its own.
-
-    Args:
-        query: of the attention.
-        by_math: whether GPUs have no fused kernel for its dtype, so that it is made of others, which have second derivatives.
+def choose_attention(query: torch.Tensor) -> Iterator[None]:
+    """A GPU's fused kernels, where the user allows no others: the CPU computes the same by its own. For float64 GPUs have none,
+    so that attention is made of other operators, which have second derivatives.
 
     Raises:
         RuntimeError: if the fused kernels that are allowed do not know the dtype. Source: `sdp_utils.cpp`.
     """
     backends: Any = torch.backends.cuda
     if backends.math_sdp_enabled():
-        is_fused = by_math and backends.flash_sdp_enabled()
-        if is_fused:
+        is_put_off = query.dtype == torch.float64 and backends.flash_sdp_enabled()
+        if is_put_off:
             backends.enable_flash_sdp(False)
         try:
             yield
         finally:
-            if is_fused:
+            if is_put_off:
                 backends.enable_flash_sdp(True)
         return
     has_low = query.dtype in LOW and (backends.flash_sdp_enabled() or backends.cudnn_sdp_enabled())

@@ -24,26 +24,18 @@ _is_simulated = False
 
 def install_thread_modes(patches: Patches) -> None:
     """Have every new thread and task enter a mode of its own, and threads of an earlier simulation go on in this one."""
-    patches.undo.add_step(_end_threads)
-    _resume_threads()
+    patches.undo.add_step(_switch_threads, False)
+    _switch_threads(True)
     thread_starts(lambda: _run_simulated, patches.undo)
     pool_tasks(lambda: _run_simulated, patches.undo)
 
 
 @_lock
-def _resume_threads() -> None:
+def _switch_threads(on: bool) -> None:
     global _is_simulated
-    _is_simulated = True
+    _is_simulated = on
     for mode in _running.values():
-        dispatch_mode.reactivate_mode(mode)
-
-
-@_lock
-def _end_threads() -> None:
-    global _is_simulated
-    _is_simulated = False
-    for mode in _running.values():
-        dispatch_mode.deactivate_mode(mode)
+        (dispatch_mode.reactivate_mode if on else dispatch_mode.deactivate_mode)(mode)
 
 
 @contextlib.contextmanager

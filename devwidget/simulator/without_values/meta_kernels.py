@@ -132,12 +132,12 @@ def to_numbers(mask: Any, dtype: torch.dtype) -> Any:
 
 def is_fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, grouped: bool) -> bool:
     """Whether a fused kernel takes these."""
+    if query.dtype == torch.float64:  # GPUs have none
+        return False
     three = (query, key, value)
     plain = all(t.dim() == 4 and t.stride(-1) == 1 and t.numel() and t.shape[-1] == query.shape[-1] for t in three)
     shared = 1 if grouped else 2
     alike = plain and all(t.shape[:shared] == query.shape[:shared] for t in three)
-    if query.dtype == torch.float64:  # GPUs have none
-        return False
     return bool(alike and (mask is None or (mask.dim() in (2, 4) and not mask.requires_grad)))
 
 
@@ -176,10 +176,8 @@ CELLS: dict[str, Cell] = {
 }
 
 
-def _drop_with_numbers(given: torch.Tensor, share: float, train: bool = True) -> torch.Tensor:
+def _drop_with_numbers(given: torch.Tensor, share: float) -> torch.Tensor:
     """Between recurrent layers C++ drops as on the CPU, with a number for each element."""
-    if not train or not share:
-        return given
     return given * torch.empty_like(given).bernoulli_(1 - share).div_(1 - share)
 
 
