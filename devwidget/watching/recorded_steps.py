@@ -68,14 +68,15 @@ class RecordingSchedule:
 
 
 def begin_recording(model: nn.Module, optimizer: torch.optim.Optimizer | None, *, with_memory: bool) -> Recording:
-    """Begin to record here and now.
+    """Begin to record here and now: by torch's profiler, unless it is asked for what that does not see.
 
     Args:
         model: the root.
         optimizer: its optimizer.
         with_memory: with the lines of what is allocated, which modes alone tell.
     """
-    chosen = None if with_memory else choose_passive("auto", [])
+    has_replicas = any(isinstance(each, nn.DataParallel) and len(each.device_ids) > 1 for each in model.modules())
+    chosen = None if with_memory or has_replicas else choose_passive("auto", [])
     recording = chosen if isinstance(chosen, Recording) else Recording()
     recording.attach(model, optimizer)
     recording.__enter__()

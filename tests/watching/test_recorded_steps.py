@@ -10,11 +10,20 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.profiler_engine.recording import PassiveRecording
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Move, Trace
-from devwidget.watching.recorded_steps import LEAST_APART, MOST_CHANGES, WARM_UP, LateLines, RecordingSchedule
+from devwidget.watching.recorded_steps import (
+    LEAST_APART,
+    MOST_CHANGES,
+    WARM_UP,
+    LateLines,
+    RecordingSchedule,
+    begin_recording,
+    end_recording,
+)
 
 
 def operators(trace):
@@ -98,3 +107,12 @@ def test_two_steps_that_are_no_neighbours_confirm_nothing():
     late = LateLines()
     for step, lines in ((10, (1,)), (60, (1, 2)), (110, (1, 2))):
         assert late.meet_step(step, hops(*lines)) == []
+
+
+@pytest.mark.parametrize(("device_ids", "is_passive"), [([0], True), ([0, 1], False)])
+def test_replicas_are_recorded_by_what_sees_their_threads(device_ids, is_passive):
+    parallel = nn.DataParallel(nn.Linear(2, 2))
+    parallel.device_ids = device_ids
+    recording = begin_recording(nn.Sequential(parallel), None, with_memory=False)
+    end_recording(recording)
+    assert isinstance(recording, PassiveRecording) is is_passive
