@@ -20,7 +20,7 @@ from devwidget.capture.tensors import is_parameter
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Edit
 from devwidget.records.syntax import is_self_attribute
-from devwidget.trying.edited_code import EditedFile, Function, NotTried, Place, locate_edit
+from devwidget.trying.edited_code import EditedFile, Function, NotFound, NotTried, Place, locate_edit
 from devwidget.trying.harmless_expressions import is_harmless
 from devwidget.trying.trial_subjects import Subjects
 
@@ -108,7 +108,7 @@ def _make_effect(
     given: tuple[torch.Tensor, ...] | None = None,
 ) -> Effect:
     if place.function is None or not makers or len({each.__code__ for each in makers}) > 1:
-        raise NotTried("its constructor is not there any more")
+        raise NotFound("its constructor is not there any more")
     self_name, known = self_name_of(place.function), makers[0].__globals__
     names = {ast.dump(value): f"{VALUE}{number}" for number, value in enumerate(values.values())}
     new = [Substitute(names).visit(_copy(statement)) for statement in statements]

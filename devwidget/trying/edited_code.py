@@ -31,6 +31,10 @@ class NotTried(Exception):
     """The edits cannot be put in place of what they replace."""
 
 
+class NotFound(NotTried):
+    """What they replace is not among what was looked through."""
+
+
 class Place(NamedTuple):
     """Where an edit is: before which statement of which block, in which class and function, if any."""
 

@@ -27,6 +27,7 @@ from devwidget.trying.edited_code import (
     EditedFile,
     Function,
     LiveFunctions,
+    NotFound,
     NotTried,
     Place,
     edit_file,
@@ -84,7 +85,7 @@ def find_removal(
     kinds = _find_classes(place, live, subjects)
     value = vars(kinds[0]).get(target.id) if len(kinds) == 1 else None
     if not is_tensor(value):
-        raise NotTried(f"`{target.id}` is no tensor of one class")
+        raise NotFound(f"`{target.id}` is no tensor of one class")
     return Removal(kinds[0], target.id, old.value, value)
 
 

@@ -17,12 +17,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from devwidget.capture.object_fields import is_scalar
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import is_tensor, replace_tensors
 from devwidget.records.finding import Edit
 from devwidget.records.site import cell_label, cells
 from devwidget.trying.constructors import VALUE, Substitute
-from devwidget.trying.edited_code import EditedFile, NotTried, locate_edit
+from devwidget.trying.edited_code import EditedFile, NotFound, NotTried, locate_edit
 from devwidget.trying.harmless_expressions import is_harmless
 from devwidget.trying.trial_subjects import Subjects
 
@@ -89,7 +90,7 @@ def _find_namespace(file: str, live: Sequence[FunctionType]) -> dict[str, Any]:
     if known:
         return known[0]
     if not cell_label(file):
-        raise NotTried("its names are gone")
+        raise NotFound("its names are gone")
     return vars(sys.modules["__main__"])
 
 
@@ -156,14 +157,35 @@ def assign_again(assignment: Assignment, subjects: Subjects, inputs: Arguments) 
         if new is not old or not any(old is module for module in subjects.modules()):
             raise NotTried("it is another module, or none of the step's")
         return inputs
-    if not is_tensor(old) or not is_tensor(new) or _describe_tensor(old) != _describe_tensor(new) or not old.is_leaf:
-        raise NotTried("it is no tensor, or another one")
+    pairs = {id(was): (was, now) for was, now in pair_tensors(old, new)}
+    if not pairs:
+        raise NotTried("it holds no tensor")
     if not assignment.reads_old:
         with torch.no_grad():
-            new.copy_(old)  # the numbers of the healed step, of which a new draw would have others
+            for was, now in pairs.values():
+                now.copy_(was)  # the numbers of the healed step, of which a new draw would have others
     names[name] = new
-    args, kwargs, target = replace_tensors((inputs.args, inputs.kwargs, inputs.target), lambda t: new if t is old else t)
+    args, kwargs, target = replace_tensors(
+        (inputs.args, inputs.kwargs, inputs.target), lambda tensor: pairs[id(tensor)][1] if id(tensor) in pairs else tensor
+    )
     return Arguments(args, kwargs, target)
+
+
+def pair_tensors(old: Any, new: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Each old tensor, alone or in containers such as a batch by names, with the new one in its place.
+
+    Raises:
+        NotTried: if more differs than where they are.
+    """
+    if is_tensor(old) and is_tensor(new) and _describe_tensor(old) == _describe_tensor(new) and old.is_leaf:
+        yield old, new
+    elif type(old) is type(new) is dict and list(old) == list(new):
+        yield from pair_tensors([*old.values()], [*new.values()])
+    elif type(old) is type(new) and type(old) in (list, tuple) and len(old) == len(new):
+        for was, now in zip(old, new, strict=True):
+            yield from pair_tensors(was, now)
+    elif not (is_scalar(old) and is_scalar(new) and old == new):
+        raise NotTried("it is another value, or none of tensors")
 
 
 def _describe_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Confidence, Finding, Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Trace
-from devwidget.trying.edited_code import LiveFunctions, NotTried
+from devwidget.trying.edited_code import LiveFunctions, NotFound, NotTried
 from devwidget.trying.installed_edits import place_edits
 from devwidget.trying.reference_step import Reference, Run, cured_moves, is_random, key_of, make_reference, on_one_device
 from devwidget.trying.side_effects import Inside, reasons_around
@@ -189,8 +189,10 @@ class _Trials:
                 ran, is_exact = trial.all_ran(), trial.is_exact
         except NotTried as error:
             self._left += 1
-            if not self._live.is_whole or isinstance(error.args[0], Message):  # the others are no words for users
-                self._why |= dict.fromkeys(fixes.values(), error.args[0] if self._live.is_whole else _NOT_ALL_SEEN)
+            if isinstance(error, NotFound) and not self._live.is_whole:
+                self._why |= dict.fromkeys(fixes.values(), _NOT_ALL_SEEN)
+            elif isinstance(error.args[0], Message):  # the others are no words for users
+                self._why |= dict.fromkeys(fixes.values(), error.args[0])
             return None
         if not ran and not self._live.is_whole:
             self._why |= dict.fromkeys(fixes.values(), _NOT_ALL_SEEN)

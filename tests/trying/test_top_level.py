@@ -7,6 +7,7 @@ import devwidget
 from devwidget.records.finding import Edit
 from devwidget.trying.edited_code import NotTried
 from devwidget.trying.installed_edits import place_edits
+from devwidget.trying.top_level import pair_tensors
 from tests.cells import notebook
 
 MODEL = """
@@ -57,6 +58,41 @@ def test_inputs_and_global_tensors_get_their_new_value_for_one_step(run):
     assert names["SCALE"] is before[0]
     assert names["x"] is before[1]
     assert torch.equal(torch.get_rng_state(), before[2])
+
+
+NAMED = """
+    class Named(Net):
+        def forward(self, x, more, scale=2):
+            return self.layer(x) * scale + more[0][1]
+
+    model = Named().to("cuda:0")
+    SCALE = 1
+"""
+
+
+def test_a_batch_by_names_gets_its_new_tensors_for_one_step(run):
+    run(MODEL)
+    run(NAMED)
+    names = run("batch = {'x': torch.randn(4, 3), 'more': [(1, torch.ones(3))], 'scale': 2}")
+    before = names["batch"], dict(names["batch"])
+    run("found = devwidget.trace(model, batch)")
+    first, *_ = first_fixes(names)
+    assert first.code == (
+        "batch = {'x': torch.randn(4, 3, device='cuda:0'), 'more': [(1, torch.ones(3, device='cuda:0'))], 'scale': 2}"
+    )
+    assert (first.verified, first.confidence) == (True, "sure")
+    assert names["batch"] is before[0]
+    assert all(names["batch"][name] is value for name, value in before[1].items())
+
+
+@pytest.mark.parametrize(
+    "other", ["{'x': old}", "[1, {'x': old}]", "[{'y': old}]", "({'x': old},)", "[old]"]
+)
+def test_what_is_no_such_batch_is_not_taken_for_one(other):
+    old = torch.ones(2)
+    with pytest.raises(NotTried):
+        list(pair_tensors([{"x": old}], eval(other)))
+    assert list(pair_tensors([{"x": old}], [{"x": old}])) == [(old, old)]
 
 
 @pytest.mark.parametrize(
