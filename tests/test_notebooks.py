@@ -52,7 +52,8 @@ def check_as_stored(path, run):
     """Numbers are those of the pinned torch."""
     if is_pinned():
         stored, new = refresh.lines_shown(nbformat.read(path, as_version=4)), refresh.lines_shown(run)
-        assert list(difflib.unified_diff(stored, new, n=0)) == [], "run make notebooks, and read what has changed"
+        changes = "\n".join(difflib.unified_diff(stored, new, "stored", "now", n=0, lineterm=""))
+        assert not changes, f"run make notebooks, and read what has changed:\n{changes}"
 
 
 def is_pinned():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ class Simulation:
     def __init__(self, cluster: VirtualMachine, *, is_inherited: bool = False) -> None:
         self._cluster, self.is_inherited = cluster, is_inherited
         self._session: Session | None = None
+        self._is_used = is_inherited
 
     @property
     def gpus(self) -> int:
@@ -66,6 +68,7 @@ class Simulation:
         Raises:
             SimulationError: if other virtual GPUs are running already.
         """
+        self._is_used = True
         if _active is not None and _active._cluster != self._cluster and _active._gives_way():
             _active._end()
         if _active is None:
@@ -99,6 +102,7 @@ class Simulation:
 
     def stop(self) -> None:
         """End: torch is as it was before. Does nothing if these GPUs are not running; called again, does what is left."""
+        self._is_used = True
         if self._session is not None:
             with uninterrupted():
                 self._end()
@@ -122,8 +126,13 @@ class Simulation:
         self.stop()
 
     def __repr__(self) -> str:
-        state = "running" if self._session else "not running"
+        state = "running" if self._session else "not running" if self._is_used else "not started: .start(), or with ..."
         return f"<{self.gpus} virtual GPUs, {state}>"
+
+    def __del__(self) -> None:
+        if not getattr(self, "_is_used", True):
+            words = Message("the virtual GPUs were never started: `simulate(...).start()`, or `with simulate(...):`")
+            warnings.warn(words, RuntimeWarning, stacklevel=2)  # at the line that let it go, as Python does with a coroutine
 
 
 @says_what_fits

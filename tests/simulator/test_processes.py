@@ -153,12 +153,14 @@ def test_what_it_has_used_does_not(monkeypatch):
         ({"gpus": 8, "card": "RTX 4090"}, "gpus=8,card=RTX 4090"),
     ],
 )
+@pytest.mark.filterwarnings("ignore:the virtual GPUs were never started")
 def test_what_is_written_is_read_as_it_was(asked, text):
     cluster = simulate(**asked)._cluster
     assert write_cluster(cluster) == text
     assert read_cluster(text) == cluster
 
 
+@pytest.mark.filterwarnings("ignore:the virtual GPUs were never started")
 def test_a_number_is_that_of_gpus():
     assert read_cluster("4") == simulate(4)._cluster
 

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import types
+import warnings
 
 import pytest
 import torch
@@ -111,6 +112,7 @@ def test_bytes_below_one_block_of_the_allocator_were_meant_with_a_unit(memory, r
     ("memory", "expected"),
     [(1024, 1024), ("16GiB", 16 << 30), ("80 GB", 80 * 10**9), ("1.5 gib", 3 << 29), ("512MiB", 512 << 20), ("512", 512)],
 )
+@pytest.mark.filterwarnings("ignore:the virtual GPUs were never started")
 def test_memory_sizes_are_read_as_written(memory, expected):
     assert simulate(2, memory).memory_bytes == (expected, expected)
 
@@ -259,3 +261,16 @@ def test_operators_of_a_library_keep_their_own_kernels_under_autocast():
         library.impl("halve", lambda x: x.float() / 2, "AutocastCUDA")
         with simulate(gpus=1), torch.autocast("cuda"):
             assert torch.nn.Linear(2, 2).cuda()(torch.ones(1, 2, device="cuda")).dtype is torch.float16
+
+
+def test_gpus_that_were_asked_for_and_never_started_are_told_at_their_line():
+    with pytest.warns(RuntimeWarning, match=r"never started: `simulate\(...\).start\(\)`") as told:
+        simulate(2)
+    assert told[0].filename == __file__
+    given = simulate(1)
+    assert "not started" in repr(given)
+    given.stop()
+    with warnings.catch_warnings(record=True) as quiet:
+        simulate(2).start().stop()
+        del given
+    assert quiet == []

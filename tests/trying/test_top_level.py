@@ -85,9 +85,7 @@ def test_a_batch_by_names_gets_its_new_tensors_for_one_step(run):
     assert all(names["batch"][name] is value for name, value in before[1].items())
 
 
-@pytest.mark.parametrize(
-    "other", ["{'x': old}", "[1, {'x': old}]", "[{'y': old}]", "({'x': old},)", "[old]"]
-)
+@pytest.mark.parametrize("other", ["{'x': old}", "[1, {'x': old}]", "[{'y': old}]", "({'x': old},)", "[old]"])
 def test_what_is_no_such_batch_is_not_taken_for_one(other):
     old = torch.ones(2)
     with pytest.raises(NotTried):
