@@ -76,7 +76,10 @@ __all__ = [
     "trace",
     "watch",
 ]
-_RESULTS = {
+_HOMES = {
+    **dict.fromkeys(("BatchError", "DevwidgetError", "PlacementError", "SimulationError"), "devwidget.records.errors"),
+    **dict.fromkeys(("load", "open"), "devwidget.saved_files"),
+    "set_language": "devwidget.language.speaking",
     "Agent": "devwidget.distributed.agent",
     "Simulation": "devwidget.simulator",
     "Changes": "devwidget.records.answers",
@@ -119,7 +122,7 @@ _RESULTS = {
     "WatchedJob": "devwidget.records.watched_job",
     "WatchedRun": "devwidget.records.watch",
 }
-"""Where the types of what the functions return live: records load nothing of torch, and panels only when they are named."""
+"""Of what is not in `api`: records, and what opens them, load nothing of torch, and panels only when they are named."""
 
 _FOLDERS = ("integrations",)
 """Of names that stand in a folder of their own, which is loaded when it is named."""
@@ -132,15 +135,12 @@ if TYPE_CHECKING:
         check,
         compare,
         explain,
-        load,
-        open,
         pipeline,
         place,
         plan,
         ranks,
         record,
         serve,
-        set_language,
         show,
         simulate,
         snapshot,
@@ -149,6 +149,7 @@ if TYPE_CHECKING:
     )
     from devwidget.capture.step.batch import Inputs
     from devwidget.distributed.agent import Agent
+    from devwidget.language.speaking import set_language
     from devwidget.records.answers import Changes, Generation, LargestBatch, Layout
     from devwidget.records.comparison import Comparison
     from devwidget.records.device import DeviceId
@@ -167,6 +168,7 @@ if TYPE_CHECKING:
     from devwidget.records.trace import Fault, ModuleEvent, Move, Operand, OpEvent, Trace, Wait
     from devwidget.records.watch import WatchedRun
     from devwidget.records.watched_job import WatchedJob
+    from devwidget.saved_files import load, open
     from devwidget.simulator import Simulation
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
@@ -181,7 +183,7 @@ else:  # a type checker that saw this would take any name for one of ours
             from devwidget.records.errors import nearest
 
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}{nearest(name, __all__)}")
-        home = importlib.import_module(_RESULTS.get(name, "devwidget.api"))
+        home = importlib.import_module(_HOMES.get(name, "devwidget.api"))
         value = globals()[name] = getattr(home, name)
         return value
 

@@ -32,8 +32,6 @@ from devwidget.capture.validation import (
     refuse_model,
     refuse_optimizer,
     refuse_text,
-    refuse_unknown,
-    says_what_fits,
 )
 from devwidget.fix_writer import apply_to_text as apply_to_text
 from devwidget.fix_writer import edits_by_file as edits_by_file
@@ -58,10 +56,12 @@ from devwidget.records.comparison import Comparison
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Severity
-from devwidget.records.schema.paths import file_to_read
+from devwidget.records.schema.public_calls import refuse_unknown, says_what_fits
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.records.watch import WatchedRun
+from devwidget.saved_files import load as load
+from devwidget.saved_files import open as open
 from devwidget.simulator import simulate
 from devwidget.views.compare import compare_traces
 
@@ -392,46 +392,6 @@ def is_about_placement(error: BaseException) -> bool:
     from devwidget import post_mortem
 
     return post_mortem.is_about_placement(error)
-
-
-@says_what_fits
-def load(path: str | pathlib.Path) -> Any:
-    """A saved record: a Snapshot, a Trace, a Plan, an Explanation or a Finding.
-
-    Args:
-        path: a file that `.save(path)` wrote.
-
-    Returns:
-        The record, as it was.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is not one of ours, with the place in the file where it differs.
-    """
-    from devwidget.records.loading import json_io  # the typed reader is built when a file is opened
-
-    return json_io.load(file_to_read(path, 'devwidget.load("trace.json")'))
-
-
-@says_what_fits
-def open(path: str | pathlib.Path) -> Any:
-    """A file of another tool as a record, or a saved record.
-
-    Args:
-        path: a memory snapshot that `torch.cuda.memory._dump_snapshot` wrote, a trace of `torch.profiler`, a dump of the
-            flight recorder of a rank or a folder of them, a folder of the watched runs of ranks, or what `load` takes.
-
-    Returns:
-        Of a memory snapshot or a profile a trace; of dumps the cluster of the ranks, with what each waits for. What the file
-            does not say is inferred, and called so. No class that the file names is loaded.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if it is none of these.
-    """
-    from devwidget.foreign_files import open_file
-
-    return open_file(file_to_read(path, 'devwidget.open("snapshot.pickle")'))
 
 
 @overload

@@ -23,6 +23,7 @@ _API = (
     "live_model",
     "planning",
     "post_mortem",
+    "saved_files",
     "trying",
     "fix_writer",
     "profiler_engine",

@@ -39,7 +39,7 @@ EVERYTHING = FOLDERS | {
         "call_trials",
         "trying",
     ),
-    *("fix_writer", "applied_fix"),
+    *("fix_writer", "applied_fix", "saved_files"),
     *("magics", "cli", "pytest_plugin", "pytest_explainer", "watching", "integrations"),
 }
 MAY_IMPORT = {
@@ -54,6 +54,7 @@ MAY_IMPORT = {
     "report": {"records", "views", "language"},
     "ui": {"records", "views", "report", "language"},
     "api": EVERYTHING,
+    "saved_files": {"records", "foreign_files"},  # the half of api that needs no torch
     # the half of `record` that torch's profiler serves
     "profiler_engine": {"records", "capture", "foreign_files", "simulator", "rules", "recording", "fix_writer"},
     # a whole run: hooks, and now and then a step that `record` would record; report for bytes and times as words
@@ -85,7 +86,7 @@ MAY_IMPORT = {
 ONLY_IN = {"ipywidgets": {"ui"}, "anywidget": {"ui"}, "traitlets": {"ui"}, "plotly": {"ui"}}
 """Library -> the layers that may import it."""
 
-WITHOUT_TORCH = {"records", "language", "foreign_files", "memory", "rules", "views", "report", "ui"}
+WITHOUT_TORCH = {"saved_files", "records", "language", "foreign_files", "memory", "rules", "views", "report", "ui"}
 HEAVY = ("plotly", "pandas", "ipywidgets", "anywidget", "traitlets", "IPython")
 MOST_OF_TORCH, MOST_AT_FIRST_USE = 0.02, 0.5
 """Shares of the time that torch takes, about a second: 4 ms for the import, and 230 ms more for the first name of ours. Beside
@@ -222,6 +223,29 @@ def test_a_record_has_its_words_where_only_its_class_was_imported() -> None:
     told = fresh("from devwidget.records.snapshot import Snapshot; print(Snapshot(()))")
     assert told.strip()
     assert "Snapshot(" not in told
+
+
+WITHOUT = """
+import sys
+sys.modules.update(dict.fromkeys(("torch", "ipywidgets", "anywidget", "cloudpickle", "pandas")))  # as if not installed
+import devwidget
+trace = devwidget.load(sys.argv[1])
+devwidget.set_language("zh")
+print(trace)
+trace.to_html(sys.argv[2])
+print(type(devwidget.open(sys.argv[1])) is devwidget.Trace)
+"""
+
+
+def test_a_saved_record_opens_where_nothing_else_is_installed(tmp_path: Path) -> None:
+    record, page = str(tmp_path / "trace.json"), str(tmp_path / "trace.html")
+    from devwidget import Trace
+
+    Trace().save(record)
+    run = subprocess.run([sys.executable, "-c", WITHOUT, record, page], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[0].startswith("追踪")
+    assert run.stdout.endswith("True\n")
+    assert "<html" in Path(page).read_text(encoding="utf-8")
 
 
 def test_dir_shows_the_public_names_alone() -> None:

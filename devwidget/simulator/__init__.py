@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from devwidget.capture.interrupts import Lock, all_or_nothing, sure_exit, uninterrupted
-from devwidget.capture.validation import says_what_fits
 from devwidget.records.device import SIMULATE_VARIABLE
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
+from devwidget.records.schema.public_calls import says_what_fits
 from devwidget.simulator.virtual_machine import VirtualMachine, parse_cluster
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import torch
 
 from devwidget.capture.undo import Undo
-from devwidget.capture.validation import says_what_fits, words_of
+from devwidget.capture.validation import words_of
 from devwidget.records.device import KINDS
 from devwidget.records.errors import DevwidgetError, nearest
 from devwidget.records.schema.message import Message
+from devwidget.records.schema.public_calls import says_what_fits
 
 _PATTERN = re.compile(r"\s*(\S+)\s*->\s*(\S+)\s*")
 _KINDS = ("cpu", *KINDS, "meta")

@@ -1,0 +1,71 @@
+"""Calls of public functions that do not fit, refused in our words; of torch nothing is needed."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+from devwidget.records.schema.message import Message
+from devwidget.records.schema.misuse import ArgumentError, nearest
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def says_what_fits(function: Callable[P, R]) -> Callable[P, R]:
+    """Have a call that does not fit a public function refused in our words; one that fits costs nothing more."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            refuse_call(function, args, kwargs)
+            raise
+
+    return call
+
+
+def refuse_call(function: Callable[..., Any], args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+    """Pass a call that fits the signature.
+
+    Raises:
+        ArgumentError: for the first argument that there is not, that is too many, or that is missing.
+    """
+    signature = inspect.signature(function)
+    known, name = signature.parameters, f"devwidget.{function.__name__}"
+    if not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+        refuse_unknown(function.__name__, kwargs, known)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        needed = [each.name for each in known.values() if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+        spelled = [f"{each}=..." if known[each].kind is inspect.Parameter.KEYWORD_ONLY else each for each in needed]
+        raise ArgumentError(
+            Message("`{call}` is not called so: {problem}", call=name, problem=str(error)),
+            why=Message("it is {call}{signature}", call=name, signature=_names_of(signature)),
+            instead=f"{name}({', '.join(spelled)})",
+        ) from None
+
+
+def _names_of(signature: inspect.Signature) -> str:
+    """`(model, batch, *, loss_fn=None)`: without the types."""
+    bare = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty))
+
+
+def refuse_unknown(call: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse arguments that a function does not know.
+
+    Raises:
+        ArgumentError: with the first of them, and the nearest that there is.
+    """
+    for name in names:
+        if name not in known:
+            raise ArgumentError(
+                Message("`{call}` knows no argument `{name}`{hint}", call=call, name=name, hint=nearest(name, known)),
+                instead=Message("one of {known}", known=", ".join(known)),
+            )
