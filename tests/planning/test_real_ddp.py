@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 
 import devwidget
 from devwidget.planning.parallel import run_in_fork
@@ -16,6 +17,7 @@ from tests.planning.test_real_fsdp import LiveBytes
 pytestmark = pytest.mark.usefixtures("copies_run_backward")
 WIDTH, LAYERS, RANKS = 256, 5, 3
 BATCH = torch.zeros(4, WIDTH)
+MANY = torch.zeros(1024, WIDTH)
 OF_ALL = LAYERS * (WIDTH * WIDTH + WIDTH) * 4
 
 
@@ -35,6 +37,83 @@ def real_peak(settings, optimizer):
             parallel(BATCH).sum().backward()
             steps.step()
     return live.peak
+
+
+LOOPS = {
+    "accumulated": {"accumulate": 3},
+    "plain": {"loop": "plain"},
+    "trainer": {"loop": "trainer"},
+    "kept": {"zero_grad": "zero"},
+    "recomputed": {"checkpointing": True},
+}
+
+
+class Blocks(nn.Module):
+    """Each with more inside than what goes in and out."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.ReLU(), nn.Linear(4 * WIDTH, WIDTH)) for _ in range(LAYERS)
+        )
+        self.is_recomputed = False
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False) if self.is_recomputed else layer(x)
+        return x
+
+
+def real_peak_of_loop(accumulate=1, loop="step", zero_grad="none", checkpointing=False):
+    """Of the same loop, written out."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    model = Blocks()
+    model.is_recomputed = checkpointing
+    with LiveBytes(model.parameters()) as live:
+        parallel = DistributedDataParallel(model)
+        optimizer = torch.optim.AdamW(parallel.parameters())
+        for _ in range(3):
+            optimizer.zero_grad(set_to_none=zero_grad == "none")
+            for _ in range(accumulate):
+                out = parallel(MANY)
+                loss = out.sum()
+                if loop == "trainer":
+                    del out
+                loss.backward()
+            if loop == "trainer":
+                nn.utils.clip_grad_norm_(parallel.parameters(), 1.0)
+            optimizer.step()
+            if loop == "step":
+                del out, loss
+    return live.peak
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_a_plan_of_another_loop_peaks_where_that_does(name):
+    asked = LOOPS[name]
+    plan = devwidget.plan(Blocks(), MANY, parallel={"ddp": RANKS}, loss_fn=torch.sum, optimizer=torch.optim.AdamW, **asked)
+    assert plan.ranks[0].peak == pytest.approx(run_in_fork(lambda: real_peak_of_loop(**asked)), rel=0.005)
+
+
+def test_loops_differ_and_the_plan_says_which_it_is():
+    step = {"parallel": {"ddp": RANKS}, "loss_fn": torch.sum, "optimizer": torch.optim.AdamW}
+    whole, recomputed = (devwidget.plan(Blocks(), MANY, **step, checkpointing=each) for each in (False, True))
+    assert whole.ranks[0].activations > 2 * recomputed.ranks[0].activations
+    assert "planned is a step whose output dies at its end · checkpointing" in str(recomputed)
+    assert {each.phase for each in recomputed.ranks[0].phases} == {"forward", "loss", "backward", "optimizer"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "mesh", "said"),
+    [
+        ({"autocast": torch.bfloat16}, {"ddp": 2}, "knows neither autocast nor `grad_scaler`"),
+        ({"loop": lambda model, batch, optimizer: None, "loss_fn": None}, {"ddp": 2}, "runs no loop of your own"),
+        ({"accumulate": 2}, {"pp": 2}, "knows one loop, that of its schedule"),
+    ],
+)
+def test_what_a_rank_cannot_run_is_refused(asked, mesh, said):
+    with pytest.raises(DevwidgetError, match=said):
+        devwidget.plan(Blocks(), MANY, parallel=mesh, **{"loss_fn": torch.sum, **asked})
 
 
 def wrapped(model, mesh, settings):

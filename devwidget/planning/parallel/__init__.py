@@ -20,7 +20,7 @@ from devwidget.capture.step.batch import kept_source, make_arguments
 from devwidget.capture.validation import refuse_model
 from devwidget.planning import ask_for_loop
 from devwidget.planning import refuse_plan as refuse_plan
-from devwidget.planning.loops import Loop
+from devwidget.planning.loops import LOOPS, Loop
 from devwidget.planning.parallel.mesh import REPLICAS, SHARDS, STAGES, TENSORS, Mesh, group_alike_ranks
 from devwidget.planning.parallel.rank_step import RankResult, RankStep
 from devwidget.records.errors import DevwidgetError, error_text, nearest
@@ -253,24 +253,47 @@ def make_parallel_plan(
     mesh = parse_mesh(parallel)
     asked = ask_for_loop(optimizer, loss_fn, target, options)
     optimizer = asked["optimizer"]
-    if asked["loop"] != Loop() or asked["checkpointing"]:
-        raise DevwidgetError(
-            Message("a plan for a mesh knows one loop, that of a step whose output dies at its end"),
-            instead=Message("leave the loop out, and let `parallelize` do what else is to be done to the model"),
-        )
+    loop, checkpointing = asked["loop"], asked["checkpointing"]
+    _refuse_loop(mesh, loop, checkpointing)
     refuse_mesh(model, mesh, parallelize, optimizer)
     refuse_ignored(gpus, placement, mesh, microbatches)
     unlimited = memory is None and card is None
     (capacity,) = parse_cluster(1, UNLIMITED if unlimited else memory, False, card=card).memory_bytes
     with kept_source(batch):
         inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
-    step = RankStep(model, inputs, loss_fn, optimizer, mesh, parallelize, microbatches or mesh.size_of("pp"))
+    step = RankStep(
+        model, inputs, loss_fn, optimizer, mesh, parallelize, microbatches or mesh.size_of("pp"), loop, checkpointing
+    )
     stages = _run_stages(step)
     plans = [plan for stage in stages for plan in _plans_of_stage(stage, capacity)]
     plans.sort(key=lambda plan: -plan.peak)
     total = len(list(model.parameters()))
     ways = tuple(dict.fromkeys(way for stage in stages for _, ran in stage for way in ran.ways))
-    return ParallelPlan(type(model).__name__, tuple(zip(mesh.names, mesh.sizes, strict=True)), total, tuple(plans), ways)
+    sizes = tuple(zip(mesh.names, mesh.sizes, strict=True))
+    return ParallelPlan(type(model).__name__, sizes, total, tuple(plans), ways, loop.to_record(checkpointing))
+
+
+def _refuse_loop(mesh: Mesh, loop: Loop, checkpointing: bool | str) -> None:
+    """Pass what a rank can run.
+
+    Raises:
+        DevwidgetError: for the rest.
+    """
+    if "pp" in mesh.names and (loop != Loop() or checkpointing):
+        raise DevwidgetError(
+            Message("a plan for a pipeline knows one loop, that of its schedule"), instead=Message("leave the loop out")
+        )
+    if loop.is_own:
+        raise DevwidgetError(
+            Message("a plan for a mesh runs no loop of your own"),
+            instead=Message("one of {known}", known=", ".join(map(repr, LOOPS))),
+        )
+    if loop.autocast is not None or loop.grad_scaler:
+        raise DevwidgetError(
+            Message("a plan for a mesh knows neither autocast nor `grad_scaler`"),
+            why=Message("its ranks run on fake tensors of the CPU, where autocast casts other operators than on a GPU"),
+            instead=Message("leave them out; FSDP2 casts by itself, by the `mp_policy` of fully_shard in `parallelize`"),
+        )
 
 
 Stage = list[tuple[tuple[int, ...], RankResult]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +18,12 @@ from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors,
 from devwidget.capture.snapshot.wrapper_facts import find_wrapping
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
-from devwidget.capture.tensors import is_tensor, replace_tensors
+from devwidget.capture.tensors import is_tensor, replace_tensors, tensors_in
 from devwidget.capture.torch_internals import FakeStore, FakeTensorMode, TorchDispatchMode, tree_leaves
 from devwidget.distributed.rank_tensors import local_part
 from devwidget.memory import block_bytes
-from devwidget.planning.loops import MeanStep
+from devwidget.planning.changes import recompute_blocks
+from devwidget.planning.loops import Loop, MeanStep, RunningLoop
 from devwidget.planning.parallel.mesh import At, Mesh, Shard, spread_by_default
 from devwidget.planning.parallel.pipeline import Passed, StageStep
 from devwidget.planning.rehearsal import remake_optimizer
@@ -98,12 +99,16 @@ class StorageWatcher(TorchDispatchMode):  # type: ignore[misc]
                     self._mark_gathered(tensor.untyped_storage())
         return result
 
-    def keep_tensors(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Count tensors that are there before the step and stay."""
+    def add_tensors(self, tensors: Iterable[torch.Tensor]) -> list[torch.UntypedStorage]:
+        """Count tensors that are there before the step, such as the batch."""
         storages = [local_part(tensor).untyped_storage() for tensor in tensors]
         for storage in storages:
             self._add_storage(storage)
-        self.kept = frozenset(storage._cdata for storage in storages)
+        return storages
+
+    def keep_tensors(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Count the model's tensors, which stay."""
+        self.kept = frozenset(storage._cdata for storage in self.add_tensors(tensors))
 
     def begin_phase(self) -> None:
         """Start the peak of a part of the step, which may hold most right at its start."""
@@ -253,6 +258,8 @@ class RankStep:
     mesh: Mesh
     parallelize: Callable[..., Any] | None
     microbatches: int
+    loop: Loop
+    checkpointing: bool | str
 
     def run_rank(self, rank: int, given: Passed | None) -> RankResult:
         """Run the step as that rank."""
@@ -263,11 +270,15 @@ class RankStep:
         inputs = Arguments(*replace_tensors(given_inputs, lambda tensor: _make_fake_like(tensor, fakes)))
         _fake_parameters(self.model, fakes)
         watch_replicas(fakes, storages)
+        if self.checkpointing:
+            recompute_blocks(self.model, self.checkpointing == "reentrant")
         part = self._spread_model(mesh)
         # DDP puts `module.` before each name; the part inside has the names of the model.
         inner = part.module if isinstance(part, DistributedDataParallel) else part
         optimizer = remake_optimizer(before, inner, self.optimizer)
         running = self._make_step(part, inputs, optimizer, given, mesh)
+        if given is None:  # later stages of a pipeline are sent theirs
+            storages.add_tensors(tensors_in((inputs.args, inputs.kwargs, inputs.target)))
         with fakes, CurrentModule(part) as where:
             return _WatchedRank(part, optimizer, where, storages).run_steps(self.mesh.coordinates_of(rank), running)
 
@@ -279,7 +290,7 @@ class RankStep:
         if "pp" in self.mesh.names:
             stage = mesh["pp"].get_local_rank(), mesh["pp"].size()
             return StageStep(part, inputs, self.loss_fn, optimizer, stage, self.microbatches, given)
-        return MeanStep(part, inputs, self.loss_fn, optimizer)
+        return RunningLoop(self.loop, MeanStep(part, inputs, self.loss_fn, optimizer))
 
 
 @dataclass
@@ -299,22 +310,26 @@ class _WatchedRank:
         """Run the step `_STEPS` times."""
         shards = tuple(_describe_shard(parameter) for _, parameter in named_tensors(self.part, "_parameters"))
         self.storages.keep_tensors(all_tensors(self.part))
-        phases: tuple[PhasePeak, ...] = ()
+        phases = dict[Phase, int]()
         with self.storages:
             for look in [lambda: None] * (_STEPS - 1) + [self._note_peak]:
                 self.storages.at_peak = look
-                phases = tuple(self._run_phases(running))
-                self.peak = max(each.bytes for each in phases)
+                phases = self._run_phases(running)
+                self.peak = max(phases.values())
         passed = getattr(running, "passed", None)
-        facts = self.storages.most_gathered, phases, self.peak_at, _list_wrappers(self.part)
+        peaks = tuple(PhasePeak(phase, most) for phase, most in phases.items())
+        facts = self.storages.most_gathered, peaks, self.peak_at, _list_wrappers(self.part)
         return RankResult(at, shards, self.peak, self.parts, *facts, passed)
 
-    def _run_phases(self, running: Any) -> Iterator[PhasePeak]:
+    def _run_phases(self, running: Any) -> dict[Phase, int]:
+        """Run one step; the most that each phase held, which of accumulated batches there are several."""
+        most = dict[Phase, int]()
         for phase, run in running.list_phases():
             self.phase = phase
             self.storages.begin_phase()
             run()
-            yield PhasePeak(phase, self.storages.peak)
+            most[phase] = max(most.get(phase, 0), self.storages.peak)
+        return most
 
     def _note_peak(self) -> None:
         """Note, once and at the peak that the step before had, what each byte is for."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
-from devwidget.records.plan import PlanMoment
+from devwidget.records.plan import PlanMoment, PlannedLoop
 from devwidget.records.ranks.cluster import Runs
 from devwidget.records.schema.fields import Size
 from devwidget.records.schema.record import Record
@@ -75,6 +75,7 @@ class ParallelPlan(Record):
         parameters: how many tensors the parameters of the whole model are.
         ranks: one entry for each kind of rank, the largest peak first.
         ways: by what the model was spread, such as `FSDP2`, as far as classes of torch tell.
+        loop: what is around the step.
     """
 
     model: str
@@ -82,6 +83,7 @@ class ParallelPlan(Record):
     parameters: Size
     ranks: tuple[RankPlan, ...]
     ways: tuple[str, ...] = ()
+    loop: PlannedLoop = field(default_factory=PlannedLoop)
 
     @property
     def fits(self) -> bool:

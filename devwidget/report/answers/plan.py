@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.language.speaking import said, say
-from devwidget.records.plan import DevicePlan, Plan, PlanMoment
+from devwidget.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, PlannedLoop
 from devwidget.records.ranks.parallel_plan import ActionKind, ParallelPlan, Pipeline, PipelineAction, RankPlan
 from devwidget.records.schema.message import Message
 from devwidget.report.page.draw_page import shows
@@ -51,7 +51,7 @@ def plan_parts(plan: Plan) -> Iterator[Part]:
     yield from (Sentence(_tips_words(plan, device), "over") for device in plan.devices if device.tips_over is not None)
     if plan.card:
         yield Sentence(_band_words(plan))
-    yield Sentence(_loop_words(plan))
+    yield Sentence(" · ".join([*_loop_words(plan.loop), *map(_other_loop_words, plan.other_loops)]))
     if plan.guesses:
         yield Sentence(_guess_words(plan))
     if plan.device_map:
@@ -121,23 +121,24 @@ _LOOPS = {
 }
 
 
-def _loop_words(plan: Plan) -> str:
-    """Which loop was planned, and what others would take."""
-    loop = plan.loop
-    told = [say("planned is the loop `{name}`", name=loop.name) if loop.is_own else said(_LOOPS[loop.name])]
+def _loop_words(loop: PlannedLoop) -> Iterator[str]:
+    """Which loop was planned."""
+    yield say("planned is the loop `{name}`", name=loop.name) if loop.is_own else said(_LOOPS[loop.name])
     if loop.accumulate > 1:
-        told.append(say("{count} batches accumulated", count=loop.accumulate))
+        yield say("{count} batches accumulated", count=loop.accumulate)
     if loop.autocast:
-        told.append(say("autocast to {dtype}", dtype=loop.autocast))
-    told += ["GradScaler"] if loop.grad_scaler else []
+        yield say("autocast to {dtype}", dtype=loop.autocast)
+    if loop.grad_scaler:
+        yield "GradScaler"
     if loop.zero_grad:
-        told.append(say("gradients set to zero") if loop.zero_grad == "zero" else say("gradients set to none"))
+        yield say("gradients set to zero") if loop.zero_grad == "zero" else say("gradients set to none")
     if loop.checkpointing:
-        told.append(say("checkpointing") if loop.checkpointing == "checkpointing" else say("reentrant checkpointing"))
-    for other in plan.other_loops:
-        facts = {"option": f'loop="{other.name}"', "size": format_bytes(other.peak)}
-        told.append(say("{option} allocates {size}", **facts) if other.fits else say("{option} {size}, too much", **facts))
-    return " · ".join(told)
+        yield say("checkpointing") if loop.checkpointing == "checkpointing" else say("reentrant checkpointing")
+
+
+def _other_loop_words(other: LoopPeak) -> str:
+    facts = {"option": f'loop="{other.name}"', "size": format_bytes(other.peak)}
+    return say("{option} allocates {size}", **facts) if other.fits else say("{option} {size}, too much", **facts)
 
 
 def _guess_words(plan: Plan) -> str:
@@ -188,6 +189,8 @@ def parallel_plan_parts(plan: ParallelPlan) -> Iterator[Part]:
     names = [name for name in _RANK_SIZES if name not in _OF_SOME or any(getattr(each, _OF_SOME[name]) for each in plan.ranks)]
     rows = [("", *(said(_RANK_SIZES[name]) for name in names), ""), *(_rank_row(each, names) for each in plan.ranks)]
     yield Table(rows, right=range(1, len(names) + 1))
+    if not any(name == "pp" for name, _ in plan.mesh):  # there a schedule runs the step
+        yield Sentence(" · ".join(_loop_words(plan.loop)))
     for each in plan.ranks:
         ranks = ranks_words(each.ranks)
         if each.without:
