@@ -100,3 +100,9 @@ def test_two_edits_of_a_line_become_one_that_has_each_of_them_once():
     one, other = (Edit("f.py", 3, 3, text, was) for text in ("y = x @ a.to(d) @ b", "y = x @ a @ b.to(d)"))
     for edit in (one, other):
         assert with_others(edit, [(one,), (other,)]).text == "y = x @ a.to(d) @ b.to(d)"
+
+
+def test_statements_that_share_a_line_are_told_apart_by_what_is_in_them_or_not_at_all():
+    code = code_of("net.py", ("a = f(1); b = g(2); c = f(1)\n", "if a: b = g(3)\n", "d = 4\n"))
+    found = [code.statement(1, has) for has in ("g(2)", "f(1)", "h()", "")] + [code.statement(line) for line in (2, 3)]
+    assert [each and ast.unparse(each) for each in found] == ["b = g(2)", None, None, None, "b = g(3)", "d = 4"]

@@ -11,6 +11,21 @@ HEAD = "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
 NET = "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
 
 PROGRAMS = {
+    "what made it shares its line": """class Focal(nn.Module):
+    def __init__(self, alpha, gamma=2.0):
+        super().__init__()
+        self.alpha = torch.tensor(alpha); self.gamma = gamma
+    def forward(self, logits, target):
+        logp = logits.log_softmax(-1); at = self.alpha[target]; logpt = logp.gather(1, target[:, None]).squeeze(1)
+        return -(at * (1 - logpt.exp()) ** self.gamma * logpt).mean()
+model = nn.Linear(4, 3).cuda(); crit = Focal([0.2, 0.3, 0.5]).cuda()
+x, y = torch.randn(5, 4).cuda(), torch.randint(3, (5,)).cuda()
+crit(model(x), y).backward()
+""",
+    "a batch and a model of one line": """net = nn.Linear(4, 2).cuda(); x = torch.randn(3, 4); y = torch.ones(3, 2).cuda()
+opt = torch.optim.SGD(net.parameters(), 0.1)
+loss = F.mse_loss(net(x), y); loss.backward(); opt.step()
+""",
     "a loop that stops at a number": f"""{NET}        self.cell = nn.GRUCell(4, 4)
     def forward(self, x):
         h = torch.zeros_like(x)

@@ -252,7 +252,7 @@ def _new_module(fault: Fault, stray: Operand) -> Fix | None:
 
 def _generator(fault: Fault, stray: Operand) -> Fix | None:
     """`torch.Generator()` on the line that made it, with the device of the numbers."""
-    at = code_at(stray.birth)
+    at = code_at(stray.birth, stray.birth_call)
     if at is None:
         return None
     draft = Draft(at[0])
@@ -280,7 +280,7 @@ def _move_back(fault: Fault, path: str) -> Fix:
 
 def _loader(fault: Fault) -> Fix | None:
     """A loader that shuffles makes a generator on the CPU, whatever the default device is: it is given one."""
-    at = code_at(fault.site)
+    at = code_at(fault.site, fault.expression)
     calls = [n for n in ast.walk(at[0].tree) if isinstance(n, ast.Call)] if at is not None else []
     loaders = [call for call in calls if ast.unparse(call.func).rpartition(".")[2] == "DataLoader"]
     if at is None or len(loaders) != 1 or any(keyword.arg == "generator" for keyword in loaders[0].keywords):

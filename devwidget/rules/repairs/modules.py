@@ -20,7 +20,7 @@ from devwidget.rules.repairs.source_file import Code, code_at, code_of
 
 def where_built(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | None]:
     """`head = Head(6)` becomes `head = Head(6).to(device)`: the module that was left behind, or the whole model."""
-    at = code_at(stray.birth)
+    at = code_at(stray.birth, stray.birth_call)
     if at is None:
         return
     function = stray.birth.function if stray.birth is not None else ""
@@ -127,7 +127,7 @@ def owner_built(fault: Fault, stray: Operand) -> Fix | None:
 
     A module in a plain list or dict of another becomes one that is registered; another is moved.
     """
-    at = code_at(stray.birth)
+    at = code_at(stray.birth, stray.birth_call)
     owner = at[0].owner(at[1]) if at is not None else None
     if at is None or (stray.held is not None and stray.held.how not in ("parameter", "buffer")):
         return None
@@ -148,7 +148,7 @@ def owner_built(fault: Fault, stray: Operand) -> Fix | None:
 
 def owner_told(fault: Fault, stray: Operand) -> Fix | None:
     """`Replay("cpu")` is told the right device, where its methods make tensors on the one that `__init__` was given."""
-    at = code_at(stray.birth)
+    at = code_at(stray.birth, stray.birth_call)
     owner = at[0].owner(at[1]) if at is not None else None
     found = _parameter_asked(at[0], at[1], owner, stray) if at is not None and owner is not None else None
     line = _built_outside(_files(fault, at[0]), owner.name) if at is not None and owner is not None and found else None
@@ -201,7 +201,7 @@ def _is_module_state(statement: ast.stmt) -> bool:
 
 def buffers_too(fault: Fault, stray: Operand) -> Fix | None:
     """`for p in block.parameters(): p.data = p.data.to(device)` takes the buffers along, where the stray is one."""
-    at = code_at(fault.site)
+    at = code_at(fault.site, fault.expression)
     if at is None or stray.held is None or stray.held.how != "buffer":
         return None
     draft = Draft(at[0])

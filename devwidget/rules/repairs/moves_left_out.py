@@ -38,7 +38,7 @@ def leave_out(draft: Draft, statement: ast.stmt, target: DeviceId) -> None:
 
 def left_in_forward(fault: Fault, stray: Operand) -> Fix | None:
     """A hand-written gradient whose `forward` takes along to another device what `backward` then meets: it stays there."""
-    at = code_at(stray.birth) if stray.from_move else None
+    at = code_at(stray.birth, stray.birth_call) if stray.from_move else None
     function = at[0].scope(at[1]) if at is not None else None
     if at is None or not isinstance(function, Function) or not _is_forward_of(fault, at[0], function):
         return None
@@ -54,7 +54,7 @@ def left_in_forward(fault: Fault, stray: Operand) -> Fix | None:
 
 def _is_forward_of(fault: Fault, code: Code, function: Function) -> bool:
     """Whether a function is the `forward` whose `backward` failed, or returned what was in the wrong place."""
-    owner, used = code.owner(function), code_at(fault.site)
+    owner, used = code.owner(function), code_at(fault.site, fault.expression)
     if owner is None or function.name != "forward" or not any("Function" in ast.unparse(base) for base in owner.bases):
         return False
     failed = used is not None and used[0].file == code.file and used[0].owner(used[1])

@@ -147,7 +147,7 @@ def _is_loaded(code: Code, taker: ast.stmt, stray: Operand) -> bool:
         return False
     if (stray.birth.file, stray.birth.line) == (code.file, taker.lineno):
         return True  # whatever library has made it there
-    at = code_at(stray.birth)
+    at = code_at(stray.birth, stray.birth_call)
     owner = at[0].owner(at[1]) if at is not None else None
     methods = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)} if owner is not None else set()
     return bool(methods & {"__getitem__", "__getitems__"}) or (at is not None and stray.birth.function in IN_WORKERS)

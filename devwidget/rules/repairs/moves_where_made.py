@@ -138,7 +138,7 @@ def _has_value(code: Code, statement: ast.stmt, device: str) -> bool:
 
 def is_right_elsewhere(fault: Fault, stray: Operand) -> bool:
     """Whether somebody wrote to which GPU a stray belongs, and other lines than the failing call use it there."""
-    at, used = code_at(stray.birth), code_at(fault.site)
+    at, used = code_at(stray.birth, stray.birth_call), code_at(fault.site, fault.expression)
     call = parsed_expression(stray.birth_call)
     told = stray.from_move or (isinstance(call, ast.Call) and any(keyword.arg == "device" for keyword in call.keywords))
     if at is None or used is None or not told or not stray.device.is_accelerator or str(fault.target) == "cpu":
@@ -322,7 +322,7 @@ def _known(node: ast.expr, bound: set[str]) -> bool:
 
 def from_helper(fault: Fault, stray: Operand) -> Fix | None:
     """`self.lstm(x, self.blank(n))`: what the helper returns is made without a device."""
-    at, call = code_at(fault.site), parsed_expression(fault.expression)
+    at, call = code_at(fault.site, fault.expression), parsed_expression(fault.expression)
     partners = [o.expression for o in fault.operands if not o.stray and o.device == fault.target]
     device = next((f"{name}.device" for name in partners if name.startswith("self.")), "")
     if at is None or not isinstance(call, ast.Call) or not device or stray.expression:
@@ -339,7 +339,7 @@ def from_helper(fault: Fault, stray: Operand) -> Fix | None:
 
 def beside_what_is_kept(fault: Fault, stray: Operand) -> Fix | None:
     """`one = torch.tensor([h, t], device=self.device)`, made to be compared with `self.table` alone, is made where that is."""
-    at, others = code_at(fault.site), [o.expression for o in fault.operands if not o.stray]
+    at, others = code_at(fault.site, fault.expression), [o.expression for o in fault.operands if not o.stray]
     if at is None or len(others) != 1 or "." not in stray.expression:
         return None
     code, name, scope = at[0], others[0], at[0].scope(at[1])
@@ -355,7 +355,7 @@ def beside_what_is_kept(fault: Fault, stray: Operand) -> Fix | None:
 
 def moved_there(fault: Fault, stray: Operand) -> Fix | None:
     """`positions.cuda()` that goes to another device than it is needed on: `positions.to(tokens.device)`."""
-    at = code_at(stray.birth) if stray.from_move else None
+    at = code_at(stray.birth, stray.birth_call) if stray.from_move else None
     if at is None:
         return None
     code, statement = at
@@ -372,7 +372,7 @@ def moved_there(fault: Fault, stray: Operand) -> Fix | None:
 
 def _device_of_partner(fault: Fault, code: Code, statement: ast.stmt) -> str:
     """The device of what the stray met, if that has the same value at an earlier statement of the same function; ""."""
-    used = code_at(fault.site)
+    used = code_at(fault.site, fault.expression)
     if used is None or used[0].file != code.file or code.scope(used[1]) is not code.scope(statement):
         return ""
     scope, bound = code.scope(statement), code.bound(statement)
@@ -388,7 +388,7 @@ def _names_only_a_device(call: ast.Call) -> bool:
 
 def value_moved(stray: Operand, device: str, confidence: Confidence = "likely") -> Fix | None:
     """`x = f(...)` becomes `x = f(...).to(device)` where the line made a tensor and nothing else."""
-    at = code_at(stray.birth)
+    at = code_at(stray.birth, stray.birth_call)
     if at is None or not isinstance(at[1], ast.Assign | ast.AnnAssign) or at[1].value is None:
         return None
     (only, *more) = targets_of(at[1])

@@ -14,7 +14,7 @@ from devwidget.rules.repairs.source_file import Code, code_at, root_of
 
 def where_used(fault: Fault, strays: list[Operand], *, literal: bool) -> Fix | None:
     """A move just before the failing line, or in it."""
-    at = code_at(fault.site)
+    at = code_at(fault.site, fault.expression)
     if at is None or not strays or isinstance(at[1], ast.Raise):
         return None
     code, statement = at
@@ -38,7 +38,7 @@ def where_used(fault: Fault, strays: list[Operand], *, literal: bool) -> Fix | N
 
 def cast_where_used(fault: Fault, strays: list[Operand], cast: str, summary: str) -> Fix | None:
     """A cast just before the failing line, or in it."""
-    at = code_at(fault.site)
+    at = code_at(fault.site, fault.expression)
     if at is None or not strays:
         return None
     draft = Draft(at[0])

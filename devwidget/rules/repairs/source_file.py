@@ -31,15 +31,31 @@ class Code:
         """The node around each node."""
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
-    def statement(self, line: int) -> ast.stmt | None:
-        """The innermost statement whose own lines, without the body of a compound one, include a line."""
-        return self._statements.get(line)
+    def statement(self, line: int, has: str = "") -> ast.stmt | None:
+        """The innermost statement whose own lines, without the body of a compound one, include a line.
+
+        Args:
+            line: 1-based.
+            has: an expression, which tells apart those that share a line, as in `a = f(); b = g()`.
+
+        Returns:
+            None if there is none, or several that are not told apart.
+        """
+        here = self._statements.get(line, [])
+        if len(here) > 1:
+            here = [each for each in here if has and self.alike(each, has)]
+        return here[0] if len(here) == 1 else None
 
     @functools.cached_property
-    def _statements(self) -> dict[int, ast.stmt]:
-        """By line; of those that share it the innermost, which is walked to last."""
-        found = (node for node in ast.walk(self.tree) if isinstance(node, ast.stmt))
-        return {line: node for node in found for line in own_lines(node)}
+    def _statements(self) -> dict[int, list[ast.stmt]]:
+        """By line; of those that share it the innermost, which are walked to last, with those behind a semicolon."""
+        found: dict[int, list[ast.stmt]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.stmt):
+                for line in own_lines(node):
+                    beside = [each for each in found.get(line, ()) if self.parents[each] is self.parents[node]]
+                    found[line] = [*beside, node]
+        return found
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, innermost first."""
@@ -115,12 +131,13 @@ class Code:
         return found
 
 
-def code_at(site: Site | None) -> tuple[Code, ast.stmt] | None:
-    """The file of a site and the statement there; of a file that is not at hand the statement alone; None for a library."""
+def code_at(site: Site | None, has: str = "") -> tuple[Code, ast.stmt] | None:
+    """The file of a site and the statement there, see `Code.statement`; of a file that is not at hand the statement alone;
+    None for a library."""
     if site is None or not site.is_users:
         return None
     code = code_of(site.file, tuple(linecache.getlines(site.file))) or _read_kept_text(site)
-    node = code.statement(site.line) if code is not None else None
+    node = code.statement(site.line, has) if code is not None else None
     return (code, node) if code is not None and node is not None else None
 
 

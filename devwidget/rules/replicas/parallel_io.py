@@ -107,7 +107,7 @@ def _fewer(draft: Draft, statement: ast.stmt, samples: int) -> None:
 
 def _batch_first(fault: Fault, birth: Site | None) -> Fix | None:
     """The line that makes the input puts the batch first, and `forward` puts it back."""
-    made, used = code_at(birth), code_at(fault.site)
+    made, used = code_at(birth), code_at(fault.site, fault.expression)
     shape = fault.operands[0].shape if fault.operands else ()
     batch = fault.details.batch
     if made is None or used is None or made[0].file != used[0].file or batch not in shape:

@@ -70,7 +70,7 @@ def _moved_there(fault: Fault, stray: Operand, held: Held) -> Iterator[Fix | Non
 
 
 def _is_in_init(stray: Operand) -> bool:
-    at = code_at(stray.birth)
+    at = code_at(stray.birth, stray.birth_call)
     return at is not None and getattr(at[0].scope(at[1]), "name", "") == "__init__"
 
 
