@@ -22,6 +22,36 @@ model = nn.Linear(4, 3).cuda(); crit = Focal([0.2, 0.3, 0.5]).cuda()
 x, y = torch.randn(5, 4).cuda(), torch.randint(3, (5,)).cuda()
 crit(model(x), y).backward()
 """,
+    "an attribute that shares its line and is made anew": """class VQ(nn.Module):
+    def __init__(self, k=16, d=4, decay=0.9):
+        super().__init__()
+        self.codebook = nn.Embedding(k, d)
+        self.ema_count = torch.zeros(k); self.decay = decay
+    def forward(self, z):
+        idx = torch.cdist(z, self.codebook.weight).argmin(-1); onehot = F.one_hot(idx, 16).float()
+        if self.training:
+            self.ema_count = self.decay * self.ema_count + (1 - self.decay) * onehot.sum(0)
+        q = self.codebook(idx)
+        return z + (q - z).detach(), ((q - z.detach()) ** 2).mean()
+vq = VQ().cuda()
+for _ in range(2):
+    q, commit = vq(torch.randn(5, 4).cuda()); commit.backward()
+""",
+    "a state that a function of one line makes": """class Decoder(nn.Module):
+    def __init__(self, v=20, d=16):
+        super().__init__()
+        self.emb = nn.Embedding(v, d); self.cell = nn.LSTMCell(d, d); self.out = nn.Linear(d, v); self.d = d
+    def init_state(self, n): return torch.zeros(n, self.d), torch.zeros(n, self.d)
+    @torch.no_grad()
+    def generate(self, n, steps=3):
+        state = self.init_state(n)
+        tok = torch.zeros(n, dtype=torch.long); toks = []
+        for _ in range(steps):
+            state = self.cell(self.emb(tok), state)
+            tok = self.out(state[0]).argmax(-1); toks.append(tok)
+        return torch.stack(toks, 1)
+net = Decoder().to("cuda:0").eval(); net.generate(2)
+""",
     "a batch and a model of one line": """net = nn.Linear(4, 2).cuda(); x = torch.randn(3, 4); y = torch.ones(3, 2).cuda()
 opt = torch.optim.SGD(net.parameters(), 0.1)
 loss = F.mse_loss(net(x), y); loss.backward(); opt.step()

@@ -35,12 +35,12 @@ def register_attribute(held: Held, together: Collection[str] = (), dtype: str = 
         dtype: of the tensor: what holds no floating point can be no parameter.
         together: the attributes of the same assignment that are to be registered too.
     """
-    at = code_at(held.assigned)
+    attribute = re.split(r"[.\[]", held.name)[0]
+    at = code_at(held.assigned, f"self.{attribute}")
     owner = at[0].owner(at[1]) if at is not None else None
     if at is None or held.assigned is None:
         return
     code, statement = at
-    attribute = re.split(r"[.\[]", held.name)[0]
     if held.how == "class attribute":
         yield _class_attribute(code, statement, owner, attribute)
         return

@@ -13,7 +13,7 @@ from devwidget.records.site import Site
 from devwidget.records.syntax import parsed
 from devwidget.records.trace import Fault
 from devwidget.rules.repairs.refusals import refused
-from devwidget.rules.repairs.source_file import Code, code_at, own_lines
+from devwidget.rules.repairs.source_file import Code, code_of_site, own_lines
 
 _ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Tuple)
 
@@ -164,13 +164,20 @@ def code_of_edits(edits: Iterable[Edit]) -> str:
 def mended(
     site: Site | None, summary: str, change: Callable[[Draft, ast.stmt], object], confidence: Confidence = "likely"
 ) -> Fix | None:
-    """The repair that `change` makes of the statement at a site; None where there is no source or it changes nothing."""
-    at = code_at(site)
-    if at is None:
+    """The repair that `change` makes of the statement at a site; None where there is no source or it changes nothing.
+
+    Of several that share the line it is made of the one that it changes.
+    """
+    code, fixes = code_of_site(site), list[Fix]()
+    if code is None or site is None:
         return None
-    draft = Draft(at[0])
-    change(draft, at[1])
-    return fix(summary, draft, confidence)
+    for statement in code.statements(site.line):
+        draft = Draft(code)
+        change(draft, statement)
+        made = fix(summary, draft, confidence)
+        if made is not None and made not in fixes:
+            fixes.append(made)
+    return fixes[0] if len(fixes) == 1 else None
 
 
 def read_to(draft: Draft, statement: ast.stmt, device: str) -> None:

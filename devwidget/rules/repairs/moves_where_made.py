@@ -38,7 +38,7 @@ def where_made(fault: Fault, stray: Operand, *, literal: bool) -> Fix | None:
     """
     drafts: dict[str, Draft] = {}
     for each in [stray, *(o for o in fault.operands if o.stray and o is not stray and o.birth is not None)]:
-        at = code_at(each.birth)
+        at = code_at(each.birth, each.birth_call)
         if at is None or each.birth is None or not _made_here(drafts.setdefault(each.birth.file, Draft(at[0])), at[1], each,
                                                               fault, literal=literal):  # fmt: skip
             return None

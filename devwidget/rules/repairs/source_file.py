@@ -31,17 +31,13 @@ class Code:
         """The node around each node."""
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
+    def statements(self, line: int) -> list[ast.stmt]:
+        """The innermost ones whose own lines, without the body of a compound one, include a line; several for `a(); b()`."""
+        return self._statements.get(line, [])
+
     def statement(self, line: int, has: str = "") -> ast.stmt | None:
-        """The innermost statement whose own lines, without the body of a compound one, include a line.
-
-        Args:
-            line: 1-based.
-            has: an expression, which tells apart those that share a line, as in `a = f(); b = g()`.
-
-        Returns:
-            None if there is none, or several that are not told apart.
-        """
-        here = self._statements.get(line, [])
+        """That of `statements` which has an expression in it, where there are several; None where that leaves not one."""
+        here = self.statements(line)
         if len(here) > 1:
             here = [each for each in here if has and self.alike(each, has)]
         return here[0] if len(here) == 1 else None
@@ -131,13 +127,17 @@ class Code:
         return found
 
 
-def code_at(site: Site | None, has: str = "") -> tuple[Code, ast.stmt] | None:
-    """The file of a site and the statement there, see `Code.statement`; of a file that is not at hand the statement alone;
-    None for a library."""
+def code_of_site(site: Site | None) -> Code | None:
+    """The file of a site; of one that is not at hand the statement alone; None for a library."""
     if site is None or not site.is_users:
         return None
-    code = code_of(site.file, tuple(linecache.getlines(site.file))) or _read_kept_text(site)
-    node = code.statement(site.line, has) if code is not None else None
+    return code_of(site.file, tuple(linecache.getlines(site.file))) or _read_kept_text(site)
+
+
+def code_at(site: Site | None, has: str = "") -> tuple[Code, ast.stmt] | None:
+    """The file of a site and the statement there, see `Code.statement`."""
+    code = code_of_site(site)
+    node = code.statement(site.line, has) if code is not None and site is not None else None
     return (code, node) if code is not None and node is not None else None
 
 
