@@ -38,9 +38,10 @@ from devwidget.records.trace import Move, Trace, Wait
 from devwidget.records.watch import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
 from devwidget.watching import findings
 from devwidget.watching.changes import RunChanges
-from devwidget.watching.judgements import SEGMENT, SEGMENTS, Growth, GrowthJudge, JumpJudge, PaceJudge
+from devwidget.watching.judgements import SEGMENT, SEGMENTS, Growth, GrowthJudge, JumpJudge
 from devwidget.watching.recorded_steps import LateLines, RecordingSchedule, begin_recording, end_recording
 from devwidget.watching.run_log import RunLog
+from devwidget.watching.slow_steps import SlowSteps
 from devwidget.watching.step_hooks import StepHooks
 
 if TYPE_CHECKING:
@@ -113,9 +114,6 @@ class Watch:
         self._began = 0.0
         self._recorded: _RecordedNow | None = None
         self._late = {"mode": LateLines(), "profiler": LateLines()}  # who tell lines apart in their own ways
-        self._pace = PaceJudge()
-        self._is_slow = False
-        self._switches = 0
         self._growth: dict[str, GrowthJudge] = {}
         self._growing: tuple[str, Growth] | None = None
         self._living: tuple[int, LivingBytes | None] | None = None
@@ -126,6 +124,7 @@ class Watch:
         self._figures: deque[dict[str, int]] = deque(maxlen=SEGMENT * SEGMENTS)  # as long as growth is looked for
         self._lengthens = False
         self._changes = RunChanges(model, self._schedule.ask_for)
+        self._slow_steps = SlowSteps(self._hooks, self._log, self._changes, self._schedule.ask_for)
 
     # -- results
 
@@ -190,6 +189,7 @@ class Watch:
         self._began = time.perf_counter() - self._schedule.passed
         _logs[self.model] = self._log
         self._hooks.put_in(self._undo)
+        self._slow_steps.begin(self._undo)
 
     @sure_exit
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -207,6 +207,7 @@ class Watch:
         if error is not None:
             self._note_end(error)
         self._tell_growth(self._number - 1)
+        self._slow_steps.tell_lines()
         self._log.write_part(ends=True, error=self._log.error)
 
     def _note_end(self, error: BaseException) -> None:
@@ -237,7 +238,7 @@ class Watch:
         row = {FIRST: number, "count": 1, "recorded": is_recorded, **times, **figures}
         self._log.add_row(row)
         self._end_recorded()
-        self._judge_pace(number, times, is_recorded=is_recorded)
+        self._slow_steps.judge_step(number, times, is_recorded=is_recorded)
         self._judge_growth(number, figures)
         self._judge_jumps(number, figures)
         self._judge_lengths(number, figures)
@@ -285,17 +286,6 @@ class Watch:
         self._log.add_findings(first, [findings.tell_late(line, first, before, changes)])
 
     # -- judgements
-
-    def _judge_pace(self, number: int, times: dict[str, int], *, is_recorded: bool) -> None:
-        switches, self._switches = self._switches, _count_switches()
-        if is_recorded or self._is_slow or virtual_gpus():  # what those compute takes says nothing of a GPU
-            return
-        slow = self._pace.add_step(number, times, self._switches - switches)
-        if slow is not None:
-            self._is_slow = True
-            changes = self._changes.list_between(slow.since - SEGMENT, slow.since + SEGMENT)
-            self._log.add_findings(slow.since, [findings.tell_slowdown(slow, changes)])
-            self._schedule.ask_for(Message("steps have become slow"))
 
     def _judge_growth(self, number: int, figures: dict[str, int]) -> None:
         if self._living is not None and number == self._living[0] + _LEAST_LATER and self._living[1] is not None:
@@ -419,12 +409,3 @@ def _matters(growth: Growth, device: str) -> bool:
 def _find_free(device: str) -> int:
     known = {str(each.device): each for each in read_memory(virtual_gpus())}
     return known[device].free + known[device].cache if device in known else 0
-
-
-def _count_switches() -> int:
-    """How often this thread has lost the processor to others so far; 0 where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw if hasattr(resource, "RUSAGE_THREAD") else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -16,9 +17,9 @@ def growth(figures: list[int]) -> list[Growth]:
     return [found for number, each in enumerate(figures) if (found := judge.add_step(number, each))]
 
 
-def slowdowns(steps: list[dict[str, int]], switches: int = 0) -> list[Slowdown]:
+def slowdowns(steps: list[dict[str, int]], waited: Callable[[int], int] = lambda _: 0) -> list[Slowdown]:
     judge = PaceJudge()
-    return [found for number, each in enumerate(steps) if (found := judge.add_step(number, each, switches))]
+    return [found for number, each in enumerate(steps) if (found := judge.add_step(number, each, waited(number)))]
 
 
 def test_bytes_that_are_kept_at_each_step_are_a_growth_of_so_many_from_the_first_on():
@@ -69,6 +70,12 @@ def test_steps_that_are_slow_in_all_parts_alike_blame_none():
     assert slowdowns([fast] * 32 + [slow] * 32)[0].part == ""
 
 
+def test_batches_of_workers_that_come_several_at_once_are_slow_together():
+    steps = [{"data": 50, "forward": 900}] * 64
+    steps += [{"data": 12 * MILLISECOND * (step % 4 == 0), "forward": 900} for step in range(128)]
+    assert slowdowns(steps)[0] == Slowdown(64, 950, 3900, "data", 50, 3000)
+
+
 def test_evaluation_is_no_slow_step():
     steps = [{"forward": 1000, "evaluation": 50_000 * (step > 100)} for step in range(300)]
     assert slowdowns(steps) == []
@@ -79,9 +86,10 @@ def test_slow_steps_now_and_then_and_a_slow_start_are_none(slow):
     assert slowdowns([{"forward": 9000 if slow(step) else 1000} for step in range(400)]) == []
 
 
-def test_steps_that_shared_the_processor_are_not_judged():
-    steps = [{"forward": 1000}] * 64
-    assert slowdowns(steps + [{"forward": 9000}] * 64, switches=1) == []
+def test_steps_are_not_slow_for_the_time_in_which_others_had_the_processor():
+    steps = [{"forward": 1000}] * 64 + [{"forward": 9000}] * 64
+    assert slowdowns(steps, lambda step: 7500 * (step >= 64)) == []
+    assert slowdowns(steps, lambda step: 700 * (step < 64))[0].since == 64
 
 
 def test_less_than_a_millisecond_is_no_slow_step():

@@ -4,14 +4,14 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.watching import step_hooks, watch
+from devwidget.watching import slow_steps, step_hooks
 from tests.watching.loops import Clock, told
 
 
 def test_a_loader_that_slows_is_told_as_what_takes_the_time(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(step_hooks.time, "perf_counter_ns", lambda: clock.now)
-    monkeypatch.setattr(watch, "_count_switches", lambda: 0)
+    monkeypatch.setattr(slow_steps.WaitingClock, "take_microseconds", lambda _: 0)
     model = nn.Linear(16, 4)
     model.register_forward_hook(lambda *_: clock.pass_time(2))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
