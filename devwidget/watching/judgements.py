@@ -16,6 +16,8 @@ SEGMENTS = 8
 """In a row, each of which is above the one before by about as much: by chance that happens to nobody."""
 LEAST_JUMP = 0.2
 """Of what is allocated: a copy of a model that Adam trains takes a third of it, and a few results of steps less."""
+LEAST_JUMP_BYTES = 20 * 2**20
+"""The piece that CUDA's caching allocator takes from a card at a time (`kLargeBuffer`): by less, a card need not be fuller."""
 SLOW = 2.0
 """Times as long as in the fastest segment."""
 LEAST_SLOWER = 1000
@@ -87,7 +89,7 @@ class JumpJudge:
         one, two, three, four = (low for _, low in lows)
         jumped = three - two
         is_even = 8 * max(abs(two - one), abs(four - three)) <= jumped
-        return Jump(since, jumped) if first and is_even and jumped >= LEAST_JUMP * two else None
+        return Jump(since, jumped) if first and is_even and jumped >= max(LEAST_JUMP * two, LEAST_JUMP_BYTES) else None
 
 
 class Slowdown(NamedTuple):

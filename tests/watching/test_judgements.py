@@ -9,7 +9,7 @@ import pytest
 
 from devwidget.watching.judgements import Growth, GrowthJudge, Jump, JumpJudge, PaceJudge, Slowdown
 
-KIB, MILLISECOND = 1024, 1000
+KIB, MIB, MILLISECOND = 1024, 2**20, 1000
 
 
 def growth(figures: list[int]) -> list[Growth]:
@@ -102,20 +102,21 @@ def jumps(figures: list[int]) -> list[Jump]:
 
 
 def test_memory_that_is_higher_from_some_step_on_is_a_jump_told_once():
-    assert jumps([64 * KIB + 16 * KIB * (step >= 100) for step in range(300)]) == [Jump(96, 16 * KIB)]
+    assert jumps([64 * MIB + 32 * MIB * (step >= 100) for step in range(300)]) == [Jump(96, 32 * MIB)]
 
 
 @pytest.mark.parametrize(
     "figures",
     [
-        [16 * KIB * (step >= 5) for step in range(300)],
-        [64 * KIB + 4 * KIB * (step >= 100) for step in range(300)],
-        [64 * KIB + 3 * KIB * step for step in range(300)],
-        [64 * KIB + 16 * KIB * (100 <= step < 110) for step in range(300)],
-        [64 * KIB + 16 * KIB * (step // 20 % 2) for step in range(300)],
-        [64 * KIB - 32 * KIB * (step >= 100) for step in range(300)],
+        [32 * MIB * (step >= 5) for step in range(300)],
+        [64 * MIB + 4 * MIB * (step >= 100) for step in range(300)],
+        [4 * MIB + 16 * MIB * (step >= 100) for step in range(300)],
+        [64 * MIB + 3 * MIB * step for step in range(300)],
+        [64 * MIB + 32 * MIB * (100 <= step < 110) for step in range(300)],
+        [64 * MIB + 32 * MIB * (step // 20 % 2) for step in range(300)],
+        [64 * MIB - 32 * MIB * (step >= 100) for step in range(300)],
     ],
-    ids=["the first steps", "a little", "what creeps", "for some steps", "up and down", "less"],
+    ids=["the first steps", "a little", "a small model", "what creeps", "for some steps", "up and down", "less"],
 )
 def test_what_comes_and_goes_and_what_creeps_is_no_jump(figures):
     assert jumps(figures) == []
