@@ -57,7 +57,7 @@ def tell_growth(
     return Finding(
         kind="memory-growth",
         severity="warning",
-        module=None,
+        module=kept[0].module if kept and is_sure else None,
         headline=Message(
             "allocated memory of {device} has grown by {size} a step since step {step}",
             device=device,
@@ -76,6 +76,8 @@ def holder_words(holder: Holder) -> Message:
     file = Message("the notebook") if cell_label(holder.file) else holder.file.rsplit("/", 1)[-1]
     facts: dict[str, str | int] = {"kind": holder.kind, "name": holder.name, "count": f"{holder.items:,}"}
     facts["where"] = Message("{function}() in {file}", function=holder.function, file=file) if holder.function else file
+    if not holder.items and not holder.by_graph:
+        return Message("{kind} `{name}` of {where} holds what stays", **facts)
     if not holder.items:
         return Message("the graph of `{name}` of {where} needs what stays, and grows", **facts)
     if holder.by_graph:
@@ -141,7 +143,7 @@ def tell_slowdown(slow: Slowdown, changes: Iterable[str], sampler: StackSampler 
     return Finding(
         kind="slow-steps",
         severity="warning",
-        module=None,
+        module="" if slow.part == "forward" else None,
         headline=Message(
             "a step has taken {now} since step {step}, before {before}",
             now=format_seconds(slow.now / 1e6),

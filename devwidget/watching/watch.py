@@ -356,6 +356,8 @@ class Watch:
         if living is not None and later >= _LEAST_LATER:
             kept = _join_lines(living.list_holdings())
             holder = next(filter(self._has_grown, living.find_holders(sys._getframe(1))), None)
+        if self._lengthens and holder is None:
+            return  # what is kept from one step to the next is larger because its inputs are, which is told
         told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, _find_free(device))
         self._log.add_findings(growth.since, [told])
 

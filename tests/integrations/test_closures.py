@@ -1,4 +1,4 @@
-"""A step inside of `optimizer.step(closure)`, as Lightning takes it: its parts have their times, and their phases in a recorded step."""
+"""A step inside of `optimizer.step(closure)`, as Lightning takes it: what the closure runs is not the optimizer."""
 
 from __future__ import annotations
 
