@@ -55,16 +55,21 @@ class GrowthJudge:
 
     def __init__(self) -> None:
         self._lows = _SegmentLows(SEGMENTS)
+        self._since: int | None = None
 
     def add_step(self, number: int, allocated: int) -> Growth | None:
-        """One step more; the growth, if the last segments show one."""
+        """One step more; the growth, if the last segments show one, since when they have done so without a break."""
         lows = self._lows.add_step(number, allocated)
         if lows is None:
             return None
         grown = [after - before for (_, before), (_, after) in itertools.pairwise(lows)]
         mean = sum(grown) / len(grown)
         is_steady = mean > 0 and all(mean / 2 <= each <= mean * 2 for each in grown)
-        return Growth(lows[0][0], mean / SEGMENT) if is_steady else None
+        if not is_steady:
+            self._since = None
+            return None
+        self._since = lows[0][0] if self._since is None else self._since
+        return Growth(self._since, mean / SEGMENT)
 
 
 class Jump(NamedTuple):

@@ -57,6 +57,8 @@ _LEAST_LATER = 4
 """The same where the run ends before."""
 MOST_LEFT = 1_000_000
 """Steps until a device is full, after which memory that creeps is not told."""
+_SEEN = 0.01
+"""Of the steps until then, over which it has to be seen: an epoch, or a buffer that fills, ends before; and time is left."""
 
 
 class _RecordedNow(NamedTuple):
@@ -297,7 +299,7 @@ class Watch:
             if part != MEMORY[0] or device in self._creeping:
                 continue
             growth = self._growth.setdefault(device, GrowthJudge()).add_step(number, allocated)
-            if growth is not None and self._growing is None and _matters(growth, device):
+            if growth is not None and self._growing is None and _matters(growth, number, device):
                 self._growing = device, growth
                 self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
 
@@ -328,15 +330,19 @@ class Watch:
         growth = self._lengths.add_step(number, self._changes.elements)
         if growth is None or self._lengthens:
             return
-        before = self._figures[0]
-        peaks = [
-            (DeviceId.parse(name.partition(" ")[0]), before.get(name, 0), size)
-            for name, size in figures.items()
-            if name.endswith(MEMORY[-1]) and size > before.get(name, 0)
-        ]
+        peaks = list(self._list_higher_peaks(number, growth, figures))
         if peaks:
             self._lengthens = True
             self._log.add_findings(growth.since, [findings.tell_longer_inputs(growth, peaks, to_site(self._changes.site))])
+
+    def _list_higher_peaks(self, number: int, growth: Growth, now: dict[str, int]) -> Iterator[tuple[DeviceId, int, int]]:
+        """Devices that would be full within a run if their peaks went on like this: before, and now."""
+        before = self._figures[0]
+        for name, size in now.items():
+            device, _, part = name.partition(" ")
+            each = (size - before.get(name, 0)) / len(self._figures)
+            if part == MEMORY[-1] and each > 0 and _matters(Growth(growth.since, each), number, device):
+                yield DeviceId.parse(device), before.get(name, 0), size
 
     def _has_grown(self, holder: Holder) -> bool:
         """Whether it has more items than soon after the step, or is the next in a chain of results; others let go again."""
@@ -358,7 +364,10 @@ class Watch:
             holder = next(filter(self._has_grown, living.find_holders(sys._getframe(1))), None)
         if self._lengthens and holder is None:
             return  # what is kept from one step to the next is larger because its inputs are, which is told
-        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, _find_free(device))
+        free = _find_free(device)
+        if holder is not None and _is_bounded(holder, free):
+            return
+        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, free)
         self._log.add_findings(growth.since, [told])
 
 
@@ -402,10 +411,16 @@ def _figures_of(device: str, figures: dict[str, Any]) -> Iterator[tuple[str, int
     yield from ((f"{device} {part}", size) for part, size in zip(MEMORY, sizes, strict=True))
 
 
-def _matters(growth: Growth, device: str) -> bool:
+def _matters(growth: Growth, number: int, device: str) -> bool:
     """Whether the device would be full within a run: what a list of losses takes, 512 bytes a step, is nobody's trouble."""
-    free = _find_free(device)
-    return not free or free < MOST_LEFT * growth.bytes_per_step
+    left = _find_free(device) / growth.bytes_per_step
+    return left < MOST_LEFT and number - growth.since >= _SEEN * left
+
+
+def _is_bounded(holder: Holder, free: int) -> bool:
+    """Whether a queue of fixed length holds what grows, for which there is room."""
+    left = holder.most_items - holder.items
+    return holder.most_items > 0 and left * holder.bytes / max(1, holder.items) < free
 
 
 def _find_free(device: str) -> int:

@@ -27,9 +27,10 @@ def test_bytes_that_are_kept_at_each_step_are_a_growth_of_so_many_from_the_first
 
 
 def test_growth_that_begins_later_is_said_to_begin_there():
-    first = growth([64 * KIB + 512 * max(0, step - 160) for step in range(400)])[0]
+    first, *later = growth([64 * KIB + 512 * max(0, step - 160) for step in range(400)])
     assert 160 <= first.since < 192
     assert first.bytes_per_step == pytest.approx(512, rel=0.1)
+    assert {each.since for each in later} == {first.since}
 
 
 def test_growth_under_lengths_that_come_and_go_is_seen():

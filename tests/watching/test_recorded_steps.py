@@ -94,6 +94,13 @@ def test_what_two_steps_in_a_row_have_is_late_and_told_once():
     assert not late.wants_next
 
 
+def test_a_line_that_takes_the_place_of_another_is_no_late_one():
+    late = LateLines()
+    for step, lines in ((10, (1,)), (60, (2,)), (61, (2,)), (110, (2,)), (160, (2, 3))):
+        assert late.meet_step(step, hops(*lines)) == []
+    assert [move.site.line for move, _, _ in late.meet_step(161, hops(2, 3))] == [3]
+
+
 def test_two_steps_that_are_no_neighbours_confirm_nothing():
     late = LateLines()
     for step, lines in ((10, (1,)), (60, (1, 2)), (110, (1, 2))):

@@ -12,7 +12,7 @@ from tests.watching.loops import Loop, line_of, told
 
 @pytest.fixture(autouse=True)
 def _gpu(request):
-    with devwidget.simulate(1, memory=getattr(request, "param", "64MiB")):
+    with devwidget.simulate(1, memory=getattr(request, "param", "8MiB")):
         yield
 
 
@@ -252,9 +252,9 @@ def test_texts_that_get_longer_are_told_with_the_call_and_the_peak():
     loop = Loop(steps=180)
 
     def turn(step):
-        loop.go_back(loop.model(loop.draw_batch(8 + step)))
+        loop.go_back(loop.model(loop.draw_batch(8 + 16 * step)))
 
     longer = told(loop.run(turn), "longer-inputs")
-    assert longer.headline == "the inputs of the model grow by 16 elements a step since step 0"
-    assert line_of(longer) == "loop.go_back(loop.model(loop.draw_batch(8 + step)))"
+    assert longer.headline == "the inputs of the model grow by 256 elements a step since step 0"
+    assert line_of(longer) == "loop.go_back(loop.model(loop.draw_batch(8 + 16 * step)))"
     assert longer.notes[0].startswith("the peak of cuda:0 was ")

@@ -55,6 +55,7 @@ class Holder(NamedTuple):
         items: that it has; 0 for a tensor that is kept alone, and for a module.
         bytes: of the tensors, as far as they were found.
         by_graph: most of them are needed by the graphs of others, which are held.
+        most_items: that it can have; 0 where nothing bounds them.
     """
 
     number: int
@@ -66,6 +67,7 @@ class Holder(NamedTuple):
     items: int
     bytes: int
     by_graph: bool
+    most_items: int
 
 
 class _Place(NamedTuple):
@@ -142,6 +144,7 @@ def _make_holder(place: _Place, owned: int, needed: int) -> Holder:
         items,
         owned + needed,
         needed > owned,
+        place.value.maxlen or 0 if type(place.value) is deque else 0,
     )
 
 
