@@ -97,7 +97,7 @@ class LateLines:
     """Hops and waits that come up in the middle of a run, in each step from there on.
 
     What is new in a recorded step is looked for in the very next one, before it is said: loggers and evaluations come up too,
-    and are gone with the next step. Nor is it said of a line that has taken the place of another, as in the loop of a next stage.
+    and are gone with the next step. Nor is it said of a line that took the place of another, as in the loop of a next stage.
     """
 
     def __init__(self) -> None:
