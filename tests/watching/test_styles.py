@@ -25,9 +25,8 @@ def watch_loop(loop, memory):
 
     torch.manual_seed(0)
     random.seed(0)
-    with devwidget.simulate(1, memory=memory):
-        with contextlib.suppress(torch.OutOfMemoryError):
-            loop(watch)
+    with devwidget.simulate(1, memory=memory), contextlib.suppress(torch.OutOfMemoryError):
+        loop(watch)
     return runs[0]
 
 
