@@ -170,7 +170,7 @@ def _tell_lines(part: str, lines: Sequence[tuple[Site, float, int]], sampler: St
         functions = ", ".join(f"`{name}` ({site})" for name, site in sampler.workers.functions)
         yield Message(
             "there a loader waits for its workers, {count} of them, which run {functions}",
-            count=sampler.workers.count,
+            count=sampler.workers.processes,
             functions=functions,
         )
 

@@ -36,7 +36,7 @@ _OF_TORCH_DATA = "torch.utils.data."
 class LoaderWorkers(NamedTuple):
     """The processes for which a loader waits: how many, and the functions that run there, each with its line."""
 
-    count: int
+    processes: int
     functions: tuple[tuple[str, Site], ...]
 
 
@@ -199,7 +199,7 @@ class StackSampler:
 
     def sum_part(self, part: str) -> SampledPart:
         """What is known of one part."""
-        found = self._parts.get(part, {})
+        found = dict(self._parts.get(part, {}))
         whole = sum(tally.seconds for tally in found.values())
         sites, lines = dict[object, Site](), defaultdict[object, _Tally](_Tally)
         for stands, tally in found.items():
