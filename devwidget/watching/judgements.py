@@ -112,8 +112,12 @@ class Slowdown(NamedTuple):
 
 
 class _Taken(NamedTuple):
-    """Microseconds of the steps of one segment, usual ones or means, and of their parts; `own` without what others had."""
+    """Microseconds of the steps of one segment, usual ones or means, and of their parts; `own` without what others had.
 
+    `elements` are those of the inputs.
+    """
+
+    elements: float
     own: float
     total: float
     parts: Mapping[str, float]
@@ -139,20 +143,21 @@ class PaceJudge:
     """The times of the steps, evaluation left out."""
 
     def __init__(self) -> None:
-        self._segment: list[tuple[int, Mapping[str, int], int]] = []
+        self._segment: list[tuple[int, Mapping[str, int], int, int]] = []
         self._last: deque[_Pace] = deque(maxlen=_UNEVEN)
         self._usual: _Pace | None = None
         self._mean: _Pace | None = None
 
-    def add_step(self, number: int, times: Mapping[str, int], waited: int = 0) -> Slowdown | None:
+    def add_step(self, number: int, times: Mapping[str, int], waited: int = 0, elements: int = 0) -> Slowdown | None:
         """One step more; whether the last segments are slow.
 
         Args:
             number: of the step.
             times: microseconds of each part.
             waited: microseconds in which others had the processor: steps are not slow for that.
+            elements: of the inputs, whose square attention takes: nor are they slow for more of those.
         """
-        self._segment.append((number, times, waited))
+        self._segment.append((number, times, waited, elements))
         if len(self._segment) < SEGMENT:
             return None
         pace = _measure_pace(self._segment)
@@ -167,7 +172,7 @@ class PaceJudge:
         fastest, last = self._usual, list(self._last)[-_EVEN:]
         if fastest is None or len(last) < _EVEN or last[0].first < fastest.first:
             return None
-        is_slow = min(pace.least for pace in last) >= _least_slow(fastest.usual.own)
+        is_slow = min(pace.least for pace in last) >= _least_slow(fastest.usual, last[-1].usual)
         return _compare_pace(last[0].first, fastest.usual, last[-1].usual) if is_slow else None
 
     def _find_uneven(self) -> Slowdown | None:
@@ -175,24 +180,27 @@ class PaceJudge:
         fastest, last = self._mean, list(self._last)
         if fastest is None or len(last) < _UNEVEN or last[0].first < fastest.first:
             return None
-        is_slow = min(pace.mean.own for pace in last) >= _least_slow(fastest.mean.own)
+        is_slow = min(pace.mean.own for pace in last) >= _least_slow(fastest.mean, last[-1].mean)
         return _compare_pace(last[0].first, fastest.mean, last[-1].mean) if is_slow else None
 
 
-def _least_slow(before: float) -> float:
-    return max(SLOW * before, before + LEAST_SLOWER)
+def _least_slow(before: _Taken, now: _Taken) -> float:
+    times = max(1.0, now.elements / before.elements) if before.elements else 1.0
+    expected = before.own * times * times
+    return max(SLOW * expected, expected + LEAST_SLOWER)
 
 
 def _sum_parts(times: Mapping[str, int]) -> int:
     return sum(times.get(part, 0) for part in PARTS if part != "evaluation")
 
 
-def _measure_pace(segment: list[tuple[int, Mapping[str, int], int]]) -> _Pace:
-    totals = [_sum_parts(times) for _, times, _ in segment]
-    own = [max(0, total - waited) for total, (_, _, waited) in zip(totals, segment, strict=True)]
-    parts = {part: [times.get(part, 0) for _, times, _ in segment] for part in PARTS if part != "evaluation"}
+def _measure_pace(segment: list[tuple[int, Mapping[str, int], int, int]]) -> _Pace:
+    totals = [_sum_parts(times) for _, times, *_ in segment]
+    own = [max(0, total - waited) for total, (_, _, waited, _) in zip(totals, segment, strict=True)]
+    parts = {part: [times.get(part, 0) for _, times, *_ in segment] for part in PARTS if part != "evaluation"}
+    elements = statistics.fmean(each for *_, each in segment)
     usual, mean = (
-        _Taken(average(own), average(totals), {part: average(taken) for part, taken in parts.items()})
+        _Taken(elements, average(own), average(totals), {part: average(taken) for part, taken in parts.items()})
         for average in (statistics.median, statistics.fmean)
     )
     return _Pace(segment[0][0], statistics.quantiles(own, n=4)[0], usual, mean)

@@ -64,7 +64,7 @@ class SlowSteps:
             self._judge_pace(number, times, waited)
 
     def _judge_pace(self, number: int, times: dict[str, int], waited: int) -> None:
-        slow = self._pace.add_step(number, times, waited)
+        slow = self._pace.add_step(number, times, waited, self._changes.elements)
         # What virtual GPUs compute takes says nothing of a GPU.
         if slow is not None and (slow.part == _HOSTS or not virtual_gpus()):
             self._is_over, self._slow = True, slow

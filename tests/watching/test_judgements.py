@@ -17,9 +17,17 @@ def growth(figures: list[int]) -> list[Growth]:
     return [found for number, each in enumerate(figures) if (found := judge.add_step(number, each))]
 
 
-def slowdowns(steps: list[dict[str, int]], waited: Callable[[int], int] = lambda _: 0) -> list[Slowdown]:
+Figure = Callable[[int], int]
+
+
+def _none(_: int) -> int:
+    return 0
+
+
+def slowdowns(steps: list[dict[str, int]], waited: Figure = _none, elements: Figure = _none) -> list[Slowdown]:
     judge = PaceJudge()
-    return [found for number, each in enumerate(steps) if (found := judge.add_step(number, each, waited(number)))]
+    told = (judge.add_step(number, each, waited(number), elements(number)) for number, each in enumerate(steps))
+    return [found for found in told if found is not None]
 
 
 def test_bytes_that_are_kept_at_each_step_are_a_growth_of_so_many_from_the_first_on():
@@ -91,6 +99,14 @@ def test_steps_are_not_slow_for_the_time_in_which_others_had_the_processor():
     steps = [{"forward": 1000}] * 64 + [{"forward": 9000}] * 64
     assert slowdowns(steps, lambda step: 7500 * (step >= 64)) == []
     assert slowdowns(steps, lambda step: 700 * (step < 64))[0].since == 64
+
+
+def test_steps_are_slow_for_more_than_longer_inputs_explain():
+    def longer(step: int) -> int:
+        return 100 + 100 * (step >= 64)
+
+    assert slowdowns([{"forward": 1000 + 3000 * (step >= 64)} for step in range(128)], elements=longer) == []
+    assert slowdowns([{"forward": 1000 + 9000 * (step >= 64)} for step in range(128)], elements=longer)
 
 
 def test_less_than_a_millisecond_is_no_slow_step():
