@@ -20,7 +20,7 @@ from devwidget.records.site import Site
 from devwidget.records.watch import LineTime
 
 SECONDS_APART = 0.005
-"""Between two looks: one takes some 20 microseconds, in which the thread that is looked at may wait for Python's lock."""
+"""Between two looks: one takes some 50 microseconds, in which the thread that is looked at may wait for Python's lock."""
 ENOUGH = 64
 """Looks at a part, after which its lines are known."""
 FEWEST_STEPS, MOST_STEPS = 16, 256
