@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -14,6 +16,7 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.object_fields import dict_of
+from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.tensors import read_attribute, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.watch import PARTS
@@ -96,6 +99,7 @@ class StepHooks:
         self._nanoseconds = dict.fromkeys(PARTS, 0)
         self._evaluations, self._last = 0, 0
         self._is_evaluation = self._has_trained = self._has_passed = self._goes_back = self._optimizes = False
+        self._inner_steps = 0
         self._of_graph: Any = None
 
     def put_in(self, undo: Undo) -> None:
@@ -181,11 +185,18 @@ class StepHooks:
 
     @_guarded
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._optimizes and _is_inner_step(optimizer, sys._getframe(1)):
+            self._inner_steps += 1
+            return
+        self._inner_steps = 0
         self._mark("backward" if self._goes_back else "other" if self._has_passed else "data")
         self._goes_back, self._optimizes = False, True
 
     @_guarded
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._inner_steps:
+            self._inner_steps -= 1
+            return
         self._mark("optimizer")
         self._optimizes = False
         self._end_step()
@@ -198,6 +209,22 @@ class StepHooks:
             self._told.end_step(times | {"evaluations": evaluations})
         finally:
             self._go_on()
+
+
+def _is_inner_step(optimizer: torch.optim.Optimizer, frame: FrameType | None) -> bool:
+    """Whether an optimizer steps inside of its own step: torch wraps the `step` of each class, which may call that of its base.
+
+    What was told before is not asked: a step that has raised does not tell that it has ended.
+    """
+    steps = 0
+    while frame is not None and steps < 2:
+        if frame.f_code.co_filename == _OPTIMIZERS and frame.f_code.co_name == "wrapper":
+            steps += locals_of(frame).get("self") is optimizer
+        frame = frame.f_back
+    return steps > 1
+
+
+_OPTIMIZERS = sys.modules["torch.optim.optimizer"].__file__
 
 
 class PassesOfTrainer(StepHooks):

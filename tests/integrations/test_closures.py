@@ -21,6 +21,8 @@ class Thinking(torch.optim.SGD):
     """Takes time beside the closure, and runs it as often as it was told."""
 
     def __init__(self, parameters, clock, times=1):
+        parameters = list(parameters)
+        torch.optim.SGD(parameters, 0.01)  # whose step torch wraps from then on
         super().__init__(parameters, 0.01)
         self.clock, self.times = clock, times
 

@@ -48,7 +48,7 @@ print("trained")
 
 
 def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "devwidget", "run", "--watch", "--gpus", "1", "--memory", "1GiB", *args]
+    return [sys.executable, "-m", "devwidget", "run", "--watch", "--gpus", "1", "--memory", "64MiB", *args]
 
 
 def environment() -> dict[str, str]:
