@@ -28,7 +28,7 @@ class Points(torch.utils.data.Dataset):
             return torch.ones(16)
         if self.computes:
             return torch.ones(400, 400, device="cuda").matmul(torch.ones(400, 400, device="cuda"))[0, :16].cpu()
-        time.sleep(0.006)
+        time.sleep(0.02)
         return torch.ones(16)
 
 
@@ -80,7 +80,7 @@ def test_a_loader_that_slows_is_told_as_what_takes_the_time(monkeypatch):
 @pytest.mark.usefixtures("_gpu")
 def test_the_line_is_named_at_which_the_data_set_takes_its_time():
     slow = told(train(Points()), "slow-steps")
-    assert (line_of(slow), slow.fault.function) == ("time.sleep(0.006)", "__getitem__")
+    assert (line_of(slow), slow.fault.function) == ("time.sleep(0.02)", "__getitem__")
     assert "% of that was spent at one line, as seen in steps " in slow.notes[1]
 
 
