@@ -3,7 +3,7 @@
     python benchmarks/watch_cost.py
 
 One thread, CPU time, medians; beside torch.profiler, which waits for its schedule, and TraceML, where it is installed
-(`pip install traceml-ai`), whose other process, to which it sends its figures, is not counted. The hooks do the same for each
+(dependency group `bench`), whose other process, to which it sends its figures, is not counted. The hooks do the same for each
 model, so that what they add to a small one says best what they add to a large one, whose own time varies by more than that.
 """
 

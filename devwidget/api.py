@@ -203,10 +203,10 @@ def watch(
     """
     from devwidget.watching.watch import Watch  # what it judges by is loaded with the first run
 
-    return Watch(model, optimizer, every=every, path=_name_for_rank(path))
+    return Watch(model, optimizer, every=every, path=name_for_rank(path))
 
 
-def _name_for_rank(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
+def name_for_rank(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
     """`watch.rank-3.jsonl` for `watch.jsonl` in a job of several ranks: one file each."""
     from devwidget.distributed.job import rank_of_environment, rank_of_torch
 
@@ -222,7 +222,7 @@ def watch_program(path: str | os.PathLike[str] | None = None) -> tuple[ProgramWa
     from devwidget.watching.program import ProgramWatch
 
     line = make_status_line()
-    return ProgramWatch(_name_for_rank(path), line.show_step), line
+    return ProgramWatch(name_for_rank(path), line.show_step), line
 
 
 def make_status_line() -> StatusLine:

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from devwidget.allowed_findings import parse_severities
+from devwidget.api import name_for_rank
 from devwidget.capture.object_fields import is_a
 from devwidget.language.speaking import say
 from devwidget.records.errors import PlacementError
@@ -88,7 +89,7 @@ class TrainerWatch(Watch):
     """
 
     def __init__(self, model: nn.Module, optimizer: object, options: WatchOptions) -> None:
-        super().__init__(model, unwrap_optimizer(optimizer), every=options.every, path=options.path)
+        super().__init__(model, unwrap_optimizer(optimizer), every=options.every, path=name_for_rank(options.path))
         self._fail_on: Collection[Severity] = options.fail_on
         self._scalars = StepScalars()
         self._told = 0

@@ -118,6 +118,7 @@ class EventWalk:
         self._late: list[Any] = []
         self._number = 0
         self._forwarded, self._has_run, self._seen_grad, self._has_parameters = False, False, False, False
+        self._runs_closure = False
         self._backwards, self._forwards = 0, Counter[int]()
         for root in sorted(_of_the_program(roots), key=lambda each: each.start_time_ns):
             self._walk_tree(root)
@@ -195,6 +196,7 @@ class EventWalk:
         if known == "users":
             return EventPlace(place.module, place.phase, None, None, place.calls)
         if known == "backward" or known == "optimizer":
+            self._runs_closure = self._runs_closure and known == "backward"
             place = EventPlace(place.module, known, place.site, place.library, place.calls, place.call)
         return self._sites.enter_call(event, fields.caller, place, is_torchs=known != "library")
 
@@ -214,6 +216,7 @@ class EventWalk:
         _, _, site, library, *_ = self._sites.enter_call(event, fields.caller, place)
         path = self._paths.find_path(fields.module.self_ptr, is_outermost=not place.calls)
         self._has_parameters = self._has_parameters or bool(fields.module.parameters)
+        self._runs_closure = self._runs_closure or (place.phase == "optimizer" and self._has_parameters)
         return EventPlace(place.module if path is None else path, place.phase, site, library, place.calls + 1, None, True)
 
     def _enter_operator(self, event: Any, name: str, fields: Any, place: EventPlace, children: list[Any]) -> EventPlace | None:
@@ -285,7 +288,7 @@ class EventWalk:
         return asked if not found else found.pop() if len(found) == 1 else None  # threads that count alike leave a doubt
 
     def _with_phase(self, place: EventPlace) -> EventPlace:
-        if place.phase is not None:
+        if place.phase is not None and not (place.phase == "optimizer" and self._runs_closure):
             return place
         return EventPlace(
             place.module, self._phase_now(place), place.site, place.library, place.calls, place.call, place.is_in_torch
@@ -311,7 +314,7 @@ class EventWalk:
                 self._seen_grad = self._has_parameters = False
         elif not event.name.endswith(_GRADIENT_CALL):  # which gives gradients, and ends no step
             self._backwards += 1
-            self._forwarded = False
+            self._forwarded = self._runs_closure = False
             self._take_turn(event, number, is_backward=True)
 
     def _take_turn(self, event: Any, number: int, *, is_backward: bool) -> None:

@@ -12,6 +12,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.finding import SEVERITIES, Finding
 from devwidget.records.schema.fields import Size
 from devwidget.records.schema.record import Record
+from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 
 PARTS = ("data", "forward", "loss", "backward", "optimizer", "evaluation", "other")
@@ -96,6 +97,21 @@ class RecordedStep:
 
 
 @dataclass(frozen=True, slots=True)
+class LineTime:
+    """A line at which the steps that were looked into spend their time.
+
+    Attributes:
+        part: of the step.
+        site: where the program stands meanwhile.
+        seconds: of a step, on average.
+    """
+
+    part: str
+    site: Site
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class WatchedRun(Record):
     """A training run under watch.
 
@@ -107,6 +123,8 @@ class WatchedRun(Record):
         recorded_steps: in order.
         error: `ErrorType: message` of the exception that ended it, "" if none did.
         not_checked: what could not be watched, each with its reason.
+        lines: where the last steps that were looked into spent their time, by part, most first: in a job of several ranks
+            those after the first recorded one, else those that had become slow.
     """
 
     model: str
@@ -116,6 +134,7 @@ class WatchedRun(Record):
     recorded_steps: tuple[RecordedStep, ...] = ()
     error: str = ""
     not_checked: tuple[str, ...] = ()
+    lines: tuple[LineTime, ...] = ()
 
     @property
     def recorded(self) -> dict[int, Trace]:
@@ -226,6 +245,7 @@ def join_runs(parts: Iterable[WatchedRun]) -> WatchedRun:
         recorded_steps=tuple(step for piece in pieces for step in piece.recorded_steps),
         error=next((piece.error for piece in reversed(pieces) if piece.error), ""),
         not_checked=tuple(dict.fromkeys(note for piece in pieces for note in piece.not_checked)),
+        lines=next((piece.lines for piece in reversed(pieces) if piece.lines), ()),
     )
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from devwidget.records.schema.fields import Size
 from devwidget.records.schema.record import Record
-from devwidget.records.watch import StepRows, WatchedRun
+from devwidget.records.watch import LineTime, StepRows, WatchedRun
 
 OWN_PARTS = ("data", "forward", "loss", "optimizer")
 """Parts of a step in which ranks seldom wait for each other; in backward and after it they do."""
@@ -21,12 +21,21 @@ _WARM = 10
 
 
 class SlowRank(NamedTuple):
-    """The rank that the others wait for: the part of the step, and seconds that it takes there and on the others."""
+    """The rank that the others wait for.
+
+    Attributes:
+        rank: which.
+        part: of the step.
+        seconds: that this part takes there.
+        others: that it takes on the others.
+        line: at which most of the difference is spent; None where nobody has looked, or no line has the half of it.
+    """
 
     rank: int
     part: str
     seconds: float
     others: float
+    line: LineTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +64,22 @@ class WatchedJob(Record):
         )
         step = statistics.median(sum(parts.values()) for parts in means.values())
         longer = found.seconds - found.others
-        return found if longer >= max(LEAST_SECONDS, LEAST_SHARE * step) else None
+        return found._replace(line=self._find_line(found)) if longer >= max(LEAST_SECONDS, LEAST_SHARE * step) else None
+
+    def _find_line(self, slow: SlowRank) -> LineTime | None:
+        own = self.runs[self.ranks.index(slow.rank)].lines
+        others = [run.lines for rank, run in zip(self.ranks, self.runs, strict=True) if rank != slow.rank]
+        longer = {
+            line: line.seconds - statistics.median(_seconds_at(line, each) for each in others)
+            for line in own
+            if line.part == slow.part
+        }
+        found = max(longer, key=lambda line: longer[line], default=None)
+        return found if found is not None and longer[found] * 2 >= slow.seconds - slow.others else None
+
+
+def _seconds_at(line: LineTime, lines: Iterable[LineTime]) -> float:
+    return sum(each.seconds for each in lines if (each.part, each.site.place) == (line.part, line.site.place))
 
 
 def _compare_rank(rank: int, part: str, means: Mapping[int, Mapping[str, float]]) -> SlowRank:

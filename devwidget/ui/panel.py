@@ -238,6 +238,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def _draw_run(self) -> None:
         self._runs_drawn += 1
         self.view.watched = watched_content(self._run) | {"drawn": self._runs_drawn}
+        if self.snapshot is not None:
+            self._draw_head(self.snapshot)
 
     def run_trace(self, request: TraceRequest | None = None) -> Trace:
         """Trace one step, as the button does; without a request, with the inputs used last.
@@ -509,9 +511,12 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def _draw_tree(self, snapshot: Snapshot) -> None:
         self.table = tabulate_snapshot(snapshot)
         self._draw_proposed()
-        self.view.head = head_content(snapshot, self.table)
+        self._draw_head(snapshot)
         self.tree.table = tree_content(snapshot, self.table)
         self._draw_marks()
+
+    def _draw_head(self, snapshot: Snapshot) -> None:
+        self.view.head = head_content(snapshot, self.table, self._run)
 
     def _draw_marks(self) -> None:
         self.marks = make_overlay(self.table, self.trace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from devwidget.capture.memory.holders import Holder
 from devwidget.records.device import DeviceId
@@ -15,7 +15,8 @@ from devwidget.records.site import Site, cell_label
 from devwidget.records.trace import Move, Trace, Wait
 from devwidget.report.style.units import format_bytes, format_seconds
 from devwidget.report.style.words import site_words
-from devwidget.watching.judgements import Growth, Jump, Slowdown
+from devwidget.watching.judgements import SLOW, Growth, Jump, Slowdown
+from devwidget.watching.stack_sampler import LEAST_LOOKS, MOST_OF_IT, StackSampler
 
 _MOST_LINES = 4
 MOST_KEPT = 2
@@ -56,7 +57,7 @@ def tell_growth(
     return Finding(
         kind="memory-growth",
         severity="warning",
-        module=None,
+        module=kept[0].module if kept and is_sure else None,
         headline=Message(
             "allocated memory of {device} has grown by {size} a step since step {step}",
             device=device,
@@ -75,6 +76,8 @@ def holder_words(holder: Holder) -> Message:
     file = Message("the notebook") if cell_label(holder.file) else holder.file.rsplit("/", 1)[-1]
     facts: dict[str, str | int] = {"kind": holder.kind, "name": holder.name, "count": f"{holder.items:,}"}
     facts["where"] = Message("{function}() in {file}", function=holder.function, file=file) if holder.function else file
+    if not holder.items and not holder.by_graph:
+        return Message("{kind} `{name}` of {where} holds what stays", **facts)
     if not holder.items:
         return Message("the graph of `{name}` of {where} needs what stays, and grows", **facts)
     if holder.by_graph:
@@ -120,8 +123,17 @@ def tell_longer_inputs(growth: Growth, peaks: Sequence[tuple[DeviceId, int, int]
     )
 
 
-def tell_slowdown(slow: Slowdown, changes: Iterable[str]) -> Finding:
-    """Steps that have become slow."""
+def tell_slowdown(slow: Slowdown, changes: Iterable[str], sampler: StackSampler | None = None) -> Finding:
+    """Steps that have become slow.
+
+    Args:
+        slow: what the rows say.
+        changes: what has changed about then.
+        sampler: what was seen of the part that takes the time; None where nobody could look.
+    """
+    lines = [each for each in sampler.sum_part(slow.part).lines if each[2] >= LEAST_LOOKS] if sampler is not None else []
+    # What the part took before is spent somewhere too, and nobody has looked then.
+    is_sure = bool(lines) and lines[0][1] >= MOST_OF_IT and slow.part_now >= SLOW * slow.part_before
     part = Message(
         "{part} takes {now} of it, before {before}",
         part=_PART_NAMES.get(slow.part, slow.part),
@@ -131,7 +143,7 @@ def tell_slowdown(slow: Slowdown, changes: Iterable[str]) -> Finding:
     return Finding(
         kind="slow-steps",
         severity="warning",
-        module=None,
+        module="" if slow.part == "forward" else None,
         headline=Message(
             "a step has taken {now} since step {step}, before {before}",
             now=format_seconds(slow.now / 1e6),
@@ -139,8 +151,28 @@ def tell_slowdown(slow: Slowdown, changes: Iterable[str]) -> Finding:
             before=format_seconds(slow.before / 1e6),
         ),
         why="",
-        notes=(part if slow.part else Message("all parts of the step take longer"), *changes),
+        notes=(
+            part if slow.part else Message("all parts of the step take longer"),
+            *(_tell_lines(slow.part, lines, sampler) if sampler is not None else ()),
+            *changes,
+        ),
+        fault=lines[0][0] if is_sure else None,
     )
+
+
+def _tell_lines(part: str, lines: Sequence[tuple[Site, float, int]], sampler: StackSampler) -> Iterator[Message]:
+    """Where the program stands while a part takes its time, and what is known of the processes for which it waits there."""
+    first, last = sampler.steps or (0, 0)
+    for site, share, _ in lines[: 1 if lines and lines[0][1] >= MOST_OF_IT else _MOST_LINES]:
+        facts = {"share": f"{share:.0%}", "first": first, "last": last, "line": line_words(site)}
+        yield Message("{share} of that was spent at one line, as seen in steps {first} to {last}: {line}", **facts)
+    if sampler.workers is not None and sampler.sum_part(part).waiting >= MOST_OF_IT:
+        functions = ", ".join(f"`{name}` ({site})" for name, site in sampler.workers.functions)
+        yield Message(
+            "there a loader waits for its workers, {count} of them, which run {functions}",
+            count=sampler.workers.processes,
+            functions=functions,
+        )
 
 
 _PART_NAMES = {

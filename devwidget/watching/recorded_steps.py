@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
@@ -11,6 +12,7 @@ from torch import nn
 
 from devwidget.profiler_engine.recording import choose_passive
 from devwidget.recording import Recording
+from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move, Trace, Wait
 
@@ -96,12 +98,13 @@ class LateLines:
     """Hops and waits that come up in the middle of a run, in each step from there on.
 
     What is new in a recorded step is looked for in the very next one, before it is said: loggers and evaluations come up too,
-    and are gone with the next step.
+    and are gone with the next step. Nor is it said of a line that took the place of another, as in the loop of a next stage.
     """
 
     def __init__(self) -> None:
         self._known: set[Line] = set()
         self._new: dict[Line, Move | Wait] = {}
+        self._usual = Counter[tuple[DeviceId, ...]]()
         self._number = self._before = -1
 
     @property
@@ -113,14 +116,20 @@ class LateLines:
         """What this step and the one before have, and none before that; with the first of the two, and the last without."""
         found, confirms = dict(_list_lines(trace)), number == self._number + 1
         again = [line for line in self._new if confirms and line in found]
-        late = [(self._new[line], self._number, self._before) for line in again]
+        counts = Counter(map(_find_ends, found.values()))
+        more = [line for line in again if counts[_find_ends(found[line])] > self._usual[_find_ends(found[line])]]
+        late = [(self._new[line], self._number, self._before) for line in more]
         self._known.update(found if self._before < 0 else again)
         unknown = {line: each for line, each in found.items() if line not in self._known}
         self._new = {} if confirms else unknown
         if not unknown:
-            self._before = number
+            self._before, self._usual = number, counts
         self._number = number
         return late
+
+
+def _find_ends(line: Move | Wait) -> tuple[DeviceId, ...]:
+    return (line.source, line.target) if isinstance(line, Move) else (line.device,)
 
 
 def _list_lines(trace: Trace) -> Iterator[tuple[Line, Move | Wait]]:

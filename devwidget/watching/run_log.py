@@ -10,7 +10,7 @@ from devwidget.records.errors import error_text
 from devwidget.records.finding import Finding
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
-from devwidget.records.watch import RecordedStep, StepTable, WatchedRun
+from devwidget.records.watch import LineTime, RecordedStep, StepTable, WatchedRun
 from devwidget.rules.registry import worst_first
 from devwidget.watching.run_file import RunFile
 
@@ -43,6 +43,7 @@ class RunLog:
         self._with_news: set[int] = set()
         self._written_recorded = self._last_written = 0
         self._notes: dict[str, None] = {}
+        self._lines: tuple[LineTime, ...] = ()
         self.error = ""
 
     @_LOCK
@@ -71,6 +72,12 @@ class RunLog:
         if text not in self._notes and len(self._notes) < MOST_FINDINGS:
             self._notes[text] = None
             self.write_part(not_checked=(text,))
+
+    @_LOCK
+    def set_lines(self, lines: Iterable[LineTime]) -> None:
+        """Where the last steps that were looked into have spent their time."""
+        self._lines = tuple(lines)
+        self.write_part(lines=self._lines)
 
     @_LOCK
     def add_findings(self, step: int, findings: Iterable[Finding]) -> bool:
@@ -136,4 +143,5 @@ class RunLog:
             recorded_steps=tuple(self._recorded),
             error=self.error,
             not_checked=tuple(self._notes),
+            lines=self._lines,
         )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 import time
 from collections.abc import Callable
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
@@ -14,9 +16,11 @@ from torch import nn
 from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.object_fields import dict_of
+from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.tensors import read_attribute, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.watch import PARTS
+from devwidget.watching.stack_sampler import StackSampler
 
 
 def _make_inert() -> Callable[..., None]:
@@ -84,20 +88,24 @@ class StepHooks:
 
     Attributes:
         is_over: the hooks do nothing any more.
+        sampler: is told to which part of the step belongs what it saw; None as long as nothing was slow.
     """
+
+    sampler: StackSampler | None = None
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, told: StepListener) -> None:
         self._model, self._optimizer, self._told = model, optimizer, told
         self.is_over = True
         self._nanoseconds = dict.fromkeys(PARTS, 0)
         self._evaluations, self._last = 0, 0
-        self._is_evaluation = self._has_trained = self._goes_back = self._optimizes = False
+        self._is_evaluation = self._has_trained = self._has_passed = self._goes_back = self._optimizes = False
+        self._inner_steps = 0
         self._of_graph: Any = None
 
     def put_in(self, undo: Undo) -> None:
         """Put the hooks in, until that is undone."""
         undo.add_step(self._end)
-        self.is_over, self._last = False, time.perf_counter_ns()
+        self.is_over, self._has_passed, self._last = False, False, time.perf_counter_ns()
         self._hook_model(undo)
         if self._optimizer is not None:
             self._keep(undo, self._optimizer.register_step_pre_hook(Hook(self._before_step)))
@@ -121,6 +129,14 @@ class StepHooks:
         now = time.perf_counter_ns()
         self._nanoseconds[part] += now - self._last
         self._last = now
+        if self.sampler is not None:
+            self.sampler.take_part(part)
+
+    def _go_on(self) -> None:
+        """What has passed since the last mark was ours, and no time of the program."""
+        self._last = time.perf_counter_ns()
+        if self.sampler is not None:
+            self.sampler.take_part("")
 
     # -- hooks, in the order in which a step meets them
 
@@ -132,10 +148,12 @@ class StepHooks:
         trains = bool(dict_of(module).get("training"))
         self._has_trained = self._has_trained or trains
         self._is_evaluation = not torch.is_grad_enabled() or (self._has_trained and not trains)
-        self._mark("evaluation" if self._is_evaluation else "optimizer" if self._optimizes else "data")
+        # A closure may run the model several times, and between them its optimizer thinks.
+        thinks = self._optimizes and self._has_passed
+        self._mark("evaluation" if self._is_evaluation else "optimizer" if thinks else "data")
         self._evaluations += self._is_evaluation
         self._told.begin_pass(args, kwargs, is_evaluation=self._is_evaluation)
-        self._last = time.perf_counter_ns()
+        self._go_on()
 
     @_guarded
     def end_pass(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -145,6 +163,7 @@ class StepHooks:
         self._mark("evaluation" if self._is_evaluation else "forward")
         if self._is_evaluation:
             return
+        self._has_passed = True
         nodes = (read_attribute(tensor, "grad_fn") for tensor in tensors_in(output))
         node = next((node for node in nodes if node is not None), None)
         if node is not None:  # of the graph and not of the tensor, which the program may save
@@ -166,11 +185,18 @@ class StepHooks:
 
     @_guarded
     def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
-        self._mark("backward" if self._goes_back else "other")
+        if self._optimizes and _is_inner_step(optimizer, sys._getframe(1)):
+            self._inner_steps += 1
+            return
+        self._inner_steps = 0
+        self._mark("backward" if self._goes_back else "other" if self._has_passed else "data")
         self._goes_back, self._optimizes = False, True
 
     @_guarded
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._inner_steps:
+            self._inner_steps -= 1
+            return
         self._mark("optimizer")
         self._optimizes = False
         self._end_step()
@@ -178,10 +204,27 @@ class StepHooks:
     def _end_step(self) -> None:
         times = {part: passed // 1000 for part, passed in self._nanoseconds.items()}
         self._nanoseconds, evaluations, self._evaluations = dict.fromkeys(PARTS, 0), self._evaluations, 0
+        self._has_passed = False
         try:
             self._told.end_step(times | {"evaluations": evaluations})
         finally:
-            self._last = time.perf_counter_ns()  # ours is no time of the program
+            self._go_on()
+
+
+def _is_inner_step(optimizer: torch.optim.Optimizer, frame: FrameType | None) -> bool:
+    """Whether an optimizer steps inside of its own step: torch wraps the `step` of each class, which may call that of its base.
+
+    What was told before is not asked: a step that has raised does not tell that it has ended.
+    """
+    steps = 0
+    while frame is not None and steps < 2:
+        if frame.f_code.co_filename == _OPTIMIZERS and frame.f_code.co_name == "wrapper":
+            steps += locals_of(frame).get("self") is optimizer
+        frame = frame.f_back
+    return steps > 1
+
+
+_OPTIMIZERS = sys.modules["torch.optim.optimizer"].__file__
 
 
 class PassesOfTrainer(StepHooks):

@@ -38,9 +38,10 @@ from devwidget.records.trace import Move, Trace, Wait
 from devwidget.records.watch import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
 from devwidget.watching import findings
 from devwidget.watching.changes import RunChanges
-from devwidget.watching.judgements import SEGMENT, SEGMENTS, Growth, GrowthJudge, JumpJudge, PaceJudge
+from devwidget.watching.judgements import SEGMENT, SEGMENTS, Growth, GrowthJudge, JumpJudge
 from devwidget.watching.recorded_steps import LateLines, RecordingSchedule, begin_recording, end_recording
 from devwidget.watching.run_log import RunLog
+from devwidget.watching.slow_steps import SlowSteps
 from devwidget.watching.step_hooks import StepHooks
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ _LEAST_LATER = 4
 """The same where the run ends before."""
 MOST_LEFT = 1_000_000
 """Steps until a device is full, after which memory that creeps is not told."""
+_SEEN = 0.01
+"""Of the steps until then, over which it has to be seen: an epoch, or a buffer that fills, ends before; and time is left."""
 
 
 class _RecordedNow(NamedTuple):
@@ -113,9 +116,6 @@ class Watch:
         self._began = 0.0
         self._recorded: _RecordedNow | None = None
         self._late = {"mode": LateLines(), "profiler": LateLines()}  # who tell lines apart in their own ways
-        self._pace = PaceJudge()
-        self._is_slow = False
-        self._switches = 0
         self._growth: dict[str, GrowthJudge] = {}
         self._growing: tuple[str, Growth] | None = None
         self._living: tuple[int, LivingBytes | None] | None = None
@@ -126,6 +126,7 @@ class Watch:
         self._figures: deque[dict[str, int]] = deque(maxlen=SEGMENT * SEGMENTS)  # as long as growth is looked for
         self._lengthens = False
         self._changes = RunChanges(model, self._schedule.ask_for)
+        self._slow_steps = SlowSteps(self._hooks, self._log, self._changes, self._schedule.ask_for)
 
     # -- results
 
@@ -190,6 +191,7 @@ class Watch:
         self._began = time.perf_counter() - self._schedule.passed
         _logs[self.model] = self._log
         self._hooks.put_in(self._undo)
+        self._slow_steps.begin(self._undo)
 
     @sure_exit
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -207,6 +209,7 @@ class Watch:
         if error is not None:
             self._note_end(error)
         self._tell_growth(self._number - 1)
+        self._slow_steps.tell_lines()
         self._log.write_part(ends=True, error=self._log.error)
 
     def _note_end(self, error: BaseException) -> None:
@@ -237,7 +240,7 @@ class Watch:
         row = {FIRST: number, "count": 1, "recorded": is_recorded, **times, **figures}
         self._log.add_row(row)
         self._end_recorded()
-        self._judge_pace(number, times, is_recorded=is_recorded)
+        self._slow_steps.judge_step(number, times, is_recorded=is_recorded)
         self._judge_growth(number, figures)
         self._judge_jumps(number, figures)
         self._judge_lengths(number, figures)
@@ -286,17 +289,6 @@ class Watch:
 
     # -- judgements
 
-    def _judge_pace(self, number: int, times: dict[str, int], *, is_recorded: bool) -> None:
-        switches, self._switches = self._switches, _count_switches()
-        if is_recorded or self._is_slow or virtual_gpus():  # what those compute takes says nothing of a GPU
-            return
-        slow = self._pace.add_step(number, times, self._switches - switches)
-        if slow is not None:
-            self._is_slow = True
-            changes = self._changes.list_between(slow.since - SEGMENT, slow.since + SEGMENT)
-            self._log.add_findings(slow.since, [findings.tell_slowdown(slow, changes)])
-            self._schedule.ask_for(Message("steps have become slow"))
-
     def _judge_growth(self, number: int, figures: dict[str, int]) -> None:
         if self._living is not None and number == self._living[0] + _LEAST_LATER and self._living[1] is not None:
             self._held = {(each.function, each.name): each for each in self._living[1].find_holders(sys._getframe(1))}
@@ -307,7 +299,7 @@ class Watch:
             if part != MEMORY[0] or device in self._creeping:
                 continue
             growth = self._growth.setdefault(device, GrowthJudge()).add_step(number, allocated)
-            if growth is not None and self._growing is None and _matters(growth, device):
+            if growth is not None and self._growing is None and _matters(growth, number, device):
                 self._growing = device, growth
                 self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
 
@@ -338,15 +330,19 @@ class Watch:
         growth = self._lengths.add_step(number, self._changes.elements)
         if growth is None or self._lengthens:
             return
-        before = self._figures[0]
-        peaks = [
-            (DeviceId.parse(name.partition(" ")[0]), before.get(name, 0), size)
-            for name, size in figures.items()
-            if name.endswith(MEMORY[-1]) and size > before.get(name, 0)
-        ]
+        peaks = list(self._list_higher_peaks(number, growth, figures))
         if peaks:
             self._lengthens = True
             self._log.add_findings(growth.since, [findings.tell_longer_inputs(growth, peaks, to_site(self._changes.site))])
+
+    def _list_higher_peaks(self, number: int, growth: Growth, now: dict[str, int]) -> Iterator[tuple[DeviceId, int, int]]:
+        """Devices that would be full within a run if their peaks went on like this: before, and now."""
+        before = self._figures[0]
+        for name, size in now.items():
+            device, _, part = name.partition(" ")
+            each = (size - before.get(name, 0)) / len(self._figures)
+            if part == MEMORY[-1] and each > 0 and _matters(Growth(growth.since, each), number, device):
+                yield DeviceId.parse(device), before.get(name, 0), size
 
     def _has_grown(self, holder: Holder) -> bool:
         """Whether it has more items than soon after the step, or is the next in a chain of results; others let go again."""
@@ -366,7 +362,12 @@ class Watch:
         if living is not None and later >= _LEAST_LATER:
             kept = _join_lines(living.list_holdings())
             holder = next(filter(self._has_grown, living.find_holders(sys._getframe(1))), None)
-        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, _find_free(device))
+        if self._lengthens and holder is None:
+            return  # what is kept from one step to the next is larger because its inputs are, which is told
+        free = _find_free(device)
+        if holder is not None and _is_bounded(holder, free):
+            return
+        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, free)
         self._log.add_findings(growth.since, [told])
 
 
@@ -410,21 +411,18 @@ def _figures_of(device: str, figures: dict[str, Any]) -> Iterator[tuple[str, int
     yield from ((f"{device} {part}", size) for part, size in zip(MEMORY, sizes, strict=True))
 
 
-def _matters(growth: Growth, device: str) -> bool:
+def _matters(growth: Growth, number: int, device: str) -> bool:
     """Whether the device would be full within a run: what a list of losses takes, 512 bytes a step, is nobody's trouble."""
-    free = _find_free(device)
-    return not free or free < MOST_LEFT * growth.bytes_per_step
+    left = _find_free(device) / growth.bytes_per_step
+    return left < MOST_LEFT and number - growth.since >= _SEEN * left
+
+
+def _is_bounded(holder: Holder, free: int) -> bool:
+    """Whether a queue of fixed length holds what grows, for which there is room."""
+    left = holder.most_items - holder.items
+    return holder.most_items > 0 and left * holder.bytes / max(1, holder.items) < free
 
 
 def _find_free(device: str) -> int:
     known = {str(each.device): each for each in read_memory(virtual_gpus())}
     return known[device].free + known[device].cache if device in known else 0
-
-
-def _count_switches() -> int:
-    """How often this thread has lost the processor to others so far; 0 where the system does not tell."""
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw if hasattr(resource, "RUSAGE_THREAD") else 0

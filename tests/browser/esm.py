@@ -14,9 +14,11 @@ from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Fault, ModuleEvent, Move, OpEvent, Trace
 from devwidget.records.watch import WatchedRun
 from devwidget.report.page.assets import PANEL, PANEL_STYLES, RANKS, TREE, join_modules, packed_plotly, static_text
+from devwidget.report.page.content import head_content
 from devwidget.report.page.html import as_text, as_value, page_facts
 from devwidget.report.page.ranks import ranks_content
 from devwidget.report.page.watched_run import watched_content
+from devwidget.views.placement import tabulate_snapshot
 from tests.browser.chromium import Watched
 from tests.views.builders import CPU, GPU0, GPU1, tensor
 
@@ -61,6 +63,7 @@ class BarePage:
         facts["tree"]["control"] = "control"
         if run is not None:
             facts["panel"] |= {"watched": watched_content(run), "opens": "" if snapshot.modules else "Watch"}
+            facts["panel"]["head"] = head_content(snapshot, tabulate_snapshot(snapshot), run)
         if job is not None:
             facts["panel"]["offers_ranks"] = True
             facts["job"] = {"content": ranks_content(job)}

@@ -52,6 +52,8 @@ def click_mark(bare, name, number=0):
 def test_a_run_without_its_model_opens_at_its_tab_and_asks_for_no_batch(shown):
     expect(shown.page.get_by_role("tab", name="Watch")).to_have_attribute("aria-selected", "true")
     expect(shown.page.locator(".dw-watch-summary")).to_have_text("Watched run of Reader: 400 steps, 1 finding")
+    expect(shown.page.locator(".dw-title")).to_have_text("Reader")
+    expect(shown.page.locator(".dw-facts")).to_have_text("400 steps · cuda:0: peak 2.00 MiB")
     expect(shown.page.get_by_role("button", name="Trace batch")).to_be_hidden()
     expect(shown.page.get_by_role("tab", name="Modules")).to_be_hidden()
     expect(shown.page.locator(".dw-finding-line h4")).to_have_text(GROWTH.headline)

@@ -25,13 +25,13 @@ def test_values_that_are_kept_under_transformers(tmp_path):
     callback, kept = devwidget.integrations.TransformersCallback(), []
 
     def fault(step, loss):
-        kept.append(loss.detach().mean() * torch.ones(1024, device="cuda"))
+        kept.append(loss.detach().mean() * torch.ones(65536, device="cuda"))
 
     with virtual_cards(2), pytest.warns(FindingWarning) as caught:
         train_transformers(180, [callback], tmp_path, fault, report_to=["tensorboard"])
     ((line, words),) = warned(caught)
-    assert line == 'kept.append(loss.detach().mean() * torch.ones(1024, device="cuda"))'
-    assert "warning[memory-growth] allocated memory of cuda:0 has grown by 4.5 KiB a step" in words
+    assert line == 'kept.append(loss.detach().mean() * torch.ones(65536, device="cuda"))'
+    assert "warning[memory-growth] allocated memory of cuda:0 has grown by 256 KiB a step" in words
     assert callback.run.result.model == "DataParallel"
     scalars = read_scalars(tmp_path)
     assert [step for step, _ in scalars["train/devwidget/step_seconds"]] == list(range(20, 181, 20))

@@ -34,9 +34,9 @@ def unwatched(*_: Any, **__: Any) -> Iterator[None]:
 class Loop:
     """A small model with its optimizer, and what a step of it gives."""
 
-    def __init__(self, watcher: Watcher = devwidget.watch, steps: int = 180, **options: Any) -> None:
+    def __init__(self, watcher: Watcher = devwidget.watch, steps: int = 180, width: int = 32, **options: Any) -> None:
         torch.manual_seed(0)
-        self.model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 4)).to(DEVICE)
+        self.model = nn.Sequential(nn.Linear(16, width), nn.ReLU(), nn.Dropout(0.1), nn.Linear(width, 4)).to(DEVICE)
         self.optimizer = torch.optim.Adam(self.model.parameters())
         self.steps, self.losses, self.watching = steps, list[torch.Tensor](), watcher(self.model, self.optimizer, **options)
         self.kept: list[torch.Tensor] = []

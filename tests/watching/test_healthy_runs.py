@@ -12,7 +12,7 @@ from torch import nn
 import devwidget
 from tests.watching.loops import Loop, unwatched
 
-STEPS = 300
+STEPS = [300, pytest.param(1000, marks=[pytest.mark.fuzz, pytest.mark.timeout(900)])]
 
 
 def plain(loop):
@@ -135,17 +135,19 @@ HEALTHY = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("steps", STEPS)
 @pytest.mark.parametrize("healthy", HEALTHY, ids=lambda each: each.__name__)
-def test_a_healthy_run_is_silent_and_bit_identical(healthy):
+def test_a_healthy_run_is_silent_and_bit_identical(healthy, steps):
     numbers = []
     for watcher in (devwidget.watch, unwatched):
         with devwidget.simulate(1, memory="1GiB"):
-            loop = Loop(watcher, STEPS)
+            loop = Loop(watcher, steps)
             run = loop.run(healthy(loop))
-            numbers.append([*(p.detach().cpu() for p in loop.model.parameters()), torch.get_rng_state()])
+            parameters = (parameter.detach().cpu() for parameter in loop.model.parameters())
+            numbers.append([*loop.losses, *parameters, torch.get_rng_state()])
             if run is not None:
                 assert run.findings == ()
                 assert run.result.not_checked == ()
-                assert run.steps.total == STEPS
+                assert run.steps.total == steps
                 assert 10 in run.recorded
     assert all(map(torch.equal, *numbers))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
 from devwidget.watching.judgements import Growth, GrowthJudge, Jump, JumpJudge, PaceJudge, Slowdown
 
-KIB, MILLISECOND = 1024, 1000
+KIB, MIB, MILLISECOND = 1024, 2**20, 1000
 
 
 def growth(figures: list[int]) -> list[Growth]:
@@ -16,9 +17,17 @@ def growth(figures: list[int]) -> list[Growth]:
     return [found for number, each in enumerate(figures) if (found := judge.add_step(number, each))]
 
 
-def slowdowns(steps: list[dict[str, int]], switches: int = 0) -> list[Slowdown]:
+Figure = Callable[[int], int]
+
+
+def _none(_: int) -> int:
+    return 0
+
+
+def slowdowns(steps: list[dict[str, int]], waited: Figure = _none, elements: Figure = _none) -> list[Slowdown]:
     judge = PaceJudge()
-    return [found for number, each in enumerate(steps) if (found := judge.add_step(number, each, switches))]
+    told = (judge.add_step(number, each, waited(number), elements(number)) for number, each in enumerate(steps))
+    return [found for found in told if found is not None]
 
 
 def test_bytes_that_are_kept_at_each_step_are_a_growth_of_so_many_from_the_first_on():
@@ -26,9 +35,10 @@ def test_bytes_that_are_kept_at_each_step_are_a_growth_of_so_many_from_the_first
 
 
 def test_growth_that_begins_later_is_said_to_begin_there():
-    first = growth([64 * KIB + 512 * max(0, step - 160) for step in range(400)])[0]
+    first, *later = growth([64 * KIB + 512 * max(0, step - 160) for step in range(400)])
     assert 160 <= first.since < 192
     assert first.bytes_per_step == pytest.approx(512, rel=0.1)
+    assert {each.since for each in later} == {first.since}
 
 
 def test_growth_under_lengths_that_come_and_go_is_seen():
@@ -69,6 +79,12 @@ def test_steps_that_are_slow_in_all_parts_alike_blame_none():
     assert slowdowns([fast] * 32 + [slow] * 32)[0].part == ""
 
 
+def test_batches_of_workers_that_come_several_at_once_are_slow_together():
+    steps = [{"data": 50, "forward": 900}] * 64
+    steps += [{"data": 12 * MILLISECOND * (step % 4 == 0), "forward": 900} for step in range(128)]
+    assert slowdowns(steps)[0] == Slowdown(64, 950, 3900, "data", 50, 3000)
+
+
 def test_evaluation_is_no_slow_step():
     steps = [{"forward": 1000, "evaluation": 50_000 * (step > 100)} for step in range(300)]
     assert slowdowns(steps) == []
@@ -79,9 +95,18 @@ def test_slow_steps_now_and_then_and_a_slow_start_are_none(slow):
     assert slowdowns([{"forward": 9000 if slow(step) else 1000} for step in range(400)]) == []
 
 
-def test_steps_that_shared_the_processor_are_not_judged():
-    steps = [{"forward": 1000}] * 64
-    assert slowdowns(steps + [{"forward": 9000}] * 64, switches=1) == []
+def test_steps_are_not_slow_for_the_time_in_which_others_had_the_processor():
+    steps = [{"forward": 1000}] * 64 + [{"forward": 9000}] * 64
+    assert slowdowns(steps, lambda step: 7500 * (step >= 64)) == []
+    assert slowdowns(steps, lambda step: 700 * (step < 64))[0].since == 64
+
+
+def test_steps_are_slow_for_more_than_longer_inputs_explain():
+    def longer(step: int) -> int:
+        return 100 + 100 * (step >= 64)
+
+    assert slowdowns([{"forward": 1000 + 3000 * (step >= 64)} for step in range(128)], elements=longer) == []
+    assert slowdowns([{"forward": 1000 + 9000 * (step >= 64)} for step in range(128)], elements=longer)
 
 
 def test_less_than_a_millisecond_is_no_slow_step():
@@ -94,20 +119,21 @@ def jumps(figures: list[int]) -> list[Jump]:
 
 
 def test_memory_that_is_higher_from_some_step_on_is_a_jump_told_once():
-    assert jumps([64 * KIB + 16 * KIB * (step >= 100) for step in range(300)]) == [Jump(96, 16 * KIB)]
+    assert jumps([64 * MIB + 32 * MIB * (step >= 100) for step in range(300)]) == [Jump(96, 32 * MIB)]
 
 
 @pytest.mark.parametrize(
     "figures",
     [
-        [16 * KIB * (step >= 5) for step in range(300)],
-        [64 * KIB + 4 * KIB * (step >= 100) for step in range(300)],
-        [64 * KIB + 3 * KIB * step for step in range(300)],
-        [64 * KIB + 16 * KIB * (100 <= step < 110) for step in range(300)],
-        [64 * KIB + 16 * KIB * (step // 20 % 2) for step in range(300)],
-        [64 * KIB - 32 * KIB * (step >= 100) for step in range(300)],
+        [32 * MIB * (step >= 5) for step in range(300)],
+        [64 * MIB + 4 * MIB * (step >= 100) for step in range(300)],
+        [4 * MIB + 16 * MIB * (step >= 100) for step in range(300)],
+        [64 * MIB + 3 * MIB * step for step in range(300)],
+        [64 * MIB + 32 * MIB * (100 <= step < 110) for step in range(300)],
+        [64 * MIB + 32 * MIB * (step // 20 % 2) for step in range(300)],
+        [64 * MIB - 32 * MIB * (step >= 100) for step in range(300)],
     ],
-    ids=["the first steps", "a little", "what creeps", "for some steps", "up and down", "less"],
+    ids=["the first steps", "a little", "a small model", "what creeps", "for some steps", "up and down", "less"],
 )
 def test_what_comes_and_goes_and_what_creeps_is_no_jump(figures):
     assert jumps(figures) == []

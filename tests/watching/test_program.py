@@ -48,7 +48,7 @@ print("trained")
 
 
 def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "devwidget", "run", "--watch", "--gpus", "1", "--memory", "1GiB", *args]
+    return [sys.executable, "-m", "devwidget", "run", "--watch", "--gpus", "1", "--memory", "64MiB", *args]
 
 
 def environment() -> dict[str, str]:
@@ -94,7 +94,7 @@ def test_on_a_terminal_one_line_is_drawn_over_itself(program: pathlib.Path) -> N
     lines = shown.decode().partition("Watched run of")[0].split("\r\033[K")
     assert lines[0] == ""
     assert lines[1].startswith("step ")
-    assert "  between the steps 1" in lines[1]
+    assert "  between the steps " in lines[1]
     assert "cuda:0 " in lines[1]
     assert lines[-2].startswith("step ")
     assert lines[-1].strip() == ""

@@ -54,6 +54,30 @@ def test_a_step_that_hooks_record_is_what_record_sees(gpus):
     assert {each.path for each in watched.modules} == {"", "0", "1", "2"}
 
 
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_what_a_closure_runs_has_the_phases_of_a_step_without_one(gpus):
+    seen = []
+    for has_closure in (False, True):
+        with devwidget.simulate(1) if gpus else contextlib.nullcontext():
+            model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).to("cuda" if gpus else "cpu")
+            optimizer = torch.optim.Adam(model.parameters())
+            x = torch.ones(3, 4, device="cuda" if gpus else "cpu")
+
+            def closure(model=model, optimizer=optimizer, x=x):
+                optimizer.zero_grad()
+                loss = model(x).square().sum()
+                loss.backward()
+                return loss
+
+            with devwidget.watch(model, optimizer) as run:
+                for _ in range(12):
+                    optimizer.step(closure) if has_closure else (closure(), optimizer.step())
+        seen.append(operators(run.recorded[WARM_UP]))
+        assert run.recorded[WARM_UP].steps == 1
+    assert seen[0] == seen[1]
+    assert {phase for _, _, phase in seen[0]} == {"forward", "loss", "backward", "optimizer"}
+
+
 def test_a_run_of_no_changes_is_recorded_as_often_as_it_was_told():
     schedule = RecordingSchedule(50)
     assert [step for step in range(200) if schedule.find_reason(step)] == [WARM_UP, 60, 110, 160]
@@ -101,6 +125,13 @@ def test_what_two_steps_in_a_row_have_is_late_and_told_once():
     assert (move.site.line, first, before) == (2, 60, 35)
     assert late.meet_step(85, hops(1, 2)) == []
     assert not late.wants_next
+
+
+def test_a_line_that_takes_the_place_of_another_is_no_late_one():
+    late = LateLines()
+    for step, lines in ((10, (1,)), (60, (2,)), (61, (2,)), (110, (2,)), (160, (2, 3))):
+        assert late.meet_step(step, hops(*lines)) == []
+    assert [move.site.line for move, _, _ in late.meet_step(161, hops(2, 3))] == [3]
 
 
 def test_two_steps_that_are_no_neighbours_confirm_nothing():

@@ -32,9 +32,9 @@ def test_a_run_is_shown_live_with_its_model_and_from_its_file_without(tmp_path):
     with devwidget.watch(model, path=tmp_path / "watch.jsonl") as run:
         for _ in range(12):
             model(torch.ones(1, 2)).sum().backward()
-    for shown, title in ((run, "Linear"), (devwidget.open(tmp_path / "watch.jsonl"), "no model")):
+    for shown, facts in ((run, "24 B"), (devwidget.open(tmp_path / "watch.jsonl"), "12 steps")):
         panel = devwidget.show(shown)
-        assert (panel.view.opens, panel.view.head["title"]) == ("Watch", title)
+        assert (panel.view.opens, panel.view.head["title"], panel.view.head["bytes"]) == ("Watch", "Linear", facts)
         panel.show_recorded(10)
         assert panel.trace == run.recorded[10]
         panel.close()

@@ -1,17 +1,63 @@
-"""A loader that slows: the part of the step that takes the time, on the CPU."""
+"""A loader that slows: the part of the step that takes the time, and the line at which it does."""
 
+import signal
+import time
+
+import pytest
 import torch
 from torch import nn
 
 import devwidget
-from devwidget.watching import step_hooks, watch
-from tests.watching.loops import Clock, told
+from devwidget.watching import slow_steps, step_hooks
+from tests.watching.loops import Clock, line_of, told
+
+BATCH, FROM, STEPS = 4, 48, 128
+
+
+class Points(torch.utils.data.Dataset):
+    """Slow from some item on: to read it, or to compute it on the GPU."""
+
+    def __init__(self, computes=False):
+        self.computes = computes
+
+    def __len__(self):
+        return BATCH * STEPS
+
+    def __getitem__(self, index):
+        if index < BATCH * FROM:
+            return torch.ones(16)
+        if self.computes:
+            return torch.ones(400, 400, device="cuda").matmul(torch.ones(400, 400, device="cuda"))[0, :16].cpu()
+        time.sleep(0.02)
+        return torch.ones(16)
+
+
+def stack(items):
+    return torch.stack(items)
+
+
+def train(dataset, **options):
+    model = nn.Linear(16, 4).to("cuda")
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = torch.utils.data.DataLoader(torch.utils.data.Subset(dataset, range(len(dataset))), BATCH, **options)
+    with devwidget.watch(model, optimizer) as run:
+        for batch in loader:
+            model(batch.to("cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    return run
+
+
+@pytest.fixture
+def _gpu():
+    with devwidget.simulate(1, memory="1GiB"):
+        yield
 
 
 def test_a_loader_that_slows_is_told_as_what_takes_the_time(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(step_hooks.time, "perf_counter_ns", lambda: clock.now)
-    monkeypatch.setattr(watch, "_count_switches", lambda: 0)
+    monkeypatch.setattr(slow_steps.WaitingClock, "take_microseconds", lambda _: 0)
     model = nn.Linear(16, 4)
     model.register_forward_hook(lambda *_: clock.pass_time(2))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -27,5 +73,37 @@ def test_a_loader_that_slows_is_told_as_what_takes_the_time(monkeypatch):
             optimizer.step()
     slow = told(run, "slow-steps")
     assert slow.headline == "a step has taken 22 ms since step 129, before 3 ms"
-    assert slow.notes == ("what lies between the steps, the loader for one, takes 20 ms of it, before 1 ms",)
+    assert slow.notes[0] == "what lies between the steps, the loader for one, takes 20 ms of it, before 1 ms"
+    assert any(step.reason == "steps have become slow" for step in run.result.recorded_steps)
+
+
+@pytest.mark.usefixtures("_gpu")
+def test_the_line_is_named_at_which_the_data_set_takes_its_time():
+    slow = told(train(Points()), "slow-steps")
+    assert (line_of(slow), slow.fault.function) == ("time.sleep(0.02)", "__getitem__")
+    assert "% of that was spent at one line, as seen in steps " in slow.notes[1]
+
+
+@pytest.fixture
+def _handlers():
+    """A loader with workers leaves a handler of signals behind."""
+    before = signal.getsignal(signal.SIGCHLD)
+    yield
+    signal.signal(signal.SIGCHLD, before)
+
+
+@pytest.mark.usefixtures("_gpu", "_handlers")
+def test_of_workers_it_is_named_what_they_run():
+    slow = told(train(Points(), num_workers=2, collate_fn=stack), "slow-steps")
+    assert line_of(slow) == "for batch in loader:"
+    assert slow.notes[2] == (
+        f"there a loader waits for its workers, 2 of them, which run `Points.__getitem__` (test_slow_loader.py:"
+        f"{Points.__getitem__.__code__.co_firstlineno}), `stack` (test_slow_loader.py:{stack.__code__.co_firstlineno})"
+    )
+
+
+@pytest.mark.usefixtures("_gpu")
+def test_what_virtual_gpus_compute_between_the_steps_is_no_slow_loader():
+    run = train(Points(computes=True))
+    assert "slow-steps" not in {finding.kind for finding in run.findings}
     assert any(step.reason == "steps have become slow" for step in run.result.recorded_steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import pickle
@@ -86,6 +87,29 @@ def test_evaluation_is_told_apart(clock):
         optimizer.step()
     assert run.steps.evaluations == (0, 0, 3)
     assert parts_of(run.steps, 2)["evaluation"] == 45
+
+
+class Careful(torch.optim.SGD):
+    """Its step is that of its base, which torch wraps too."""
+
+    def step(self, closure=None):
+        if closure == "fails":
+            raise ValueError
+        return super().step(closure)
+
+
+def test_a_step_inside_of_a_step_is_none(clock):
+    model = Timed(clock)
+    torch.optim.SGD(model.parameters(), 0.1)  # torch wraps a class when its first object is made
+    optimizer = Careful(model.parameters(), 0.1)
+    with devwidget.watch(model, optimizer) as run:
+        for closure in (None, "fails", None, None):
+            clock.pass_time(11)
+            model(torch.ones(1, 2)).sum().backward()
+            with contextlib.suppress(ValueError):
+                optimizer.step(closure)
+    assert run.steps.total == 3
+    assert [parts_of(run.steps, at)["data"] for at in range(3)] == [11, 11, 11]
 
 
 def test_without_an_optimizer_a_step_ends_with_the_forward_pass(clock):

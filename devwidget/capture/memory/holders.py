@@ -12,6 +12,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.memory.roles import kept_for_backward
+from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import (
     SCALAR_IDS,
     class_name,
@@ -51,9 +52,10 @@ class Holder(NamedTuple):
         function: whose variable that begins with; "" of a module.
         file: of the code.
         line: where that is.
-        items: that it has; 0 for a tensor that is kept alone.
+        items: that it has; 0 for a tensor that is kept alone, and for a module.
         bytes: of the tensors, as far as they were found.
         by_graph: most of them are needed by the graphs of others, which are held.
+        most_items: that it can have; 0 where nothing bounds them.
     """
 
     number: int
@@ -65,6 +67,7 @@ class Holder(NamedTuple):
     items: int
     bytes: int
     by_graph: bool
+    most_items: int
 
 
 class _Place(NamedTuple):
@@ -95,11 +98,17 @@ def find_holders(frame: FrameType, bytes_kept: Callable[[torch.Tensor], int]) ->
             saved = list(itertools.islice(kept_for_backward([place.value]), left))
             left -= len(saved)
             behind = sum(map(bytes_kept, saved))
-        if own or behind:
-            holder = max(_list_way(place), key=lambda each: _count_items(each.value))
+        for holder in _choose_holders(place) if own or behind else ():
             _, owned, needed = found.get(id(holder.value), (holder, 0, 0))
             found[id(holder.value)] = holder, owned + own, needed + behind
-    return sorted(itertools.starmap(_make_holder, found.values()), key=lambda each: -each.bytes)
+    return sorted(itertools.starmap(_make_holder, found.values()), key=lambda each: (-each.bytes, -len(each.name)))
+
+
+def _choose_holders(place: _Place) -> list[_Place]:
+    """The container on the way that has most items; else each module on it, as any of them may be what somebody made."""
+    way = list(_list_way(place))
+    most = max(way, key=lambda each: _count_items(each.value))
+    return [most] if _count_items(most.value) else [each for each in way if is_module(each.value)] or [place]
 
 
 def find_holders_beside(frame: FrameType, device: torch.device, known: Iterable[torch.Tensor]) -> list[Holder]:
@@ -135,6 +144,7 @@ def _make_holder(place: _Place, owned: int, needed: int) -> Holder:
         items,
         owned + needed,
         needed > owned,
+        place.value.maxlen or 0 if type(place.value) is deque else 0,
     )
 
 

@@ -119,8 +119,7 @@ def watch_optimizers(state: RecordingState, undo: Undo) -> None:
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if state.is_elsewhere():
             return
-        phases.append(state.tracker.forced)
-        state.tracker.forced = "optimizer"
+        phases.append(state.tracker.begin_optimizer(has_closure=len(args) > 1 or "closure" in kwargs))
         check_state(state, optimizer, made, begun, sys._getframe(1))
         begun.setdefault(optimizer, state.log.number())
         missing.mark_trained(parameters_of(optimizer))
@@ -129,7 +128,7 @@ def watch_optimizers(state: RecordingState, undo: Undo) -> None:
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not state.is_elsewhere():
-            state.tracker.forced = phases.pop() if phases else None
+            state.tracker.end_optimizer(phases.pop() if phases else (None, False))
 
     undo.enter_context(
         make_patch(torch.optim.Optimizer, "add_param_group", functools.partial(_wrap_construction, state, made, missing))

@@ -162,6 +162,7 @@ class ModuleTracker:
 
     Attributes:
         threads: the place of the thread that asks, for the paths on which a call costs too much; `here` for all others.
+        has_closure: an optimizer steps that was given a closure, which runs the model.
     """
 
     def __init__(self) -> None:
@@ -169,6 +170,7 @@ class ModuleTracker:
         self.roots: list[weakref.ref[nn.Module]] = []
         self.model_name = ""
         self.forced: Phase | None = None
+        self.has_closure = self._runs_closure = False
         self.made: MutableMapping[nn.Module, RawSite | None] = WeakIdKeyDictionary()
         self.strangers: MutableMapping[nn.Module, tuple[str | None, RawSite | None]] = WeakIdKeyDictionary()
         self._paths: dict[int, _NamedModule] = {}
@@ -269,6 +271,8 @@ class ModuleTracker:
     def _take_turn(self, module: nn.Module, code: CodeType | None) -> None:
         """A model runs; the transforms of a data set and criteria have no parameters."""
         self.turn += 1
+        if self.has_closure and self.forced == "optimizer":
+            self.forced, self._runs_closure = None, True
         self._outermost[id(module)] += 1
         if code is not None and not self._may_go_back:
             self.callers.add(code)
@@ -378,8 +382,21 @@ class ModuleTracker:
     def end_step(self) -> None:
         """Gradients have been computed: what follows is no part of the loss."""
         self._forwarded = self._may_go_back = False
+        if self._runs_closure:
+            self.forced, self._runs_closure = "optimizer", False
         self.turn += 1
         self._backwards += 1
+
+    def begin_optimizer(self, *, has_closure: bool) -> tuple[Phase | None, bool]:
+        """An optimizer steps; what `end_optimizer` is to be given."""
+        before = self.forced, self.has_closure
+        self.forced, self.has_closure = "optimizer", has_closure
+        return before
+
+    def end_optimizer(self, before: tuple[Phase | None, bool]) -> None:
+        """It has stepped."""
+        self.forced, self.has_closure = before
+        self._runs_closure = False
 
     @contextlib.contextmanager
     def set_phase(self, phase: Phase) -> Iterator[None]:

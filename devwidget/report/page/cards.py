@@ -21,7 +21,7 @@ from devwidget.report.style.words import (
     tensor_words,
     translate_finding,
 )
-from devwidget.report.text.finding_text import confidence_words, finding_text, further_places
+from devwidget.report.text.finding_text import confidence_words, finding_text, further_places, where_words
 from devwidget.report.text.snapshot_text import bytes_by_device
 from devwidget.views.clock import Clock
 from devwidget.views.hops import Hop, group_hops, group_waits
@@ -46,7 +46,7 @@ def finding_card(
         "kind": finding.kind,
         "severity": finding.severity,
         "headline": finding.headline,
-        "module": module_words(finding.module),
+        "module": module_words(finding.module) if where_words(finding) else "",
         "class": class_name if finding.module is not None else "",
         "row": row,
         "at": at,

@@ -11,6 +11,7 @@ from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
+from devwidget.records.watch import WatchedRun
 from devwidget.report.answers.comparison import hop_rows, measure_rows, verdict_words
 from devwidget.report.answers.questions import layout_sentence
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_columns
@@ -28,6 +29,7 @@ from devwidget.report.page.cards import (
 )
 from devwidget.report.page.parallel_cards import parallel_card, spread_cards
 from devwidget.report.page.tree_table import mark_columns, pack_table, tree_table
+from devwidget.report.page.watched_run import run_head
 from devwidget.report.style.safe_text import displays_safely
 from devwidget.report.text.device_words import crossing_words
 from devwidget.report.text.failure_card import failure_card
@@ -49,10 +51,10 @@ Content = dict[str, Any]
 
 
 @displays_safely
-def head_content(snapshot: Snapshot, table: PlacementTable) -> Content:
-    """The header, and what spreads the model."""
+def head_content(snapshot: Snapshot, table: PlacementTable, run: WatchedRun | None = None) -> Content:
+    """The header, and what spreads the model; of a run whose model is not here, what is known of it."""
     more = {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot)}
-    return header_card(snapshot, table) | more
+    return header_card(snapshot, table) | more | (run_head(run) if run is not None and not len(table) else {})
 
 
 def tree_content(snapshot: Snapshot, table: PlacementTable, *, most: int = MOST_EAGER) -> Content:

@@ -10,8 +10,18 @@ from devwidget.report.answers.watched_run import verdict_words
 from devwidget.report.figures.watched_run import run_figure
 from devwidget.report.page.cards import finding_card
 from devwidget.report.style.safe_text import displays_safely
-from devwidget.report.style.units import count_words
+from devwidget.report.style.units import count_words, format_bytes
 from devwidget.views.watched_run import list_marks
+
+
+def run_head(run: WatchedRun) -> dict[str, Any]:
+    """The header of a run that was watched elsewhere: the class of its model, how long it was, and the peak of each device."""
+    peaks = [
+        say("{device}: {facts}", device=each.device, facts=say("peak {size}", size=format_bytes(max(each.peak))))
+        for each in run.steps.memory
+    ]
+    facts = " · ".join((count_words(run.steps.total, "step"), *peaks))
+    return {"title": run.model or say("no model"), "bytes": facts}
 
 
 @displays_safely

@@ -36,7 +36,9 @@ def finding_text(finding: Finding, class_name: str = "") -> str:
 
 
 def where_words(finding: Finding, class_name: str = "") -> str:
-    """Module and line, then the tensors that met, or the source where no tensors did."""
+    """Module and line, then the tensors that met, or the source where no tensors did; "" where nobody knows."""
+    if finding.module is None and finding.fault is None and not finding.operands:
+        return ""
     known = f" ({class_name})" if class_name and finding.module is not None else ""
     place = row_words((module_words(finding.module) + known, site_words(finding.fault)))
     detail = "  |  ".join(finding.operands) or first_line(finding.fault)
@@ -68,7 +70,8 @@ def finding_lines(finding: Finding, class_name: str = "") -> Iterator[str]:
     """The lines of the message."""
     finding = translate_finding(finding)
     yield f"{code_word(finding.severity)}[{finding.kind}] {finding.headline}"
-    yield label_line(say("where"), where_words(finding, class_name))
+    if where := where_words(finding, class_name):
+        yield label_line(say("where"), where)
     if finding.why:
         yield label_line(say("why"), finding.why)
     for note in (*finding.notes, *extra_notes(finding)):
