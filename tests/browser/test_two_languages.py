@@ -59,7 +59,8 @@ def test_no_english_word_is_left_on_a_chinese_page(opened, number):
     records = dumps(split_model()) + dumps(one_step()) + dumps(data_parallel(2)) + dumps(faulty())
     names = NAMES | set(re.findall(r"[A-Za-z]+", records))
     english, chinese = (seen(opened(text)) for text in pages)
-    left = {text for text in english & chinese if text not in records and not set(WORD.findall(text)) <= names}
+    said_alike = {text for text in english & chinese if text.removesuffix("…") not in records}
+    left = {text for text in said_alike if not set(WORD.findall(text)) <= names}
     assert left == set()
     assert len(chinese) > 20
 

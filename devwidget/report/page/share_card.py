@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from devwidget.language.speaking import say
+from devwidget.language.speaking import both, say, say_count
 from devwidget.records.finding import Finding
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
@@ -53,7 +53,9 @@ def _verdict_hue(trace: Trace) -> str:
 def _clean_words(trace: Trace) -> str:
     if trace.error:
         return say("ended by {error}", error=trace.error.splitlines()[0])
-    return say("nothing found, {count} checks", count=len(trace.checked)) if trace.checked else say("nothing was checked")
+    if not trace.checked:
+        return say("nothing was checked")
+    return say_count(*both("nothing found, {count} check", "nothing found, {count} checks"), len(trace.checked))
 
 
 def _draw_finding(finding: Finding) -> Iterator[Markup]:
