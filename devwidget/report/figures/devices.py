@@ -160,7 +160,8 @@ class _Drawing:
         wide = f"color-scheme: light dark; width: 100%; max-width: {self.width * 1.12:.0f}px; height: auto"
         style = f"{wide}; font-family: {SANS_FONT}"
         look = {"class": "dw-devices", "aria-label": words, "font-size": "12", "fill": INK, "role": "img", "style": style}
-        inside = (*parts, *ribbons, *blocks, *labels, *self._draw_key())
+        ground = draw_rectangle(0, 0, self.width, tall, 0, fill=PAPER)  # a page that shows it as an image may be dark
+        inside = (ground, *parts, *ribbons, *blocks, *labels, *self._draw_key())
         return html_element("svg", *inside, xmlns="http://www.w3.org/2000/svg", **look, **size)
 
     def _draw_column(self, at: int, column: DeviceColumn) -> Markup:
@@ -169,20 +170,10 @@ class _Drawing:
         frame = draw_rectangle(left + 0.5, 0.5, wide - 1, bottom - 0.5, 4, stroke="rgba(128,128,128,0.45)", **dashed)
         x, hue = left + (_WALL if column.device.is_accelerator else 0) + _pad(wide), device_hue(column.device)
         dot = draw_dot(x + 4, 15, hue, is_round=column.device.is_accelerator)
-        device, room = str(column.device), wide - (x - left) - 14
-        short = device if column.device.index is None else f":{column.device.index}"
-        size, start = ("13", 13) if len(device) * 8.2 <= room else ("12", 11)
-        shown = device if len(device) * 7.5 <= room else short
-        name = draw_text(x + start, 19, shown, **{"font-size": size, "font-weight": "600"})
-        words = taken_words(column, self.picture.blocks)
-        room = int((wide - (x - left) - 3) / SMALL)
-        taken = draw_text(
-            x,
-            36,
-            next((form for form in words if columns_of(form) <= room), cut_line(words[-1], max(1, room))),
-            fill=SOFT_INK,
-            **{"font-size": "11"},
-        )
+        room = wide - (x - left)
+        name = _draw_device(column.device, x, room)
+        words = next((form for form in taken_words(column, self.picture.blocks) if columns_of(form) * SMALL <= room - 3), "")
+        taken = draw_text(x, 36, words, fill=SOFT_INK, **{"font-size": "11"})
         parts = [frame, *self._draw_wall(column, left, bottom), dot, name, taken]
         parts += self._draw_idle(left, wide) if column.is_idle else []
         return _mark("column", column_title(column, self.picture.blocks), *parts, **{"data-device": str(column.device)})
@@ -284,6 +275,15 @@ class _Drawing:
                 taken.append((start, start + wide, level))
                 look = {"fill": WRONG, "font-weight": "600"} if way.kind in ("healed", "stopped") else {"fill": SOFT_INK}
                 yield draw_text(start, level, words, **{"font-size": "11"}, **look)
+
+
+def _draw_device(device: DeviceId, x: float, room: float) -> Markup:
+    """The name beside its dot: smaller where there is little room, and its number alone where there is less."""
+    name, wide = str(device), columns_of(str(device))
+    if wide * 8.2 <= room - 14:
+        return draw_text(x + 13, 19, name, **{"font-size": "13", "font-weight": "600"})
+    shown = name if wide * 7.5 <= room - 14 or device.index is None else f":{device.index}"
+    return draw_text(x + 11, 19, shown, **{"font-size": "12", "font-weight": "600"})
 
 
 def _has_wall(column: DeviceColumn) -> bool:

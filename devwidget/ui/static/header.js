@@ -12,7 +12,7 @@ export function headline(head, meters, filterBy) {
   const metered = new Map(meters.map((each) => [each.device, each]));
   const others = meters.filter(({ device }) => !head.devices.some(([name]) => name === device)).map(({ device }) => [device, ""]);
   const devices = [...head.devices, ...others].map(([name, size]) => meter(name, size, metered.get(name), () => filterBy(`device:${name}`)));
-  return [h("strong", { class: "dw-title", title: head.title }, head.title), h("span", { class: "dw-facts dw-soft" }, facts), ...head.dtypes.map(dtype), h("span", { class: "dw-chips" }, devices)];
+  return [h("strong", { class: "dw-title", title: head.title }, head.title), ...head.dtypes.map(dtype), h("span", { class: "dw-facts dw-soft" }, facts), h("span", { class: "dw-chips" }, devices)];
 }
 
 // A device: its name, the model's bytes on it, and, of a GPU, how full it is: in use, up to the last peak, and what was refused.
