@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from devwidget.language.speaking import said
@@ -54,14 +54,24 @@ _KEY: dict[Kind, Message] = {
 }
 
 
-def draw_devices(picture: Picture, width: int = WIDTHS[1]) -> Markup:
+def draw_devices(picture: Picture, width: int = WIDTHS[1], /, **place: str) -> Markup:
     """An `<svg>` element of a width in pixels and of whatever height its rows need; all its words are text in it.
 
     It needs no style sheet and no script: colours are `light-dark()` pairs, titles are tooltips, and a page scales it by its
     view box. What can be pointed at is a `<g>` with `data-mark`: `block` (with `data-module`, and `data-unfolds` where it has
     parts to show), `way` or `column`.
+
+    Args:
+        picture: what is drawn.
+        width: pixels.
+        place: attributes of the element that are others where it is a part of another drawing, such as its size there.
     """
-    return _Drawing.plan(picture, width).draw()
+    return _Drawing.plan(picture, width).draw(place)
+
+
+def devices_height(picture: Picture, width: int) -> float:
+    """Pixels of `draw_devices`."""
+    return _Drawing.plan(picture, width).tall
 
 
 def picture_words(picture: Picture) -> str:
@@ -147,22 +157,26 @@ class _Drawing:
                 x += entry.wide
         return placed
 
-    def draw(self) -> Markup:
+    @property
+    def tall(self) -> float:
+        """Below what says what is what."""
+        return self.height + (22 + 17 * self.key[-1].line if self.key else 0)
+
+    def draw(self, place: Mapping[str, str]) -> Markup:
         """Columns below ribbons below blocks."""
         parts = [self._draw_column(at, column) for at, column in enumerate(self.picture.columns)]
         order = sorted(range(len(self.routes)), key=lambda at: _order_of(self.picture.ways[at]))
         ribbons = [self._draw_way(self.picture.ways[at], self.routes[at], at) for at in order]
         blocks = [self._draw_block(block, box) for block, box in zip(self.picture.blocks, self.boxes, strict=True)]
         labels = list(self._draw_labels(order))
-        tall = self.height + (22 + 17 * self.key[-1].line if self.key else 0)
-        size = {"width": f"{self.width:.0f}", "height": f"{tall:.0f}", "viewBox": f"0 0 {self.width:.0f} {tall:.0f}"}
+        size = {"width": f"{self.width:.0f}", "height": f"{self.tall:.0f}", "viewBox": f"0 0 {self.width:.0f} {self.tall:.0f}"}
         words = picture_words(self.picture)
         wide = f"color-scheme: light dark; width: 100%; max-width: {self.width * 1.12:.0f}px; height: auto"
         style = f"{wide}; font-family: {SANS_FONT}"
         look = {"class": "dw-devices", "aria-label": words, "font-size": "12", "fill": INK, "role": "img", "style": style}
-        ground = draw_rectangle(0, 0, self.width, tall, 0, fill=PAPER)  # a page that shows it as an image may be dark
+        ground = draw_rectangle(0, 0, self.width, self.tall, 0, fill=PAPER)  # a page that shows it as an image may be dark
         inside = (ground, *parts, *ribbons, *blocks, *labels, *self._draw_key())
-        return html_element("svg", *inside, xmlns="http://www.w3.org/2000/svg", **look, **size)
+        return html_element("svg", *inside, xmlns="http://www.w3.org/2000/svg", **(look | size | dict(place)))
 
     def _draw_column(self, at: int, column: DeviceColumn) -> Markup:
         left, wide, bottom = self.lefts[at], self.widths[at], self.height - 1
