@@ -13,7 +13,7 @@ What users complained about, and where it is pressed, at 700, 910, 1280 and 1600
 - In and out gone below 910 pixels, code cut with room beside it, bars as slivers, words cut in the header: `test_widths`;
   equal layers in fifty rows: `test_esm_tree`.
 - G covers forward: `test_ranks`. Grey devices without a kernel, a file's name for a summary: `test_esm_panel`.
-- An export that opens on Modules, and its weight: `test_esm_export`, `tests/report/test_page_size`. A saved notebook that does not
-  follow: `test_saved_notebook`. A first notebook that is run past: `test_first_look`. One counted as many: `test_two_languages`.
-- All states: `test_states`.
+- An export that opens on Modules, and its weight: `test_esm_export`, `tests/report/test_page_size`.
+- A saved notebook that does not follow: `test_saved_notebook`. A first notebook that is run past: `test_first_look`.
+- One counted as many: `test_two_languages`. All states: `test_states`.
 """
