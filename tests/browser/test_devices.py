@@ -165,6 +165,7 @@ INK = "() => getComputedStyle(document.querySelector('.dw-drawn [data-mark=colum
 def test_in_jupyterlab_the_picture_has_the_colours_of_its_theme_and_not_of_the_system(browser, system):
     bare = BarePage(browser, split_model(), one_step(), color_scheme=system)
     bare.page.get_by_role("tab", name="Devices").click()
+    bare.page.locator(".dw-drawn svg").first.wait_for()
     for is_light, ink in (("true", "rgb(31, 35, 40)"), ("false", "rgb(230, 237, 243)")):
         bare.page.evaluate("(is_light) => document.body.dataset.jpThemeLight = is_light", is_light)
         assert bare.page.evaluate(INK) == ink

@@ -101,9 +101,9 @@ export class Verdict {
     return part("error", h("div", { class: "dw-verdict-line" }, icon("error"), h("p", { class: "dw-sentence" }, h("b", null, ...prose(failure.headline)), " ", place)), h("p", { class: "dw-cure" }, said), ...failure.cures.slice(0, 1).map(({ text, code }) => cureWords(text, code)));
   }
 
-  cleanPart({ checked, not_checked: skipped }) {
+  cleanPart({ checked, skipped }) {
     const words = checked.length ? say("Nothing wrong in this step.") : say("Nothing ran, so nothing was checked.");
-    const left = skipped.length ? say("{count} could not", { count: skipped.length }) : "";
+    const left = skipped ? say("{count} could not", { count: skipped }) : "";
     const counts = checked.length ? inRow([sayCount("{count} check ran", "{count} checks ran", checked.length), left]) : "";
     return part(checked.length ? "clean" : "none", h("div", { class: "dw-verdict-line" }, checked.length ? icon("tried") : "", h("p", { class: "dw-sentence" }, h("b", null, words), h("span", { class: "dw-soft" }, ` ${counts}`))));
   }
