@@ -94,9 +94,9 @@ def is_wide(letter: str) -> bool:
     return letter != "" and unicodedata.east_asian_width(letter) in "WF"
 
 
-def say_count(one: str, many: str, count: int) -> str:
-    """The template for one thing or for many, as the language wants it, with `{count}`."""
-    return fill_template(template(one, many, count), {"count": f"{count:,}"})
+def say_count(one: str, many: str, count: int, shown: str = "") -> str:
+    """The template for one thing or for many, as the language wants it, with `{count}`, or what is shown in its place."""
+    return fill_template(template(one, many, count), {"count": shown or f"{count:,}"})
 
 
 def template(one: str, many: str = "", count: int = 1) -> str:

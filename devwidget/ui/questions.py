@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from devwidget.language.speaking import say
+from devwidget.language.speaking import both, say, say_count
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.report.page.content import detail_content
 from devwidget.report.page.exports import export_panel
@@ -131,7 +131,7 @@ def collect_printed(show: Callable[[str], None]) -> Iterator[None]:
     finally:
         builtins.input = asks
         said = text.getvalue()
-        cut = say("... {count} characters before", count=f"{len(said) - MOST:,}")
+        cut = say_count(*both("... {count} character before", "... {count} characters before"), len(said) - MOST)
         show(said if len(said) <= MOST else f"{cut}\n{said[-MOST:]}")
 
 

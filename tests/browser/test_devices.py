@@ -156,3 +156,17 @@ def test_advice_has_code_to_copy(drawn):
     expect(advice).to_contain_text("2 numbers are gathered on cuda:0 instead of 2.40 MiB")
     expect(advice.locator("pre")).to_contain_text("return self.loss_fn(self.model(x), target)")
     expect(advice.get_by_role("button", name="Copy the code")).to_be_visible()
+
+
+INK = "() => getComputedStyle(document.querySelector('.dw-drawn [data-mark=column] text')).fill"
+
+
+@pytest.mark.parametrize("system", ["light", "dark"])
+def test_in_jupyterlab_the_picture_has_the_colours_of_its_theme_and_not_of_the_system(browser, system):
+    bare = BarePage(browser, split_model(), one_step(), color_scheme=system)
+    bare.page.get_by_role("tab", name="Devices").click()
+    bare.page.locator(".dw-drawn svg").first.wait_for()
+    for is_light, ink in (("true", "rgb(31, 35, 40)"), ("false", "rgb(230, 237, 243)")):
+        bare.page.evaluate("(is_light) => document.body.dataset.jpThemeLight = is_light", is_light)
+        assert bare.page.evaluate(INK) == ink
+    bare.close()

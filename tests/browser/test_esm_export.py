@@ -34,9 +34,9 @@ def test_the_page_opens_on_the_verdict_and_says_what_was_traced(opened):
 def test_a_click_on_a_box_of_the_timeline_leads_to_the_row(opened):
     page = opened(panel_page(split_model(), one_step()))
     page.get_by_role("tab", name="Trace").click()
-    box = page.locator(".dw-timeline .dw-box-name", has_text="head").bounding_box()
+    box = page.locator(".dw-timeline .dw-box-name", has_text="encoder").bounding_box()
     page.mouse.click(box["x"] + 4, box["y"] + 4)
-    expect(page.locator("[data-path='decoder.head']")).to_have_attribute("aria-selected", "true")
+    expect(page.locator("[data-path='encoder']")).to_have_attribute("aria-selected", "true")
 
 
 def test_a_trace_alone_has_a_page_too(opened):

@@ -114,6 +114,13 @@ def test_a_finding_with_markup_in_it_stays_text(bare):
     assert bare.page.locator(".dw-finding img, .dw-finding script, .dw-finding b").count() == 0
 
 
+def test_checks_that_could_not_run_are_counted_and_not_their_reasons(bare):
+    reason = "no call of DataParallel in this trace"
+    skipped = (f"parallel-io: {reason}", f"parallel-misplaced: {reason}")
+    bare.update("panel", "traced", traced(Trace(checked=("wrong-device",), not_checked=skipped)))
+    expect(bare.page.locator(".dw-verdict")).to_contain_text("1 check ran, 2 could not")
+
+
 def test_a_clean_trace_says_what_was_checked(bare):
     bare.update("panel", "traced", traced(Trace(checked=("wrong-device",), not_checked=("ping-pong: no backward",))))
     bare.page.get_by_role("tab", name="Findings").click()

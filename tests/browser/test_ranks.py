@@ -13,7 +13,7 @@ from tests.browser.chromium import Watched
 from tests.browser.esm import BarePage
 from tests.browser.lab import ARTIFACTS
 from tests.records.ranks.made_up import cluster, faulty, model, report, reports
-from tests.records.ranks.made_up_steps import sharded
+from tests.records.ranks.made_up_steps import begun, sharded, step, world
 from tests.views.builders import split_model
 
 EMPTY = Finding(
@@ -142,7 +142,7 @@ def test_findings_are_the_cards_that_are_shown_elsewhere(shown):
 def test_nothing_is_hard_to_read_and_nothing_leaves_the_page(browser, scheme, job, tmp_path):
     path = tmp_path / "ranks.html"
     path.write_text(cluster_page(job()), encoding="utf-8")
-    for width in (700, 1600):
+    for width in (700, 910, 1280, 1600):
         watched = Watched(browser, viewport={"width": width, "height": 900}, color_scheme=scheme)
         watched.page.goto(path.as_uri())
         for look in ("memory", "placement", "state"):
@@ -196,6 +196,32 @@ def test_a_collective_is_told_where_it_is_pointed_at_and_by_the_arrow_keys(shown
     page.keyboard.press("End")
     expect(page.locator(".dw-step-said")).to_contain_text("reduce_scatter on ranks 0, 2, all_reduce on rank 1")
     expect(page.locator(".dw-lit-row .dw-outlier")).to_be_visible()
+
+
+COVERED = """() => {
+  const written = (band) => {
+    const range = document.createRange();
+    range.selectNodeContents(band);
+    return range.getBoundingClientRect();
+  };
+  const isOver = (mark, text) => mark.left < text.right && text.left < mark.right && mark.top < text.bottom;
+  const marks = [...document.querySelectorAll('.dw-step-dot')].map((mark) => mark.getBoundingClientRect());
+  const bands = [...document.querySelectorAll('.dw-step-band')];
+  const covers = (text) => marks.some((mark) => isOver(mark, text) && text.top < mark.bottom);
+  return bands.filter((band) => covers(written(band))).map((band) => band.textContent);
+}"""
+
+
+@pytest.mark.parametrize("width", [700, 910, 1280, 1600])
+def test_the_g_of_a_gather_leaves_the_word_forward_to_be_read(shown, width):
+    """As many as a layer has in FSDP: the first one stands where the phase begins."""
+    calls = [begun("all_gather", 2 * at, at) for at in range(1, 41)]
+    calls += [begun("reduce_scatter", 101 + at, 40 + at, phase="backward") for at in range(1, 41)]
+    of = model(1, 4)
+    page = shown(cluster([dataclasses.replace(report(at, 2, of), traced=step(calls, world(2))) for at in range(2)]), width)
+    expect(page.locator(".dw-step-band")).to_have_text(["forward", "backward"] * 2)
+    expect(page.locator(".dw-step-dot")).to_have_count(160)
+    assert page.evaluate(COVERED) == []
 
 
 def test_a_job_without_a_step_shows_no_lanes(shown):

@@ -1,9 +1,13 @@
 """A notebook that is opened again, its kernel gone: the panel as it was saved, and never an error."""
 
+import io
 import pathlib
 
 import pytest
+from PIL import Image
 from playwright.sync_api import expect
+
+from tests.browser.lab import DARK, LIGHT
 
 NOTEBOOKS = sorted((pathlib.Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 CELLS = [
@@ -57,6 +61,18 @@ def test_without_its_kernel_the_panel_is_shown_as_it_was_saved(saved):
     expect(cell(reopened).locator(".dw-saved")).to_be_visible()
     expect(cell(reopened).locator(".dw-saved")).to_contain_text("no findings")
     expect(cell(reopened).get_by_text("Error displaying widget")).to_be_hidden()
+
+
+def test_saved_pictures_are_as_dark_as_the_theme(saved):
+    session, again = saved
+    session.page.evaluate(SAVE)
+    session.restart_kernel()
+    reopened = again()
+    picture = cell(reopened).locator(".dw-saved img").last
+    for theme, brightness in ((LIGHT, 255), (DARK, 28)):
+        reopened.use_theme(theme)
+        corner = Image.open(io.BytesIO(picture.screenshot())).convert("RGB").getpixel((2, 40))
+        assert corner[0] == pytest.approx(brightness, abs=20)
 
 
 FAULTY = [

@@ -1,4 +1,4 @@
-"""Every state of the panel that is not the usual one: accessible, and drawn in both themes and both widths.
+"""Every state of the panel that is not the usual one: accessible, and drawn in both themes and four widths.
 
 `make shots` keeps pictures of them.
 """
@@ -12,13 +12,17 @@ from playwright.sync_api import expect
 from devwidget.records.device import DeviceId
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import ModuleEvent, Trace
-from devwidget.report.page.content import compared_content
+from devwidget.report.page.content import applied_content, compared_content, proposed_content
+from devwidget.views.placement import tabulate_snapshot
 from tests.browser.axe import violations
 from tests.browser.chromium import Watched
 from tests.browser.esm import BarePage, large
 from tests.browser.lab import ARTIFACTS
 from tests.browser.test_esm_panel import FULL
+from tests.browser.test_verdict import MENDS, mendable
+from tests.browser.test_watch import watched
 from tests.views.builders import CPU, data_parallel, one_step, split_model, tensor
+from tests.views.test_proposed_map import GPU0, GPU1, layout
 from tests.views.test_repeats import stack
 
 FAILED = replace(one_step(), error="RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x512 and 256x1000)")
@@ -82,8 +86,25 @@ def with_menu(bare):
 
 def compared(bare):
     bare.update("panel", "compared", compared_content(one_step(), CLEAN))
-    opened("Trace")(bare)
-    expect(bare.page.locator(".dw-compared")).to_contain_text("2 findings fixed")
+    opened("Findings")(bare)
+    expect(bare.page.locator(".dw-compared")).to_be_visible()
+
+
+def applied(bare):
+    bare.update("panel", "applied", {"works": "now", "cells": [], **applied_content(MENDS)})
+    compared(bare)
+    expect(bare.page.get_by_role("button", name="Undo")).to_be_visible()
+
+
+def questioned(bare):
+    bare.answer("apply", {"cells": [], "files": ["train.py"]})
+    bare.page.get_by_role("button", name="Apply and trace again").click()
+    expect(bare.page.get_by_role("button", name="Do not write")).to_be_visible()
+
+
+def proposed(bare):
+    bare.update("panel", "proposed", proposed_content(layout(GPU0, GPU0, GPU1), tabulate_snapshot(split_model())))
+    opened("Devices")(bare)
 
 
 def printed(bare):
@@ -113,7 +134,14 @@ STATES = {
     "devices-and-back": (stack(16, lambda block: DeviceId("cuda", block // 4)), way_back(), opened("Devices")),
     "folded": (stack(12), None, lambda bare: None),
     "unfolded": (stack(12), None, unfolded),
+    "mendable": (split_model(), mendable(), opened("Findings")),
+    "questioned": (split_model(), mendable(), questioned),
+    "applied": (split_model(), CLEAN, applied),
     "compared": (split_model(), CLEAN, compared),
+    "hops": (split_model(), one_step(), opened("Trace")),
+    "curves": (split_model(), one_step(), opened("Memory")),
+    "proposed": (split_model(), one_step(), proposed),
+    "watched": (split_model(), one_step(), opened("Watch")),
     "devices": (stack(16, lambda block: DeviceId("cuda", block // 2)), one_step(), opened("Devices")),
     "out-of-memory": (split_model(), FULL, opened("Findings")),
     "out-of-memory-curves": (split_model(), FULL, opened("Memory")),
@@ -143,16 +171,18 @@ STATES = {
 @pytest.mark.parametrize("name", STATES)
 def test_screenshots_of_every_state(browser, name):
     snapshot, trace, bring = STATES[name]
-    bare = BarePage(browser, snapshot, trace, plotly=True, viewport={"width": 1000, "height": 700})
+    run = watched() if name == "watched" else None
+    bare = BarePage(browser, snapshot, trace, run=run, plotly=True, viewport={"width": 1000, "height": 700})
     bring(bare)
     ARTIFACTS.mkdir(exist_ok=True)
     for scheme in ("light", "dark"):
         bare.page.emulate_media(color_scheme=scheme)
-        for width in (700, 1600):
+        for width in (700, 910, 1280, 1600):
             bare.page.set_viewport_size({"width": width, "height": 700})
             if "PICTURES" in os.environ:
                 bare.page.wait_for_timeout(200)  # figures are drawn again for the new width
                 bare.page.screenshot(path=ARTIFACTS / f"state-{name}-{scheme}-{width}.png", full_page=True)
+            assert bare.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, width
         assert violations(bare.page) == []
     bare.close()
 

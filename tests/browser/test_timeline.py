@@ -29,6 +29,13 @@ TRACE = replace(
         OpEvent("mul", None, "optimizer", None, (GPU0,), GPU0, 102, 900),
     ),
 )
+STRUCK = """() => {
+  const boxes = (kinds) => [...document.querySelectorAll(kinds)].map((each) => each.getBoundingClientRect());
+  const marks = boxes('.dw-timeline .dw-fault, .dw-timeline .dw-hop-head');
+  const isOver = (mark, name) => mark.left < name.right && name.left < mark.right && mark.top < name.bottom;
+  const names = [...document.querySelectorAll('.dw-box-name')].map((each) => [each.textContent, each.getBoundingClientRect()]);
+  return names.filter(([, name]) => marks.some((mark) => isOver(mark, name) && name.top < mark.bottom)).map(([text]) => text);
+}"""
 COUNT_DRAWINGS = """(lanes) => {
   window.drawings = 0;
   new MutationObserver(() => drawings++).observe(lanes, { childList: true });
@@ -204,4 +211,14 @@ def test_what_goes_to_many_gpus_at_once_is_an_arrow_for_each_and_no_chain(browse
     assert len(stems) == 3
     for one, other in itertools.pairwise(sorted(stems, key=lambda stem: stem["x"])):
         assert other["x"] - one["x"] >= 6  # as wide as one of them is drawn
+    bare.close()
+
+
+@pytest.mark.parametrize("width", [700, 910, 1280, 1600])
+def test_the_name_of_a_box_stands_beside_the_marks_that_end_in_it(browser, width):
+    bare = BarePage(browser, split_model(), one_step(), viewport={"width": width, "height": 900})
+    bare.page.get_by_role("tab", name="Trace").click()
+    expect(bare.page.locator(".dw-box-name", has_text="decoder")).to_have_count(1)
+    assert bare.page.locator(".dw-hop-head").count() > 0
+    assert bare.page.evaluate(STRUCK) == []
     bare.close()

@@ -144,7 +144,7 @@ def test_after_it_before_and_after_stand_there_by_themselves_with_the_way_back(b
     bare.update("panel", "compared", compared_content(mendable(), CLEAN))
     bare.update("panel", "status", {"kind": "done", "text": "nothing found"})
     expect(verdict(bare)).to_contain_text("Applied in train.py:17 and traced again")
-    expect(verdict(bare)).to_contain_text("0 left")
+    expect(verdict(bare)).to_contain_text("These lines run already")
     expect(bare.page.locator(".dw-compared")).to_be_visible()
     expect(bare.page.locator(".dw-compared .dw-change")).to_have_text("5→0hops")
     verdict(bare).get_by_role("button", name="Undo").click()

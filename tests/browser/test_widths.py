@@ -66,6 +66,22 @@ def test_a_header_of_three_devices_is_one_row_and_bars_have_18_pixels(browser):
     bare.close()
 
 
+SEEN_IN_PART = """() => {
+  const area = document.querySelector('.dw-facts').getBoundingClientRect();
+  const isCut = ({ top, right }) => top < area.bottom && right > area.right + 0.5;
+  const facts = [...document.querySelectorAll('.dw-facts > span')];
+  return facts.filter((fact) => isCut(fact.getBoundingClientRect())).map((fact) => fact.textContent);
+}"""
+
+
+@pytest.mark.parametrize("width", [500, 600, 700, 910, 1280, 1600])
+def test_a_fact_of_the_header_is_there_as_a_whole_or_not_at_all(browser, width):
+    bare = BarePage(browser, split_model(), TRACE, viewport={"width": width, "height": 900})
+    expect(bare.page.locator(".dw-facts > span")).to_have_text(["1.3 M params", "5.91 MiB", "virtual GPUs: 2"])
+    assert bare.page.evaluate(SEEN_IN_PART) == []
+    bare.close()
+
+
 @pytest.mark.parametrize("width", [700, 910, 1280, 1600])
 def test_a_header_of_four_gpus_is_one_row(browser, width):
     gpus = [DeviceId("cuda", number) for number in range(4)]

@@ -20,11 +20,12 @@ _MOST_HOPS = 20
 
 
 class HopRow(NamedTuple):
-    """The crossings of one line, before and after; `what` is their cause and the modules that ran."""
+    """The crossings of one line, before and after; why they were, and which modules ran."""
 
     source: str
     target: str
-    what: str
+    cause: str
+    modules: str
     code: str
     before: str
     after: str
@@ -70,8 +71,12 @@ def verdict_words(compared: Comparison) -> str:
 def change_rows(compared: Comparison) -> list[Row]:
     """What is measured, then the lines of hops that changed."""
     hops = hop_rows(compared)
-    names = (f"{hop.source} -> {hop.target}, {hop.what}" + (f": {hop.code}" if hop.code else "") for hop in hops)
-    return [*measure_rows(compared), *((name, hop.before, hop.after) for name, hop in zip(names, hops, strict=True))]
+    return [*measure_rows(compared), *((_hop_name(hop), hop.before, hop.after) for hop in hops)]
+
+
+def _hop_name(hop: HopRow) -> str:
+    name = row_words((f"{hop.source} -> {hop.target}", hop.cause, hop.modules))
+    return f"{name}: {hop.code}" if hop.code else name
 
 
 def measure_rows(compared: Comparison) -> list[Row]:
@@ -100,10 +105,10 @@ def hop_rows(compared: Comparison) -> list[HopRow]:
 
 def _hop_row(hops: Sequence[HopChange]) -> HopRow:
     first = hops[0]
-    what = row_words((code_word(first.cause), and_more(module_words(first.module), len(hops) - 1)))
+    modules = and_more(module_words(first.module), len(hops) - 1)
     before = _amount_words(sum(hop.before for hop in hops), sum(hop.before_bytes for hop in hops))
     after = _amount_words(sum(hop.after for hop in hops), sum(hop.after_bytes for hop in hops))
-    return HopRow(str(first.source), str(first.target), what, first.text, before, after)
+    return HopRow(str(first.source), str(first.target), code_word(first.cause), modules, first.text, before, after)
 
 
 def _amount_words(count: int, size: int) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from devwidget.language.speaking import said
 from devwidget.records.device import DeviceId
@@ -37,13 +37,15 @@ from devwidget.report.text.device_words import (
 from devwidget.views.blocks import Block
 from devwidget.views.devices import DeviceColumn, Kind, Picture, Way
 
-WIDTHS = (640, 860, 1120)
+WIDTHS = (640, 820, 1120)
 """Pixels for which a picture is drawn: a page shows the widest one that it has room for."""
 _HEAD, _BOX, _GAP, _FOOT = 54.0, 26.0, 5.0, 12.0
 _WALL = 8.0
 _GUTTERS = 20.0, 54.0
 _WIDEST = 400.0
 _THIN, _THICK = 1.5, 4.5
+_SEEN = 0.005
+"""Share of a wall below which nobody sees a part of it."""
 _KEY: dict[Kind, Message] = {
     "copy": Message("copied, as thick as its bytes"),
     "gradient": Message("gradients on their way back"),
@@ -52,19 +54,50 @@ _KEY: dict[Kind, Message] = {
 }
 
 
-def draw_devices(picture: Picture, width: int = WIDTHS[1]) -> Markup:
+def draw_devices(picture: Picture, width: int = WIDTHS[1], /, **place: str) -> Markup:
     """An `<svg>` element of a width in pixels and of whatever height its rows need; all its words are text in it.
 
     It needs no style sheet and no script: colours are `light-dark()` pairs, titles are tooltips, and a page scales it by its
     view box. What can be pointed at is a `<g>` with `data-mark`: `block` (with `data-module`, and `data-unfolds` where it has
     parts to show), `way` or `column`.
+
+    Args:
+        picture: what is drawn.
+        width: pixels.
+        place: attributes of the element that are others where it is a part of another drawing, such as its size there.
     """
-    return _Drawing.plan(picture, width).draw()
+    return _Drawing.plan(picture, width).draw(place)
+
+
+def devices_height(picture: Picture, width: int) -> float:
+    """Pixels of `draw_devices`."""
+    return _Drawing.plan(picture, width).tall
 
 
 def picture_words(picture: Picture) -> str:
     """What a reader is told who does not see it."""
     return row_words((column_title(column, picture.blocks) for column in picture.columns), "; ")
+
+
+@dataclass(frozen=True, slots=True)
+class _KeyEntry:
+    """What a kind of ribbon means, or a part of a wall; pixels from the left, and which line."""
+
+    words: str
+    kind: Kind | None = None
+    part: str = ""
+    x: float = 0.0
+    line: int = 0
+
+    @property
+    def start(self) -> float:
+        """Pixels up to the words."""
+        return 30.0 if self.kind is not None else _WALL + 5
+
+    @property
+    def wide(self) -> float:
+        """Pixels up to the next one."""
+        return self.start + 16 + columns_of(self.words) * SMALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,33 +140,43 @@ class _Drawing:
         return max(self.page.tops[-1] + _FOOT, 150.0)
 
     @property
-    def key(self) -> list[tuple[Kind, str, float, int]]:
-        """What the ribbons that are drawn mean, each with its place: pixels from the left, and which line."""
-        kinds, x, line = {way.kind for way in self.picture.ways}, 1.0, 0
-        places: list[tuple[Kind, str, float, int]] = []
-        for kind, words in ((kind, said(words)) for kind, words in _KEY.items() if kind in kinds):
-            wide = 46 + columns_of(words) * SMALL
-            if places and x + wide > self.width:
-                x, line = 1.0, line + 1
-            places.append((kind, words, x, line))
-            x += wide
-        return places
+    def key(self) -> list[_KeyEntry]:
+        """What the ribbons and the walls that are drawn mean, those of walls on lines of their own."""
+        kinds = {way.kind for way in self.picture.ways}
+        ribbons = [_KeyEntry(said(words), kind=kind) for kind, words in _KEY.items() if kind in kinds]
+        walled = [column for column in self.picture.columns if _has_wall(column)]
+        parts = {part for column in walled for part, size in column.parts if size >= _SEEN * column.capacity}
+        walls = [_KeyEntry(part_name(part), part=part) for part in CATEGORY_HUES if part in parts]
+        placed: list[_KeyEntry] = []
+        for entries in (ribbons, walls):
+            x, line = 1.0, placed[-1].line + 1 if placed else 0
+            for entry in entries:
+                if x > 1 and x + entry.wide > self.width:
+                    x, line = 1.0, line + 1
+                placed.append(replace(entry, x=x, line=line))
+                x += entry.wide
+        return placed
 
-    def draw(self) -> Markup:
+    @property
+    def tall(self) -> float:
+        """Below what says what is what."""
+        return self.height + (22 + 17 * self.key[-1].line if self.key else 0)
+
+    def draw(self, place: Mapping[str, str]) -> Markup:
         """Columns below ribbons below blocks."""
         parts = [self._draw_column(at, column) for at, column in enumerate(self.picture.columns)]
         order = sorted(range(len(self.routes)), key=lambda at: _order_of(self.picture.ways[at]))
         ribbons = [self._draw_way(self.picture.ways[at], self.routes[at], at) for at in order]
         blocks = [self._draw_block(block, box) for block, box in zip(self.picture.blocks, self.boxes, strict=True)]
         labels = list(self._draw_labels(order))
-        tall = self.height + (22 + 17 * self.key[-1][3] if self.key else 0)
-        size = {"width": f"{self.width:.0f}", "height": f"{tall:.0f}", "viewBox": f"0 0 {self.width:.0f} {tall:.0f}"}
+        size = {"width": f"{self.width:.0f}", "height": f"{self.tall:.0f}", "viewBox": f"0 0 {self.width:.0f} {self.tall:.0f}"}
         words = picture_words(self.picture)
         wide = f"color-scheme: light dark; width: 100%; max-width: {self.width * 1.12:.0f}px; height: auto"
         style = f"{wide}; font-family: {SANS_FONT}"
         look = {"class": "dw-devices", "aria-label": words, "font-size": "12", "fill": INK, "role": "img", "style": style}
-        inside = (*parts, *ribbons, *blocks, *labels, *self._draw_key())
-        return html_element("svg", *inside, xmlns="http://www.w3.org/2000/svg", **look, **size)
+        ground = draw_rectangle(0, 0, self.width, self.tall, 0, fill=PAPER)  # a page that shows it as an image may be dark
+        inside = (ground, *parts, *ribbons, *blocks, *labels, *self._draw_key())
+        return html_element("svg", *inside, xmlns="http://www.w3.org/2000/svg", **(look | size | dict(place)))
 
     def _draw_column(self, at: int, column: DeviceColumn) -> Markup:
         left, wide, bottom = self.lefts[at], self.widths[at], self.height - 1
@@ -141,19 +184,10 @@ class _Drawing:
         frame = draw_rectangle(left + 0.5, 0.5, wide - 1, bottom - 0.5, 4, stroke="rgba(128,128,128,0.45)", **dashed)
         x, hue = left + (_WALL if column.device.is_accelerator else 0) + _pad(wide), device_hue(column.device)
         dot = draw_dot(x + 4, 15, hue, is_round=column.device.is_accelerator)
-        device, letters = str(column.device), (wide - (x - left) - 14) / 7.4
-        name = draw_text(
-            x + 13, 19, device if len(device) <= letters else device[-2:], **{"font-size": "13", "font-weight": "600"}
-        )
-        words = taken_words(column, self.picture.blocks)
-        room = int((wide - (x - left) - 3) / SMALL)
-        taken = draw_text(
-            x,
-            36,
-            next((form for form in words if columns_of(form) <= room), cut_line(words[-1], max(1, room))),
-            fill=SOFT_INK,
-            **{"font-size": "11"},
-        )
+        room = wide - (x - left)
+        name = _draw_device(column.device, x, room)
+        words = next((form for form in taken_words(column, self.picture.blocks) if columns_of(form) * SMALL <= room - 3), "")
+        taken = draw_text(x, 36, words, fill=SOFT_INK, **{"font-size": "11"})
         parts = [frame, *self._draw_wall(column, left, bottom), dot, name, taken]
         parts += self._draw_idle(left, wide) if column.is_idle else []
         return _mark("column", column_title(column, self.picture.blocks), *parts, **{"data-device": str(column.device)})
@@ -161,7 +195,7 @@ class _Drawing:
     def _draw_wall(self, column: DeviceColumn, left: float, bottom: float) -> Iterator[Markup]:
         """The left wall is the memory of a device, filled from below; all walls have one scale."""
         most = max(each.capacity for each in self.picture.columns)
-        if not column.capacity or not column.device.is_accelerator:
+        if not _has_wall(column):
             return
         whole = (bottom - 1) * column.capacity / most
         yield draw_rectangle(left + 0.5, bottom - whole, _WALL, whole, 0, fill=PAPER, stroke="rgba(128,128,128,0.7)")
@@ -227,10 +261,13 @@ class _Drawing:
         return _mark("way", way_title(way, self.picture), *strokes, reach, **more)
 
     def _draw_key(self) -> Iterator[Markup]:
-        for kind, words, x, line in self.key:
-            y = self.height + 12 + 17 * line
-            yield from _draw_ribbon(((x, y), (x + 24, y)), None, kind, 2.5)
-            yield draw_text(x + 30, y + 4, words, fill=SOFT_INK, **{"font-size": "11"})
+        for entry in self.key:
+            x, y = entry.x, self.height + 12 + 17 * entry.line
+            if entry.kind is not None:
+                yield from _draw_ribbon(((x, y), (x + 24, y)), None, entry.kind, 2.5)
+            else:
+                yield draw_rectangle(x, y - 4, _WALL, 8, 0, fill=CATEGORY_HUES[entry.part])
+            yield draw_text(x + entry.start, y + 4, entry.words, fill=SOFT_INK, **{"font-size": "11"})
 
     def _thickness(self, way: Way) -> float:
         most = max((each.bytes for each in self.picture.ways), default=0) or 1
@@ -252,6 +289,19 @@ class _Drawing:
                 taken.append((start, start + wide, level))
                 look = {"fill": WRONG, "font-weight": "600"} if way.kind in ("healed", "stopped") else {"fill": SOFT_INK}
                 yield draw_text(start, level, words, **{"font-size": "11"}, **look)
+
+
+def _draw_device(device: DeviceId, x: float, room: float) -> Markup:
+    """The name beside its dot: smaller where there is little room, and its number alone where there is less."""
+    name, wide = str(device), columns_of(str(device))
+    if wide * 8.2 <= room - 14:
+        return draw_text(x + 13, 19, name, **{"font-size": "13", "font-weight": "600"})
+    shown = name if wide * 7.5 <= room - 14 or device.index is None else f":{device.index}"
+    return draw_text(x + 11, 19, shown, **{"font-size": "12", "font-weight": "600"})
+
+
+def _has_wall(column: DeviceColumn) -> bool:
+    return bool(column.capacity) and column.device.is_accelerator
 
 
 def _level(route: Route) -> float:
@@ -295,7 +345,9 @@ def _pad(column: float) -> float:
 
 def _draw_names(block: Block, box: RibbonBox, y: float) -> Iterator[Markup]:
     """Name, kind and bytes, as far as there is room: the name before all others, and of it its end."""
-    x, right = box.x + (12 if block.what in ("tensor", "batch", "outputs") else 9), box.x + box.width - 7
+    is_round, is_narrow = block.what in ("tensor", "batch", "outputs"), box.width < 60
+    x = box.x + (12 if is_round else 9) - (3 if is_narrow else 0)
+    right = box.x + box.width - (3 if is_narrow else 7)
     if block.wrong and block.what != "tensor":
         yield draw_cross(right - 5, y + _BOX / 2, WRONG)
         right -= 16

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from devwidget.language.speaking import said, say
+from devwidget.language.speaking import both, said, say, say_count
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot, TensorFacts
@@ -92,7 +92,8 @@ def _meter_card(bar: MemoryBar, is_full: bool) -> Card:
         "used": bar.in_use / bar.total if bar.total else 0,
         "peak": bar.peak / bar.total if bar.total else 0,
         "refused": is_full,
-        "short": say("{used} of {total}", used=peak if bar.peak else used, total=total),
+        "short": say("peak {size}", size=peak) if bar.peak else used,
+        "total": say("of {total}", total=total),
         "words": words
         + (", " + say("peak {size}", size=peak) if bar.peak else "")
         + (", " + say("more was refused") if is_full else ""),
@@ -200,7 +201,9 @@ def header_card(snapshot: Snapshot, table: PlacementTable) -> Card:
         return {"title": say("no model"), "parameters": "", "bytes": "", "devices": [], "dtypes": []}
     return {
         "title": table.classes[0],
-        "parameters": say("{count} params", count=format_count(table.parameters[0])),
+        "parameters": say_count(
+            *both("{count} param", "{count} params"), table.parameters[0], format_count(table.parameters[0])
+        ),
         "bytes": format_bytes(table.bytes[0]),
         "devices": [[str(device), format_bytes(size)] for device, size in bytes_by_device(snapshot).items()],
         "dtypes": list(table.dtypes_of(0)),

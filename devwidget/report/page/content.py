@@ -115,6 +115,7 @@ def traced_content(trace: Trace | None, table: PlacementTable, marks: Overlay) -
         "findings": findings,
         "checked": list(trace.checked),
         "not_checked": not_checked_words(trace),
+        "skipped": len(trace.not_checked),
         "not_restored": list(trace.not_restored),
         "trials": [*wait_words(trace), *trial_words(trace)],
         "hops": hop_cards(trace),

@@ -105,8 +105,11 @@ def as_saved(html: str) -> str:
 _STYLE = """
 .jp-OutputArea-child:has(.dw-saved):has(+ .jp-OutputArea-child :is(.dw-panel, .lm-mod-hidden)),
 .jp-OutputArea-child:has(.dw-saved) + .jp-OutputArea-child:has(> .jp-OutputArea-output.jupyter-widgets) { display: none }
+body[data-jp-theme-light="true"] .dw-saved img { color-scheme: light }
+body[data-jp-theme-light="false"] .dw-saved img { color-scheme: dark }
 """
-"""JupyterLab: only the live panel where there is one, nothing after it was closed, and no word of a widget that is gone."""
+"""JupyterLab: only the live panel where there is one, nothing after it was closed, and no word of a widget that is gone;
+pictures in the colours of its theme."""
 
 
 def _code_block(text: str) -> str:

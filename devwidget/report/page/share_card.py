@@ -1,21 +1,25 @@
-"""The picture to share: what was found, on which line, its edit, and how full the GPUs were, as one SVG of 1200 x 630."""
+"""The picture to share: what was found, on which line, its edit, and the model on its devices, as one SVG of 1200 x 630."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
 
-from devwidget.language.speaking import say
+from devwidget.language.speaking import both, say, say_count
 from devwidget.records.finding import Finding
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.style.palette import device_hue, schemes_of
+from devwidget.report.figures.devices import WIDTHS, devices_height, draw_devices
+from devwidget.report.style.palette import device_hue, draw_light, schemes_of
 from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import code_word, first_line, module_words, row_words, site_words, translate_finding
 from devwidget.report.text.finding_text import changed_lines
 from devwidget.report.text.trace_text import summary_words
+from devwidget.views.clock import with_real_times
+from devwidget.views.devices import make_picture
 from devwidget.views.memory import MemoryBar, memory_bars
+from devwidget.views.placement import tabulate_snapshot
 
 WIDTH, HEIGHT, _MARGIN = 1200, 630, 56
 _HUES = {"error": "#b3201a", "warning": "#8a5a00", "info": "#41586f"}
@@ -24,6 +28,8 @@ _FONTS = {"code": "ui-monospace, Menlo, Consolas, monospace", "": "system-ui, 'S
 _LETTERS = {30: 60, 22: 80}
 """Letters of a size that fit in a line."""
 _MOST_ROWS, _MOST_BARS = 5, 4
+_LEGIBLE = 0.7
+"""How small devices are drawn at most: letters of 12 pixels are read from 8 on."""
 _BAR_LEFT, _BAR_WIDTH, _BAR_PITCH = 170, 660, 38
 
 
@@ -31,15 +37,15 @@ def share_card(snapshot: Snapshot, trace: Trace | None) -> str:
     """The picture, light on every page; without a trace it says what the model is and no more."""
     trace = trace if trace is not None else Trace()
     name = snapshot.modules[0].class_name if snapshot.modules else say("a step")
-    bars = [bar for bar in memory_bars(snapshot.memory, trace) if bar.known_total][:_MOST_BARS]
+    said, bottom = _draw_finding(trace.findings[0]) if trace.findings else _draw_clean(trace)
     parts = [
         html_element("rect", width=str(WIDTH), height=str(HEIGHT), fill="#ffffff"),
         html_element("rect", width="12", height=str(HEIGHT), fill=_verdict_hue(trace)),
         _draw_text(name, _MARGIN, 78, 36, _INK, bold=True),
         _draw_text(summary_words(trace), _MARGIN, 112, 22, _SOFT),
         _draw_text("devwidget", WIDTH - _MARGIN, 78, 22, _SOFT, anchor="end"),
-        *(_draw_finding(trace.findings[0]) if trace.findings else [_draw_text(_clean_words(trace), _MARGIN, 186, 30, _INK)]),
-        *(_draw_bar(bar, HEIGHT - _MARGIN - _BAR_PITCH * (len(bars) - 1 - at)) for at, bar in enumerate(bars)),
+        *said,
+        *_draw_devices(snapshot, trace, bottom + 24),
     ]
     size = {"width": str(WIDTH), "height": str(HEIGHT), "viewBox": f"0 0 {WIDTH} {HEIGHT}"}
     return html_element("svg", *parts, xmlns="http://www.w3.org/2000/svg", **size) + "\n"
@@ -50,27 +56,54 @@ def _verdict_hue(trace: Trace) -> str:
     return _HUES[worst] if worst else _GOOD if trace.checked else _LINE
 
 
+def _draw_devices(snapshot: Snapshot, trace: Trace, top: int) -> Iterator[Markup]:
+    """The model on its devices, if it can be read in the room that is left; else how full the GPUs were."""
+    picture = make_picture(snapshot, tabulate_snapshot(snapshot), with_real_times(trace))
+    wide, tall = WIDTH - 2 * _MARGIN, HEIGHT - _MARGIN // 2 - top
+    scales = {width: min(wide / width, tall / devices_height(picture, width)) for width in WIDTHS} if picture.columns else {}
+    width = max(scales, key=lambda each: (scales[each], each), default=0)
+    if scales.get(width, 0) >= _LEGIBLE:
+        place = {"x": str(_MARGIN), "y": str(top), "width": str(wide), "height": str(tall)}
+        place |= {"preserveAspectRatio": "xMinYMin", "style": f"font-family: {_FONTS['']}"}
+        yield draw_light(draw_devices(picture, width, **place))
+        return
+    bars = [bar for bar in memory_bars(snapshot.memory, trace) if bar.known_total][:_MOST_BARS]
+    yield from (_draw_bar(bar, HEIGHT - _MARGIN - _BAR_PITCH * (len(bars) - 1 - at)) for at, bar in enumerate(bars))
+
+
+def _draw_clean(trace: Trace) -> tuple[list[Markup], int]:
+    """What a step without findings says, and the line on which it stands."""
+    return [_draw_text(_clean_words(trace), _MARGIN, 186, 30, _INK)], 186
+
+
 def _clean_words(trace: Trace) -> str:
     if trace.error:
         return say("ended by {error}", error=trace.error.splitlines()[0])
-    return say("nothing found, {count} checks", count=len(trace.checked)) if trace.checked else say("nothing was checked")
+    if not trace.checked:
+        return say("nothing was checked")
+    return say_count(*both("nothing found, {count} check", "nothing found, {count} checks"), len(trace.checked))
 
 
-def _draw_finding(finding: Finding) -> Iterator[Markup]:
-    """What and where, then the rows of its edit, or the failing line and the cure in words."""
-    finding, y = translate_finding(finding), 186
+def _draw_finding(finding: Finding) -> tuple[list[Markup], int]:
+    """What and where, then the rows of its edit, or the failing line and the cure in words; and the line of the last one."""
+    finding, y, parts = translate_finding(finding), 186, list[Markup]()
     title = f"{code_word(finding.severity)}[{finding.kind}]  {finding.headline}".replace("`", "")
     for line in textwrap.wrap(title, _LETTERS[30])[:3]:
-        yield _draw_text(line, _MARGIN, y, 30, _INK, bold=True)
+        parts.append(_draw_text(line, _MARGIN, y, 30, _INK, bold=True))
         y += 40
-    yield _draw_text(row_words((module_words(finding.module), site_words(finding.fault))), _MARGIN, y, 22, _SOFT)
+    parts.append(_draw_text(row_words((module_words(finding.module), site_words(finding.fault))), _MARGIN, y, 22, _SOFT))
     fix = next(iter(finding.fixes), None)
     rows = [row for edit in fix.edits for row in changed_lines(edit)] if fix else []
     failing = [] if rows or not first_line(finding.fault) else [f"  {first_line(finding.fault)}"]
     cure = [f"+ {row}" for row in fix.code.splitlines()] if fix and not rows else []
-    for row in [*failing, *(rows or cure)][:_MOST_ROWS]:
+    for line in [line for row in [*failing, *(rows or cure)] for line in _wrap_row(row)][:_MOST_ROWS]:
         y += 38
-        yield from _draw_row(row, y)
+        parts += _draw_row(line, y)
+    return parts, y
+
+
+def _wrap_row(row: str) -> list[str]:
+    return textwrap.wrap(row, _LETTERS[22], subsequent_indent=f"{row[:1]}     ", drop_whitespace=False)
 
 
 def _draw_row(row: str, y: int) -> Iterator[Markup]:
@@ -78,7 +111,7 @@ def _draw_row(row: str, y: int) -> Iterator[Markup]:
     hue = {"-": _HUES["error"], "+": _GOOD}.get(row[0], _INK)
     place = {"x": str(_MARGIN), "y": str(y - 24), "width": str(WIDTH - 2 * _MARGIN), "height": "34", "rx": "3"}
     yield html_element("rect", **place, fill=hue, **{"fill-opacity": "0.08"})
-    yield _draw_text(row[: _LETTERS[22]], _MARGIN + 12, y, 22, hue, font="code")
+    yield _draw_text(row, _MARGIN + 12, y, 22, hue, font="code")
 
 
 def _draw_bar(bar: MemoryBar, y: int) -> Markup:

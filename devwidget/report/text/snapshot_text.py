@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.language.speaking import said, say
+from devwidget.language.speaking import both, said, say, say_count
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.schema.record import presents
@@ -35,7 +35,7 @@ def snapshot_headline(snapshot: Snapshot, table: PlacementTable) -> str:
     by_device = [f"{device} {format_bytes(size)}" for device, size in bytes_by_device(snapshot).items()]
     parts = [
         table.classes[0],
-        say("{count} parameters", count=format_count(table.parameters[0])),
+        say_count(*both("{count} parameter", "{count} parameters"), table.parameters[0], format_count(table.parameters[0])),
         format_bytes(table.bytes[0]),
         ", ".join(by_device),
     ]

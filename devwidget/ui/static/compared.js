@@ -2,14 +2,14 @@
 import { chip, h, hueOf, prose } from "./dom.js";
 import { icon } from "./edits.js";
 import { table } from "./tables.js";
-import { say, word } from "./words.js";
+import { say, sayCount, word } from "./words.js";
 
 const SIDES = [word("before"), word("after")];
 
 export function comparedSection(verdict, { rows, hops, fixed, new: added, sides, change }) {
   const named = (kind, words, texts) => texts.map((text) => h("li", null, h("b", { class: `dw-${kind}` }, `${words} `), ...prose(text)));
   const row = (what, ...cells) => h("tr", null, h("td", null, what), cells.map((text) => h("td", { class: "dw-number" }, text)));
-  const hopRow = ({ source, target, what, code, before, after }) => row([chip(source), " → ", chip(target), ` ${what} `, code ? h("code", { class: "dw-code-line", title: code }, code) : ""], before, after);
+  const hopRow = ({ source, target, cause, modules, code, before, after }) => row([chip(source), " → ", chip(target), " ", ...prose(say("in `{modules}`, {cause}", { modules, cause })), code ? h("code", { class: "dw-code-line", title: code }, code) : ""], before, after);
   const head = [[""], [say("before"), "dw-number"], [say("after"), "dw-number"]];
   return h(
     "section",
@@ -36,7 +36,8 @@ function pictured({ crossings, wrong }, name, devices) {
   const arrow = ({ source, target, healed, count, bytes }, at) => {
     const [from, to] = [devices.indexOf(source), devices.indexOf(target)];
     const [left, right] = [Math.min(from, to), Math.max(from, to)];
-    const words = say("{bytes}, {count} times, from {source} to {target}", { bytes, count, source, target });
+    const times = sayCount("{count} time", "{count} times", count);
+    const words = say("{bytes}, {times}, from {source} to {target}", { bytes, times, source, target });
     return h("span", { class: `dw-crossing${healed ? " dw-crossing-healed" : ""}${from > to ? " dw-crossing-back" : ""}`, role: "img", "aria-label": words, title: words, style: `--dw-span:${right - left + 1};grid-column:${left + 1}/${right + 2};grid-row:${at + 2}` }, h("span", null, count > 1 ? `${bytes} × ${count}` : bytes));
   };
   const empty = crossings.length ? "" : h("span", { class: "dw-soft dw-nothing-crosses", style: `grid-column:1/${devices.length + 1};grid-row:2` }, say("nothing crosses"));

@@ -15,11 +15,11 @@ export function findingsView(traced, reveal, none, act) {
   if (!traced.summary) return [none(say("what is wrong, on which line, and the edit that mends it"))];
   const cards = traced.findings.map((card, number) => findingCard(card, number, reveal, act));
   // Of a step that did not run to its end nobody knows whether there was nothing to find.
-  const said = traced.checked.length ? h("p", { class: "dw-clean" }, say("✓ Nothing found, {count} checks.", { count: traced.checked.length })) : h("p", { class: "dw-empty" }, say("Nothing ran, so nothing was checked."));
+  const said = traced.checked.length ? h("p", { class: "dw-clean" }, sayCount("✓ Nothing found, {count} check.", "✓ Nothing found, {count} checks.", traced.checked.length)) : h("p", { class: "dw-empty" }, say("Nothing ran, so nothing was checked."));
   const clean = cards.length || traced.failure ? "" : said;
   if (cards.length && !traced.failure) cards[0].open = true;
   const list = cards.length ? h("div", { class: "dw-findings" }, cards) : "";
-  return [filterBar(traced, cards), traced.failure ? failureCard(traced.failure, reveal) : "", clean, list, checks(traced)].filter(Boolean);
+  return [traced.failure ? failureCard(traced.failure, reveal) : "", filterBar(traced, cards), clean, list, checks(traced)].filter(Boolean);
 }
 
 // How many there are of each severity; a click hides those lines, or shows them again.
@@ -52,7 +52,7 @@ function failureCard(card, reveal) {
 }
 
 function traceback({ frames, raw }) {
-  return frames.length ? h("details", { class: "dw-traceback" }, h("summary", null, say("traceback, {count} frames", { count: frames.length })), h("pre", { tabindex: "0" }, [...frames, raw].join("\n"))) : "";
+  return frames.length ? h("details", { class: "dw-traceback" }, h("summary", null, sayCount("traceback, {count} frame", "traceback, {count} frames", frames.length)), h("pre", { tabindex: "0" }, [...frames, raw].join("\n"))) : "";
 }
 
 function findingCard(card, number, reveal, act) {

@@ -7,12 +7,12 @@ let lists = 0;
 // One row: what the model is, where its bytes are, and how full each GPU is.
 export function headline(head, meters, filterBy) {
   const dtype = (name) => h("button", { class: "dw-only-dtype", type: "button", title: say("show rows with {dtype}", { dtype: name }), onclick: () => filterBy(`dtype:${name}`) }, name);
-  const facts = [head.parameters, head.bytes].filter(Boolean).join(" · ");
-  const virtual = head.virtual ? h("span", { class: "dw-soft dw-virtual", title: say("simulated on the CPU; numbers are real, speed is not") }, say("virtual GPUs: {count}", { count: head.virtual })) : "";
+  const virtual = head.virtual ? h("span", { class: "dw-virtual", title: say("simulated on the CPU; numbers are real, speed is not") }, say("virtual GPUs: {count}", { count: head.virtual })) : "";
+  const facts = [head.parameters, head.bytes, virtual].filter(Boolean).map((fact) => h("span", null, fact));
   const metered = new Map(meters.map((each) => [each.device, each]));
   const others = meters.filter(({ device }) => !head.devices.some(([name]) => name === device)).map(({ device }) => [device, ""]);
   const devices = [...head.devices, ...others].map(([name, size]) => meter(name, size, metered.get(name), () => filterBy(`device:${name}`)));
-  return [h("strong", { class: "dw-title", title: head.title }, head.title), h("span", { class: "dw-facts dw-soft" }, facts), ...head.dtypes.map(dtype), virtual, h("span", { class: "dw-chips" }, devices)];
+  return [h("strong", { class: "dw-title", title: head.title }, head.title), ...head.dtypes.map(dtype), h("span", { class: "dw-facts dw-soft" }, facts), h("span", { class: "dw-chips" }, devices)];
 }
 
 // A device: its name, the model's bytes on it, and, of a GPU, how full it is: in use, up to the last peak, and what was refused.
@@ -20,7 +20,7 @@ function meter(device, size, facts, onclick) {
   const percent = (share) => `width:${(100 * Math.min(1, share)).toFixed(1)}%`;
   const bar = facts && h("span", { class: "dw-meter-bar", role: "img", "aria-label": facts.words }, h("i", { class: "dw-meter-peak", style: percent(facts.peak) }), h("i", { class: "dw-meter-used", style: percent(facts.used) }), facts.refused ? h("i", { class: "dw-meter-refused" }) : "");
   const title = [say("show rows on {device}", { device }), facts?.words].filter(Boolean).join("\n");
-  return h("button", { class: `dw-meter${device === "meta" ? " dw-meta" : ""}`, type: "button", "data-device": device, style: `--dw-hue:${hueOf(device)}`, title, onclick }, h("span", { class: "dw-dot", "aria-hidden": "true" }), h("span", { class: "dw-meter-name" }, device), bar, h("span", { class: "dw-meter-words" }, facts ? facts.short : size));
+  return h("button", { class: `dw-meter${device === "meta" ? " dw-meta" : ""}`, type: "button", "data-device": device, style: `--dw-hue:${hueOf(device)}`, title, onclick }, h("span", { class: "dw-dot", "aria-hidden": "true" }), h("span", { class: "dw-meter-name" }, device), bar, h("span", { class: "dw-meter-words" }, facts ? [facts.short, h("span", { class: "dw-meter-total" }, " ", facts.total)] : size));
 }
 
 export class Inputs {

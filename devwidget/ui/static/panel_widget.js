@@ -16,7 +16,7 @@ import { watchSection } from "./watch.js";
 import { say, spoken, word } from "./words.js";
 
 const TABS = [word("Modules"), word("Findings"), word("Devices"), word("Trace"), word("Memory"), word("Watch")];
-const NO_GPU = word("No GPU here. Virtual GPUs show the same: run import devwidget; devwidget.simulate(2).start() and build the model again.");
+const NO_GPU = word("No GPU here. Virtual GPUs show the same: run `import devwidget; devwidget.simulate(2).start()` and build the model again.");
 
 // What an empty tab will show, and how to get there.
 function howTo(what, names) {
@@ -38,7 +38,7 @@ async function render({ model, el, host, signal }) {
   const status = h("div", { class: "dw-status", role: "status", "aria-live": "polite" });
   const printed = h("details", { class: "dw-printed", open: true, hidden: true });
   const banner = h("div", { class: "dw-banner", role: "alert", hidden: true });
-  const hint = h("p", { class: "dw-soft dw-no-gpu", hidden: true }, say(NO_GPU));
+  const hint = h("p", { class: "dw-soft dw-no-gpu", hidden: true }, ...prose(say(NO_GPU)));
   const cpu = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", onclick: () => { withCpu = !withCpu; drawMemory(); } }, say("show cpu"));
   const whole = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", title: say("the axis without its break"), onclick: () => { memory.turn(memory.variant ? "" : "whole"); drawMemory(); } }, say("full scale"));
   const tabs = new Tabs(TABS, () => figures.forEach((each) => each.fit()));
@@ -61,7 +61,7 @@ async function render({ model, el, host, signal }) {
 
   function tell(kind, text) {
     status.className = `dw-status dw-status-${kind}`;
-    status.replaceChildren(kind === "busy" || kind === "queued" ? h("span", { class: "dw-spin", "aria-hidden": "true" }) : "", text ?? "");
+    status.replaceChildren(kind === "busy" || kind === "queued" ? h("span", { class: "dw-spin", "aria-hidden": "true" }) : "", ...prose(text ?? ""));
     inputs.busy(kind === "busy" || kind === "queued");
     hold();
   }

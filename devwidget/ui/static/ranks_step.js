@@ -4,7 +4,8 @@ import { table } from "./tables.js";
 import { say } from "./words.js";
 
 const UNIT_PX = 13; // at least, for a collective or a module without anything inside
-const STRIP_PX = 20; // of a lane, for phases and the marks of collectives
+const PHASE_PX = 14; // of a lane, for the names of phases
+const STRIP_PX = PHASE_PX + 18; // and with the marks of collectives
 const LEVEL_PX = 17;
 const GAP_PX = 8;
 const NS = "http://www.w3.org/2000/svg";
@@ -55,7 +56,7 @@ export class StepView {
     this.paths = links.map((link, at) => this.line(link, at));
     lines.append(...this.paths);
     const dots = links.flatMap((link, at) => this.dots(link, at));
-    this.chart = h("div", { class: "dw-step-chart", tabindex: "0", role: "application", "aria-roledescription": say("lanes"), "aria-label": say("{title}. Arrow keys go from collective to collective.", { title }), style: `height:${height}px;min-width:${Math.round(units * UNIT_PX)}px` }, this.lanes, lines, dots);
+    this.chart = h("div", { class: "dw-step-chart", tabindex: "0", role: "application", "aria-roledescription": say("lanes"), "aria-label": say("{title}. Arrow keys go from collective to collective.", { title }), style: `height:${height}px;min-width:${Math.round(units * UNIT_PX)}px` }, lines, this.lanes, dots);
     this.chart.addEventListener("keydown", (event) => this.key(event));
     this.order = links.map((_, at) => at).sort((a, b) => links[a][0][0][1] - links[b][0][0][1]);
     this.said.textContent = links.length ? say("Point at a collective, or walk with the arrow keys.") : say("No collective was begun.");
@@ -81,14 +82,14 @@ export class StepView {
   }
 
   line([ends, row, share, , odd], at) {
-    const points = ends.map(([lane, x]) => `${x} ${this.tops[lane] + STRIP_PX / 2}`);
+    const points = ends.map(([lane, x]) => `${x} ${this.tops[lane] + (PHASE_PX + STRIP_PX) / 2}`);
     const [kind] = markOf(this.step.rows[row][0]);
     return svg("path", { d: `M${points.join("L")}`, "data-link": at, class: `dw-step-line dw-c-${odd ? "odd" : kind}`, "stroke-width": (1 + 3.5 * share).toFixed(1) });
   }
 
   dots([ends, row, , words, odd], at) {
     const [kind, letter] = markOf(this.step.rows[row][0]);
-    this.marks[at] = ends.map(([lane, x]) => h("span", { class: `dw-step-dot dw-c-${odd ? "odd" : kind}`, "data-link": at, title: words, style: `left:${x / 10}%;top:${this.tops[lane] + STRIP_PX / 2}px` }, odd ? "!" : letter));
+    this.marks[at] = ends.map(([lane, x]) => h("span", { class: `dw-step-dot dw-c-${odd ? "odd" : kind}`, "data-link": at, title: words, style: `left:${x / 10}%;top:${this.tops[lane] + (PHASE_PX + STRIP_PX) / 2}px` }, odd ? "!" : letter));
     return this.marks[at];
   }
 

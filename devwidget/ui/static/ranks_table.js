@@ -2,7 +2,7 @@
 import { h, prose } from "./dom.js";
 import { letterOf, MEANINGS, SIGNS } from "./ranks_map.js";
 import { table } from "./tables.js";
-import { say } from "./words.js";
+import { say, sayCount } from "./words.js";
 
 const MOST_ROWS = 1500;
 const MOST_TROUBLED = 64;
@@ -71,7 +71,7 @@ export class PlacementTable {
     if (!modules.length) return this.el.replaceChildren(h("p", { class: "dw-empty" }, say("No rank has said what it holds.")));
     const head = h("tr", null, h("th", { scope: "col" }, say("module")), shown.map((at) => h("th", { scope: "col", class: "dw-column" }, h("span", { class: "dw-kind-mark", style: `--dw-hue:${HUES.accelerators[at % HUES.accelerators.length]}` }, letterOf(at)), " ", columns[at][0], h("div", { class: "dw-soft" }, columns[at][1]))));
     const rows = modules.slice(0, MOST_ROWS).map((module) => this.row(content, module, shown));
-    const notes = [modules.length > MOST_ROWS ? say("… and {count} more modules", { count: modules.length - MOST_ROWS }) : "", more ? say("… and {count} more distinct placements", { count: more }) : "", shown.length ? "" : say("The filter leaves no rank that has said what it holds.")];
+    const notes = [modules.length > MOST_ROWS ? sayCount("… and {count} more module", "… and {count} more modules", modules.length - MOST_ROWS) : "", more ? sayCount("… and {count} more distinct placement", "… and {count} more distinct placements", more) : "", shown.length ? "" : say("The filter leaves no rank that has said what it holds.")];
     this.el.replaceChildren(
       h("div", { class: "dw-scroll-x dw-scroll-y dw-tall", role: "region", tabindex: "0", "aria-label": say("placements") }, h("table", { class: "dw-table dw-placement", "aria-label": say("placements") }, h("thead", null, head), h("tbody", null, rows))),
       ...notes.filter(Boolean).map((text) => h("p", { class: "dw-soft" }, text)),

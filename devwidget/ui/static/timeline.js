@@ -11,6 +11,7 @@ const [HEAD, ROW, BOX, GAP, FOOT] = [20, 18, 17, 8, 22];
 const [OVERVIEW, STRIP] = [34, 5];
 const NEAR = 14; // pixels between marks, below which they are one
 const MOST_NUDGE = 24; // pixels that an arrow stands beside its place
+const MARK_SIDE = 8; // pixels, from the middle of a mark to the name beside it
 const LETTER = 6.7;
 const SMALLEST = 1e-5; // share of the whole that is seen at the deepest zoom
 const PHASES = { forward: word("forward"), loss: word("loss"), backward: word("backward"), optimizer: word("optimizer step") };
@@ -129,6 +130,7 @@ export class Timeline {
     if (width !== this.drawnWidth) this.measure(width);
     const [first, last] = this.view;
     this.groups = spreadArrows(gathered(this.lanes.marks, this.xOf, NEAR, this.view), (marks) => widthOf(largestOf(marks)) + 3, MOST_NUDGE);
+    for (const group of this.groups) group.end = this.rowOf(group.marks[0].lane, group.marks[0].module);
     this.drawing.replaceChildren(this.hatching(), ...this.bands(), ...this.boxes(), ...this.names(), ...this.groups.map((group) => this.mark(group)), ...this.ticks(), ...this.pointer());
     this.drawBrush();
     const { line } = this.lanes;
@@ -216,9 +218,19 @@ export class Timeline {
       const { path, names, isFine } = boxShapes(boxes, this.xOf, this.view, area, top, BOX);
       const hue = lane < 0 ? "var(--dw-soft)" : hueOf(this.spec.lanes[lane]);
       const failed = names.filter(({ box }) => this.spec.failed.includes(box)).map(({ x, width }) => shape("rect", { class: "dw-box-failed", x, y: top, width, height: BOX }));
-      const texts = names.map(({ box, x, width }) => [cutTo(this.nameOf(box), width), x]).filter(([text]) => text).map(([text, x]) => shape("text", { class: "dw-box-name", x: x + 4, y: top + 12.5 }, text));
+      const texts = names.flatMap(({ box, x, width }) => this.boxName(this.nameOf(box), x, width, top));
       return [shape("path", { class: `dw-box${lane < 0 ? " dw-box-several" : ""}${isFine ? " dw-box-fine" : ""}`, d: path, style: `--dw-hue:${hue};--dw-share:${26 - 4 * Math.min(4, level)}%` }), ...(gradient ? [shape("path", { d: path, fill: `url(#${this.hatch})`, "pointer-events": "none" })] : []), ...failed, ...texts];
     });
+  }
+
+  // The name of a box, where the marks that end in it leave the most room.
+  boxName(name, x, width, top) {
+    const inside = this.groups.filter((group) => group.x > x && group.x < x + width && group.end === top + BOX / 2).map((group) => group.x).sort((one, other) => one - other);
+    const starts = [x, ...inside.map((at) => at + MARK_SIDE)];
+    const rooms = [...inside.map((at) => at - MARK_SIDE), x + width].map((end, n) => end - starts[n]);
+    const room = rooms.find((each) => cutTo(name, each) === name) ?? Math.max(...rooms);
+    const text = cutTo(name, room);
+    return text ? [shape("text", { class: "dw-box-name", x: starts[rooms.indexOf(room)] + 4, y: top + 12.5 }, text)] : [];
   }
 
   nameOf(box) {
@@ -245,11 +257,10 @@ export class Timeline {
 
   // `room` is what there is up to the next mark that looks the same.
   mark(group) {
-    const { x, marks, room } = group;
+    const { x, marks, room, end } = group;
     const [mark] = marks;
-    const end = this.rowOf(mark.lane, mark.module);
     const isChosen = marks.includes(this.lanes.marks[this.chosen]);
-    const parts = mark.kind === "hop" ? this.hop(group, end) : [shape("circle", { class: "dw-fault-ground", cx: x, cy: end, r: 6 }), mark.kind === "refused" ? shape("rect", { class: "dw-refused", x: x - 4, y: end - 4, width: 8, height: 8 }) : cross(x, end)];
+    const parts = mark.kind === "hop" ? this.hop(group) : [shape("circle", { class: "dw-fault-ground", cx: x, cy: end, r: 6 }), mark.kind === "refused" ? shape("rect", { class: "dw-refused", x: x - 4, y: end - 4, width: 8, height: 8 }) : cross(x, end)];
     group.span ??= [end - 8, end + 8];
     const words = mark.kind === "refused" ? shape("text", { class: "dw-wrong-words", x: x + 10, y: end + 4 }, say("out of memory")) : "";
     const count = marks.length > 1 && room > 40 ? shape("text", { class: "dw-mark-count", x: x + 7, y: (group.span[0] + group.span[1]) / 2 + 4 }, `×${marks.length}`) : "";
@@ -260,8 +271,8 @@ export class Timeline {
   }
 
   // A ring where it leaves, a stem as wide as its bytes, and a head; a healed one ends in the cross of its fault.
-  hop(group, end) {
-    const { x, marks } = group;
+  hop(group) {
+    const { x, marks, end } = group;
     const largest = largestOf(marks);
     const start = this.tops.get(largest.source) + BOX / 2;
     const down = end > start ? 1 : -1;

@@ -89,7 +89,7 @@ export class TreeView {
     const row = this.shown?.[this.active];
     this.filterText = text;
     this.update(row);
-    if (text) this.live.textContent = say("{count} rows match", { count: this.found?.count ?? 0 });
+    if (text) this.live.textContent = sayCount("{count} row matches", "{count} rows match", this.found?.count ?? 0);
   }
 
   sortBy({ key, cell }) {

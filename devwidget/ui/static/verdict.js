@@ -2,7 +2,7 @@
 import { reversed, runCellOf, watchCells, writeCells } from "./apply.js";
 import { ask, h, prose } from "./dom.js";
 import { editRows, icon, triedWords } from "./edits.js";
-import { say, word } from "./words.js";
+import { inRow, say, sayCount, word } from "./words.js";
 
 const MOST_ROWS = 4;
 const UNWRITTEN = {
@@ -80,9 +80,10 @@ export class Verdict {
 
   stepper() {
     const { length } = this.traced.findings;
+    if (length < 2) return "";
     const step = (name, by, sign) => h("button", { class: "dw-icon dw-step", type: "button", "aria-label": name, title: name, disabled: !(this.at + by in this.traced.findings), onclick: () => this.step(by) }, sign);
     const words = say("{number} of {count}", { number: this.at + 1, count: length });
-    return h("span", { class: "dw-stepper" }, length > 1 ? step(say("the finding before"), -1, "‹") : "", words, length > 1 ? step(say("the next finding"), 1, "›") : "");
+    return h("span", { class: "dw-stepper" }, step(say("the finding before"), -1, "‹"), words, step(say("the next finding"), 1, "›"));
   }
 
   step(by) {
@@ -100,18 +101,19 @@ export class Verdict {
     return part("error", h("div", { class: "dw-verdict-line" }, icon("error"), h("p", { class: "dw-sentence" }, h("b", null, ...prose(failure.headline)), " ", place)), h("p", { class: "dw-cure" }, said), ...failure.cures.slice(0, 1).map(({ text, code }) => cureWords(text, code)));
   }
 
-  cleanPart({ checked, not_checked: skipped }) {
+  cleanPart({ checked, skipped }) {
     const words = checked.length ? say("Nothing wrong in this step.") : say("Nothing ran, so nothing was checked.");
-    const counts = checked.length ? say("{checked} checks ran, {skipped} could not", { checked: checked.length, skipped: skipped.length }) : "";
+    const left = skipped ? say("{count} could not", { count: skipped }) : "";
+    const counts = checked.length ? inRow([sayCount("{count} check ran", "{count} checks ran", checked.length), left]) : "";
     return part(checked.length ? "clean" : "none", h("div", { class: "dw-verdict-line" }, checked.length ? icon("tried") : "", h("p", { class: "dw-sentence" }, h("b", null, words), h("span", { class: "dw-soft" }, ` ${counts}`))));
   }
 
   appliedPart({ works, edits, cells, count }) {
     const place = edits.map((edit) => edit.place).join(", ");
-    const left = works === "now" && this.traced.findings ? h("span", { class: "dw-stepper" }, say("{count} left", { count: this.traced.findings.length })) : "";
+    const left = works === "now" && this.traced.findings?.length ? h("span", { class: "dw-stepper" }, say("{count} left", { count: this.traced.findings.length })) : "";
     const again = works === "cell" && cells.length ? primary(say("Run the cell and trace again"), () => this.runCells(cells)) : "";
     const undo = this.control ? h("button", { class: "dw-button dw-undo", type: "button", title: say("fixes applied: {count}; the last one is taken back first", { count }), onclick: () => this.undo(cells) }, say("Undo")) : "";
-    return part("clean", h("div", { class: "dw-verdict-line" }, icon("tried"), h("p", { class: "dw-sentence" }, h("b", null, say(WORKS[works], { place }))), again, undo, left), editRows(edits.flatMap((edit) => edit.rows).filter(([sign]) => sign === "+"), MOST_ROWS), this.note ?? "");
+    return part("clean", h("div", { class: "dw-verdict-line" }, icon("tried"), h("p", { class: "dw-sentence" }, h("b", null, say(WORKS[works], { place })), works === "now" ? h("span", { class: "dw-soft" }, " ", say("These lines run already: no cell has to be run again.")) : ""), again, undo, left), editRows(edits.flatMap((edit) => edit.rows).filter(([sign]) => sign === "+"), MOST_ROWS), this.note ?? "");
   }
 
   // -> the kernel says what is to be written; files are written by it, after a question, and cells by this page.
