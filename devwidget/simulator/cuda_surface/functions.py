@@ -19,7 +19,7 @@ from devwidget.capture.torch_internals import Generator as RealGenerator
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
 from devwidget.simulator.cuda_surface import memory_stats, streams
-from devwidget.simulator.devices import labels, machine
+from devwidget.simulator.devices import context, labels, machine
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -305,7 +305,7 @@ C_FUNCTIONS: dict[str, Any] = {
     "setDevice": machine.set_current,
     "exchangeDevice": machine.exchange_current,
     "maybeExchangeDevice": machine.maybe_exchange_current,
-    "synchronize": _do_nothing,
+    "synchronize": context.wait_for_kernels,
     "ipc_collect": _do_nothing,
     "init": _do_nothing,
     "isInBadFork": _is_in_bad_fork,
@@ -333,7 +333,7 @@ ACCELERATOR: dict[str, Any] = {
     "maybeExchangeDevice": machine.maybe_exchange_current,
     "getStream": streams.current_stream,
     "setStream": streams.set_stream,
-    "synchronizeDevice": _do_nothing,
+    "synchronizeDevice": context.wait_for_kernels,
     "getDeviceCapability": _device_capability,
 }
 """Behind `_accelerator_`."""

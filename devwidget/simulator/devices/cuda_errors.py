@@ -40,6 +40,12 @@ def invalid_handle() -> RuntimeError:
     return _failed_call("invalid resource handle")
 
 
+def assertion_triggered(is_late: bool) -> RuntimeError:
+    """A kernel has stopped at what it asserts."""
+    accelerator = SimulationState.accelerator
+    return _failure(accelerator.assertion.format(late=accelerator.late if is_late else ""))
+
+
 def forked_child() -> RuntimeError:
     """A GPU in a child that was forked after its parent had used one. Source: `torch/cuda/__init__.py`, `_lazy_init`."""
     title = SimulationState.accelerator.title
