@@ -73,7 +73,7 @@ class Accelerator(AcceleratorKind):
         return "Autocast" + self.title
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CudaProperties:
     """What `torch.cuda.get_device_properties` tells of a virtual GPU."""
 
@@ -100,6 +100,15 @@ class CudaProperties:
     pci_device_id: int = 0
     pci_domain_id: int = 0
     gcnArchName: str = "devwidget virtual GPU"
+
+    def __repr__(self) -> str:
+        """As torch's own. Source: `registerCudaDeviceProperties` in `csrc/cuda/Module.cpp`."""
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory >> 20}MB, multi_processor_count={self.multi_processor_count}, uuid={self.uuid}, "
+            f"pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, pci_domain_id={self.pci_domain_id}, "
+            f"L2_cache_size={self.L2_cache_size >> 20}MB)"
+        )
 
 
 CASTS = AutocastLists(

@@ -142,10 +142,16 @@ class VirtualEvent:
         return f"<torch.cuda.Event {f'{self.cuda_event:#x}' if self.cuda_event else 'uninitialized'}>"
 
     def record(self, stream: Any = None) -> None:
-        """Note the time."""
+        """Note the time.
+
+        Raises:
+            RuntimeError: on another GPU than before.
+        """
         context.check_context()
-        self._seconds = time.perf_counter()
-        self.device = (current_stream() if stream is None else stream).device
+        device = (current_stream() if stream is None else stream).device
+        if self.device is not None and self.device != device:
+            raise cuda_errors.recorded_elsewhere(self.device.index, device.index)
+        self._seconds, self.device = time.perf_counter(), device
 
     def wait(self, stream: Any = None) -> None:
         """Nothing to wait for."""

@@ -179,6 +179,18 @@ def check_least_squares(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[st
         raise RuntimeError("torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA")
 
 
+def check_scaled_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Numbers of eight bits are multiplied by newer cards alone. Source: `_scaled_mm_allowed_device` in `cuda/Blas.cpp`.
+
+    Raises:
+        RuntimeError: on an older one.
+    """
+    if target >= 0 and torch.cuda.get_device_capability(target) < (8, 9):
+        raise RuntimeError(
+            "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9, or ROCm MI300+"
+        )
+
+
 def check_class_indices(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
     """Targets are 64-bit indices. Source: `NLLLoss.cu`.
 

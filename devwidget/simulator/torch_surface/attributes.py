@@ -262,6 +262,12 @@ def share_memory_(original: Callable[..., torch.Tensor], self: torch.Tensor) -> 
     return self if labels.label_of(self) >= 0 else original(self)
 
 
+@replacing
+def is_shared(original: Callable[..., bool], self: torch.Tensor) -> bool:
+    """Memory of a GPU is always."""
+    return labels.label_of(self) >= 0 or original(self)
+
+
 METHODS: dict[str, Callable[[Any], Any]] = {
     "to": conversions.wrap_to,
     "cpu": conversions.wrap_cpu,
@@ -278,5 +284,6 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "record_stream": record_stream,
     **dict.fromkeys(("apply_", "map_", "map2_"), refuse_off_host),
     "share_memory_": share_memory_,
+    "is_shared": is_shared,
     "register_hook": gradient_hooks.check_hooks,
 }
