@@ -275,7 +275,11 @@ def pool_with_indices(original: Callable[..., torch.Tensor], input: torch.Tensor
         return handle_torch_function(torch.max_pool1d, (input,), input, *args, **kwargs)
     if labels.label_of(input) < 0:
         return original(input, *args, **kwargs)
-    return torch.max_pool1d_with_indices(input, *args, **kwargs)[0]
+    try:
+        return torch.max_pool1d_with_indices(input, *args, **kwargs)[0]
+    except RuntimeError:
+        original(input, *args, **kwargs)  # which checks first, in words of its own
+        raise
 
 
 @replacing
