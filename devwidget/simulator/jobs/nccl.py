@@ -214,8 +214,8 @@ def _let_gloo_end() -> None:
 
 @replacing
 def _let_gloo_end_first(original: Any, self: Any) -> None:
-    """Before a group is destroyed: whoever holds it last, such as DDP's reducer, waits for gloo's threads to end, and keeps from
-    them the lock of Python for which they ask; they would wait for each other for good."""
+    """Before a group is destroyed: whoever holds it last, such as DDP's reducer, waits for gloo's threads, and keeps from
+    them the lock of Python for which they ask, so that both would wait for good."""
     if self in CARRIERS:
         _let_gloo_end()
     original(self)

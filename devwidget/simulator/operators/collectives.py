@@ -93,6 +93,7 @@ def run_collective(
     carried[GROUP] = carrier.boxed_group()
     if "tag" in carried:
         carried["tag"] = 0  # NCCL has none: what two ranks send each other comes in order
+    result: Any
     if schema.name == GATHER and _is_uneven(results := carried[schema.names[0]][0]):
         result = (results, carrier.gather_uneven(results, carried[schema.names[1]][0]))
     else:

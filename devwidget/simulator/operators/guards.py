@@ -95,13 +95,15 @@ def check_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any
     """
     if target < 0:
         return
-    take_workspace(target)
+    has_workspace = not (labels.inside.cudnn or graph_task() == labels.inside.cudnn_backward != -1)
+    if has_workspace:
+        take_workspace(target)
     dtype = args[0].dtype
     if not (dtype.is_floating_point or dtype.is_complex) or dtype == torch.complex32:
         kind = cuda_errors.type_name(dtype)
         kernel = INTEGER_KERNELS[schema.name].format(SimulationState.accelerator.type)
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
-    if schema.name == "addmm" and args[0].dim() == 1 and not kwargs:
+    if has_workspace and schema.name == "addmm" and args[0].dim() == 1 and not kwargs:
         pass_by_workspace(target, args[1].shape[0] * args[2].shape[1] * dtype.itemsize)
 
 

@@ -296,7 +296,7 @@ def write_rank_beside_input(original: Callable[..., torch.Tensor], A: torch.Tens
 def encode_classes(original: Callable[..., torch.Tensor], self: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
     """`one_hot`, which on a GPU leaves it to a kernel to assert that each class is one. Source: `Onehot.cpp`."""
     if has_torch_function((self,)):
-        return handle_torch_function(torch.nn.functional.one_hot, (self,), self, num_classes)  # type: ignore[no-any-return]
+        return handle_torch_function(torch.nn.functional.one_hot, (self,), self, num_classes)
     if labels.label_of(self) < 0 or num_classes <= 0 or not self.numel():
         return original(self, num_classes)
     if SimulationState.stops_kernels:
