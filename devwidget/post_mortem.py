@@ -24,6 +24,7 @@ _ABOUT = re.compile(
     rf"device|dtype|scalar type|(?<![a-z])(?:{'|'.join(KINDS)})|\bcpu\b|meta tensor|to numpy|has the same type|non-leaf|CPU",
     re.IGNORECASE,
 )
+_STOPPED = "device-side assert triggered"
 _FULL = "OutOfMemoryError:", "MemoryError:"
 _ALL = Message(
     "an exception shows the first fault only; devwidget.trace(model, batch), around a loop record(heal=True), finds all"
@@ -89,6 +90,11 @@ def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
         return Message("this is the likely cause, read from the frames of the exception:")
     if of_worker(reading.error)[0].startswith(_FULL):
         return Message("the device was full: devwidget.trace says what lived there at that line, devwidget.plan what would fit")
+    if _STOPPED in of_worker(reading.error)[0]:
+        return Message(
+            "a kernel stopped at an index or a number that it cannot take, here or at an earlier call: CUDA_LAUNCH_BLOCKING=1 "
+            "in the environment shows which call it was, devwidget.simulate what is wrong there"
+        )
     if not _ABOUT.search(of_worker(reading.error)[0]):
         return Message("this exception is not about devices or dtypes")
     if reading.site is None:

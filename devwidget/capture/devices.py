@@ -172,7 +172,7 @@ def _used_bytes(kind: str, index: int, *, virtual: bool) -> DeviceMemory:
     reserved = module.memory_reserved(index)
     total, used, uuid = properties.total_memory, reserved, str(getattr(properties, "uuid", ""))
     if virtual:
-        free, total = module.mem_get_info(index)
+        free, total = _free_and_total(module, index) or (total - reserved, total)
         used = total - free
         card = getattr(properties, "pci_bus_id", None)  # the slot of a virtual GPU is its number in the machine
     else:
@@ -196,10 +196,19 @@ def _whole_card(index: int, properties: Any, uuid: str, reserved: int) -> tuple[
     if card is not None:
         return card.total, card.used, card.number
     has_context = torch_internals.cuda_has_context
-    if has_context is not None and has_context(index):
-        free, total = torch.cuda.mem_get_info(index)
-        return total, total - free, None
-    return properties.total_memory, reserved, None
+    asked = _free_and_total(torch.cuda, index) if has_context is not None and has_context(index) else None
+    if asked is None:
+        return properties.total_memory, reserved, None
+    free, total = asked
+    return total, total - free, None
+
+
+def _free_and_total(module: Any, index: int) -> tuple[int, int] | None:
+    """Bytes of a card; None where a kernel that stopped at an assertion has taken the context of this process with it."""
+    try:
+        return module.mem_get_info(index)  # type: ignore[no-any-return]
+    except RuntimeError:
+        return None
 
 
 def _other_accelerator() -> list[DeviceMemory]:

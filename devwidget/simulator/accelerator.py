@@ -39,6 +39,10 @@ class Accelerator(AcceleratorKind):
         number: its place in `c10::DeviceType`.
         version: of its software that torch would be built for.
         invalid_ordinal: the error for a device that does not exist.
+        assertion: the error after a kernel has stopped at what it asserts; with `{late}` for what is said where nobody waited
+            for that kernel.
+        late: what is said then.
+        blocking_variable: that of the environment by which each kernel is waited for.
         out_of_memory: the error for want of room, with `{requested}`, `{index}`, `{capacity}`, `{free}`, `{used}`, `{held}` and
             `{cached}`.
         properties: makes what `get_device_properties` returns of name, bytes of memory, UUID and number in the machine.
@@ -50,6 +54,9 @@ class Accelerator(AcceleratorKind):
     number: int
     version: str
     invalid_ordinal: str
+    assertion: str
+    late: str
+    blocking_variable: str
     out_of_memory: str
     properties: Callable[..., object]
     answers: Mapping[str, object]
@@ -66,7 +73,7 @@ class Accelerator(AcceleratorKind):
         return "Autocast" + self.title
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CudaProperties:
     """What `torch.cuda.get_device_properties` tells of a virtual GPU."""
 
@@ -93,6 +100,15 @@ class CudaProperties:
     pci_device_id: int = 0
     pci_domain_id: int = 0
     gcnArchName: str = "devwidget virtual GPU"
+
+    def __repr__(self) -> str:
+        """As torch's own. Source: `registerCudaDeviceProperties` in `csrc/cuda/Module.cpp`."""
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory >> 20}MB, multi_processor_count={self.multi_processor_count}, uuid={self.uuid}, "
+            f"pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, pci_domain_id={self.pci_domain_id}, "
+            f"L2_cache_size={self.L2_cache_size >> 20}MB)"
+        )
 
 
 CASTS = AutocastLists(
@@ -126,13 +142,22 @@ CUDA = Accelerator(
     version="12.8",
     visible_variable=KIND.visible_variable,
     block_bytes=KIND.block_bytes,
+    # Source: `CUDAMiscFunctions.cpp` and `CUDAException.cpp`.
     invalid_ordinal=(
         "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"
-        "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
-        "incorrect."
-        "\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
-        "\nDevice-side assertion tracking was not enabled by user."
+        "\nFor more detailed error information, run with CUDA_LOG_FILE=stderr"
+        "\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
     ),
+    assertion=(
+        "CUDA error: device-side assert triggered\nSearch for `cudaErrorAssert' in "
+        "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.{late}"
+        "\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+    ),
+    late=(
+        "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+        "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
+    ),
+    blocking_variable="CUDA_LAUNCH_BLOCKING",
     # Source: `CUDACachingAllocator.cpp`, malloc.
     out_of_memory=(
         "CUDA out of memory. Tried to allocate {requested}. GPU {index} has a total capacity of {capacity} of which {free} "

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from devwidget.records.device import SIMULATE_VARIABLE
 from devwidget.records.errors import SimulationError, nearest
 from devwidget.records.schema.message import Message
-from devwidget.simulator.virtual_machine import VirtualMachine, parse_cluster
+from devwidget.simulator.virtual_machine import TEXT, VirtualMachine, parse_cluster
 
 _GIB = 1 << 30
 _EXAMPLE = f'{SIMULATE_VARIABLE}="gpus=2,memory=16GiB"'
@@ -23,6 +23,8 @@ def write_cluster(cluster: VirtualMachine) -> str:
         fields["memory"] = sizes[0] if len(set(sizes)) == 1 else ":".join(sizes)
     if not cluster.compute:
         fields["compute"] = "False"
+    if cluster.asserts != TEXT:
+        fields["asserts"] = cluster.asserts
     return ",".join(f"{name}={value}" for name, value in fields.items())
 
 
@@ -40,7 +42,8 @@ def read_cluster(text: str) -> VirtualMachine:
     if "memory" not in given and "card" not in given:
         given["memory"] = "16GiB"
     return parse_cluster(
-        given.get("gpus", 2), given.get("memory"), given.get("compute", True), card=given.get("card")
+        given.get("gpus", 2), given.get("memory"), given.get("compute", True), card=given.get("card"),
+        asserts=given.get("asserts", TEXT),
     )  # fmt: skip
 
 
@@ -79,4 +82,5 @@ _READERS: dict[str, Callable[[str], object]] = {
     "memory": _read_sizes,
     "card": str,
     "compute": _read_truth,
+    "asserts": str,
 }

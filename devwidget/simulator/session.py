@@ -13,7 +13,7 @@ from devwidget.capture.undo import Undo
 from devwidget.simulator import patching
 from devwidget.simulator.accelerator import CUDA
 from devwidget.simulator.cuda_surface import comm, functions
-from devwidget.simulator.devices import labels, machine
+from devwidget.simulator.devices import context, labels, machine
 from devwidget.simulator.devices.labels import LABELS
 from devwidget.simulator.devices.ledger import Ledger
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -33,7 +33,7 @@ from devwidget.simulator.torch_surface import (
     tensor_classes,
     threads,
 )
-from devwidget.simulator.virtual_machine import VirtualMachine
+from devwidget.simulator.virtual_machine import DEVICE, VirtualMachine
 
 
 def install_folding(patches: Patches) -> None:
@@ -138,7 +138,9 @@ class Session:
 def _reset_state(cluster: VirtualMachine) -> None:
     """A new state, in which nothing is noted yet."""
     SimulationState.accelerator, SimulationState.compute, SimulationState.on_guess = cluster.accelerator, cluster.compute, None
+    SimulationState.stops_kernels = cluster.asserts == DEVICE
     SimulationState.ledger = Ledger((), cluster.accelerator.block_bytes)
+    context.renew_context()
     LABELS.clear()
     labels.name_devices()
     machine.build_machine(cluster.memory_bytes, cluster.card)

@@ -24,6 +24,8 @@ LONGEST = 40
 """Characters of a size, which a float holds for certain."""
 MOST_GPUS = 128
 """torch keeps a device index in a signed byte."""
+ASSERTS = TEXT, DEVICE = "text", "device"
+"""What comes of an assertion of a kernel: the text of the CPU's kernel where it is called, or what CUDA does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,14 @@ class VirtualMachine:
         accelerator: the kind of accelerator that the GPUs are.
         card: the kind of card that all of them are, whose memory is kept as CUDA's caching allocator keeps it; None for GPUs
             with a capacity and nothing else.
+        asserts: what comes of an assertion of a kernel, one of `ASSERTS`.
     """
 
     memory_bytes: tuple[int, ...]
     compute: bool
     accelerator: Accelerator
     card: CardModel | None = None
+    asserts: str = TEXT
 
     @property
     def gpus(self) -> int:
@@ -61,7 +65,13 @@ class VirtualMachine:
 
 
 def parse_cluster(
-    gpus: object, memory: object, compute: object, accelerator: Accelerator | None = None, *, card: object = None
+    gpus: object,
+    memory: object,
+    compute: object,
+    accelerator: Accelerator | None = None,
+    *,
+    card: object = None,
+    asserts: object = TEXT,
 ) -> VirtualMachine:
     """Check what the user asked for; GPUs are CUDA's unless another accelerator is given, and those of a card if one is named.
 
@@ -79,6 +89,7 @@ def parse_cluster(
             Message("`compute` is True or False, not {compute}", compute=repr(compute)),
             instead="devwidget.simulate(compute=False)",
         )
+    _check_asserts(asserts, compute)
     # Late: `import devwidget` stays light.
     from devwidget.simulator.accelerator import CUDA
 
@@ -89,9 +100,23 @@ def parse_cluster(
             given, why=Message("a card has its own memory"), instead=Message('memory="24GiB", or card="A100-80GB"')
         )
     if card is None:
-        return VirtualMachine(_memory_of_each(memory, gpus), compute, accelerator or CUDA)
+        return VirtualMachine(_memory_of_each(memory, gpus), compute, accelerator or CUDA, asserts=str(asserts))
     found = find_card(card)
-    return VirtualMachine((found.memory_bytes,) * gpus, compute, accelerator or CUDA, found)
+    return VirtualMachine((found.memory_bytes,) * gpus, compute, accelerator or CUDA, found, str(asserts))
+
+
+def _check_asserts(asserts: object, compute: bool) -> None:
+    if asserts not in ASSERTS:
+        raise SimulationError(
+            Message('`asserts` is "text" or "device", not {given}', given=_show_value(asserts)),
+            instead='devwidget.simulate(asserts="device")',
+        )
+    if asserts == DEVICE and not compute:
+        raise SimulationError(
+            Message("virtual GPUs without values assert nothing"),
+            why=Message("their tensors have no numbers"),
+            instead="devwidget.simulate(..., compute=True)",
+        )
 
 
 def _show_value(given: object) -> str:

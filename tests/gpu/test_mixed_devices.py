@@ -3,7 +3,7 @@
 import pytest
 
 from tests.gpu import mixed_calls, surface_calls
-from tests.gpu.places import ask_both
+from tests.gpu.places import ASSERTING, HAS_CARD, ask, ask_both
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(300)]
 PARTS = 8
@@ -33,3 +33,4 @@ def test_assertions_of_kernels_are_told(call, reports):
     card, virtual = ask_both(surface_calls.answer_assertion, call)
     reports(f"`{call}`: {card[0]}, then {card[1]}, then {card[2]}; virtual: {virtual[0]}", card=card, virtual=virtual)
     assert "raises" in virtual[0]
+    assert not HAS_CARD or ask(ASSERTING, surface_calls.answer_assertion, call) == card

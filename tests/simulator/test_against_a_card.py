@@ -14,7 +14,12 @@ pytestmark = pytest.mark.usefixtures("gpus")
 
 
 def ones(*shape, dtype=torch.float32):
-    return torch.ones(*shape, dtype=dtype, device=SECOND)
+    return torch.ones(shape, dtype=dtype, device=SECOND)
+
+
+def record_on_both(event):
+    event.record(torch.cuda.current_stream(SECOND))
+    event.record(torch.cuda.current_stream(FIRST))
 
 
 PINNED = "Only dense CPU tensors can be pinned"
@@ -51,6 +56,12 @@ REFUSED = [
     (lambda: nn.BatchNorm1d(3).to(SECOND).half()(ones(2, 3)), RuntimeError, "expected scalar type Float but found Half"),
     (lambda: ones(2, dtype=torch.long).softmax(0), NotImplementedError, "\"host_softmax\" not implemented for 'Long'"),
     (lambda: F.avg_pool2d(ones(1, 4, 4, dtype=torch.long), 2), NotImplementedError, '"avg_pool2d_out_cuda_frame" not'),
+    (lambda: torch._scaled_mm(*[ones(16, 16).to(torch.float8_e4m3fn)] * 2, *[ones()] * 2), RuntimeError,
+     "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9"),
+    (lambda: torch.Generator().set_state(torch.Generator().get_state().to(SECOND)), TypeError, "must be a torch.ByteTensor"),
+    (lambda: nn.GRU(3, 4, 2).to(SECOND)(ones(5, 2, 3), ones(2, 2, 4).transpose(0, 1)), RuntimeError,
+     "rnn: hx is not contiguous"),
+    (lambda: record_on_both(torch.cuda.Event()), RuntimeError, "Event device 1 does not match recording stream's device 0."),
     (lambda: ones(2, 2, dtype=torch.complex32) @ ones(2, 2, dtype=torch.complex32), NotImplementedError,
      "\"addmm_cuda\" not implemented for 'ComplexHalf'"),
 ]  # fmt: skip
@@ -74,6 +85,7 @@ ACCEPTED = [
     lambda: torch._foreach_add_([torch.ones(2), ones(2)], 1.0)[1],
     lambda: ones(2, 2)[torch.zeros(1, dtype=torch.long)],
     lambda: torch.fft.fft(ones(4, 3, dtype=torch.half), dim=0),
+    lambda: torch.tensor([1.0], device=SECOND, pin_memory=True),
 ]
 
 
@@ -81,6 +93,53 @@ ACCEPTED = [
 @pytest.mark.parametrize("call", ACCEPTED)
 def test_what_the_card_accepts_is_computed_there(call):
     assert call().device == SECOND
+
+
+TWO = "Expected all tensors to be on the same device, but found at least two devices, cuda:1 and cpu!"
+WRAPPER = "is on {}, different from other tensors on {} (when checking argument in method wrapper_CUDA_{})"
+SAME_MASK = "expected self and mask to be on the same device, but got mask on cpu and self on cuda:1"
+here, one, index = torch.ones(3), torch.ones(()), torch.zeros(1, dtype=torch.long)
+MIXED = [
+    (lambda: torch.logical_and(one, ones()), TWO),
+    (lambda: torch.logical_xor(one, ones()), TWO),
+    (lambda: F.soft_margin_loss(one, ones()), TWO),
+    (lambda: F.binary_cross_entropy_with_logits(ones(), one), TWO),
+    (lambda: F.binary_cross_entropy(one, ones()), TWO),
+    (lambda: F.mse_loss(ones(), one), TWO),
+    (lambda: F.smooth_l1_loss(ones(), one), "argument 2: expected a CUDA device but found cpu"),
+    (lambda: one.index_fill(0, index.to(SECOND), 1.0), TWO),
+    (lambda: ones().index_fill(0, index, one), TWO),
+    (lambda: torch.inner(one, ones(3)), "Expected tensor to have cpu DeviceType, but got tensor with cuda DeviceType"),
+    (lambda: here.inner(ones(3)), "(while checking arguments for inner())"),
+    (lambda: ones(3).take_along_dim(index, 0), "(while checking arguments for torch.take_along_dim():)"),
+    (lambda: torch.linalg.multi_dot([torch.ones(2, 2), ones(2, 2)]), "but tensor 0 is on cpu and tensor 1 on cuda:1"),
+    (lambda: nn.Bilinear(2, 2, 2).to(SECOND)(torch.ones(1, 2), ones(1, 2)), "mat2 " + WRAPPER.format("cuda:1", "cpu", "bmm")),
+    (lambda: torch.cholesky_solve(ones(1, 1), torch.ones(1, 1)), "found b on cuda:1 and A on cpu instead."),
+    (lambda: torch.linalg.lstsq(torch.ones(2, 1), ones(2, 1)), "b " + WRAPPER.format("cuda:1", "cpu", "out_linalg_lstsq_out")),
+    (lambda: here.put(index.to(SECOND), one[None]), "index " + WRAPPER.format("cuda:1", "cpu", "_put_")),
+    (lambda: ones(3).masked_scatter(here > 2, here), "mask " + WRAPPER.format("cpu", "cuda:1", "_masked_scatter_")),
+    (lambda: torch.histogram(here, ones(3)), BACKEND.format("aten::histogram.bins_tensor", "CUDA")),
+    (lambda: F.conv3d(torch.ones(1, 1, 2, 2, 2), ones(1, 1, 2, 2, 2)), BACKEND.format("aten::slow_conv3d_forward", "CUDA")),
+    (lambda: torch.segment_reduce(ones(2), "max", lengths=torch.tensor([2])), "data.get_device() == lengths_value.get_devic"),
+    (lambda: torch.ops.aten._unsafe_masked_index(ones(3), torch.tensor([True]), [index], 0.0), SAME_MASK),
+    (lambda: torch._native_batch_norm_legit(ones(2, 3), here, None, True, 0.1, 1e-5),
+     "weight " + WRAPPER.format("cpu", "cuda:1", "no_stats__native_batch_norm_legit")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "text"), MIXED)
+def test_tensors_of_two_devices_are_refused_in_its_words(call, text):
+    with pytest.raises(RuntimeError, match=re.escape(text)):
+        call()
+
+
+def test_tensors_of_two_devices_are_taken_where_the_card_takes_them():
+    mask, grid = torch.ones(1, dtype=torch.bool, device=SECOND), [torch.zeros(1, dtype=torch.long)]
+    assert torch.logical_or(ones(3), one).device == SECOND
+    assert one.index_fill(0, index, ones()).device.type == "cpu"
+    assert F.bilinear(ones(0, 2), torch.ones(0, 2), torch.ones(5, 2, 2)).device == SECOND
+    assert torch.ops.aten._unsafe_masked_index(ones(3), mask, grid, 0.0).device == SECOND
+    assert torch.ops.aten._unsafe_masked_index_put_accumulate(ones(3), mask, grid, ones(1)).device == SECOND
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf:UserWarning")
@@ -163,6 +222,52 @@ def test_a_product_over_indices_is_not_deterministic():
         assert x.kthvalue(1)[0].device == SECOND
     finally:
         torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization:DeprecationWarning", "ignore::UserWarning")
+def test_quantized_modules_stay_on_the_cpu():
+    model = nn.Sequential(torch.ao.quantization.QuantStub(), nn.Linear(3, 3), torch.ao.quantization.DeQuantStub()).eval()
+    model.qconfig = torch.ao.quantization.get_default_qconfig("fbgemm")
+    prepared = torch.ao.quantization.prepare(model)
+    prepared(torch.ones(2, 3))
+    converted = torch.ao.quantization.convert(prepared)
+    layer = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.GRU(3, 3)), {nn.GRU})
+    assert converted(torch.ones(2, 3)).shape == (2, 3)
+    with pytest.raises(NotImplementedError, match=re.escape(BACKEND.format("quantized::linear", "QuantizedCUDA"))):
+        converted(ones(2, 3))
+    with pytest.raises(NotImplementedError, match=re.escape(BACKEND.format("aten::quantized_gru.input", "CUDA"))):
+        layer(ones(2, 2, 3))
+
+
+def test_the_fused_attention_that_was_asked_for_takes_no_mask():
+    query, mask = ones(1, 1, 4, 8, dtype=torch.half), torch.ones(4, 4, dtype=torch.bool, device=SECOND)
+    with nn.attention.sdpa_kernel(nn.attention.SDPBackend.FLASH_ATTENTION):
+        assert F.scaled_dot_product_attention(query, query, query).device == SECOND
+        with pytest.raises(RuntimeError, match="No available kernel"):
+            F.scaled_dot_product_attention(query, query, query, attn_mask=mask)
+
+
+def test_facts_are_those_of_a_card():
+    assert torch.backends.cudnn.is_available()
+    assert torch.backends.cudnn.version() > 90000
+    assert ones(2).is_shared()
+    assert ones(2).untyped_storage().is_shared()
+    assert not torch.ones(2).is_shared()
+    assert torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities()
+    assert torch.backends.cuda.preferred_linalg_library("magma") == torch.backends.cuda.preferred_linalg_library()
+    plans = torch.backends.cuda.cufft_plan_cache
+    plans.max_size = 10
+    plans.clear()
+    assert (plans.size, plans.max_size, plans[1].max_size) == (0, 10, 4096)
+    assert repr(torch.cuda.get_device_properties(0)).startswith(
+        "_CudaDeviceProperties(name='devwidget virtual GPU', major=8, min"
+    )
+
+
+def test_a_grid_in_half_is_sampled_in_single_precision():
+    image, grid = torch.randn(1, 1, 8, 8).half(), (torch.rand(1, 5, 5, 2) * 2 - 1).half()
+    expected = F.grid_sample(image.float(), grid.float(), align_corners=False).half()
+    assert torch.equal(F.grid_sample(image.to(SECOND), grid.to(SECOND), align_corners=False).cpu(), expected)
 
 
 def test_without_values_the_same_rules_hold(gpus):

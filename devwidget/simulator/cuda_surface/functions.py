@@ -19,7 +19,7 @@ from devwidget.capture.torch_internals import Generator as RealGenerator
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
 from devwidget.simulator.cuda_surface import memory_stats, streams
-from devwidget.simulator.devices import labels, machine
+from devwidget.simulator.devices import context, labels, machine
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -82,6 +82,15 @@ for _name in ("get_offset", "set_offset", "graphsafe_get_state", "graphsafe_set_
         setattr(VirtualGenerator, _name, _no_offset(getattr(RealGenerator, _name)))
 
 
+class HostGenerator(RealGenerator):
+    """A generator of the CPU, whose states are on the CPU too."""
+
+    def set_state(self, state: torch.Tensor) -> Any:
+        """Set the state."""
+        _refuse_state(state)
+        return super().set_state(state)
+
+
 class DefaultGenerator(VirtualGenerator):
     """The default generator of a GPU: another name for the CPU's."""
 
@@ -124,9 +133,9 @@ class Generator(metaclass=_GeneratorType):
 
     def __new__(cls, device: Any = "cpu") -> Any:
         """A generator for a device."""
-        if SimulationState.is_running and conversions.label_of_device(device) >= 0:
-            return VirtualGenerator(device)
-        return RealGenerator(device)
+        if not SimulationState.is_running:
+            return RealGenerator(device)
+        return VirtualGenerator(device) if conversions.label_of_device(device) >= 0 else HostGenerator(device)
 
 
 def default_generators(count: int) -> tuple[DefaultGenerator, ...]:
@@ -195,8 +204,13 @@ def install_functions(patches: Patches) -> None:
     patches.hold(module, "_cached_device_count", None)
     # Asked by RNNs; torch would warn that it was built without cuDNN.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
+    patches.set(torch.backends.cudnn, "is_available", lambda: True)
+    patches.set(torch.backends.cudnn, "version", lambda: CUDNN_VERSION)
+    _install_libraries(patches)
     patches.set(module.graphs, accelerator.c_prefix + "isCurrentStreamCapturing", lambda: False)
     patches.set(*locate_name("nvtx"), Markers())
+    # That of the public name alone: what a profile is made of by default asks the other one, and sees the CPU.
+    patches.set(torch.profiler, "supported_activities", lambda: set(ACTIVITIES))
     patches.set(C, "_nccl_version", lambda: 2 << 32 | 29 << 16 | 7)
     patches.set(C, "_nccl_version_suffix", lambda: b"")
     patches.set(torch.version, accelerator.type, accelerator.version)
@@ -206,6 +220,30 @@ def install_functions(patches: Patches) -> None:
     patches.set(module.streams, "Event", streams.VirtualEvent)
     patches.set(torch, "Stream", _stream)
     patches.set(torch, "Event", _event)
+
+
+ACTIVITIES = torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA
+CUDNN_VERSION = 91002
+LINEAR_ALGEBRA = "linalg", "blas"
+PLANS = 4096
+"""Of Fourier transforms that CUDA keeps at most. Source: `CuFFTPlanCache.h`."""
+
+
+def _install_libraries(patches: Patches) -> None:
+    """Which library of CUDA's is to be preferred is remembered, and how many plans are kept, of which there are none."""
+    chosen: dict[str, Any] = {}
+    for kind in LINEAR_ALGEBRA:
+        name = f"{kind}_preferred_backend"
+        if hasattr(C, f"_get_{name}"):  # newer torch has both
+            chosen[kind] = getattr(C, f"_get_{name}")()
+            patches.set(C, f"_get_{name}", functools.partial(chosen.get, kind))
+            patches.set(C, f"_set_{name}", functools.partial(chosen.__setitem__, kind))
+    most: dict[int, int] = {}
+    sizes: Any = vars(torch.backends.cuda.cuFFTPlanCache)
+    patches.set(sizes["size"], "getter", lambda gpu: 0)
+    patches.set(sizes["max_size"], "getter", lambda gpu: most.get(gpu, PLANS))
+    patches.set(sizes["max_size"], "setter", most.__setitem__)
+    patches.set(torch, "_cufft_clear_plan_cache", _do_nothing)
 
 
 def is_initialized() -> bool:
@@ -224,7 +262,7 @@ class Markers:
     """Ranges for a profiler that is not there."""
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *args: 0
+        return lambda *args: -2  # as NVTX says that nobody listens
 
 
 class _StreamType(type):
@@ -305,7 +343,7 @@ C_FUNCTIONS: dict[str, Any] = {
     "setDevice": machine.set_current,
     "exchangeDevice": machine.exchange_current,
     "maybeExchangeDevice": machine.maybe_exchange_current,
-    "synchronize": _do_nothing,
+    "synchronize": context.wait_for_kernels,
     "ipc_collect": _do_nothing,
     "init": _do_nothing,
     "isInBadFork": _is_in_bad_fork,
@@ -333,7 +371,7 @@ ACCELERATOR: dict[str, Any] = {
     "maybeExchangeDevice": machine.maybe_exchange_current,
     "getStream": streams.current_stream,
     "setStream": streams.set_stream,
-    "synchronizeDevice": _do_nothing,
+    "synchronizeDevice": context.wait_for_kernels,
     "getDeviceCapability": _device_capability,
 }
 """Behind `_accelerator_`."""

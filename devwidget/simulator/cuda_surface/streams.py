@@ -11,7 +11,7 @@ import torch
 
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
-from devwidget.simulator.devices import cuda_errors, machine
+from devwidget.simulator.devices import context, cuda_errors, machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_surface import conversions
 
@@ -66,7 +66,8 @@ class VirtualStream(torch.Stream):
         return 0, 1 - PRIORITIES
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Nothing to wait for, but a kernel may have stopped."""
+        context.wait_for_kernels()
 
     def wait_stream(self, stream: Any) -> None:
         """Nothing to wait for."""
@@ -76,6 +77,7 @@ class VirtualStream(torch.Stream):
 
     def query(self) -> bool:
         """Everything is done."""
+        context.wait_for_kernels()
         return True
 
     def is_capturing(self) -> bool:
@@ -140,19 +142,28 @@ class VirtualEvent:
         return f"<torch.cuda.Event {f'{self.cuda_event:#x}' if self.cuda_event else 'uninitialized'}>"
 
     def record(self, stream: Any = None) -> None:
-        """Note the time."""
-        self._seconds = time.perf_counter()
-        self.device = (current_stream() if stream is None else stream).device
+        """Note the time.
+
+        Raises:
+            RuntimeError: on another GPU than before.
+        """
+        context.check_context()
+        device = (current_stream() if stream is None else stream).device
+        if self.device is not None and self.device != device:
+            raise cuda_errors.recorded_elsewhere(self.device.index, device.index)
+        self._seconds, self.device = time.perf_counter(), device
 
     def wait(self, stream: Any = None) -> None:
         """Nothing to wait for."""
 
     def query(self) -> bool:
         """It has happened."""
+        context.wait_for_kernels()
         return True
 
     def synchronize(self) -> None:
-        """Nothing to wait for."""
+        """Nothing to wait for, but a kernel may have stopped."""
+        context.wait_for_kernels()
 
     def elapsed_time(self, end_event: VirtualEvent) -> float:
         """Milliseconds between two events.

@@ -35,9 +35,20 @@ def _failed_call(what: str) -> RuntimeError:
     return _failure(prefix + what)
 
 
+def recorded_elsewhere(own: int, other: int) -> RuntimeError:
+    """An event is one of the GPU on which it was recorded first. Source: `CUDAEvent.h`."""
+    return RuntimeError(f"Event device {own} does not match recording stream's device {other}.")
+
+
 def invalid_handle() -> RuntimeError:
     """Streams or events of two GPUs where one is needed."""
     return _failed_call("invalid resource handle")
+
+
+def assertion_triggered(is_late: bool) -> RuntimeError:
+    """A kernel has stopped at what it asserts."""
+    accelerator = SimulationState.accelerator
+    return _failure(accelerator.assertion.format(late=accelerator.late if is_late else ""))
 
 
 def forked_child() -> RuntimeError:

@@ -131,6 +131,20 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         theirs = f"{peer}/{self.rank()}"
         return peer if store.check([theirs]) and store.get(theirs).decode() == own else None
 
+    def gather_uneven(self, results: list[torch.Tensor], own: torch.Tensor) -> Any:
+        """Have each rank send its tensor to all; only the last of them is left to wait for.
+
+        All of them together would be work in Python, of which C++ holds no part that waits.
+        """
+        results[self.rank()].copy_(own)
+        for rank, result in enumerate(results):
+            options = c10d.BroadcastOptions()
+            options.rootRank, options.asyncOp = rank, True
+            work = self._carrying().broadcast([result], options)
+            if rank + 1 < len(results):
+                work.wait()
+        return work.boxed()
+
     def remember_work(self, work: Any) -> None:
         """Work that was begun while calls are gathered."""
         if self._begun is not None:
@@ -154,7 +168,8 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         """Take no part in a new group; nobody waits for that here."""
 
     def _shutdown(self) -> None:
-        """Nothing is left to close."""
+        """Before the group is destroyed, in older torch."""
+        _let_gloo_end()
 
 
 class GatheredWork(c10d.Work):
@@ -184,6 +199,7 @@ def install_nccl(patches: Patches) -> None:
     patches.wrap(*locate_name("begin_coalescing"), _begin_gathering)
     patches.wrap(*locate_name("end_coalescing"), _end_gathering)
     patches.wrap(*locate_name("reduce_scatter_tensor"), _multiply_before)
+    patches.wrap(c10d.ProcessGroup, "shutdown", _let_gloo_end_first)
     for name in REDUCING:
         patches.wrap(c10d.ProcessGroup, name, _multiply_before)
     patches.undo.add_step(CARRIERS.clear)
@@ -194,6 +210,15 @@ def _let_gloo_end() -> None:
     """Give gloo's threads the time to let go of what they sent last, for which they ask Python: where that ends first, torch
     aborts the process. It does so without us too, and NCCL does not."""
     time.sleep(GRACE_S)
+
+
+@replacing
+def _let_gloo_end_first(original: Any, self: Any) -> None:
+    """Before a group is destroyed: whoever holds it last, such as DDP's reducer, waits for gloo's threads, and keeps from
+    them the lock of Python for which they ask, so that both would wait for good."""
+    if self in CARRIERS:
+        _let_gloo_end()
+    original(self)
 
 
 _carrying: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

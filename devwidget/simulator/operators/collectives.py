@@ -34,6 +34,9 @@ class Carrier(Protocol):
     def check_gpu(self, label: int, peer: int | None) -> None:
         """Refuse a GPU that another rank has; `peer` is the other one where only two talk."""
 
+    def gather_uneven(self, results: list[torch.Tensor], own: torch.Tensor) -> Any:
+        """Gather tensors of unequal sizes."""
+
     def remember_work(self, work: Any) -> None:
         """What was begun, for who waits for all of it at once."""
 
@@ -90,7 +93,11 @@ def run_collective(
     carried[GROUP] = carrier.boxed_group()
     if "tag" in carried:
         carried["tag"] = 0  # NCCL has none: what two ranks send each other comes in order
-    result = run(schema, func, tuple(carried[name] for name in schema.names if name in carried), {})
+    result: Any
+    if schema.name == GATHER and _is_uneven(results := carried[schema.names[0]][0]):
+        result = (results, carrier.gather_uneven(results, carried[schema.names[1]][0]))
+    else:
+        result = run(schema, func, tuple(carried[name] for name in schema.names if name in carried), {})
     for tensor in tensors:
         if label is not None and labels.label_of(tensor) == TEMPORARY:
             labels.put_label(tensor, label)
@@ -142,6 +149,18 @@ def _check_layout(given: dict[str, Any]) -> None:
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(tensor, torch.Tensor) and not tensor.is_contiguous(memory_format=suggest_memory_format(tensor)):
                 raise ValueError("Tensors must be contiguous")
+
+
+GATHER = "c10d::allgather_"
+
+
+def _is_uneven(tensors: list[torch.Tensor]) -> bool:
+    """Tensors of several sizes, which NCCL's backend sends one by one. Source: `allgather` in `ProcessGroupNCCL.cpp`."""
+    if len({tensor.shape for tensor in tensors}) < 2:
+        return False
+    if not all(tensor.is_contiguous() for tensor in tensors):
+        raise ValueError("Tensors must be contiguous")
+    return True
 
 
 IN_ONE_PIECE = frozenset(

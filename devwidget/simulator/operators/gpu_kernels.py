@@ -113,8 +113,17 @@ def _decompose_by_driver(matrix: torch.Tensor, *args: Any, driver: str | None = 
     return (decompose.U if "U" in kwargs else decompose.default)(matrix, *args, **kwargs)
 
 
+def _sample_grid(image: torch.Tensor, grid: torch.Tensor, *args: Any) -> torch.Tensor:
+    """Halves are summed in single precision; the CPU's kernel computes in halves. Source: `GridSampler.cu`."""
+    if image.dtype not in WIDER["Half"] or grid.dtype != image.dtype:
+        return aten.grid_sampler_2d.default(image, grid, *args)  # type: ignore[no-any-return]
+    found: torch.Tensor = aten.grid_sampler_2d.default(image.float(), grid.float(), *args)
+    return found.to(image.dtype)
+
+
 GPU_FORMS: dict[str, Callable[..., Any]] = {
     "narrow_copy": _narrow_copy,
+    "grid_sampler_2d": _sample_grid,
     **dict.fromkeys((_SVD, f"{_SVD}.U"), _decompose_by_driver),
 }
 """Operators for which GPUs have none but this form, though the CPU has a kernel."""

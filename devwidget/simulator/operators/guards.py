@@ -95,13 +95,15 @@ def check_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any
     """
     if target < 0:
         return
-    take_workspace(target)
+    has_workspace = not (labels.inside.cudnn or graph_task() == labels.inside.cudnn_backward != -1)
+    if has_workspace:
+        take_workspace(target)
     dtype = args[0].dtype
     if not (dtype.is_floating_point or dtype.is_complex) or dtype == torch.complex32:
         kind = cuda_errors.type_name(dtype)
         kernel = INTEGER_KERNELS[schema.name].format(SimulationState.accelerator.type)
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
-    if schema.name == "addmm" and args[0].dim() == 1 and not kwargs:
+    if has_workspace and schema.name == "addmm" and args[0].dim() == 1 and not kwargs:
         pass_by_workspace(target, args[1].shape[0] * args[2].shape[1] * dtype.itemsize)
 
 
@@ -177,6 +179,18 @@ def check_least_squares(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[st
     """
     if target >= 0 and kwargs.get("driver") not in (None, "gels"):
         raise RuntimeError("torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA")
+
+
+def check_scaled_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Numbers of eight bits are multiplied by newer cards alone. Source: `_scaled_mm_allowed_device` in `cuda/Blas.cpp`.
+
+    Raises:
+        RuntimeError: on an older one.
+    """
+    if target >= 0 and torch.cuda.get_device_capability(target) < (8, 9):
+        raise RuntimeError(
+            "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9, or ROCm MI300+"
+        )
 
 
 def check_class_indices(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:

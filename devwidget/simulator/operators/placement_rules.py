@@ -155,6 +155,104 @@ def by_index(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return own
 
 
+def by_masked_index(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Indexing with a mask beside the indices. Source: `_unsafe_masked_index` in `TensorAdvancedIndexing.cpp`."""
+    own, mask = labels.label_of(args[0]), labels.label_of(args[1])
+    for index in args[2] if "values" not in schema.names else ():
+        if index is not None and labels.label_of(index) not in (CPU, own):
+            raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({name_of(own)})")
+    # What is masked: the values, or the numbers that were read.
+    masked = labels.label_of(args[3]) if "values" in schema.names else own
+    if mask != masked:
+        raise RuntimeError(
+            f"expected self and mask to be on the same device, but got mask on {name_of(mask)} and self on {name_of(masked)}"
+        )
+    if masked != own and own == CPU:
+        raise cuda_errors.two_devices(name_of(masked), name_of(own))
+    if masked != own:
+        raise RuntimeError(f"expected device {name_of(own)} but got device {name_of(masked)} for value tensor")
+    return own
+
+
+def by_index_fill(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Index and tensor lie together; the value is read on the host. Source: `index_fill_` in `TensorAdvancedIndexing.cpp`."""
+    own, index = labels.label_of(args[0]), labels.label_of(args[2])
+    if index != own:
+        raise cuda_errors.two_devices(*map(name_of, sorted((own, index), reverse=True)))
+    backward.keep_scalar_gradients_home(list_settled(schema, args, kwargs), own)
+    return own
+
+
+def by_result_beside_self(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """As `by_iterator`, with a result that is made where the first tensor is. Source: `BinaryOps.cpp`, `Loss.cpp`."""
+    common = by_iterator(schema, args, kwargs)
+    if labels.label_of(args[0]) == CPU:
+        raise cuda_errors.two_devices(name_of(common), name_of(CPU))
+    return common
+
+
+def by_logits(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """As `by_iterator`; one less the target is written to. Source: `binary_cross_entropy_with_logits` in `Loss.cpp`."""
+    common = by_iterator(schema, args, kwargs)
+    if labels.label_of(args[1]) == CPU:
+        raise cuda_errors.two_devices(name_of(common), name_of(CPU))
+    return common
+
+
+def by_loss(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """As `by_iterator`, and the mean of the result takes no scalars either. Seen on an H100."""
+    by_iterator(schema, args, kwargs)
+    here = [labels.label_of(tensor) for tensor in args[:2]]
+    if schema.base == "mse_loss":
+        raise cuda_errors.two_devices(*map(name_of, here))
+    raise cuda_errors.two_devices(*map(name_of, sorted(here, reverse=True)))
+
+
+def by_smooth_loss(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Its kernel takes scalars for a mistake of torch's own. Source: `Loops.cuh`."""
+    by_iterator(schema, args, kwargs)
+    place = next(place for place, tensor in enumerate(args[:2]) if labels.label_of(tensor) == CPU)
+    raise RuntimeError(
+        'iter.device(arg).is_cuda() INTERNAL ASSERT FAILED at "/pytorch/aten/src/ATen/native/cuda/Loops.cuh":109, '
+        f"please report a bug to PyTorch. argument {place + 1}: expected a CUDA device but found cpu"
+    )
+
+
+def by_trilinear(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Products of matrices, of which nothing needs none. Source: `_trilinear` in `Linear.cpp`."""
+    own = labels.label_of(args[0])
+    other = next(label for label in map(labels.label_of, args[1:3]) if label != own)
+    if args[0].numel():
+        raise cuda_errors.checked_argument("mat2", name_of(other), name_of(own), "bmm")
+    return own
+
+
+def by_cholesky(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Source: `linearSolveCheckInputs` in `LinearAlgebraUtils.h`."""
+    b, a = (name_of(labels.label_of(tensor)) for tensor in args[:2])
+    raise RuntimeError(f"Expected b and A to be on the same device, but found b on {b} and A on {a} instead.")
+
+
+def by_segments(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Source: `segment_reduce_kernel` in `SegmentReduce.cpp`."""
+    name = "lengths" if schema.bind_args(args, kwargs).get("lengths") is not None else "offsets"
+    raise RuntimeError(
+        f"Expected data.get_device() == {name}_value.get_device() to be true, but got false.  "
+        "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
+    )
+
+
+def by_no_kernel(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Operators that GPUs do not have: one tensor there is enough."""
+    raise cuda_errors.no_kernel("aten::" + schema.name)
+
+
+def by_legit_batch_norm(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """As `by_wrapper`, with what it writes to in its place among the others."""
+    inputs = [operand._replace(is_output=False) for operand in list_settled(schema, args, kwargs)]
+    return check_same_device(inputs, schema.method)
+
+
 def by_mask(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """The value may be a CPU scalar, the mask may not. Source: `masked_fill__cuda` in `Indexing.cu`."""
     own, mask = labels.label_of(args[0]), labels.label_of(args[1])
@@ -259,6 +357,8 @@ def by_convolution(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, An
     """Types are compared before devices. Source: `check_input_same_type_as_parameters` in `Convolution.cpp`."""
     given, found = labels.label_of(args[0]), list_settled(schema, args, kwargs)
     chosen = str(select_convolution(*args)).rpartition(".")[2] if given == CPU else ""
+    if chosen == "Slow3d":
+        raise cuda_errors.no_kernel("aten::slow_conv3d_forward")
     if chosen in WRAPPERS_OF_CONVOLUTIONS:
         return check_same_device(found, WRAPPERS_OF_CONVOLUTIONS[chosen])
     for place, name in ((1, "weight"), (2, "bias")):

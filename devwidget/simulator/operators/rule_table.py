@@ -50,11 +50,24 @@ BY_NAME: dict[str, Any] = {
     **dict.fromkeys("fill_.Tensor fill.Tensor".split(), placement_rules.by_filling),
     "embedding": placement_rules.by_embedding,
     **dict.fromkeys("convolution convolution_overrideable".split(), placement_rules.by_convolution),
-    **dict.fromkeys("index_fill.int_Tensor index_fill_.int_Tensor addr_".split(), placement_rules.by_iterator),
+    "addr_": placement_rules.by_iterator,
     **dict.fromkeys(
-        """native_batch_norm _native_batch_norm_legit _batch_norm_with_update""".split(),
-        placement_rules.by_batch_norm,
+        "index_fill.int_Tensor index_fill_.int_Tensor index_fill.int_Scalar index_fill_.int_Scalar".split(),
+        placement_rules.by_index_fill,
     ),
+    **dict.fromkeys("_unsafe_masked_index _unsafe_masked_index_put_accumulate".split(), placement_rules.by_masked_index),
+    **dict.fromkeys("logical_and logical_or logical_xor soft_margin_loss".split(), placement_rules.by_result_beside_self),
+    "binary_cross_entropy_with_logits": placement_rules.by_logits,
+    **dict.fromkeys("binary_cross_entropy mse_loss".split(), placement_rules.by_loss),
+    "smooth_l1_loss": placement_rules.by_smooth_loss,
+    "_trilinear": placement_rules.by_trilinear,
+    "cholesky_solve": placement_rules.by_cholesky,
+    "segment_reduce": placement_rules.by_segments,
+    "native_batch_norm": placement_rules.by_batch_norm,
+    **dict.fromkeys("_native_batch_norm_legit _batch_norm_with_update".split(), placement_rules.by_legit_batch_norm),
+    "masked_scatter": placement_rules.by_wrapper_named("_masked_scatter_"),
+    "put": placement_rules.by_wrapper_named("_put_"),
+    "linalg_lstsq": placement_rules.by_wrapper_named("out_linalg_lstsq_out"),
     "mv": placement_rules.by_vector,
     "polar": placement_rules.by_wrapper_named("out_polar_out"),
     "complex": placement_rules.by_wrapper_named("out_complex_out"),
@@ -72,6 +85,7 @@ GUARDS: dict[str, Any] = {
     "nll_loss_forward": guards.check_class_indices,
     **dict.fromkeys(("_int_mm", "_int_mm.out"), guards.check_integer_product),
     "linalg_lstsq": guards.check_least_squares,
+    **dict.fromkeys(("_scaled_mm", "_scaled_mm.out"), guards.check_scaled_product),
     **dict.fromkeys(guards.NONDETERMINISTIC, guards.alert_nondeterministic),
     **dict.fromkeys(guards.INTEGER_KERNELS, guards.check_product),
 }
@@ -90,8 +104,8 @@ def schema_of(func: OpOverload) -> OpSchema:
     schema.special = _choose_special(schema) if func.namespace == "aten" else run_foreign
     schema.resolve = BY_NAME.get(schema.name) or _by_table(schema)
     schema.guard = GUARDS.get(schema.name)
-    if schema.name in native_rules.CPU_ONLY:
-        schema.guard = guards.no_kernel
+    if schema.name in native_rules.CPU_ONLY or schema.base in QUANTIZED_LAYERS:
+        schema.guard, schema.resolve = guards.no_kernel, placement_rules.by_no_kernel
     dtypes = LACKING.get(schema.base, frozenset()) | LACKING.get(schema.overload, frozenset())
     if dtypes and func.namespace == "aten":
         schema.guard = guards.without_kernel_for(dtypes, schema.guard)
@@ -120,7 +134,7 @@ def _choose_special(schema: OpSchema) -> Any:
 
 def run_instead(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An operator with a kernel for the CPU that GPUs do not have."""
-    label = labels.label_of(args[0])
+    label, _ = propagate.find_target(schema, args, kwargs)
     if label < 0 or not SimulationState.compute:
         return propagate.run_operator(schema, func, args, kwargs)
     result = gpu_kernels.GPU_FORMS[schema.name](*args, **kwargs)
@@ -164,14 +178,18 @@ def _run_on_cpu(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
         labels.inside.depth -= 1
 
 
+QUANTIZED_LAYERS = ("quantized_lstm", "quantized_gru")
+"""Of `aten`, but not in its list. Source: `RNN.cpp`."""
 QUANTIZED_ON_GPUS = frozenset(("embedding_bag_byte_rowwise_offsets", "embedding_bag_4bit_rowwise_offsets"))
 """Of torch's operators for quantized modules. Source: `quantized/cuda/EmbeddingBag.cu`."""
 
 
 def _refuse_on_gpus(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Those that take ordinary tensors have a kernel for the CPU alone."""
-    if has_kernel(func._schema.name, "CPU") and propagate.find_target(schema, args, kwargs)[0] >= 0:
-        raise cuda_errors.no_kernel(func._schema.name)
+    """They have kernels for the CPU alone: for ordinary tensors, or for quantized ones."""
+    name, title = func._schema.name, SimulationState.accelerator.title
+    backend = next((kind + title for kind in ("", "Quantized") if has_kernel(name, f"{kind}CPU")), None)
+    if backend is not None and propagate.find_target(schema, args, kwargs)[0] >= 0:
+        raise cuda_errors.no_kernel(name, backend)
 
 
 def _kernels_of(func: OpOverload) -> Any:

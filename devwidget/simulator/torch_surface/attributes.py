@@ -9,7 +9,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
 from devwidget.capture.object_fields import is_exactly
-from devwidget.simulator.devices import cuda_errors, labels, machine, moves
+from devwidget.simulator.devices import context, cuda_errors, labels, machine, moves
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META_DEVICE, TEMPORARY, inside, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing
@@ -123,6 +123,8 @@ def wrap_tolist(original: Callable[..., Any], self: torch.Tensor) -> Any:
         return handle_torch_function(torch.Tensor.tolist, (self,), self)
     if known_values.is_unknown(self):
         raise cuda_errors.needs_values("`Tensor.tolist`")
+    if labels.label_of(self) >= 0:
+        context.wait_for_kernels()
     return original(known_values.read_values(self))
 
 
@@ -260,6 +262,12 @@ def share_memory_(original: Callable[..., torch.Tensor], self: torch.Tensor) -> 
     return self if labels.label_of(self) >= 0 else original(self)
 
 
+@replacing
+def is_shared(original: Callable[..., bool], self: torch.Tensor) -> bool:
+    """Memory of a GPU is always."""
+    return labels.label_of(self) >= 0 or original(self)
+
+
 METHODS: dict[str, Callable[[Any], Any]] = {
     "to": conversions.wrap_to,
     "cpu": conversions.wrap_cpu,
@@ -276,5 +284,6 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "record_stream": record_stream,
     **dict.fromkeys(("apply_", "map_", "map2_"), refuse_off_host),
     "share_memory_": share_memory_,
+    "is_shared": is_shared,
     "register_hook": gradient_hooks.check_hooks,
 }

@@ -14,6 +14,7 @@ from torch.overrides import handle_torch_function, has_torch_function
 from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.labels import TEMPORARY, device_of
 from devwidget.simulator.devices.simulation_state import SimulationState
+from devwidget.simulator.operators import assertions
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import VariableFunctions, functions, locate_name
 from devwidget.simulator.torch_surface import recurrent
@@ -126,15 +127,16 @@ def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
                 f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
             )
         is_on_gpu, result = here[0] >= 0, None
+        mask = args[0] if args else kwargs.get("attn_mask")
         if is_on_gpu:
-            _check_mask(query, args[0] if args else kwargs.get("attn_mask"))
+            _check_mask(query, mask)
         if not SimulationState.compute:
             result = meta_kernels.run_attention(query, key, value, *args, **kwargs)
         elif is_on_gpu:
             result = attend_with_dropout(original, query, key, value, *args, **kwargs)
         if result is not None:
             return result
-        with choose_attention(query) if is_on_gpu else contextlib.nullcontext():
+        with choose_attention(query, mask is not None) if is_on_gpu else contextlib.nullcontext():
             return original(query, key, value, *args, **kwargs)
 
     return scaled_dot_product_attention
@@ -151,12 +153,12 @@ def _check_mask(query: torch.Tensor, mask: torch.Tensor | None) -> None:
 
 
 @contextlib.contextmanager
-def choose_attention(query: torch.Tensor) -> Iterator[None]:
+def choose_attention(query: torch.Tensor, has_mask: bool) -> Iterator[None]:
     """A GPU's fused kernels, where the user allows no others: the CPU computes the same by its own. For float64 GPUs have none,
     so that attention is made of other operators, which have second derivatives.
 
     Raises:
-        RuntimeError: if the fused kernels that are allowed do not know the dtype. Source: `sdp_utils.cpp`.
+        RuntimeError: if the fused kernels that are allowed do not know the dtype, or take no mask. Source: `sdp_utils.cpp`.
     """
     backends: Any = torch.backends.cuda
     if backends.math_sdp_enabled():
@@ -169,7 +171,8 @@ def choose_attention(query: torch.Tensor) -> Iterator[None]:
             if is_put_off:
                 backends.enable_flash_sdp(True)
         return
-    has_low = query.dtype in LOW and (backends.flash_sdp_enabled() or backends.cudnn_sdp_enabled())
+    takes_low = (backends.flash_sdp_enabled() and not has_mask) or backends.cudnn_sdp_enabled()
+    has_low = query.dtype in LOW and takes_low
     if not has_low and not (backends.mem_efficient_sdp_enabled() and query.dtype in (torch.float32, *LOW)):
         raise RuntimeError("No available kernel. Aborting execution.")
     backends.enable_math_sdp(True)
@@ -221,8 +224,12 @@ def install_gpu_functions(patches: Patches) -> None:
         patches.wrap(torch.fft, name, transform_in_half)
     patches.wrap(torch, "max_pool1d", pool_with_indices)
     patches.wrap(torch.linalg, "matrix_rank", write_rank_beside_input)
-    patches.wrap(torch, "tensor_split", check_sections)
-    patches.wrap(torch.Tensor, "tensor_split", check_sections)
+    patches.wrap(torch.nn.functional, "one_hot", encode_classes)
+    patches.wrap(torch.linalg, "multi_dot", check_factors)
+    for owner in (torch, torch.Tensor):
+        patches.wrap(owner, "tensor_split", check_sections)
+        patches.wrap(owner, "inner", check_inner)
+        patches.wrap(owner, "take_along_dim", check_indices)
 
 
 @replacing
@@ -268,7 +275,11 @@ def pool_with_indices(original: Callable[..., torch.Tensor], input: torch.Tensor
         return handle_torch_function(torch.max_pool1d, (input,), input, *args, **kwargs)
     if labels.label_of(input) < 0:
         return original(input, *args, **kwargs)
-    return torch.max_pool1d_with_indices(input, *args, **kwargs)[0]
+    try:
+        return torch.max_pool1d_with_indices(input, *args, **kwargs)[0]
+    except RuntimeError:
+        original(input, *args, **kwargs)  # which checks first, in words of its own
+        raise
 
 
 @replacing
@@ -279,6 +290,62 @@ def write_rank_beside_input(original: Callable[..., torch.Tensor], A: torch.Tens
     if kwargs.get("out") is None and labels.label_of(A) >= 0:
         A, kwargs["out"] = A.detach(), torch.empty(0, dtype=torch.int64, device=labels.device_of(A))
     return original(A, *args, **kwargs)
+
+
+@replacing
+def encode_classes(original: Callable[..., torch.Tensor], self: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """`one_hot`, which on a GPU leaves it to a kernel to assert that each class is one. Source: `Onehot.cpp`."""
+    if has_torch_function((self,)):
+        return handle_torch_function(torch.nn.functional.one_hot, (self,), self, num_classes)
+    if labels.label_of(self) < 0 or num_classes <= 0 or not self.numel():
+        return original(self, num_classes)
+    if SimulationState.stops_kernels:
+        encoded = torch.zeros(*self.shape, num_classes, dtype=torch.int64, device=labels.device_of(self))
+        return encoded.scatter_(-1, self.unsqueeze(-1), 1)
+    try:
+        return original(self, num_classes)
+    except RuntimeError as error:
+        if "Class values" in str(error):
+            assertions.note_difference(error)
+        raise
+
+
+@replacing
+def check_factors(original: Callable[..., Any], tensors: Sequence[torch.Tensor], **kwargs: Any) -> Any:
+    """Products of many matrices, all of which lie with the first. Source: `linalg_multi_dot` in `LinearAlgebra.cpp`."""
+    here = [device_of(tensor) for tensor in tensors]
+    place = next((place for place, device in enumerate(here) if device != here[0]), None)
+    if place is not None and not has_torch_function(tensors):
+        raise RuntimeError(
+            f"multi_dot(): all tensors must be on the same device but tensor 0 is on {here[0]} and tensor {place} on "
+            f"{here[place]}"
+        )
+    return original(tensors, **kwargs)
+
+
+@replacing
+def check_inner(original: Callable[..., Any], self: torch.Tensor, other: torch.Tensor, **kwargs: Any) -> Any:
+    """Inner products. Source: `inner` in `LinearAlgebra.cpp`."""
+    _check_kind("inner()", "DeviceType", self, other, lambda tensor: device_of(tensor).type)
+    return original(self, other, **kwargs)
+
+
+@replacing
+def check_indices(original: Callable[..., Any], self: torch.Tensor, indices: Any, *args: Any, **kwargs: Any) -> Any:
+    """Source: `take_along_dim` in `TensorAdvancedIndexing.cpp`."""
+    _check_kind("torch.take_along_dim():", "Device", self, indices, device_of)
+    return original(self, indices, *args, **kwargs)
+
+
+def _check_kind(name: str, what: str, own: Any, other: Any, read: Callable[[torch.Tensor], Any]) -> None:
+    if has_torch_function((own, other)) or TEMPORARY in (labels.label_of(own), labels.label_of(other)):
+        return
+    expected, found = read(own), read(other)
+    if expected != found:
+        raise RuntimeError(
+            f"Expected tensor to have {expected} {what}, but got tensor with {found} {what} "
+            f"(while checking arguments for {name})"
+        )
 
 
 @replacing

@@ -89,7 +89,7 @@ def wrap_from_data(original: Callable[..., torch.Tensor], data: Any, *args: Any,
     if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
         data = data.cpu()
     result = _own_memory(original(known_values.read_numbers(data), *args, **kwargs), label)
-    return labels.mark_pinned(result) if pinned else _label_result(result, label)
+    return labels.mark_pinned(result) if pinned and label == CPU else _label_result(result, label)
 
 
 @replacing

@@ -8,14 +8,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.nn.functional import linear
 from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.capture.recording.births import TensorRef
 from devwidget.simulator.devices import labels
-from devwidget.simulator.devices.labels import TEMPORARY, device_of
+from devwidget.simulator.devices.labels import TEMPORARY, device_of, inside
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
-from devwidget.simulator.torch_internals import VariableFunctions, functions, functorch
+from devwidget.simulator.torch_internals import VariableFunctions, functions, functorch, graph_task
 from devwidget.simulator.torch_surface import autocast
 from devwidget.simulator.without_values import meta_kernels
 
@@ -58,7 +59,10 @@ def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
         by_cudnn = _is_run_by_cudnn(given)
         with _casts_of_autocast(by_cudnn) as cast:
             given, hidden, weights = cast(given), cast(hidden), cast(weights)
-            results = _run_on_gpu(original, given, sizes, hidden, weights, rest, kwargs)
+            if by_cudnn:
+                _check_hidden(hidden)
+            multiply = _multiply_in_cudnn if by_cudnn else linear
+            results = _run_on_gpu(original, multiply, given, sizes, hidden, weights, rest, kwargs)
         if by_cudnn:
             train = kwargs["train"] if "train" in kwargs else rest[3]
             _limit_gradients(results, (given, *_as_tuple(hidden), *weights), train)
@@ -77,15 +81,50 @@ def _check_same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
             )
 
 
+def _check_hidden(hidden: Any) -> None:
+    """Source: `_cudnn_rnn` in `RNN.cpp` of cuDNN's kernels."""
+    for name, tensor in zip(("hx", "cx"), _as_tuple(hidden), strict=False):
+        if not tensor.is_contiguous():
+            raise RuntimeError(f"rnn: {name} is not contiguous")
+
+
 def _as_tuple(hidden: Any) -> tuple[torch.Tensor, ...]:
     return tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
 
 
-def _run_on_gpu(original: Any, given: Any, sizes: Any, hidden: Any, weights: Any, rest: Any, kwargs: Any) -> Any:
+def _run_on_gpu(original: Any, multiply: Any, given: Any, sizes: Any, hidden: Any, weights: Any, rest: Any, kwargs: Any) -> Any:
     if SimulationState.compute:
         return original(given, *sizes, hidden, weights, *rest, **kwargs)
     steps = sizes[0].tolist() if sizes else None
-    return meta_kernels.run_recurrent(original.__name__, given, steps, _as_tuple(hidden), weights, *rest, **kwargs)
+    return meta_kernels.run_recurrent(multiply, original.__name__, given, steps, _as_tuple(hidden), weights, *rest, **kwargs)
+
+
+def _multiply_in_cudnn(given: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """A product inside a layer of cuDNN, which takes no workspace of cuBLAS for it, nor in backward."""
+    inside.cudnn += 1
+    try:
+        product = linear(given, weight, bias)
+    finally:
+        inside.cudnn -= 1
+    outside = {*(tensor.grad_fn for tensor in (given, weight, bias) if tensor is not None)}
+    nodes = [product.grad_fn]
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in outside:
+            continue
+        if "mmbackward" in node.name().lower():
+            node.register_prehook(_enter_product)
+            node.register_hook(_leave_product)
+        nodes += [following for following, _ in node.next_functions]
+    return product
+
+
+def _enter_product(gradients: Any) -> None:
+    inside.cudnn_backward = graph_task()
+
+
+def _leave_product(gradients: Any, gradients_of_result: Any) -> None:
+    inside.cudnn_backward = -1
 
 
 def _is_run_by_cudnn(given: torch.Tensor) -> bool:

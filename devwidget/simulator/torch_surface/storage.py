@@ -108,6 +108,12 @@ def is_pinned(original: Callable[..., bool], self: Storage, device: Any = None) 
 
 
 @replacing
+def is_shared(original: Callable[..., bool], self: Storage) -> bool:
+    """Memory of a GPU is always."""
+    return LABELS.get(self._cdata, CPU) >= 0 or original(self)
+
+
+@replacing
 def pin_memory(original: Callable[..., Storage], self: Storage, device: Any = None) -> Storage:
     """A page-locked copy."""
     if self.device.type != "cpu":
@@ -156,5 +162,6 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     "cpu": wrap_cpu,
     "is_pinned": is_pinned,
     "pin_memory": pin_memory,
+    "is_shared": is_shared,
     "_share_cuda_": refuse_sharing,
 }

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch.nn.functional import linear
 
 from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors
@@ -181,13 +179,17 @@ def _drop_with_numbers(given: torch.Tensor, share: float) -> torch.Tensor:
     return given * torch.empty_like(given).bernoulli_(1 - share).div_(1 - share)
 
 
+Multiply = Callable[..., torch.Tensor]
+
+
 def run_recurrent(
-    name: str, given: torch.Tensor, sizes: Sequence[int] | None, hidden: Hidden, weights: Weights,
+    multiply: Multiply, name: str, given: torch.Tensor, sizes: Sequence[int] | None, hidden: Hidden, weights: Weights,
     has_biases: bool, layers: int, share: float, train: bool, both_ways: bool, batch_first: bool = False,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """A recurrent layer of torch.
 
     Args:
+        multiply: `linear`, or what stands for it.
         sizes: how many sequences of a packed input have each step; None for one that is not packed.
         hidden: the first states, of each layer and way.
         share: that is dropped between layers.
@@ -207,7 +209,7 @@ def run_recurrent(
         for number in range(layer * ways, layer * ways + ways):
             own = weights[number * count : (number + 1) * count]
             out, states, each = _run_layer(
-                CELLS[name], given, sizes, first[number], own, has_biases, number > layer * ways, steps
+                multiply, CELLS[name], given, sizes, first[number], own, has_biases, number > layer * ways, steps
             )
             outs.append(out)
             last.append(states)
@@ -222,7 +224,7 @@ def run_recurrent(
 
 
 def _run_layer(
-    cell: Cell, given: torch.Tensor, sizes: Sequence[int] | None, hidden: Hidden, weights: Weights,
+    multiply: Multiply, cell: Cell, given: torch.Tensor, sizes: Sequence[int] | None, hidden: Hidden, weights: Weights,
     has_biases: bool, back: bool, steps: list[torch.Tensor],
 ) -> tuple[torch.Tensor, Hidden, list[torch.Tensor]]:  # fmt: skip
     """One layer in one direction; the states of sequences that have ended are put aside.
@@ -234,11 +236,14 @@ def _run_layer(
         The output, the last states, and what C++ holds until the layer is done: the output of each step.
     """
     bias, hidden_bias = weights[2:4] if has_biases else (None, None)
-    multiply = functools.partial(linear, weight=weights[1], bias=hidden_bias)
+
+    def multiply_state(state: torch.Tensor) -> torch.Tensor:
+        return multiply(state, weights[1], hidden_bias)
+
     outs: list[torch.Tensor] = []
     ended: list[Hidden] = []
     states = hidden if sizes is None or not back else _narrow_states(hidden, 0, sizes[-1])
-    products = linear(given, weights[0], bias)
+    products = multiply(given, weights[0], bias)
     if sizes is None:
         steps[:] = products.unbind(0)
     for step in _in_turn(steps, back) if sizes is None else _packed_steps(products, sizes, back):
@@ -248,7 +253,7 @@ def _run_layer(
             states = _narrow_states(states, 0, len(step))
         elif len(step) > count:
             states = _join_states([states, _narrow_states(hidden, count, len(step))])
-        states = cell(step, states, multiply, weights[4 if has_biases else 2 :])
+        states = cell(step, states, multiply_state, weights[4 if has_biases else 2 :])
         outs.append(states[0])
     whole: Any = torch.stack if sizes is None else torch.cat
     last = states if sizes is None or back else _join_states([states, *reversed(ended)])

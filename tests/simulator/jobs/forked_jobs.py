@@ -38,6 +38,7 @@ def run_job(program: Path, way: str, ranks: int, gpus: int, folder: Path) -> Non
     for rank in range(1 if program.stem in LAUNCHERS else ranks):
         child = os.fork()
         if not child:
+            os.environ["RANKS"] = str(ranks)
             if program.stem not in LAUNCHERS:
                 numbers |= {"RANK": rank, "LOCAL_RANK": rank}
                 os.environ.update({name: str(value) for name, value in numbers.items()})

@@ -52,7 +52,7 @@ def test_losses_are_those_of_the_cpu_to_the_last_bit(two_ranks, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in EXACT if name not in ("collectives", "notebook")])
+@pytest.mark.parametrize("name", [name for name in EXACT if name != "collectives"])
 def test_losses_of_four_ranks_are_those_of_the_cpu(four_ranks, name):
     expected = losses(four_ranks, name, "cpu")
     assert len(expected) >= 2, printed(four_ranks, name, "cpu")
@@ -61,7 +61,7 @@ def test_losses_of_four_ranks_are_those_of_the_cpu(four_ranks, name):
 
 def test_every_collective_gives_what_it_gives_on_the_cpu(two_ranks):
     on_cpu, on_gpus = printed(two_ranks, "collectives", "cpu"), printed(two_ranks, "collectives", "cuda")
-    assert len(on_cpu[1].splitlines()) == 31
+    assert len(on_cpu[1].splitlines()) == 33
     assert on_gpus == on_cpu
 
 
@@ -133,10 +133,11 @@ def test_without_values_there_is_nothing_to_send(without_values):
         dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
 
 
-def run_program(*command):
-    """What a program prints on two virtual GPUs."""
+def run_program(*command, gpus=2):
+    """What a program prints on virtual GPUs, or on none."""
+    launched = ["-m", "devwidget", "run", "--gpus", str(gpus)] if gpus else []
     ended = subprocess.run(
-        [sys.executable, "-m", "devwidget", "run", "--gpus", "2", *command],
+        [sys.executable, *launched, *command],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
@@ -154,3 +155,25 @@ def test_ranks_that_a_program_spawns_have_a_gpu_each():
     told = run_program(str(PROGRAMS / "spawned.py"))
     assert told.count("loss") == 3
     assert "device cuda:0 nccl\n" in told
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("virtual_gpus")
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(
+    ("name", "launcher", "on_cpu"),
+    [
+        ("glue", ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"], ["--use_cpu", "True"]),
+        ("launched", ["-m", "accelerate.commands.launch", "--num_processes"], ["--cpu"]),
+    ],
+)
+def test_scripts_of_trainers_learn_the_same_as_with_gloo(name, launcher, on_cpu, ranks):
+    pytest.importorskip("transformers" if name == "glue" else "accelerate")
+    program = str(PROGRAMS / f"{name}.py")
+    plain = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    expected = run_program(*plain, str(ranks), program, *on_cpu, gpus=0)
+    found = run_program(*launcher, str(ranks), program, gpus=ranks)
+    learned, told = ([line for line in text.splitlines() if line[:5] == "loss "] for text in (expected, found))
+    assert len(learned) >= 10
+    assert told == learned
+    assert f"device cuda:0 {ranks} " in found

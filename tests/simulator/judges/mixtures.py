@@ -17,11 +17,17 @@ MOST = 4
 """As many tensors of an operator are moved, one at a time."""
 EACH_ALONE = frozenset("broadcast_tensors atleast_1d atleast_2d atleast_3d expand_as reshape_as view_as resize_as_".split())
 """They look at sizes alone, or at one tensor after the other."""
-COPYING = frozenset("diagonal_scatter as_strided_scatter select_scatter slice_scatter index_put nn.functional.ctc_loss".split())
+COPYING = frozenset(
+    "diagonal_scatter as_strided_scatter select_scatter slice_scatter index_put nn.functional.ctc_loss _unsafe_masked_index "
+    "_unsafe_masked_index_put_accumulate".split()
+)
 """They copy what they are given to where it is needed. Source: `copy_` in `TensorShape.cpp`, `LossCTC.cpp`."""
 ON_HOST = frozenset({"tensor_split"})
 """It reads a tensor on the host."""
-REFUSALS = re.compile(r"same device|at least two devices|on cpu|should be the same")
+REFUSALS = re.compile(
+    "same device|at least two devices|on cpu|should be the same|Expected tensor to have|for value tensor|"
+    "data.get_device|slow_conv3d_forward"
+)
 
 
 def judge(name: str, samples: int) -> Iterator[Verdict]:

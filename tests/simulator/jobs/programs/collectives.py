@@ -36,6 +36,14 @@ for op in "SUM PRODUCT MIN MAX AVG".split():
 for dtype in (torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.uint8, torch.bool):
     tell(f"broadcast {dtype}", into(lambda x: dist.broadcast(x, size - 1), 3, dtype=dtype))
 tell("all_gather", *(parts := [own(2) for _ in range(size)], dist.all_gather(parts, own(2)))[0])
+uneven = [own(each + 1, 2) for each in range(size)]
+if device.type == "cuda":
+    dist.all_gather(uneven, own(rank + 1, 2) + 1)
+else:  # gloo knows no such call
+    for each in range(size):
+        uneven[each] += 10 * (each - rank) + 1
+tell("all_gather uneven", *uneven)
+tell("reduce_scatter uneven", into(lambda x: dist.reduce_scatter(x, [own(each + 1) for each in range(size)]), rank + 1))
 tell("all_gather_into_tensor", into(lambda x: dist.all_gather_into_tensor(x, own(2, 3)), 2 * size, 3))
 tell("reduce_scatter", into(lambda x: dist.reduce_scatter(x, [own(2) + at for at in range(size)]), 2))
 tell("reduce_scatter_tensor", into(lambda x: dist.reduce_scatter_tensor(x, own(2 * size), dist.ReduceOp.AVG), 2))

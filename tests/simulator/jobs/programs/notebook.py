@@ -1,5 +1,6 @@
 """What a cell of a notebook does with accelerate's `notebook_launcher`: ranks are forks, and each makes an Accelerator."""
 
+import os
 import socket
 
 import torch
@@ -28,10 +29,11 @@ def train(lr):
     accelerator.end_training()
 
 
+ranks = int(os.environ["RANKS"])
 if torch.cuda.is_available():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    notebook_launcher(train, args=(0.01,), num_processes=2, use_port=str(port))
+    notebook_launcher(train, args=(0.01,), num_processes=ranks, use_port=str(port))
 else:
-    debug_launcher(train, args=(0.01,), num_processes=2)
+    debug_launcher(train, args=(0.01,), num_processes=ranks)
