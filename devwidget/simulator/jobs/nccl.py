@@ -70,8 +70,9 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         self._carrying: Callable[[], Any]
         self._begun: list[Any] | None = None
         self._nccl_options = options
-        atexit.unregister(_let_gloo_end)  # once for all
-        atexit.register(_let_gloo_end)
+        atexit.unregister(_end_all)  # once for all
+        atexit.register(_end_all)
+        _alive.append(self)
 
     @property
     def options(self) -> NcclOptions:  # type: ignore[override]
@@ -168,8 +169,7 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         """Take no part in a new group; nobody waits for that here."""
 
     def _shutdown(self) -> None:
-        """Before the group is destroyed, in older torch."""
-        _let_gloo_end()
+        """Nothing is left to close."""
 
 
 class GatheredWork(c10d.Work):
@@ -199,26 +199,22 @@ def install_nccl(patches: Patches) -> None:
     patches.wrap(*locate_name("begin_coalescing"), _begin_gathering)
     patches.wrap(*locate_name("end_coalescing"), _end_gathering)
     patches.wrap(*locate_name("reduce_scatter_tensor"), _multiply_before)
-    patches.wrap(c10d.ProcessGroup, "shutdown", _let_gloo_end_first)
     for name in REDUCING:
         patches.wrap(c10d.ProcessGroup, name, _multiply_before)
     patches.undo.add_step(CARRIERS.clear)
     patches.undo.add_step(_carrying.clear)
 
 
-def _let_gloo_end() -> None:
-    """Give gloo's threads the time to let go of what they sent last, for which they ask Python: where that ends first, torch
-    aborts the process. It does so without us too, and NCCL does not."""
+_alive: list[VirtualNccl] = []
+"""All of this process, until it ends. Who lets the last reference go, such as DDP's reducer, waits for gloo's threads and holds
+the lock of Python, for which these ask when they let go of what they sent: both would wait for good."""
+
+
+def _end_all() -> None:
+    """Give gloo's threads the time to let go of what they sent last: where Python ends before, torch aborts the process. It
+    does so without us too, and NCCL does not."""
     time.sleep(GRACE_S)
-
-
-@replacing
-def _let_gloo_end_first(original: Any, self: Any) -> None:
-    """Before a group is destroyed: whoever holds it last, such as DDP's reducer, waits for gloo's threads, and keeps from
-    them the lock of Python for which they ask, so that both would wait for good."""
-    if self in CARRIERS:
-        _let_gloo_end()
-    original(self)
+    _alive.clear()
 
 
 _carrying: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from devwidget.capture import torch_internals as shared_internals
 from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.labels import META_DEVICE
@@ -69,6 +70,17 @@ def pack_sequences(given: torch.Tensor, lengths: torch.Tensor, batch_first: bool
     return torch.empty((packed.shape[0], *given.shape[2:]), dtype=given.dtype, device=META_DEVICE), sizes
 
 
+def scatter_add(given: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """Beside what is given, but for the backward of `gather`: into the zeros that it has made for that, as for all tensors
+    but those of meta.
+
+    Source: `gather_backward` in `FunctionsManual.cpp`.
+    """
+    node: Any = shared_internals.current_autograd_node()
+    is_own = node is not None and node.name() == "GatherBackward0" and not torch.is_grad_enabled()
+    return given.scatter_add_(dim, index, source) if is_own else given.scatter_add(dim, index, source)
+
+
 META_KERNELS: dict[Any, Any] = {
     pack_padded_sequence: pack_sequences,
     torch_internals.grouped_mm: grouped_mm,
@@ -77,6 +89,7 @@ META_KERNELS: dict[Any, Any] = {
     torch.ops.aten.native_batch_norm_backward.default: batch_norm_backward,
     torch_internals.ctc_loss_backward: ctc_loss_backward,
     torch.ops.aten.native_layer_norm_backward.default: layer_norm_backward,
+    torch.ops.aten.scatter_add.default: scatter_add,
 }
 """Operator -> what runs on meta."""
 
