@@ -159,7 +159,7 @@ def test_ranks_that_a_program_spawns_have_a_gpu_each():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("virtual_gpus")
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.fuzz)])
 @pytest.mark.parametrize(
     ("name", "launcher", "on_cpu"),
     [
