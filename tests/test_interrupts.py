@@ -411,6 +411,7 @@ def first_line_of(function):
     return function.__code__.co_filename, lines[0]
 
 
+@pytest.mark.filterwarnings("ignore:the virtual GPUs were never started")  # the one that is asked for its class
 @pytest.mark.parametrize("open_block", [devwidget.record, devwidget.simulate])
 def test_an_exit_that_is_cut_short_before_its_first_line_is_made_up_for(open_block):
     def cut_short():

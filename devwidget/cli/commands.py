@@ -302,7 +302,10 @@ def plan_step(options: Namespace) -> int:
         return _plan_by_name(options)
     asked = {name: getattr(options, name) for name in ("gpus", "memory", "card", "placement", "loop", "accumulate")}
     virtual = api.simulate(options.gpus, UNLIMITED)
-    found = _of_subject(options.subject, api.plan, lambda step: api.plan(**{**asked, **step}), instead=virtual)
+    try:
+        found = _of_subject(options.subject, api.plan, lambda step: api.plan(**{**asked, **step}), instead=virtual)
+    finally:
+        virtual.stop()  # of use only to a subject that asks for GPUs as it is made
     if found is None:
         return FAILED
     print(found)

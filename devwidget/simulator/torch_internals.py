@@ -24,6 +24,7 @@ SHARDED_RANDOM, SHARDED_RANDOM_TRACKER = "torch.distributed.tensor._random", "_R
 LOWEST, TESTED = (2, 6), torch_internals.TESTED
 NEEDED = {
     "C": "torch._C",
+    "clear_plan_cache": "torch._cufft_clear_plan_cache",
     "FakeTensor": "torch._subclasses.fake_tensor.FakeTensor",
     "RecursiveScriptModule": "torch.jit.RecursiveScriptModule",
     "ScriptFunction": "torch._C.ScriptFunction",

@@ -258,7 +258,7 @@ def ends(model, x, optimizer):
         ({"loop": own_loop}, "computes its own loss"),
         ({"loop": own_loop, "loss_fn": None, "accumulate": 2}, "has this in it"),
         ({"loop": ends, "loss_fn": None}, "has ended before its second step"),
-        ({"parallel": {"fsdp": 2}, "loop": "plain"}, "knows one loop"),
+        ({"parallel": {"pp": 2}, "loop": "plain"}, "knows one loop"),
     ],
 )
 def test_what_is_no_loop_is_refused_with_what_would_be_right(asked, told):

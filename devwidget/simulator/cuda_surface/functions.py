@@ -243,7 +243,7 @@ def _install_libraries(patches: Patches) -> None:
     patches.set(sizes["size"], "getter", lambda gpu: 0)
     patches.set(sizes["max_size"], "getter", lambda gpu: most.get(gpu, PLANS))
     patches.set(sizes["max_size"], "setter", most.__setitem__)
-    patches.set(torch, "_cufft_clear_plan_cache", _do_nothing)
+    patches.set(*locate_name("clear_plan_cache"), _do_nothing)
 
 
 def is_initialized() -> bool:
