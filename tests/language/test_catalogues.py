@@ -61,6 +61,11 @@ def test_no_translation_has_lost_its_message(file: Path) -> None:
     assert {message.id for message in translate.read(file) if message.id} == set(messages())
 
 
+def test_no_translation_waits_for_a_reader(file: Path) -> None:
+    """One that is called fuzzy is not compiled: its message would be English."""
+    assert [message.id for message in translate.read(file) if message.id and message.fuzzy] == []
+
+
 def test_translations_name_the_facts_of_their_messages(file: Path) -> None:
     """In braces, and those of Python's own command line behind a `%`."""
 
