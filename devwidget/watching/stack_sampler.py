@@ -9,7 +9,7 @@ import time
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 from devwidget.capture import torch_internals
@@ -239,7 +239,7 @@ def _list_work(batches: Any) -> Iterator[tuple[str, Site]]:
 
 
 def _find_code(function: object) -> CodeType | None:
-    code = getattr(function, "__code__", None) if type(function) in _FUNCTIONS else None
+    code = getattr(function, "__code__", None) if type(function) in (FunctionType, MethodType) else None
     return code if isinstance(code, CodeType) else None
 
 
@@ -247,7 +247,6 @@ def _to_first_line(code: CodeType) -> Site:
     return Site(code.co_filename, code.co_firstlineno, "", code.co_name)
 
 
-_FUNCTIONS = (type(_list_work), type(StackSampler(0).begin))
 _LOADER_FILE = getattr(sys.modules.get(getattr(torch_internals.BatchIterator, "__module__", "")), "__file__", "")
 _running: weakref.WeakSet[StackSampler] = weakref.WeakSet()
 
