@@ -6,8 +6,6 @@ import atexit
 import datetime
 import socket
 import time
-import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -67,7 +65,8 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         options = options or NcclOptions()
         super().__init__(store, rank, size, timeout=options._timeout)
         self._store, self._checked = store, set[tuple[int, int | None]]()
-        self._carrying: Callable[[], Any]
+        self._carrying: Any = c10d.ProcessGroup(rank, size)  # type: ignore[call-arg]
+        self._carrying._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, self)
         self._begun: list[Any] | None = None
         self._nccl_options = options
         atexit.unregister(_end_all)  # once for all
@@ -83,20 +82,13 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         """NCCL's."""
         return NAME
 
-    def make_group(self) -> Any:
-        """The group that carries, for who holds it as long as that of the program lives.
-
-        It holds this backend in C++: a reference back would keep both, and gloo's threads, beyond the end of Python, which
-        aborts the process now and then.
-        """
-        group = c10d.ProcessGroup(self.rank(), self.size())  # type: ignore[call-arg]
-        group._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, self)
-        self._carrying = weakref.ref(group)
-        return group
-
     def boxed_group(self) -> Any:
         """The group that carries."""
-        return self._carrying().boxed()
+        return self._carrying.boxed()
+
+    def let_go(self) -> None:
+        """End the circle with the group that carries, which holds this backend in C++, where Python cannot find it."""
+        self._carrying = None
 
     def check_gpu(self, label: int, peer: int | None) -> None:
         """Refuse a GPU that another rank has, when it is first used, as NCCL does when it connects the ranks.
@@ -141,7 +133,7 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         for rank, result in enumerate(results):
             options = c10d.BroadcastOptions()
             options.rootRank, options.asyncOp = rank, True
-            work = self._carrying().broadcast([result], options)
+            work = self._carrying.broadcast([result], options)
             if rank + 1 < len(results):
                 work.wait()
         return work.boxed()
@@ -202,7 +194,6 @@ def install_nccl(patches: Patches) -> None:
     for name in REDUCING:
         patches.wrap(c10d.ProcessGroup, name, _multiply_before)
     patches.undo.add_step(CARRIERS.clear)
-    patches.undo.add_step(_carrying.clear)
 
 
 _alive: list[VirtualNccl] = []
@@ -214,19 +205,16 @@ def _end_all() -> None:
     """Give gloo's threads the time to let go of what they sent last: where Python ends before, torch aborts the process. It
     does so without us too, and NCCL does not."""
     time.sleep(GRACE_S)
+    for each in _alive:
+        each.let_go()
     _alive.clear()
-
-
-_carrying: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-"""Process group -> the one that carries its tensors."""
 
 
 @replacing
 def _note_carrier(original: Any, self: Any, device: torch.device, kind: Any, backend: Any = None) -> None:
     original(self, device, kind, backend)
-    if isinstance(backend, VirtualNccl) and self not in CARRIERS and kind != c10d.ProcessGroup.BackendType.GLOO:
+    if isinstance(backend, VirtualNccl) and kind != c10d.ProcessGroup.BackendType.GLOO:  # else the group that carries
         CARRIERS[self] = backend
-        _carrying[self] = backend.make_group()
 
 
 REDUCING = "allreduce reduce reduce_scatter reduce_scatter_single".split()
