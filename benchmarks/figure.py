@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from answer_cost import ANSWERS
 from recorders import RECORDERS
 from snapshot_cost import bare_refresh, bare_walk, tree
-from trial_cost import Positions, seconds
 from workloads import WORKLOADS, Workload, mlp
 
 import devwidget
@@ -171,17 +171,9 @@ def kept(model: str, _: str, rounds: int) -> Iterator[dict[str, Any]]:
         yield {"ops": ops, "bytes per op": held / ops, "file": file.stat().st_size, "save": save, "load": load}
 
 
-def trial(_: str, __: str, rounds: int) -> Iterator[dict[str, Any]]:
-    """One trial of a fix on a launch-bound GPT-2, against the trace without it."""
-    from transformers import GPT2Config
-
-    thin = GPT2Config(vocab_size=128, n_embd=32, n_layer=12, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=0)
-    with devwidget.simulate(gpus=1, memory="64GiB"):
-        model, ids = Positions(thin).to("cuda:0"), torch.randint(0, 100, (1, 8), device="cuda:0")
-        seconds(model, ids, verify=True)
-        pairs = [[seconds(model, ids, verify=verify) for verify in (False, True)] for _ in range(min(rounds, 7))]
-    plain, tried = map(statistics.median, zip(*pairs, strict=True))
-    yield {"trace": plain, "trial": tried - plain}
+def answer(name: str, model: str, rounds: int) -> Iterator[dict[str, Any]]:
+    """What somebody waits for who has clicked, or asked."""
+    yield ANSWERS[name](*filter(None, [model]), rounds=min(rounds, 5))
 
 
 def importing(_: str, __: str, rounds: int) -> Iterator[dict[str, Any]]:
@@ -253,7 +245,7 @@ def told(tool: str, _: str, rounds: int) -> Iterator[dict[str, Any]]:
 
 KINDS = {
     each.__name__: each
-    for each in (recording, conversion, told, snapshot, kept, trial, importing, small_steps, growth, watched)
+    for each in (recording, conversion, told, snapshot, kept, answer, importing, small_steps, growth, watched)
 }
 
 

@@ -19,6 +19,11 @@ WHOLE_GOALS_MS = {"devwidget.record": 1.0, "devwidget.trace": 3.0}
 FLOOR_GOAL, REFRESH_GOAL_MS, IMPORT_GOAL_MS = 1.35, 10, 60
 PASSIVE_GOALS = dict(zip(WORKLOADS, (1.05, 1.10, 2.0), strict=False))
 CONVERSION_GOAL = 1.5
+CLICK_GOALS = {
+    "clean": dict(zip(WORKLOADS, (1.2, None, 5.0), strict=False)),
+    "tried": dict(zip(WORKLOADS, (3.5, None, 12.0), strict=False)),
+}
+WHY_GOAL_MS, COLD_GOAL_MS = 50, 1500
 MLP, GPT2 = "four-layer MLP", "GPT-2 small, 1 x 128"
 FLOOR, SAME_FACTS, OURS = "bare modes and hooks", "bare, same facts", "devwidget.record"
 PASSIVE = 'devwidget.record(engine="profiler")'
@@ -44,7 +49,15 @@ def of_kind(answers: Answers, kind: str) -> Iterator[tuple[str, str, dict[str, A
 def behind(answers: Answers, missing: int) -> str:
     """One line for each goal that is missed and each row in which a peer is ahead."""
     lines = [
-        f"* {line}" for line in (*_inside(answers), *_passive(answers), *_whole(answers), *_looking(answers), *_slower(answers))
+        f"* {line}"
+        for line in (
+            *_inside(answers),
+            *_passive(answers),
+            *_whole(answers),
+            *_looking(answers),
+            *_waited(answers),
+            *_slower(answers),
+        )
     ]
     if missing:
         lines.append(f"* {missing} figures are missing: of them nothing is said here.")
@@ -101,6 +114,21 @@ def _looking(answers: Answers) -> Iterator[str]:
     for _, _, answer in of_kind(answers, "importing"):
         if answer["import"] * 1e3 > IMPORT_GOAL_MS:
             yield f"`import devwidget` adds {answer['import'] * 1e3:.0f} ms to `import torch`; the goal is {IMPORT_GOAL_MS} ms."
+
+
+def _waited(answers: Answers) -> Iterator[str]:
+    """Clicks that cost more steps of the model than the goal, and other answers that take longer."""
+    words = {"clean": "A clean trace", "tried": "A trace with one fault whose edit is tried"}
+    for name, model, answer in of_kind(answers, "answer"):
+        if name == "clicks":
+            for kind, goals in CLICK_GOALS.items():
+                goal = goals.get(model)
+                if goal is not None and answer[kind] > goal:
+                    yield f"{words[kind]} of {model} costs {answer[kind]:.1f} steps (goal {goal:.1f})."
+        if name == "why" and answer["why"] * 1e3 > WHY_GOAL_MS:
+            yield f"`%devwidget why` takes {answer['why'] * 1e3:.0f} ms (goal {WHY_GOAL_MS})."
+        if name == "cold" and (beyond := (answer["first"] - answer["second"]) * 1e3) > COLD_GOAL_MS:
+            yield f"The first trace in a process takes {beyond:.0f} ms more than the next one (goal {COLD_GOAL_MS})."
 
 
 FORMS = {"inside": "inside an open recording", "whole": "as a whole call"}

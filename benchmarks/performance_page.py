@@ -30,6 +30,23 @@ WHY = """
   none of which is the difference alone.
 """
 
+CLICKS = {
+    "clean": "clean trace",
+    "fault": "one fault, no edit tried",
+    "tried": "one fault, its edit tried",
+    "ten faults": "ten faults",
+    "ten tried": "ten faults, their edits tried",
+}
+"""Figures of a click, and how they are called."""
+WAITED = {
+    "why": "`%devwidget why` in a notebook of 200 cells takes {why:.0f} ms, the first time in a kernel {first:.0f} ms.",
+    "cold": "The first trace in a process takes {first:.0f} ms, the next one of the same model {second:.0f} ms.",
+    "pages": "The HTML page of a trace of GPT-2 small is written in {html:.0f} ms.",
+    "scripts": "A short script takes {plain:.0f} ms by `python`, {ours:.0f} ms by `python -m devwidget run`.",
+    "plugin": "A suite of 1,000 small tests takes {plain:.0f} ms without the plugin for pytest, {ours:.0f} ms with it.",
+}
+"""Other answers, their figures in milliseconds."""
+
 LATE = "longer than "
 """How the reason begins for which a figure has no answer, or a part of one, if its time was up."""
 FEW = 3
@@ -83,6 +100,7 @@ def page(measured: dict[str, Any], asked: list[str]) -> str:
         "## What torch's profiler leaves for the end of the block, milliseconds\n\n" + _conversions(answers),
         "## A look at a model, milliseconds\n\n" + _looks(answers),
         "## A training step of a watched run, against plain\n\n" + _watched(answers),
+        "## What people wait for\n\n" + _waited(answers),
         "## What is kept\n\n" + _kept(answers),
         "## Growth: microseconds for each unit of one whole call\n\n" + _growth(answers),
         "## Other prices\n\n" + (_others(answers) or "Not measured."),
@@ -186,6 +204,23 @@ def _watched_cell(answer: dict[str, Any] | None, small: dict[str, Any] | None) -
     return f"{answer['watched'] / answer['plain']:.3f}{known}"
 
 
+def _waited(answers: Answers) -> str:
+    """From a click to its answer in steps of the model, and the other answers in milliseconds."""
+    found = {(name, model): answer for name, model, answer in of_kind(answers, "answer")}
+    rows = (
+        [model, *(f"{answer[each]:.1f}" for each in CLICKS), f"{answer['step'] * 1e3:.0f}"]
+        for (name, model), answer in found.items()
+        if name == "clicks"
+    )
+    lines = [
+        f"* {words.format(**{key: value * 1e3 for key, value in found[name, ''].items()})}"
+        for name, words in WAITED.items()
+        if (name, "") in found
+    ]
+    head = ["steps of", *CLICKS.values(), "a step, ms"]
+    return "\n\n".join(filter(None, (_table(head, rows), "\n".join(lines))))
+
+
 def _kept(answers: Answers) -> str:
     rows = [
         [
@@ -214,11 +249,6 @@ def _others(answers: Answers) -> str:
         lines.append(
             f"* `import devwidget` adds {answer['import'] * 1e3:.0f} ms to `import torch`, "
             f"its first recording {answer['first'] * 1e3:.0f} ms."
-        )
-    for _, _, answer in of_kind(answers, "trial"):
-        share = answer["trial"] / answer["trace"]
-        lines.append(
-            f"* A trial of a fix of the thin GPT-2 costs {answer['trial'] * 1e3:.0f} ms, {share:.2f} of the trace without it."
         )
     for _, _, answer in of_kind(answers, "small_steps"):
         recorded, simulated, both, floor = (answer[f"{name}_ratio"] for name in ("recorded", "simulated", "both", "floor"))

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from answer_cost import ANSWERS, CLICKED
 from performance_goals import PASSIVE
 from performance_page import LATE, page, this_machine
 from recorders import RECORDERS
@@ -42,7 +43,9 @@ def figures() -> Iterator[tuple[str, str, str]]:
     yield from (("snapshot", str(size), tool) for tool in LOOKS for size in (1_000, 10_000, 100_000))
     yield from (("kept", model, "") for model in WORKLOADS)
     yield from (("watched", model, tool) for tool in TOOLS for model in MODELS)
-    yield from (("trial", "", ""), ("importing", "", ""), ("small_steps", "", ""))
+    yield from (("answer", "clicks", model) for model in CLICKED)
+    yield from (("answer", name, "") for name in ANSWERS if name != "clicks")
+    yield from (("importing", "", ""), ("small_steps", "", ""))
     yield from (("growth", axis, str(size)) for axis, sizes in GROWTH.items() for size in sizes)
     yield from (("recording", model, tool) for model in WORKLOADS for tool in RECORDERS if tool not in (*OURS, PASSIVE))
 

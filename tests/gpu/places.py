@@ -74,7 +74,9 @@ def ask(place: str, function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def ask_both(function: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
-    """What it returns on the card, and on virtual GPUs."""
+    """What it returns on the card, and on virtual GPUs; without a card, what those return, which would be the same twice."""
+    if not HAS_CARD:
+        return (ask(CARD, function, *arguments),) * 2
     with ThreadPoolExecutor(2) as threads:
         card, virtual = (threads.submit(ask, place, function, *arguments) for place in (CARD, VIRTUAL))
     return card.result(), virtual.result()
