@@ -107,6 +107,8 @@ WORDED = [
      "Input and parameter tensors are not at the same device, found input tensor at cuda:0 and parameter tensor at cpu"),
     (lambda x: nn.GRU(3, 4).cuda()(x[None], torch.zeros(1, 2, 4)),
      "Input and hidden tensors are not at the same device, found input tensor at cuda:0 and hidden tensor at cpu"),
+    (lambda x: nn.GRU(3, 4)(x[None], torch.zeros(1, 2, 4)),  # the hidden state is asked before the weights
+     "Input and hidden tensors are not at the same device, found input tensor at cuda:0 and hidden tensor at cpu"),
     (lambda x: F.scaled_dot_product_attention(x[None], HOST[None], HOST[None]),
      "Expected query, key, and value to have the same device type, but got query.device: cuda:0 key.device: cpu"),
     (lambda x: nn.utils.rnn.pack_padded_sequence(x[..., None], torch.tensor([3, 2]).cuda(), batch_first=True),

@@ -52,7 +52,7 @@ def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
             and isinstance(args[2], (tuple, list))
         )
         sizes, (hidden, weights, *rest) = args[:packed], args[packed:]
-        for kind, tensors in (("parameter", weights), ("hidden", hidden)):
+        for kind, tensors in (("hidden", hidden), ("parameter", weights)):
             _check_same_as_input(given, tensors, kind)
         if labels.label_of(given) < 0:
             return original(given, *args, **kwargs)
