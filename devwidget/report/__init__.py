@@ -5,7 +5,7 @@ Importing this package teaches the records how to print, how to become data fram
 
 from devwidget.report import data_frames
 from devwidget.report.answers import comparison, plan, questions, watched_job, watched_run
-from devwidget.report.page import html, ranks
+from devwidget.report.page import html, plan_page, ranks
 from devwidget.report.text import cluster_text, finding_text, snapshot_text, trace_text
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "finding_text",
     "html",
     "plan",
+    "plan_page",
     "questions",
     "ranks",
     "snapshot_text",

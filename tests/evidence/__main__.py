@@ -1,4 +1,4 @@
-"""`python -m tests.evidence`: print predicted beside measured, and write docs/evidence.md."""
+"""`python -m tests.evidence`: print predicted beside measured, and write docs/evidence.md and the rows that bands follow from."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.evidence import predictions
 from tests.evidence.measured import ATTENTION, MIB, NOT_PREDICTED, OUT_OF_MEMORY, ROWS, SOURCES, Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
+KEPT = Path(__file__).parents[2] / "devwidget" / "records" / "evidence_rows.py"
 HEAD = """# How do we know?
 
 Nobody needs a GPU to be held against one: others have published what theirs did, and `make test-gpu` measures where
@@ -63,6 +64,20 @@ def beyond(row: Row, found: float) -> float:
     return (found - max(row.least, min(row.most, found))) / row.most
 
 
+def kept_row(row: Row) -> str:
+    """One figure as devwidget keeps it, in bytes."""
+    found = predictions.predicted(row.workload)[row.what]
+    sizes = ", ".join(f"{round(size):_}" for size in (row.least * row.scale, row.most * row.scale, found))
+    return f'    ("{row.table}", "{row.workload}", "{row.what}", {sizes}, {row.counts}),'
+
+
+def kept_rows() -> str:
+    """All of them, as a file of Python."""
+    told = '"""Published figures beside their plans, in bytes; see `Compared`. Written by `python -m tests.evidence`."""'
+    head = "from __future__ import annotations\n\nROWS: tuple[tuple[str, str, str, int, int, int, bool], ...] = ("
+    return "\n".join([f"{told}\n", head, *map(kept_row, ROWS), ")"]) + "\n"
+
+
 def _training() -> list[str]:
     tables = [text for letter in SOURCES for text in table(letter)]
     refused = [f"- {name}: out of memory, measured and predicted." for name in OUT_OF_MEMORY]
@@ -103,4 +118,5 @@ OPEN = [
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    KEPT.write_text(kept_rows(), encoding="utf-8")
     print(page())
