@@ -144,7 +144,9 @@ class _Writing:
     def _place_text(self, copied: PlacedCopy, length: int) -> Arguments:
         """Make the texts as many and as long as asked, on the first GPU; the model makes masks that are as long as it needs."""
         copies, inputs = MetaCopies(lambda tensor: copied.home), self.inputs
-        words = {name: value for name, value in inputs.kwargs.items() if name not in ("attention_mask", "labels", "position_ids")}
+        words = {
+            name: value for name, value in inputs.kwargs.items() if name not in ("attention_mask", "labels", "position_ids")
+        }
 
         def resize_text(tensor: torch.Tensor) -> torch.Tensor:
             longer = resize_batch(tensor, 1, self.prompt, length)

@@ -363,7 +363,7 @@ class WhatIf:
 
 
 def _list_answers(found: LargestSearch) -> list[int]:
-    """Return the largest size that fits, and before it, where it fits by less than plans were off, the largest that does not."""
+    """Return the largest size that fits; where that is by less than plans were off, first the largest that fits by more."""
     largest = found.largest_fitting()
     if not largest or found.plans[largest].fit == "fits":
         return [largest] if largest else []

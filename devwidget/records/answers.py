@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from devwidget.records.device import DeviceId
-from devwidget.records.evidence import Fit, find_band, find_card_band, name_fit
+from devwidget.records.evidence.compared import Fit, find_band, find_card_band, name_fit
 from devwidget.records.schema.fields import Length, Size
 from devwidget.records.schema.record import Record
 

@@ -8,12 +8,13 @@ from typing import Any, Literal, Protocol
 from devwidget.records.answers import Changes, Generation, LargestBatch, OnCards
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.evidence import Fit, find_band, find_card_band, name_fit
+from devwidget.records.evidence.compared import Fit, find_band, find_card_band, name_fit
 from devwidget.records.schema.fields import ProcessLocal, Size, process_local
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 from devwidget.records.trace import Phase
+
 
 @dataclass(frozen=True, slots=True)
 class PlanMoment:
@@ -253,9 +254,7 @@ class Plan(Record):
         """
         return self._find_questions().cheapest_change()
 
-    def generation(
-        self, new_tokens: int, cache: Literal["dynamic", "static"] = "dynamic", num_beams: int = 1
-    ) -> Generation:
+    def generation(self, new_tokens: int, cache: Literal["dynamic", "static"] = "dynamic", num_beams: int = 1) -> Generation:
         """What the model takes while it writes so many tokens more than the batch has, with a cache of keys and values.
 
         Args:

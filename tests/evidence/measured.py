@@ -101,13 +101,16 @@ SOURCES = {
     " PyTorch's recipe zero_redundancy_optimizer, `max_memory_allocated` in whole MB. What is off, all of it too low:"
     " each weight takes 16.0 MB, and the card's allocator gives 16.8, which it does not split; plans of ranks count what is"
     " asked for.",
-    "U": "LLaMA-7B in float16, 1,000 tokens and 200 more. Measured: fxmarty/accelerated-pytorch-transformers-generation, README,"
+    "U": "LLaMA-7B in float16, 1,000 tokens and 200 more. Measured:"
+    " fxmarty/accelerated-pytorch-transformers-generation, README,"
     " A10G, `max_memory_allocated`: transformers of 2023, which gives logits of all positions, and keeps the keys and values"
     " before a token until those after it are whole; and its own model with a cache that is there from the start.",
     "V": "Llama-2-13B in float16: what several texts take beyond one. Measured: optimum, `tests/benchmark/README.md`,"
     " A100-80GB, transformers of 2023. What it calls peak memory is what is allocated and a context, which is not stated and"
-    " the same for all: so that only differences are predicted; of 8 and 16 texts it is a rough estimate, as the page says. What is"
-    " off: while a text is read the attention of the transformers that is installed takes one more tensor of the scores, 21.0 MB"
+    " the same for all: so that only differences are predicted; of 8 and 16 texts it is a rough estimate, as the page"
+    " says. What is"
+    " off: while a text is read the attention of the transformers that is installed takes one more tensor of the"
+    " scores, 21.0 MB"
     " for each.",
     "R": "Training as people write it, third step, and one forward; models of transformers 5.17 with their usual settings."
     " Measured: `tests/gpu` of this repository, H100-80GB, torch 2.11, `max_memory_allocated` and `max_memory_reserved`. What"
@@ -233,7 +236,8 @@ NOT_PREDICTED = {
     " ranks say what is allocated.",
     "J": "PEFT's README (T0_3B, bloomz-7b1, Stable Diffusion): neither batch nor length stands beside the figures.",
     "K": "libai#326, a pipeline of 4 stages: another framework, OneFlow, with an allocator of its own.",
-    "W": "Pythia-410M, forward and backward (transformers' page of GPT-NeoX): the loss of its program is not published. With the"
+    "W": "Pythia-410M, forward and backward (transformers' page of GPT-NeoX): the loss of its program is not"
+    " published. With the"
     " sum of the logits, as optimum's benchmark has it, 15 to 22 % less is planned than was measured, with the model's own"
     " loss 11 to 16 %.",
     "L": "DataParallel on TITAN RTX, 24,207 MiB against less than 16 GB: the model is not published. That the first GPU holds"

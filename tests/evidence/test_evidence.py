@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from devwidget.records import evidence
+from devwidget.records.evidence import compared as evidence
 from tests.evidence import predictions
 from tests.evidence.__main__ import KEPT, OPEN, PAGE, attention_table, beyond, kept_row, segments_table, table
 from tests.evidence.measured import ATTENTION, OUT_OF_MEMORY, ROWS

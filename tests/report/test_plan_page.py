@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from devwidget.records.answers import Changes, OneCard, OnCards, PlannedChange
+from devwidget.records.answers import Changes, OnCards, OneCard, PlannedChange
 from devwidget.records.device import DeviceId
 from devwidget.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, StepPoint, may_be_asked
 
@@ -25,7 +25,9 @@ class Asked:
         self.answers = {str(at): answer for at, answer in enumerate(answers)}
 
 
-FITS = PlannedChange("autocast", "with torch.autocast():", "eight bits", 15 * GIB, 6 * GIB, True, "", False, 14 * GIB, GIB, 0, 20 * GIB)
+FITS = PlannedChange(
+    "autocast", "with torch.autocast():", "eight bits", 15 * GIB, 6 * GIB, True, "", False, 14 * GIB, GIB, 0, 20 * GIB
+)
 CLOSE = replace(FITS, what="a batch of 7", code="", on_card=19 * GIB, is_close=True)
 CACHED = replace(FITS, what="checkpointing", code="", on_card=21 * GIB, fits=False, allocated=19 * GIB, cached=2 * GIB)
 

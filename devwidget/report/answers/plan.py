@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.language.speaking import said, say
-from devwidget.records.evidence import Fit
+from devwidget.records.evidence.compared import Fit
 from devwidget.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, PlannedLoop
 from devwidget.records.ranks.parallel_plan import ActionKind, ParallelPlan, Pipeline, PipelineAction, RankPlan
 from devwidget.records.schema.message import Message
@@ -32,7 +32,7 @@ PARTS = {
 """Attribute of a GPU's plan -> its heading, for the parts of its peak."""
 
 
-_CATEGORIES = {"weights": "parameters", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations"}  # fmt: skip
+_CATEGORIES = {**dict(zip(PARTS, PARTS, strict=True)), "weights": "parameters"}
 """Part of a plan -> the category whose colour it has on every screen."""
 
 

@@ -30,6 +30,7 @@ def _what_if_sentence(answer: LargestBatch | Changes) -> str:
 
 
 def largest_sentence(answer: LargestBatch) -> str:
+    """The largest batch, and the largest that fits by more than plans were off."""
     facts = {"model": answer.model, "taken": format_bytes(answer.on_card), "capacity": format_bytes(answer.capacity)}
     if not answer.size:
         return say("{model}: not even one sample fits, it takes {taken} of {capacity}", **facts)

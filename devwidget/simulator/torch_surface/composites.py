@@ -339,8 +339,8 @@ def check_indices(original: Callable[..., Any], *args: Any, **kwargs: Any) -> An
 
 def _find_pair(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
     """Return the tensor, which functions of torch take as `input` too, and the one by this name; None for what is not given."""
-    own, other, *_ = *args, *([kwargs.get("input")] if not args else []), kwargs.get(name)
-    return own, other
+    own = args[0] if args else kwargs.get("input")
+    return own, args[1] if len(args) > 1 else kwargs.get(name)
 
 
 def _check_kind(name: str, what: str, own: Any, other: Any, read: Callable[[torch.Tensor], Any]) -> None:

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from devwidget.language.speaking import language, said, say
 from devwidget.records.answers import Changes, Fitted, Generation, LargestBatch, OnCards
-from devwidget.records.evidence import Fit
+from devwidget.records.evidence.compared import Fit
 from devwidget.records.plan import DevicePlan, Plan
 from devwidget.records.schema.record import presents
 from devwidget.report.answers.plan import answer_words, moment_words
 from devwidget.report.page.assets import static_text
-from devwidget.report.page.plan_answers import draw_batches, draw_cards, draw_changes, draw_generation, draw_sizes
-from devwidget.report.page.plan_marks import draw_glyph, draw_percent, draw_prose
-from devwidget.report.page.plan_step import draw_step
-from devwidget.report.page.plan_trust import draw_trust
+from devwidget.report.page.plan.answers import draw_batches, draw_cards, draw_changes, draw_generation, draw_sizes
+from devwidget.report.page.plan.marks import draw_glyph, draw_percent, draw_prose
+from devwidget.report.page.plan.step import draw_step
+from devwidget.report.page.plan.trust import draw_trust
 from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import count_words, format_bytes
@@ -124,7 +124,10 @@ def _draw_meter(device: DevicePlan) -> Markup:
 def _draw_verdict(plan: Plan) -> Markup:
     look, glyph = _LOOKS[plan.fit]
     device = plan.tightest
-    told = html_element("b", _verdict_words(plan, device)), html_element("span", draw_prose(_where_words(plan, device)), class_="dw-soft")
+    told = (
+        html_element("b", _verdict_words(plan, device)),
+        html_element("span", draw_prose(_where_words(plan, device)), class_="dw-soft"),
+    )
     sentence = html_element("p", *told, class_="dw-sentence")
     tried, action = _choose_action(plan)
     beside = html_element("span", tried, class_="dw-tried") if tried else Markup("")

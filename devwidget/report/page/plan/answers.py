@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from devwidget.language.speaking import said, say
 from devwidget.records.answers import Changes, Fitted, Generation, LargestBatch, OnCards, PlannedChange
-from devwidget.records.evidence import Fit, find_card_band, name_fit
+from devwidget.records.evidence.compared import Fit, find_card_band, name_fit
 from devwidget.report.answers.questions import change_cost, generation_sentence, generation_words, largest_sentence
-from devwidget.report.page.plan_marks import Scale, draw_prose, draw_rung, draw_rung_head, draw_spare
-from devwidget.report.page.plan_step import draw_heading
+from devwidget.report.page.plan.marks import Scale, draw_prose, draw_rung, draw_rung_head, draw_spare
+from devwidget.report.page.plan.step import draw_heading
 from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import row_words
@@ -30,7 +30,9 @@ def draw_changes(changes: Changes, step: str) -> Markup:
     rungs = [part for fit, group in _group_changes(changes) for part in _draw_group(fit, group, scale, capacity, changes)]
     failed = [_draw_failed(change) for change in changes.changes if change.problem]
     return join_html(
-        heading, html_element("div", draw_rung_head(scale, capacity, format_bytes(capacity), heads), *rungs, class_="dw-rungs"), *failed
+        heading,
+        html_element("div", draw_rung_head(scale, capacity, format_bytes(capacity), heads), *rungs, class_="dw-rungs"),
+        *failed,
     )
 
 
@@ -49,9 +51,7 @@ def _group_words(fit: Fit) -> tuple[str, str]:
     return say("Do not fit"), say("what saves most first")
 
 
-def _draw_group(
-    fit: Fit, group: Sequence[PlannedChange], scale: Scale, capacity: int, changes: Changes
-) -> Iterator[Markup]:
+def _draw_group(fit: Fit, group: Sequence[PlannedChange], scale: Scale, capacity: int, changes: Changes) -> Iterator[Markup]:
     name, more = _group_words(fit)
     yield html_element("p", html_element("b", name), f" {more}", class_="dw-group")
     for change in group:
@@ -79,7 +79,12 @@ def draw_batches(batch: LargestBatch) -> Markup:
         look = "dw-rung-first" if run.size == batch.safe_size else ""
         rungs.append(draw_rung(run.fit, count_words(run.size, "sample"), scale, (run.on_card, batch.capacity), cells, look))
     heading = draw_heading(say("The largest batch"), largest_sentence(batch))
-    return join_html(heading, html_element("div", draw_rung_head(scale, batch.capacity, format_bytes(batch.capacity), heads), *rungs, class_="dw-rungs"))
+    return join_html(
+        heading,
+        html_element(
+            "div", draw_rung_head(scale, batch.capacity, format_bytes(batch.capacity), heads), *rungs, class_="dw-rungs"
+        ),
+    )
 
 
 def draw_sizes(fitted: Fitted) -> Markup:
@@ -124,7 +129,11 @@ def draw_cards(cards: OnCards, step: str) -> Markup:
     heading = draw_heading(
         say("The same step on other cards"), say("{step}; a bar is of its own card, up to what a program finds", step=step)
     )
-    failed = [html_element("p", html_element("b", card.card), ": ", draw_prose(said(card.problem))) for card in cards.cards if card.problem]
+    failed = [
+        html_element("p", html_element("b", card.card), ": ", draw_prose(said(card.problem)))
+        for card in cards.cards
+        if card.problem
+    ]
     head = draw_rung_head(scale, 1, say("full"), heads)
     return join_html(heading, html_element("div", head, *rungs, class_="dw-rungs"), *failed)
 

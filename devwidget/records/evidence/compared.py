@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from devwidget.records.evidence_rows import ROWS
+from devwidget.records.evidence.rows import ROWS
 
 _FINEST = 1000
 """A band is rounded up to a thousandth."""
@@ -21,7 +21,8 @@ class Compared:
         source: its letter there.
         workload: what ran.
         what: `allocated`, `reserved`, `on the card`, or `allocated by a rank`.
-        least, most: the lowest and the highest that was measured.
+        least: the lowest that was measured.
+        most: the highest.
         planned: the same, planned.
         counts: whether what was planned is what ran; else the row says nothing of plans.
     """
@@ -42,7 +43,12 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """How much less and how much more than its plan something took, as shares of the plan."""
+    """How far something was from its plan, as shares of the plan.
+
+    Attributes:
+        less: how much less it took at most.
+        more: how much more.
+    """
 
     less: float
     more: float

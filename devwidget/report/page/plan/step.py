@@ -9,7 +9,7 @@ from devwidget.language.speaking import said, say
 from devwidget.records.plan import DevicePlan, LoopPeak, Plan, StepPoint
 from devwidget.records.schema.message import Message
 from devwidget.report.answers.plan import PARTS, fit_words, loop_words, moment_words, part_hue, tips_words
-from devwidget.report.page.plan_marks import Scale, draw_glyph, draw_keys, draw_percent, draw_prose, draw_table, list_ticks
+from devwidget.report.page.plan.marks import Scale, draw_glyph, draw_keys, draw_percent, draw_prose, draw_table, list_ticks
 from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import format_bytes
 from devwidget.report.style.words import code_word, row_words
@@ -130,7 +130,9 @@ def _draw_areas(weights: int, points: Sequence[StepPoint], reach: float) -> Mark
     for at, part in enumerate(_STACK):
         above = [low + layer[at] for low, layer in zip(below, layers, strict=True)]
         if any(high > low for low, high in zip(below, above, strict=True)):
-            paths.append(html_element("path", d=_draw_outline(below, above, reach), fill="currentColor", style=f"color:{part_hue(part)}"))
+            paths.append(
+                html_element("path", d=_draw_outline(below, above, reach), fill="currentColor", style=f"color:{part_hue(part)}")
+            )
         below = above
     view = {"viewBox": f"0 0 {len(points)} 1000", "preserveAspectRatio": "none", "shape-rendering": "crispEdges"}
     return html_element("svg", *paths, **view, **{"aria-hidden": "true"})
@@ -146,10 +148,10 @@ def _stack_sizes(weights: int, point: StepPoint) -> tuple[int, ...]:
 
 
 def _draw_outline(below: Sequence[float], above: Sequence[float], reach: float) -> str:
-    high = lambda size: f"{1000 * (1 - size / reach):.0f}"  # noqa: E731 - one letter of a path
-    up = "".join(f"V{high(size)}H{at + 1}" for at, size in enumerate(above))
-    down = "".join(f"V{high(size)}H{at}" for at, size in reversed(list(enumerate(below))))
-    return f"M0 {high(below[0])}{up}{down}Z"
+    low, high = ([f"{1000 * (1 - size / reach):.0f}" for size in sizes] for sizes in (below, above))
+    up = "".join(f"V{y}H{at + 1}" for at, y in enumerate(high))
+    down = "".join(f"V{y}H{at}" for at, y in reversed(list(enumerate(low))))
+    return f"M0 {low[0]}{up}{down}Z"
 
 
 def _draw_peak_mark(plan: Plan, device: DevicePlan, reach: float) -> Iterator[Markup]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.language.speaking import said, say
-from devwidget.records.evidence import Compared, find_band, list_compared
+from devwidget.records.evidence.compared import Compared, find_band, list_compared
 from devwidget.records.schema.message import Message
-from devwidget.report.page.plan_marks import draw_percent
-from devwidget.report.page.plan_step import draw_heading
+from devwidget.report.page.plan.marks import draw_percent
+from devwidget.report.page.plan.step import draw_heading
 from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import format_bytes
 

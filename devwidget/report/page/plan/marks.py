@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from devwidget.records.evidence import Fit
+from devwidget.records.evidence.compared import Fit
 from devwidget.report.answers.plan import fit_words
 from devwidget.report.figures.frame import round_step
 from devwidget.report.style.safe_text import Markup, html_element, join_html
@@ -64,7 +64,9 @@ class Scale:
         """Round sizes, and the capacity."""
         ticks = (self._draw_tick(size) for size in list_ticks(self.reach) if abs(size - capacity) > 0.07 * self.reach)
         look = "dw-capacity dw-last" if capacity > 0.94 * self.reach else "dw-capacity"
-        end = html_element("span", format_bytes(int(capacity)), class_=look, style=f"left:{draw_percent(capacity / self.reach)}")
+        end = html_element(
+            "span", format_bytes(int(capacity)), class_=look, style=f"left:{draw_percent(capacity / self.reach)}"
+        )
         return html_element("div", *ticks, end, class_="dw-ticks")
 
     def _draw_tick(self, size: float) -> Markup:
@@ -107,7 +109,7 @@ def _draw_cell(tag: str, cell: str, place: int, right: Collection[int], wide: in
     return html_element(tag, cell, class_="dw-number" if place in right else "dw-wide" if place == wide else "")
 
 
-def draw_rung(fit: Fit, words: str, scale: Scale, sizes: tuple[int, int], cells: Sequence[str], look: str = "") -> Markup:
+def draw_rung(fit: Fit, words: str, scale: Scale, sizes: tuple[float, float], cells: Sequence[str], look: str = "") -> Markup:
     """One line of a ladder: what was planned, what it takes of the capacity, and what is said of it."""
     taken, capacity = sizes
     inside = scale.draw_stretch(0, min(taken, capacity), "" if taken <= capacity else "dw-hollow")
