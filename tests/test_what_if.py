@@ -277,7 +277,7 @@ def test_a_plan_keeps_what_it_was_asked_for_its_page():
     assert cards.cards[0].on_card == plan(64, memory=None, card="T4").devices[0].on_card
     page = asked.to_html()
     assert all(word in page for word in ("What would make it fit", "The same step on other cards"))
-    with pytest.raises(DevwidgetError, match="did you mean"):
+    with pytest.raises(DevwidgetError, match="no card 'T5' is known"):
         asked.on_cards("T5")
 
 

@@ -339,7 +339,9 @@ class WhatIf:
 
     def _try_shorter_text(self) -> Iterator[PlannedChange]:
         size, found = self._search_smaller(1)
-        for each in _list_answers(found) if found is not None else ():
+        if found is None:
+            return
+        for each in _list_answers(found):
             cost = Message("what stands beyond in texts of {size}", size=size)
             yield self._describe_change(Message("a text of {size}", size=each), "", cost, found.plans[each])
 

@@ -105,7 +105,7 @@ SOURCES = {
     " fxmarty/accelerated-pytorch-transformers-generation, README,"
     " A10G, `max_memory_allocated`: transformers of 2023, which gives logits of all positions, and keeps the keys and values"
     " before a token until those after it are whole; and its own model with a cache that is there from the start.",
-    "V": "Llama-2-13B in float16: what several texts take beyond one. Measured: optimum, `tests/benchmark/README.md`,"
+    "V": "Llama-2-13B in float16: what several texts take beyond one. Measured: optimum, https://github.com/huggingface/optimum/tree/main/tests/benchmark,"
     " A100-80GB, transformers of 2023. What it calls peak memory is what is allocated and a context, which is not stated and"
     " the same for all: so that only differences are predicted; of 8 and 16 texts it is a rough estimate, as the page"
     " says. What is"
