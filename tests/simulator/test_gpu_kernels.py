@@ -145,5 +145,5 @@ def test_tensors_may_be_given_by_their_name_as_generate_gives_them():
     assert torch.take_along_dim(input=x, indices=index, dim=1).device == SECOND
     assert torch.inner(input=x, other=x).device == SECOND
     assert torch.tensor_split(input=x, sections=2)[0].device == SECOND
-    with pytest.raises(RuntimeError, match="while checking arguments for torch.take_along_dim"):
+    with pytest.raises(RuntimeError, match="while checking arguments"):
         torch.take_along_dim(input=x, indices=index.cpu(), dim=1)
