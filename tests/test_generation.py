@@ -180,3 +180,37 @@ def test_text_page_frame_and_file_of_a_generation():
     assert json_io.loads(json_io.dumps(FOUND)) == FOUND
     assert "Net&lt;2&gt;" in FOUND.to_html()
     assert FOUND.to_frame()["cache"].tolist() == [MIB]
+
+
+def wide(kind=transformers.LlamaForCausalLM):
+    """Whose layers are more than what `generate` keeps of its texts."""
+    sizes = {
+        "hidden_size": 256,
+        "intermediate_size": 1024,
+        "num_hidden_layers": 6,
+        "num_attention_heads": 4,
+        "vocab_size": 2000,
+    }
+    model = kind(transformers.LlamaConfig(**sizes)).eval()
+    model.generation_config.eos_token_id = None
+    return model
+
+
+@pytest.mark.parametrize("beams", [2, 4])
+def test_beams_take_what_generate_takes(beams):
+    found, real = plan(wide()).generation(new_tokens=8, num_beams=beams), generated(wide(), num_beams=beams)
+    assert found.peak == pytest.approx(real, rel=0.02)
+    one = plan(wide()).generation(new_tokens=8)
+    assert found.bytes_per_token == beams * one.bytes_per_token
+    assert f"written in {beams} beams" in str(found)
+
+
+def test_beams_with_a_static_cache():
+    found = plan(wide()).generation(new_tokens=8, cache="static", num_beams=3)
+    real = generated(wide(), num_beams=3, cache_implementation="static", disable_compile=True)
+    assert found.peak == pytest.approx(real, rel=0.02)
+
+
+def test_no_beams_are_refused():
+    with pytest.raises(DevwidgetError, match="cannot write in 0 beams"):
+        plan(make("Llama")).generation(8, num_beams=0)

@@ -44,7 +44,7 @@ FLOORS = {
         "schema",
         *("errors", "syntax", "site", "device", "memory", "finding", "parallel", "explanation", "snapshot", "trace"),
         *("watch", "watched_job"),
-        *("answers", "plan", "comparison"),
+        *("evidence", "answers", "plan", "comparison"),
         *("ranks", "loading"),
     ),
     "rules": (

@@ -1,6 +1,7 @@
 """`Plan.largest_batch` and `Plan.cheapest_change`: what they say is what full plans say, and what steps with values do."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -171,8 +172,9 @@ def out_of_memory(batch, times):
 
 def test_gradients_of_a_batch_that_is_proposed_may_be_accumulated_beside_each_other():
     changes = plan(64, memory="4MiB").cheapest_change().changes
-    sizes = [int("".join(filter(str.isdigit, each.what))) for each in changes if "batch" in each.what and each.fits]
-    alone, accumulated = sizes
+    sizes = {each.what: int("".join(filter(str.isdigit, each.what))) for each in changes if "batch" in each.what and each.fits}
+    alone = max(size for what, size in sizes.items() if "accumulated" not in what)
+    accumulated = max(size for what, size in sizes.items() if "accumulated" in what)
     assert accumulated < alone
     assert (out_of_memory(alone, 1), out_of_memory(alone, 2)) == (False, True)
     assert not out_of_memory(accumulated, 5)
@@ -226,7 +228,7 @@ def test_a_loaded_plan_cannot_be_asked():
         loaded.largest_batch()
 
 
-LARGEST = LargestBatch("Net<2>", 6, 3 * MIB, 4 * MIB, (PlannedSize(4, 2 * MIB, True), PlannedSize(6, 3 * MIB, True)))
+LARGEST = LargestBatch("Net<2>", 6, 3 * MIB, 4 * MIB, (PlannedSize(4, 2 * MIB, True), PlannedSize(6, 3 * MIB, True)), 6)
 CHANGES = Changes(
     "Net",
     9 * MIB,
@@ -253,6 +255,30 @@ def test_text_page_frame_and_file_of_an_answer():
     for answer in (LARGEST, CHANGES):
         assert json_io.loads(json_io.dumps(answer)) == answer
         assert answer._repr_mimebundle_()["text/html"] in answer.to_html()
+
+
+def test_the_largest_batch_that_fits_by_more_than_plans_were_off_is_told_beside_it():
+    found = plan(8, memory="20MiB").largest_batch()
+    safe = plan(found.safe_size, memory="20MiB")
+    assert 0 < found.safe_size <= found.size
+    assert (safe.fit, plan(found.safe_size + 1, memory="20MiB").fit == "fits") == ("fits", False)
+    assert plan(found.size, memory="20MiB").fits
+    closely = replace(found, size=9, safe_size=7)
+    assert "up to 7 fit by more than plans were off on real cards" in str(closely)
+
+
+def test_a_plan_keeps_what_it_was_asked_for_its_page():
+    asked = plan(64, memory="10MiB")
+    assert asked.answers == ()
+    changes, cards = asked.cheapest_change(), asked.on_cards("T4", "a100-40gb")
+    assert asked.answers == (changes, cards)
+    assert [card.card for card in cards.cards] == ["T4", "A100-40GB"]
+    assert cards.smallest == cards.cards[0]
+    assert cards.cards[0].on_card == plan(64, memory=None, card="T4").devices[0].on_card
+    page = asked.to_html()
+    assert all(word in page for word in ("What would make it fit", "The same step on other cards"))
+    with pytest.raises(DevwidgetError, match="no card 'T5' is known"):
+        asked.on_cards("T5")
 
 
 def test_data_parallel_is_planned_for_models_of_transformers_too():

@@ -20,6 +20,7 @@ from devwidget.cli import user_program
 from devwidget.language.speaking import said, say
 from devwidget.records.errors import DevwidgetError, PlacementError, UnreadableError, nearest
 from devwidget.records.finding import Edit, Finding, Severity
+from devwidget.records.plan import Plan
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import Record
 from devwidget.records.site import cell_label
@@ -308,11 +309,22 @@ def plan_step(options: Namespace) -> int:
         virtual.stop()  # of use only to a subject that asks for GPUs as it is made
     if found is None:
         return FAILED
-    print(found)
-    if options.save is not None:
-        with _writing():
+    print(found.to_markdown() if options.markdown else found)
+    with _writing():
+        if options.save is not None:
             found.save(options.save)
+        if options.html is not None:
+            _ask_for_page(found)
+            found.to_html(options.html)
     return FINE if found.fits else FOUND
+
+
+def _ask_for_page(plan: Plan) -> None:
+    """Ask what a page shows beside the step; a question that cannot be answered has no tab."""
+    questions: list[Callable[[], object]] = [plan.cheapest_change, plan.largest_batch]
+    for ask in [*questions, plan.on_cards] if plan.card else questions:
+        with contextlib.suppress(DevwidgetError):
+            ask()
 
 
 def _plan_by_name(options: Namespace) -> int:
@@ -320,6 +332,12 @@ def _plan_by_name(options: Namespace) -> int:
     from devwidget import api
     from devwidget.report.style.units import format_bytes
 
+    if options.html is not None or options.save is not None:
+        raise DevwidgetError(
+            Message("a model by its name has no page and no file"),
+            why=Message("each of its rows is a plan of its own"),
+            instead=Message("a step of it, such as plan train:step --html plan.html"),
+        )
     name, where = options.subject.removeprefix(HUB), options.card or options.memory
     found = api.plan_by_name(name, options.gpus, options.memory, options.card, options.batch, options.length)
     facts = {

@@ -136,6 +136,13 @@ def _build_parser() -> argparse.ArgumentParser:
     plan.add_argument("--batch", metavar="N", type=int, default=1, help=say("texts, for a model by its name"))
     plan.add_argument("--length", metavar="N", type=int, default=2048, help=say("tokens of each text, for a model by its name"))
     plan.add_argument("--save", metavar="FILE", type=_file_to_write, help=say("keep the plan, for `show` and `html`"))
+    plan.add_argument(
+        "--html",
+        metavar="FILE",
+        type=_file_to_write,
+        help=say("write a page with the changes, the largest batch and other cards"),
+    )
+    plan.add_argument("--markdown", action="store_true", help=say("print the plan as Markdown"))
     _add_subject(plan)
     plan.set_defaults(command=commands.plan_step)
 

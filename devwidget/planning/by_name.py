@@ -16,7 +16,6 @@ from devwidget.capture.modules import registered_entries, walk_modules
 from devwidget.capture.validation import refuse_counts
 from devwidget.planning import make_plan
 from devwidget.planning.loops import TRAINER
-from devwidget.planning.what_if import find_tightest_gpu
 from devwidget.records.answers import Generation
 from devwidget.records.errors import DevwidgetError, message, require_package
 from devwidget.records.plan import Plan
@@ -164,7 +163,7 @@ def _plan_row(what: str, plan: Callable[[], Plan | Generation]) -> Row:
         return Row(what, problem=error.what)
     if isinstance(found, Generation):
         return Row(what, found.taken + found.context, found.fits)
-    return Row(what, find_tightest_gpu(found).on_card, found.fits)
+    return Row(what, found.tightest.on_card, found.fits)
 
 
 def _read_config(name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import is_tensor, replace_tensors, tensors_in
 from devwidget.planning.changes import Changed, find_batch_size, resize_batch
 from devwidget.planning.placement import MetaCopies, PlacedCopy, place_copy
-from devwidget.planning.watcher import Watcher
+from devwidget.planning.watcher import Watcher, bytes_by_gpu
 from devwidget.records.answers import CacheAt, Generation
 from devwidget.records.errors import DevwidgetError, message, nearest, require_package
 from devwidget.records.schema.message import Message
@@ -28,19 +29,20 @@ MOST_RUNS, CLOSE = 8, 0.005
 
 
 def make_generation(
-    model: nn.Module, inputs: Arguments, asked: dict[str, Any], new_tokens: int, cache: str = "dynamic"
+    model: nn.Module, inputs: Arguments, asked: dict[str, Any], new_tokens: int, cache: str = "dynamic", num_beams: int = 1
 ) -> Generation:
     """See `Plan.generation`."""
     if cache not in CACHES:
         what = Message("{cache} is no cache{hint}", cache=repr(cache), hint=nearest(str(cache), CACHES))
         raise DevwidgetError(what, instead=Message("one of {known}", known=", ".join(map(repr, CACHES))))
-    prompt = find_batch_size(list(tensors_in((inputs.args, inputs.kwargs))), 1)
-    if prompt is None:
+    texts, prompt = (find_batch_size(list(tensors_in((inputs.args, inputs.kwargs))), dim) for dim in (0, 1))
+    if texts is None or prompt is None:
         raise DevwidgetError(
             Message("the batch holds no text"), why=Message("no tensor of whole numbers in it has a second dimension")
         )
     is_static, total = cache == "static", prompt + new_tokens
-    run_at = functools.cache(functools.partial(_run_length, model, inputs, asked, prompt, is_static=is_static))
+    writing = _Writing(model, inputs, asked, texts, prompt, is_static, num_beams)
+    run_at = functools.cache(writing.run_length)
     runs = tuple(map(run_at, (total, 2 * total, total) if is_static else (prompt, 2 * prompt, total)))
     first, second, last = runs
     cluster = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"])
@@ -54,7 +56,8 @@ def make_generation(
     kept = next((asked_for[name] for name in _KEEPS if name in asked_for), 0)
     logits = int(kept.numel()) if is_tensor(kept) else int(kept)
     runs = (second, last) if is_static else runs
-    return Generation(type(model).__name__, prompt, new_tokens, per_token, *answer, runs, reserved, logits, cache, context)
+    how = logits, cache, context, num_beams
+    return Generation(type(model).__name__, prompt, new_tokens, per_token, *answer, runs, reserved, *how)
 
 
 def find_full_length(run_at: Callable[[int], CacheAt], runs: tuple[CacheAt, CacheAt], capacity: int) -> int:
@@ -90,51 +93,125 @@ def _meet_capacity(known: dict[int, int], low: int, high: int, capacity: int) ->
     return max(guess, low + 1) if low else max(min(guess, high - 1), 1) if high > 1 else None
 
 
-def _run_length(
-    model: nn.Module, inputs: Arguments, asked: dict[str, Any], prompt: int, length: int, is_static: bool
-) -> CacheAt:
-    """Read a text of a length, or the prompt with a static cache of it, and write one token.
+@dataclass(frozen=True)
+class _Writing:
+    """A generation to be run at several lengths.
 
-    Raises:
-        DevwidgetError: for a model without a cache.
+    Attributes:
+        texts: of the batch.
+        prompt: tokens of each.
+        is_static: whether the cache is there for all tokens from the start.
+        num_beams: each text is there so often, from the prompt on.
     """
-    cluster, watcher = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]), Watcher(asked["gpus"])
-    with torch.no_grad(), place_copy(model, asked["placement"], cluster, watcher, Changed()) as (copied, accounts):
-        copied.inner.eval()
-        try:
-            return _read_and_write(copied, inputs, accounts, prompt, length, is_static)
-        except (RuntimeError, TypeError, AttributeError, ValueError) as error:
-            fails = Message("{kind} does not write on with a cache: {error}", kind=type(model).__name__, error=message(error))
-            why = Message("in transformers its output has a `cache`, `past_key_values` before 5.24, and it takes it")
-            raise DevwidgetError(fails, why=why) from error
+
+    model: nn.Module
+    inputs: Arguments
+    asked: dict[str, Any]
+    texts: int
+    prompt: int
+    is_static: bool
+    num_beams: int
+
+    def run_length(self, length: int) -> CacheAt:
+        """Read a text of a length, or the prompt with a static cache of it, and write one token.
+
+        Raises:
+            DevwidgetError: for a model without a cache.
+        """
+        gpus = self.asked["gpus"]
+        cluster, watcher = parse_cluster(gpus, self.asked["memory"], False, card=self.asked["card"]), Watcher(gpus)
+        placed = place_copy(self.model, self.asked["placement"], cluster, watcher, Changed())
+        with torch.no_grad(), placed as (copied, accounts):
+            copied.inner.eval()
+            try:
+                return self._read_and_write(copied, accounts, length)
+            except (RuntimeError, TypeError, AttributeError, ValueError) as error:
+                facts = {"kind": type(self.model).__name__, "error": message(error)}
+                why = Message("in transformers its output has a `cache`, `past_key_values` before 5.24, and it takes it")
+                raise DevwidgetError(Message("{kind} does not write on with a cache: {error}", **facts), why=why) from error
+
+    def _read_and_write(self, copied: PlacedCopy, accounts: tuple[Account, ...], length: int) -> CacheAt:
+        text, token = (self._place_text(copied, size) for size in (self.prompt if self.is_static else length, 1))
+        before, asked, choice = _held_bytes(accounts), _ask_last_logits(copied.inner), _Choice(self.num_beams)
+        made = _make_static_cache(copied.inner, length) if self.is_static else {}
+        cache = _write_token(copied, {**asked, **text.kwargs, **made}, text.args, choice)
+        prefill, prefill_reserved = _peak_bytes(accounts)
+        kept = _held_bytes(accounts) - choice.count_bytes()
+        cache = _write_token(copied, {**asked, **token.kwargs, **cache}, token.args, choice)
+        decode, decode_reserved = _peak_bytes(accounts)
+        return CacheAt(length, max(kept - before, 0), prefill, decode, prefill_reserved, decode_reserved)
+
+    def _place_text(self, copied: PlacedCopy, length: int) -> Arguments:
+        """Make the texts as many and as long as asked, on the first GPU; the model makes masks that are as long as it needs."""
+        copies, inputs = MetaCopies(lambda tensor: copied.home), self.inputs
+        words = {
+            name: value for name, value in inputs.kwargs.items() if name not in ("attention_mask", "labels", "position_ids")
+        }
+
+        def resize_text(tensor: torch.Tensor) -> torch.Tensor:
+            longer = resize_batch(tensor, 1, self.prompt, length)
+            return copies.copy_tensor(resize_batch(longer, 0, self.texts, self.texts * self.num_beams))
+
+        return Arguments(*replace_tensors((inputs.args, words), resize_text))
 
 
-def _read_and_write(
-    copied: PlacedCopy, inputs: Arguments, accounts: tuple[Account, ...], prompt: int, length: int, is_static: bool
-) -> CacheAt:
-    text, token = (_place_text(copied, inputs, prompt, size) for size in (prompt if is_static else length, 1))
-    before, asked = _held_bytes(accounts), _ask_last_logits(copied.inner)
-    made = _make_static_cache(copied.inner, length) if is_static else {}
-    out = copied.placed(*text.args, **{**asked, **text.kwargs, **made, "use_cache": True})
-    _choose_token(out)
-    cache, (prefill, prefill_reserved) = _take_cache(copied.inner, out), _peak_bytes(accounts)
-    # As `generate` does before the next forward.
+def _write_token(copied: PlacedCopy, given: dict[str, Any], args: tuple[Any, ...], choice: _Choice) -> dict[str, Any]:
+    """Run one forward and choose from its logits; return the cache, by the name under which the model takes it."""
+    out = copied.placed(*args, **{**given, "use_cache": True})
+    choice.score_tokens(out)
+    cache = _take_cache(copied.inner, out)
+    # As `generate` does before it goes on.
     del out
-    kept = _held_bytes(accounts)
-    _choose_token(copied.placed(*token.args, **{**asked, **token.kwargs, **cache, "use_cache": True}))
-    decode, decode_reserved = _peak_bytes(accounts)
-    return CacheAt(length, max(kept - before, 0), prefill, decode, prefill_reserved, decode_reserved)
+    choice.choose_beams(copied.inner, cache)
+    return cache
+
+
+@dataclass
+class _Choice:
+    """The choice of the next token, and what `generate` still holds of it while the next forward runs.
+
+    Source: `_sample` and `_beam_search` in transformers' `generation/utils.py`.
+    """
+
+    num_beams: int
+    logits: torch.Tensor | None = None
+    scores: torch.Tensor | None = None
+
+    def score_tokens(self, out: Any) -> None:
+        """Copy the logits of the last position in float32, and choose from them; beams are chosen by their logarithms."""
+        logits = getattr(out, "logits", None)
+        if is_tensor(logits) and logits.dim() == 3:
+            self.logits = logits[:, -1, :].to(copy=True, dtype=torch.float32)
+            if self.num_beams == 1:
+                self.logits.argmax(-1)
+            else:
+                self.scores = self.logits.log_softmax(-1)
+
+    def choose_beams(self, model: nn.Module, cache: dict[str, Any]) -> None:
+        """Go on with the best beams of each text: their keys and values are copied, one layer after the other."""
+        if self.num_beams == 1:
+            return
+        if self.scores is None:
+            raise AttributeError("its output has no logits, by which beams are chosen")
+        rows = len(self.scores)
+        so_far = torch.zeros(rows, 1, device=self.scores.device)
+        # In two steps: the scores before are let go when those of the whole beams are there.
+        self.scores = self.scores + so_far
+        self.scores.view(rows // self.num_beams, -1).topk(2 * self.num_beams)
+        best = torch.arange(rows, device=self.scores.device)
+        for name, kept in cache.items():
+            reorder = getattr(model, "_reorder_cache", None)
+            cache[name] = kept if reorder is None else reorder(kept, best)
+            if reorder is None:
+                kept.reorder_cache(best)
+
+    def count_bytes(self) -> int:
+        """Bytes of what is held."""
+        return sum(bytes_by_gpu([held for held in (self.logits, self.scores) if held is not None]).values())
 
 
 # What transformers call the keys and values, from 5.24 on and before.
 _CACHES = "cache", "past_key_values"
-
-
-def _choose_token(out: Any) -> None:
-    """Copy the logits of the last position in float32, as `generate` does, and choose from them."""
-    logits = getattr(out, "logits", None)
-    if is_tensor(logits) and logits.dim() == 3:
-        logits[:, -1, :].to(copy=True, dtype=torch.float32).argmax(-1)
 
 
 def _make_static_cache(model: nn.Module, length: int) -> dict[str, Any]:
@@ -172,14 +249,6 @@ def _ask_last_logits(model: nn.Module) -> dict[str, int]:
         if supports() if callable(supports) else name in inspect.signature(type(model).forward).parameters:
             return {name: 1}
     return {}
-
-
-def _place_text(copied: PlacedCopy, inputs: Arguments, prompt: int, length: int) -> Arguments:
-    """Make the text as long as asked, on the first GPU; the model makes masks that are as long as it needs."""
-    copies = MetaCopies(lambda tensor: copied.home)
-    words = {name: value for name, value in inputs.kwargs.items() if name not in ("attention_mask", "labels", "position_ids")}
-    parts = replace_tensors((inputs.args, words), lambda tensor: copies.copy_tensor(resize_batch(tensor, 1, prompt, length)))
-    return Arguments(*parts)
 
 
 def _held_bytes(accounts: tuple[Account, ...]) -> int:

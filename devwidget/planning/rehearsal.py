@@ -62,6 +62,7 @@ def rehearse_step(
     with contextlib.closing(running), looking as watcher.where, watcher.counting_gradients(copied.inner):
         for _ in range(2 if step.optimizer is not None or loop.kind not in (STEP, TRAINER) else 1):
             phases = []
+            watcher.begin_step()
             for phase, run in running.list_phases():
                 phases.append(run_phase(phase, run, watcher))
                 if phase == "forward":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import itertools
+import math
 import pathlib
 import sys
 import sysconfig
@@ -20,7 +22,7 @@ from devwidget.capture.source_code.call_sites import RawSite, is_own, site_of, t
 from devwidget.capture.step.current_module import CurrentModule
 from devwidget.memory import block_bytes
 from devwidget.records.device import DeviceId
-from devwidget.records.plan import DevicePlan, PlanMoment
+from devwidget.records.plan import DevicePlan, PlanMoment, StepPoint
 from devwidget.records.trace import Phase
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -75,12 +77,19 @@ class Watcher:
     _parameters: list[torch.Tensor] = field(default_factory=list)
     _arrived: set[int] = field(default_factory=set)
     _peaks: list[_Peak] = field(default_factory=list)
+    _courses: list[list[tuple[Phase, int, int, int]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._peaks = [_Peak() for _ in range(self.gpus)]
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """Begin a step, whose course is that of the last one."""
+        self._courses = [[] for _ in range(self.gpus)]
 
     def note_allocation(self, index: int, held: int) -> None:
         """Note one allocation; `held` is what the GPU holds with it."""
+        self._courses[index].append((self.phase, held, self.gradients.get(index, 0), self.optimizer.get(index, 0)))
         peak = self._peaks[index]
         # Of equal peaks the last counts.
         if held < peak.held:
@@ -158,7 +167,19 @@ class Watcher:
         at, tips_over = (None if moment is None else moment.to_record() for moment in (peak.moment, peak.tips_over))
         reserved = account.peak_reserved if account.allocator else 0
         sizes = account.capacity, peak.held, *parts
-        return DevicePlan(DeviceId(virtual_gpu(index).type, index), *sizes, at, tips_over, reserved, account.context)
+        course = tuple(itertools.starmap(StepPoint, _take_fullest(self._courses[index])))
+        return DevicePlan(DeviceId(virtual_gpu(index).type, index), *sizes, at, tips_over, reserved, account.context, course)
+
+
+# Of the course of a step; more would be finer than a pixel.
+MOST_POINTS = 240
+
+
+def _take_fullest(course: list[tuple[Phase, int, int, int]]) -> Iterator[tuple[Phase, int, int, int]]:
+    """Yield the fullest moment of each of so many parts of a course, which are as long as each other."""
+    size = max(math.ceil(len(course) / MOST_POINTS), 1)
+    for start in range(0, len(course), size):
+        yield max(course[start : start + size], key=lambda moment: moment[1])
 
 
 def _count_state(optimizer: torch.optim.Optimizer) -> tuple[int, int]:

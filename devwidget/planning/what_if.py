@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -19,11 +19,23 @@ from devwidget.planning.child_process import ask_child
 from devwidget.planning.generation import make_generation
 from devwidget.planning.loops import MOST_ACCUMULATED
 from devwidget.planning.placement import find_step_sizes
-from devwidget.records.answers import Changes, Fitted, FittedGpu, Generation, LargestBatch, PlannedChange, PlannedSize
+from devwidget.records.answers import (
+    Changes,
+    Fitted,
+    FittedGpu,
+    Generation,
+    LargestBatch,
+    OnCards,
+    OneCard,
+    PlannedChange,
+    PlannedSize,
+)
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import DevicePlan, Plan
 from devwidget.records.schema.message import Message
+from devwidget.simulator.virtual_machine import CARDS, find_card
 
+Answer = TypeVar("Answer")
 # Enough for bisection where the need does not grow along a line.
 MOST_PLANS = 24
 # Times the largest size that fits: small ones grow along another line, where the optimizer's step is the peak.
@@ -37,27 +49,36 @@ class LargestSearch:
     Attributes:
         plan: plans one size.
         plans: those that were planned; at least one to begin with.
+        take: what a GPU takes, as far as the search goes: as it is planned, or the most that this stands for.
     """
 
     plan: Callable[[int], Plan]
     plans: dict[int, Plan]
+    take: Callable[[DevicePlan], int] = lambda device: device.on_card
 
     def largest_fitting(self) -> int:
         """Return the largest size that is known to fit; 0 if none is."""
-        return max((size for size, plan in self.plans.items() if plan.fits), default=0)
+        return max(filter(self._is_fitting, self.plans), default=0)
 
     def plan_until_found(self) -> None:
         """Plan until the answer fits and the next larger size does not."""
-        (size,) = self.plans
-        second = 2 * size if self.plans[size].fits else max(size // 2, 1)
-        if second != size:
+        size, most = max(self.plans), len(self.plans) - 1 + MOST_PLANS
+        second = 2 * size if self._is_fitting(size) else max(size // 2, 1)
+        if len(self.plans) == 1 and second != size:
             self.plans[second] = self.plan(second)
-        while len(self.plans) < MOST_PLANS and (following := self._next_size()) is not None:
+        while len(self.plans) < most and (following := self._next_size()) is not None:
             self.plans[following] = self.plan(following)
+
+    def leave_margin(self) -> LargestSearch:
+        """Return a search among the same plans for what fits by more than plans were off on real cards."""
+        return replace(self, take=lambda device: device.on_card_band[1])
+
+    def _is_fitting(self, size: int) -> bool:
+        return all(self.take(device) <= device.capacity for device in self.plans[size].devices)
 
     def _next_size(self) -> int | None:
         fitting = self.largest_fitting()
-        failing = min((size for size, plan in self.plans.items() if not plan.fits), default=None)
+        failing = min((size for size in self.plans if not self._is_fitting(size)), default=None)
         if failing is None:
             before = max((size for size in self.plans if size < fitting), default=0)
             return min(max(self._meet_capacity(before, fitting), fitting + 1), MOST_AT_ONCE * fitting)
@@ -72,15 +93,10 @@ class LargestSearch:
             return high // 2
         crossings = []
         for before, after in zip(self.plans[low].devices, self.plans[high].devices, strict=True):
-            growth = (after.on_card - before.on_card) / (high - low)
+            growth = (self.take(after) - self.take(before)) / (high - low)
             if growth > 0:
-                crossings.append(math.floor(low + (before.capacity - before.on_card) / growth))
+                crossings.append(math.floor(low + (before.capacity - self.take(before)) / growth))
         return min(crossings, default=2 * high)
-
-
-def find_tightest_gpu(plan: Plan) -> DevicePlan:
-    """Return the GPU with the least room left."""
-    return min(plan.devices, key=lambda device: device.capacity - device.on_card)
 
 
 # Share by which an estimate may be off; where it is more, sizes in between are run too, once.
@@ -170,6 +186,7 @@ class WhatIf:
         asked: the other arguments of the plan.
         first: the plan itself.
         again: plans a step.
+        answers: what was asked so far, the last of each kind.
     """
 
     model: nn.Module
@@ -177,6 +194,7 @@ class WhatIf:
     asked: dict[str, Any]
     first: Plan
     again: Callable[[nn.Module, Arguments, dict[str, Any], Changed], Plan]
+    answers: dict[str, Any] = field(default_factory=dict)
 
     def plan_changed(self, change: Callable[[torch.Tensor], torch.Tensor], changed: Changed) -> Plan:
         """Plan the step again, with the tensors of the batch and other things changed."""
@@ -186,21 +204,31 @@ class WhatIf:
 
     def largest_batch(self) -> LargestBatch:
         """See `Plan.largest_batch`."""
-        return ask_child(WhatIf._find_largest_batch, self)
+        return self._keep(ask_child(WhatIf._find_largest_batch, self))
 
     def cheapest_change(self) -> Changes:
         """See `Plan.cheapest_change`."""
-        return ask_child(WhatIf._rank_changes, self)
+        return self._keep(ask_child(WhatIf._rank_changes, self))
 
-    def generation(self, new_tokens: int, cache: str) -> Generation:
+    def on_cards(self, cards: tuple[str, ...]) -> OnCards:
+        """See `Plan.on_cards`."""
+        found = [find_card(name) for name in cards] or list(CARDS.values())
+        ordered = sorted(found, key=lambda card: card.memory_bytes)
+        return self._keep(ask_child(WhatIf._try_cards, self, tuple(card.name for card in ordered)))
+
+    def _keep(self, answer: Answer, kind: str = "") -> Answer:
+        self.answers[f"{type(answer).__name__} {kind}"] = answer
+        return answer
+
+    def generation(self, new_tokens: int, cache: str, num_beams: int) -> Generation:
         """See `Plan.generation`."""
-        return ask_child(WhatIf._plan_generation, self, new_tokens, cache)
+        return self._keep(ask_child(WhatIf._plan_generation, self, new_tokens, cache, num_beams), f"{cache} {num_beams}")
 
     def sliders(self) -> Any:
         """See `Plan.sliders`."""
         from devwidget.ui.sliders import Sliders  # late: a plan needs no widgets
 
-        return Sliders(ask_child(WhatIf.fit_sizes, self))
+        return Sliders(self._keep(ask_child(WhatIf.fit_sizes, self)))
 
     def fit_sizes(self) -> Fitted:
         """Plan several batches and lengths of texts, and fit what lies between them."""
@@ -222,10 +250,15 @@ class WhatIf:
         if size is None:
             raise _refuse_no_size()
         found = self._search_largest(0, size)
-        answer = found.largest_fitting()
-        gpu = find_tightest_gpu(found.plans[answer or min(found.plans)])
-        runs = tuple(PlannedSize(each, find_tightest_gpu(plan).on_card, plan.fits) for each, plan in found.plans.items())
-        return LargestBatch(self.first.model, answer, gpu.on_card, gpu.capacity, runs)
+        safe, answer = found.leave_margin(), found.largest_fitting()
+        if answer:
+            safe.plan_until_found()
+        gpu = found.plans[answer or min(found.plans)].tightest
+        runs = tuple(
+            PlannedSize(each, plan.tightest.on_card, plan.fits, plan.fit == "fits by less")
+            for each, plan in found.plans.items()
+        )
+        return LargestBatch(self.first.model, answer, gpu.on_card, gpu.capacity, runs, safe.largest_fitting())
 
     def _find_size(self, dim: int) -> int | None:
         parts = self.inputs.args, self.inputs.kwargs, self.inputs.target
@@ -244,17 +277,33 @@ class WhatIf:
         found = [self._try_option(option) for option in list_options(self.model, self.asked)]
         if not self.first.fits:
             found += [*self._try_smaller_batch(), *self._try_shorter_text()]
-        fitting = [change for change in found if change.fits]
+        fitting = sorted((change for change in found if change.fits), key=lambda change: change.is_close)
         rest = sorted((change for change in found if not change.fits), key=lambda change: -change.saved)
-        return Changes(self.first.model, find_tightest_gpu(self.first).on_card, (*fitting, *rest))
+        return Changes(self.first.model, self.first.tightest.on_card, (*fitting, *rest))
 
-    def _plan_generation(self, new_tokens: int, cache: str) -> Generation:
+    def _try_cards(self, names: tuple[str, ...]) -> OnCards:
+        return OnCards(self.first.model, self.asked["gpus"], tuple(map(self._try_card, names)))
+
+    def _try_card(self, name: str) -> OneCard:
+        try:
+            plan = self.plan_changed(lambda tensor: tensor, Changed(asked={"card": name, "memory": None}))
+        except DevwidgetError as error:
+            return OneCard(name, 0, find_card(name).memory_bytes, False, problem=error.what)
+        gpu = plan.tightest
+        return OneCard(name, gpu.on_card, gpu.capacity, plan.fits, plan.fit == "fits by less")
+
+    def _plan_generation(self, new_tokens: int, cache: str, num_beams: int) -> Generation:
         if not is_count(new_tokens):
             raise DevwidgetError(
                 Message("cannot write {new_tokens} tokens", new_tokens=repr(new_tokens)),
                 instead="plan.generation(new_tokens=512)",
             )
-        return make_generation(self.model, self.inputs, self.asked, new_tokens, cache)
+        if not is_count(num_beams):
+            raise DevwidgetError(
+                Message("cannot write in {num_beams} beams", num_beams=repr(num_beams)),
+                instead="plan.generation(new_tokens=512, num_beams=4)",
+            )
+        return make_generation(self.model, self.inputs, self.asked, new_tokens, cache, num_beams)
 
     def _try_option(self, option: Option) -> PlannedChange:
         try:
@@ -270,9 +319,10 @@ class WhatIf:
         size, found = self._search_smaller(0)
         if found is None:
             return
+        for each in _list_answers(found):
+            steps = Message("{count} batches in place of one", count=math.ceil(size / each))
+            yield self._describe_change(Message("a batch of {size}", size=each), "", steps, found.plans[each])
         answer = found.largest_fitting()
-        steps = Message("{count} batches in place of one", count=math.ceil(size / answer))
-        yield self._describe_change(Message("a batch of {size}", size=answer), "", steps, found.plans[answer])
         if "backward" not in self.first.phases:
             return
         if self.asked["loop"].is_own or self.asked["loop"].accumulate > 1:
@@ -282,17 +332,18 @@ class WhatIf:
         several = LargestSearch(plan, {answer: plan(answer)})
         if not several.plans[answer].fits:
             several.plan_until_found()
-        if answer := several.largest_fitting():
-            what = Message("gradients of batches of {size}, accumulated", size=answer)
-            cost = Message("{count} forwards and backwards for one step", count=math.ceil(size / answer))
-            yield self._describe_change(what, "", cost, several.plans[answer])
+        for each in _list_answers(several):
+            what = Message("gradients of batches of {size}, accumulated", size=each)
+            cost = Message("{count} forwards and backwards for one step", count=math.ceil(size / each))
+            yield self._describe_change(what, "", cost, several.plans[each])
 
     def _try_shorter_text(self) -> Iterator[PlannedChange]:
         size, found = self._search_smaller(1)
-        if found is not None:
-            answer = found.largest_fitting()
+        if found is None:
+            return
+        for each in _list_answers(found):
             cost = Message("what stands beyond in texts of {size}", size=size)
-            yield self._describe_change(Message("a text of {size}", size=answer), "", cost, found.plans[answer])
+            yield self._describe_change(Message("a text of {size}", size=each), "", cost, found.plans[each])
 
     def _search_smaller(self, dim: int) -> tuple[int, LargestSearch | None]:
         """Return the size of a dimension, and the largest that fits in place of it if one does."""
@@ -307,8 +358,20 @@ class WhatIf:
         return size, found if found.largest_fitting() else None
 
     def _describe_change(self, what: str, code: str, cost: str, plan: Plan) -> PlannedChange:
-        taken = find_tightest_gpu(plan).on_card
-        return PlannedChange(what, code, cost, taken, find_tightest_gpu(self.first).on_card - taken, plan.fits)
+        gpu = plan.tightest
+        saved = self.first.tightest.on_card - gpu.on_card
+        sizes = gpu.peak, gpu.cached, gpu.context, gpu.capacity
+        return PlannedChange(what, code, cost, gpu.on_card, saved, plan.fits, "", plan.fit == "fits by less", *sizes)
+
+
+def _list_answers(found: LargestSearch) -> list[int]:
+    """Return the largest size that fits; where that is by less than plans were off, first the largest that fits by more."""
+    largest = found.largest_fitting()
+    if not largest or found.plans[largest].fit == "fits":
+        return [largest] if largest else []
+    safe = found.leave_margin()
+    safe.plan_until_found()
+    return [size for size in (safe.largest_fitting(), largest) if size]
 
 
 def _refuse_no_size() -> DevwidgetError:

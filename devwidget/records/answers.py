@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from devwidget.records.device import DeviceId
+from devwidget.records.evidence.compared import Fit, find_band, find_card_band, name_fit
 from devwidget.records.schema.fields import Length, Size
 from devwidget.records.schema.record import Record
 
@@ -116,6 +117,7 @@ class Generation(Record):
         logits: how many positions of the prompt have logits: 1 where the model can do as `generate` asks; 0 for all.
         cache: `dynamic`, which grows, or `static`, which is there for all tokens from the start.
         context: what CUDA takes on the card besides, where one is named.
+        num_beams: in which each text is read and written.
     """
 
     model: str
@@ -131,11 +133,23 @@ class Generation(Record):
     logits: Size = 0
     cache: str = "dynamic"
     context: Size = 0
+    num_beams: Size = 1
 
     @property
     def taken(self) -> int:
         """The most that is taken, as far as it is predicted."""
         return self.reserved or self.peak
+
+    @property
+    def is_close(self) -> bool:
+        """Whether it fits by less than plans were off on real cards."""
+        band = find_card_band(self.reserved, self.context) if self.reserved else find_band("allocated").around(self.peak)
+        return self.fits and band[1] > self.capacity + self.context
+
+    @property
+    def fit(self) -> Fit:
+        """Whether it fits by more than plans were off on real cards, by less, or not."""
+        return name_fit(self.fits, self.is_close)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +243,18 @@ class PlannedSize:
         size: samples of the batch.
         on_card: the most that a GPU takes, in bytes.
         fits: whether every GPU has room.
+        is_close: whether one has it by less than plans were off on real cards.
     """
 
     size: int
     on_card: Size
     fits: bool
+    is_close: bool = False
+
+    @property
+    def fit(self) -> Fit:
+        """Whether it fits by more than plans were off on real cards, by less, or not."""
+        return name_fit(self.fits, self.is_close)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +267,7 @@ class LargestBatch(Record):
         on_card: the most that a GPU takes with it, or with one sample if that does not fit, in bytes.
         capacity: of that GPU.
         runs: the plans that were run, in their order; the answer and the next larger batch are among them.
+        safe_size: samples of the largest that fits by more than plans were off on real cards; 0 if none does.
     """
 
     model: str
@@ -253,6 +275,53 @@ class LargestBatch(Record):
     on_card: Size
     capacity: Size
     runs: tuple[PlannedSize, ...]
+    safe_size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OneCard:
+    """The step on one kind of card, planned in full; sizes are of the GPU with the least room, in bytes.
+
+    Attributes:
+        card: which.
+        on_card: the most that is taken of it.
+        capacity: what it has.
+        fits: whether every GPU has room.
+        is_close: whether one has it by less than plans were off on real cards.
+        problem: why the step fails there; "" if it runs.
+    """
+
+    card: str
+    on_card: Size
+    capacity: Size
+    fits: bool
+    is_close: bool = False
+    problem: str = ""
+
+    @property
+    def fit(self) -> Fit:
+        """Whether it fits by more than plans were off on real cards, by less, or not."""
+        return name_fit(self.fits, self.is_close)
+
+
+@dataclass(frozen=True, slots=True)
+class OnCards(Record):
+    """The same step on several kinds of cards.
+
+    Attributes:
+        model: class of the model.
+        gpus: how many of each.
+        cards: from the smallest to the largest.
+    """
+
+    model: str
+    gpus: Size
+    cards: tuple[OneCard, ...]
+
+    @property
+    def smallest(self) -> OneCard | None:
+        """The smallest on which it fits by more than plans were off; None if there is none."""
+        return next((card for card in self.cards if card.fit == "fits"), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +336,11 @@ class PlannedChange:
         saved: bytes less than without it, on the GPU that takes most.
         fits: whether every GPU then has room.
         problem: why the step fails with it; "" if it runs.
+        is_close: whether it fits by less than plans were off on real cards.
+        allocated: bytes of that GPU that tensors then take at most.
+        cached: bytes that the allocator then holds beside them.
+        context: bytes that CUDA takes.
+        capacity: bytes that the GPU has.
     """
 
     what: str
@@ -276,6 +350,21 @@ class PlannedChange:
     saved: int
     fits: bool
     problem: str = ""
+    is_close: bool = False
+    allocated: Size = 0
+    cached: Size = 0
+    context: Size = 0
+    capacity: Size = 0
+
+    @property
+    def fit(self) -> Fit:
+        """Whether it fits by more than plans were off on real cards, by less, or not."""
+        return name_fit(self.fits, self.is_close)
+
+    @property
+    def is_over_by_cache(self) -> bool:
+        """Whether it does not fit, and would if nothing were reserved beside what is allocated."""
+        return not self.fits and 0 < self.allocated <= self.capacity - self.context
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +374,8 @@ class Changes(Record):
     Attributes:
         model: class of the model.
         on_card: the most that a GPU takes without a change, in bytes.
-        changes: first those that fit, the cheapest first; then those that do not, by what they save.
+        changes: those that fit, the cheapest first; those that fit by less than plans were off; those that do not, by
+            what they save.
     """
 
     model: str
@@ -294,5 +384,10 @@ class Changes(Record):
 
     @property
     def cheapest(self) -> PlannedChange | None:
-        """The cheapest change with which the step fits; None if there is none."""
-        return next((change for change in self.changes if change.fits), None)
+        """The cheapest change with which the step fits by more than plans were off; None if there is none."""
+        return next((change for change in self.changes if change.fits and not change.is_close), None)
+
+    @property
+    def closest(self) -> PlannedChange | None:
+        """The cheapest with which it fits by less than that; None if there is none."""
+        return next((change for change in self.changes if change.fits and change.is_close), None)

@@ -5,25 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from devwidget.records.answers import Changes, Generation, LargestBatch
+from devwidget.records.answers import Changes, Generation, LargestBatch, OnCards
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
+from devwidget.records.evidence.compared import Fit, find_band, find_card_band, name_fit
 from devwidget.records.schema.fields import ProcessLocal, Size, process_local
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 from devwidget.records.trace import Phase
-
-ALLOCATED_BAND, RESERVED_BAND = 0.02, 0.05
-"""How far a prediction may be off, as a share: the worst of what docs/evidence.md holds against real cards, rounded up:
-1.9 % of what is allocated; what is reserved varies more from run to run than the 2 % seen there."""
-CONTEXT_BAND = 0.3
-"""The same of a context: those that people have published for one kind of card differ by so much, with driver and libraries."""
-
-
-def band(size: float, share: float) -> tuple[int, int]:
-    """The least and the most that a predicted size stands for."""
-    return int(size * (1 - share)), int(size * (1 + share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +71,23 @@ class LoopPeak:
 
 
 @dataclass(frozen=True, slots=True)
+class StepPoint:
+    """A moment of the step at which something was allocated, in bytes.
+
+    Attributes:
+        phase: part of the step.
+        held: all that is allocated.
+        gradients: of it.
+        optimizer: of it, state of the optimizer.
+    """
+
+    phase: Phase
+    held: Size
+    gradients: Size = 0
+    optimizer: Size = 0
+
+
+@dataclass(frozen=True, slots=True)
 class DevicePlan:
     """One GPU of a plan, in bytes. The four parts add up to the peak.
 
@@ -96,6 +103,7 @@ class DevicePlan:
         activations: the rest at the peak: kept for backward, inputs, outputs, replicas, temporaries.
         peak_at: when the peak is reached; None for a GPU that is not used.
         tips_over: when the capacity is exceeded first; None if the step fits.
+        course: the last step that was run, in its order; of many moments that lie together the fullest.
     """
 
     device: DeviceId
@@ -109,6 +117,7 @@ class DevicePlan:
     tips_over: PlanMoment | None = None
     reserved: Size = 0
     context: Size = 0
+    course: tuple[StepPoint, ...] = ()
 
     @property
     def cached(self) -> int:
@@ -122,21 +131,18 @@ class DevicePlan:
 
     @property
     def peak_band(self) -> tuple[int, int]:
-        """The least and the most that the peak stands for; see `ALLOCATED_BAND`."""
-        return band(self.peak, ALLOCATED_BAND)
+        """The least and the most that the peak stands for, as far as plans were off on real cards."""
+        return find_band("allocated").around(self.peak)
 
     @property
     def reserved_band(self) -> tuple[int, int]:
-        """The least and the most that what is reserved stands for; see `RESERVED_BAND`."""
-        return band(self.reserved, RESERVED_BAND)
+        """The least and the most that what is reserved stands for."""
+        return find_band("reserved").around(self.reserved)
 
     @property
     def on_card_band(self) -> tuple[int, int]:
         """The least and the most that is taken of the card, context included; without a card `peak_band`."""
-        if not self.reserved:
-            return self.peak_band
-        (least, most), (less, more) = self.reserved_band, band(self.context, CONTEXT_BAND)
-        return least + less, most + more
+        return find_card_band(self.reserved, self.context) if self.reserved else self.peak_band
 
     @property
     def fits(self) -> bool:
@@ -147,11 +153,22 @@ class DevicePlan:
     def is_close(self) -> bool:
         """Whether the capacity lies within what the prediction may be off."""
         least, most = self.on_card_band
-        return least <= self.capacity <= most
+        return least <= self.capacity < most
+
+    @property
+    def fit(self) -> Fit:
+        """Whether it fits by more than plans were off on real cards, by less, or not."""
+        return name_fit(self.fits, self.is_close)
 
 
 class Questions(Protocol):
-    """What can be asked of a plan as long as its model is there; `planning` answers."""
+    """What can be asked of a plan as long as its model is there; `planning` answers.
+
+    Attributes:
+        answers: what was asked so far, the last of each kind.
+    """
+
+    answers: dict[str, Any]
 
     def largest_batch(self) -> LargestBatch:
         """See `Plan.largest_batch`."""
@@ -159,11 +176,14 @@ class Questions(Protocol):
     def cheapest_change(self) -> Changes:
         """See `Plan.cheapest_change`."""
 
-    def generation(self, new_tokens: int, cache: str) -> Generation:
+    def generation(self, new_tokens: int, cache: str, num_beams: int) -> Generation:
         """See `Plan.generation`."""
 
     def sliders(self) -> Any:
         """See `Plan.sliders`."""
+
+    def on_cards(self, cards: tuple[str, ...]) -> OnCards:
+        """See `Plan.on_cards`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +219,25 @@ class Plan(Record):
         """Whether every GPU has room for its peak."""
         return all(device.fits for device in self.devices)
 
+    @property
+    def fit(self) -> Fit:
+        """Whether every GPU has room by more than plans were off on real cards, one by less, or one has none."""
+        return name_fit(self.fits, any(device.fit == "fits by less" for device in self.devices))
+
+    @property
+    def tightest(self) -> DevicePlan:
+        """The GPU with the least room left."""
+        return min(self.devices, key=lambda device: device.capacity - device.on_card)
+
+    @property
+    def answers(self) -> tuple[Any, ...]:
+        """What was asked of it so far in this process, the last of each kind; its page shows them."""
+        return () if self._questions.value is None else tuple(self._questions.value.answers.values())
+
+    def to_markdown(self) -> str:
+        """The report as Markdown, to be pasted."""
+        return str(self._show_as("markdown"))
+
     def largest_batch(self) -> LargestBatch:
         """The largest batch whose step fits: a few plans are run, a line is fitted, and the answer is planned itself.
 
@@ -215,18 +254,27 @@ class Plan(Record):
         """
         return self._find_questions().cheapest_change()
 
-    def generation(self, new_tokens: int, cache: Literal["dynamic", "static"] = "dynamic") -> Generation:
+    def generation(self, new_tokens: int, cache: Literal["dynamic", "static"] = "dynamic", num_beams: int = 1) -> Generation:
         """What the model takes while it writes so many tokens more than the batch has, with a cache of keys and values.
 
         Args:
             new_tokens: that are written.
             cache: "dynamic" grows with each token; "static" is there for all of them from the start, as transformers'
                 `cache_implementation="static"` makes it.
+            num_beams: as `generate` takes it: each text is read and written so often.
 
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or for a model without such a cache.
         """
-        return self._find_questions().generation(new_tokens, cache)
+        return self._find_questions().generation(new_tokens, cache, num_beams)
+
+    def on_cards(self, *cards: str) -> OnCards:
+        """The same step on other cards, each planned in full; without names on all that are known.
+
+        Raises:
+            DevwidgetError: for a plan that was loaded, whose model is not here; or for a card that is not known.
+        """
+        return self._find_questions().on_cards(cards)
 
     def sliders(self) -> Any:
         """A widget with sliders for the batch, the length of texts and the memory of each GPU, which answer at once.

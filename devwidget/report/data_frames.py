@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from devwidget.records.answers import Changes, Generation, LargestBatch, Layout
+from devwidget.records.answers import Changes, Generation, LargestBatch, Layout, OnCards
 from devwidget.records.errors import UnknownNameError, nearest, require_package
 from devwidget.records.memory import CATEGORIES, ROLES, DeviceMemory
 from devwidget.records.parallel import Piece
@@ -212,7 +212,8 @@ def _of_all_ranks(cluster: Cluster) -> Columns:
 
 def _plan_columns(plan: Plan) -> Columns:
     parts = ("weights", "gradients", "optimizer", "activations")
-    columns = _attribute_columns(plan.devices, "device", "capacity", "peak", *parts, "reserved", "context", "on_card", "fits")
+    totals = "reserved", "context", "on_card", "fits", "is_close"
+    columns = _attribute_columns(plan.devices, "device", "capacity", "peak", *parts, *totals)
     for name in ("peak_at", "tips_over"):
         moments = [getattr(device, name) for device in plan.devices]
         for what in ("phase", "module", "site"):
@@ -283,8 +284,9 @@ _TABLES: dict[type, dict[str, Callable[[Any], Columns]]] = {
         "collectives": _of_all_ranks,
     },
     Plan: {"devices": _plan_columns, "device_map": _device_map_columns},
-    LargestBatch: {"runs": _columns_of("runs", "size", "on_card", "fits")},
-    Changes: {"changes": _columns_of("changes", "what", "on_card", "saved", "fits", "cost", "code", "problem")},
+    OnCards: {"cards": _columns_of("cards", "card", "on_card", "capacity", "fits", "is_close", "problem")},
+    LargestBatch: {"runs": _columns_of("runs", "size", "on_card", "fits", "is_close")},
+    Changes: {"changes": _columns_of("changes", "what", "on_card", "saved", "fits", "is_close", "cost", "code", "problem")},
     Layout: {
         "blocks": _columns_of("blocks", "path", "device", "weights", "kept", "beyond", "passed"),
         "devices": _columns_of("devices", "device", "on_card", "capacity"),

@@ -48,30 +48,6 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
-    """How full a device is, which a text says in a table.
-
-    Attributes:
-        title: the device with its numbers.
-        slices: `(hue, share of the longest bar, words)` from left to right.
-        limit: where its memory ends, as a share of the longest bar.
-        fits: whether the slices end before.
-    """
-
-    title: str
-    slices: tuple[tuple[str, float, str], ...]
-    limit: float
-    fits: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Legend:
-    """`(hue, name)` of the slices of bars."""
-
-    keys: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Slot:
     """Some units of time in a row of a schedule."""
 
@@ -90,4 +66,4 @@ class Schedule:
     width: int
 
 
-Part = Sentence | Table | Bar | Legend | Schedule
+Part = Sentence | Table | Schedule

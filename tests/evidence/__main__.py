@@ -1,4 +1,4 @@
-"""`python -m tests.evidence`: print predicted beside measured, and write docs/evidence.md."""
+"""`python -m tests.evidence`: print predicted beside measured, write docs/evidence.md and the rows that bands follow from."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tests.evidence import predictions
 from tests.evidence.measured import ATTENTION, MIB, NOT_PREDICTED, OUT_OF_MEMORY, ROWS, SOURCES, Row
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
+KEPT = Path(__file__).parents[2] / "devwidget" / "records" / "evidence" / "rows.py"
 HEAD = """# How do we know?
 
 Nobody needs a GPU to be held against one: others have published what theirs did, and `make test-gpu` measures where
@@ -48,10 +49,14 @@ def table(letter: str) -> list[str]:
     return [SOURCES[letter], "", *heads, *rows, ""]
 
 
+UNITS = {1e6: ("MB", 0), MIB: ("MiB", 0), 1e9: ("GB", 2), 2.0**30: ("GiB", 2)}
+"""Scale of a row -> its unit, and the digits that are shown."""
+
+
 def line(row: Row) -> str:
     """One figure beside its prediction."""
     found = predictions.predicted(row.workload)[row.what] / row.scale
-    unit, digits = ("MiB", 0) if row.scale == MIB else ("GB" if row.scale == 1e9 else "GiB", 2)
+    unit, digits = UNITS[row.scale]
     least, most = f"{row.least:,.{digits}f}", f"{row.most:,.{digits}f}"
     measured = least if least == most else f"{least} to {most}"
     words = f"| {row.workload} | {row.what} | {measured} {unit} | {found:,.{digits}f} {unit} |"
@@ -61,6 +66,20 @@ def line(row: Row) -> str:
 def beyond(row: Row, found: float) -> float:
     """How far a prediction lies outside of what was measured, as a share."""
     return (found - max(row.least, min(row.most, found))) / row.most
+
+
+def kept_row(row: Row) -> str:
+    """One figure as devwidget keeps it, in bytes."""
+    found = predictions.predicted(row.workload)[row.what]
+    sizes = ", ".join(f"{round(size):_}" for size in (row.least * row.scale, row.most * row.scale, found))
+    return f'    ("{row.table}", "{row.workload}", "{row.what}",\n     {sizes}, {row.counts}),'
+
+
+def kept_rows() -> str:
+    """All of them, as a file of Python."""
+    told = '"""Published figures beside their plans, in bytes; see `Compared`. Written by `python -m tests.evidence`."""'
+    head = "from __future__ import annotations\n\nROWS: tuple[tuple[str, str, str, int, int, int, bool], ...] = ("
+    return "\n".join([f"{told}\n", "# fmt: off", head, *map(kept_row, ROWS), ")"]) + "\n"
 
 
 def _training() -> list[str]:
@@ -103,4 +122,5 @@ OPEN = [
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    KEPT.write_text(kept_rows(), encoding="utf-8")
     print(page())

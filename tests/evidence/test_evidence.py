@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from devwidget.records.evidence import compared as evidence
 from tests.evidence import predictions
-from tests.evidence.__main__ import OPEN, PAGE, attention_table, beyond, segments_table, table
+from tests.evidence.__main__ import KEPT, OPEN, PAGE, attention_table, beyond, kept_row, segments_table, table
 from tests.evidence.measured import ATTENTION, OUT_OF_MEMORY, ROWS
 from tests.evidence.predictions import predicted
 
@@ -28,7 +29,7 @@ def test_a_figure_is_predicted_within_its_bound(letter: str) -> None:
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("letter", ["E", "G", "M", "N", "O", "P", "Q", "R"])
+@pytest.mark.parametrize("letter", ["E", "G", "M", "N", "O", "P", "Q", "R", "S", "T", "U", "V"])
 def test_a_figure_that_takes_longer_is_predicted_within_its_bound(letter: str) -> None:
     check(letter)
 
@@ -45,6 +46,27 @@ def check(letter: str) -> None:
     assert off
     assert wrong == []
     assert "\n".join(table(letter)) in PAGE.read_text(encoding="utf-8"), "run python -m tests.evidence"
+    kept = KEPT.read_text(encoding="utf-8")
+    assert [row for row in ROWS if row.table == letter and kept_row(row) not in kept] == [], "run python -m tests.evidence"
+
+
+def test_the_rows_that_bands_follow_from_are_those_of_the_page() -> None:
+    kept = [(row.source, row.workload, row.what, row.least, row.most, row.counts) for row in evidence.list_compared()]
+    sizes = [(round(row.least * row.scale), round(row.most * row.scale)) for row in ROWS]
+    assert kept == [(row.table, row.workload, row.what, *size, row.counts) for row, size in zip(ROWS, sizes, strict=True)]
+
+
+def test_a_band_holds_all_rows_and_follows_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [row for row in evidence.list_compared() if row.what == "on the card" and row.counts]
+    band = evidence.find_band("on the card")
+    assert all(row.planned * (1 - band.less) <= row.most and row.least <= row.planned * (1 + band.more) for row in rows)
+    new = evidence.Compared("Z", "a new one", "on the card", 130, 130, 100, True)
+    monkeypatch.setattr(evidence, "list_compared", lambda: (*rows, new))
+    wider = evidence.find_band.__wrapped__("on the card")
+    assert (wider.less, wider.more) == (band.less, pytest.approx(0.3, abs=0.0011))
+    other = evidence.Compared("Z", "of another program", "on the card", 150, 150, 100, False)
+    monkeypatch.setattr(evidence, "list_compared", lambda: (*rows, other))
+    assert evidence.find_band.__wrapped__("on the card") == band
 
 
 @pytest.mark.fuzz

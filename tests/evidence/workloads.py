@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -221,6 +222,95 @@ def _xlm_roberta() -> nn.Module:
     return XLMRobertaForQuestionAnswering(config)
 
 
+def _ranked(
+    model: nn.Module, batch: Any, optimizer: Any, spread: Callable[[nn.Module, Any], object] | None = None, **asked: Any
+) -> Figures:
+    """One rank of two, as `devwidget.plan` predicts it."""
+    mesh = {"ddp": 2} if spread is None else {"fsdp": 2}
+    plan = devwidget.plan(model.train(), batch, parallel=mesh, parallelize=spread, optimizer=optimizer, **asked)
+    return {"allocated by a rank": max(rank.peak for rank in plan.ranks)}
+
+
+def _shard(widened: bool, model: nn.Module, mesh: Any) -> None:
+    """Each layer is a unit; `widened` weights are in float32, and gathered in bfloat16."""
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    halves = torch.bfloat16 if widened else None
+    for unit in (*model.get_submodule("model.layers").children(), model):
+        fully_shard(unit, mesh=mesh, mp_policy=MixedPrecisionPolicy(param_dtype=halves, reduce_dtype=halves))
+
+
+def _tuned_on_two(make: Callable[[bool], nn.Module], adapted: bool, widened: bool, batch: int) -> Figures:
+    """As fms-acceleration tunes on two GPUs."""
+    with torch.device("meta"):
+        model = make(adapted).float() if widened else make(adapted)
+    ids = _ids(batch, 4096)
+    asked = {"loop": "trainer", "checkpointing": True}
+    return _ranked(model, {"input_ids": ids, "labels": ids}, torch.optim.AdamW, partial(_shard, widened), **asked)
+
+
+def _replicated(optimizer: Any) -> Figures:
+    """The program of the recipe."""
+    with torch.device("meta"):
+        model = nn.Sequential(*(nn.Linear(2000, 2000) for _ in range(20)))
+    loss = {"loss_fn": nn.functional.mse_loss, "target": torch.zeros(20, 2000)}
+    return _ranked(model, torch.zeros(20, 2000), optimizer, **loss)
+
+
+def _in_zero() -> Any:
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    return partial(ZeroRedundancyOptimizer, optimizer_class=torch.optim.Adam, lr=0.01, foreach=False)
+
+
+def _llama(hidden: int, inner: int, layers: int, heads: int, attention: str) -> nn.Module:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=32000, attn_implementation=attention, **sizes)).half()
+
+
+_LLAMA_7B, _LLAMA_13B = partial(_llama, 4096, 11008, 32, 32), partial(_llama, 5120, 13824, 40, 40)
+
+
+@torch.no_grad()
+def _write_as_in_2023(texts: int, prompt: int, new: int, model: nn.Module) -> None:
+    """All positions have logits, and the keys and values before a token live until those after it are whole."""
+    from transformers import DynamicCache
+
+    model.eval()
+    model(_ids(texts, prompt).cuda(), use_cache=True)
+    config: Any = model.config
+    shape = texts, config.num_attention_heads, prompt + new - 2, config.hidden_size // config.num_attention_heads
+    cache = DynamicCache(config=config)
+    for layer in range(config.num_hidden_layers if new > 1 else 0):
+        cache.update(torch.empty(shape, device="cuda").half(), torch.empty(shape, device="cuda").half(), layer)
+    before = [(layer.keys, layer.values) for layer in cache.layers]
+    # What transformers call it from 5.24 on, and before.
+    name = next(each for each in ("cache", "past_key_values") if each in inspect.signature(type(model).forward).parameters)
+    if new > 1:
+        model(_ids(texts, 1).cuda(), use_cache=True, **{name: cache})
+    before.clear()
+
+
+def _written_beyond_one(texts: int, new: int) -> Figures:
+    """What so many texts of 512 tokens take beyond one."""
+    many, one = (
+        run(partial(_LLAMA_13B, "eager"), "A100-80GB", partial(_write_as_in_2023, each, 512, new))["allocated"]
+        for each in (texts, 1)
+    )
+    return {"allocated": many - one}
+
+
+def _written_into_place() -> Figures:
+    """LLaMA-7B with a cache that is there from the start; all positions have logits."""
+    with torch.device("meta"):
+        model = _LLAMA_7B("sdpa").eval()
+    with torch.no_grad():
+        plan = devwidget.plan(model, {"input_ids": _ids(1, 1000), "logits_to_keep": 0}, card="A10G")
+    return {"allocated": plan.generation(200, cache="static").peak}
+
+
 HALVED = {"autocast": torch.float16, "grad_scaler": True}
 LEAN = {"accumulate": 4, "checkpointing": "reentrant"}
 
@@ -279,6 +369,20 @@ WORKLOADS: dict[str, Callable[[], Figures]] = {
          "end_positions": torch.ones(16, dtype=torch.long)},
         "V100-16GB", Keeping,
     ),
+    **{f"{name}, 2 GPUs, {batch} x 4096, {'LoRA' if adapted else 'full'}":
+       partial(_tuned_on_two, make, adapted, widened and not adapted, batch)
+       for name, make, widened in (("PowerLM-3b", _power, True), ("Mistral-7B", _mistral, False))
+       for adapted in (False, True) for batch in (2, 4)},
+    "20 layers of 2000, DDP over 2, before the step": partial(_replicated, partial(torch.optim.SGD, lr=0.01, foreach=False)),
+    "20 layers of 2000, DDP over 2, Adam": partial(_replicated, partial(torch.optim.Adam, lr=0.01, foreach=False)),
+    "20 layers of 2000, DDP over 2, Adam in ZeRO": lambda: _replicated(_in_zero()),
+    "LLaMA-7B, 1000 tokens and 200 more": partial(
+        run, partial(_LLAMA_7B, "eager"), "A10G", partial(_write_as_in_2023, 1, 1000, 200)),
+    "LLaMA-7B, the same with a static cache": _written_into_place,
+    **{f"Llama-2-13B, {texts} texts of 512 beyond 1, reading them": partial(_written_beyond_one, texts, 1)
+       for texts in (2, 4, 16)},
+    **{f"Llama-2-13B, {texts} texts beyond 1, writing 512 more": partial(_written_beyond_one, texts, 512)
+       for texts in (2, 4, 8, 16)},
     "decoder 969M, float32, two graphs": partial(run, _MEDIUM, "A100-80GB", _two_graphs),
     "BERT-base, 512 beyond 32": partial(_beyond, 512, 32),
     **{f"decoder 3.4B, step of {size}": partial(run, partial(_BILLIONS, size), "H100-80GB", partial(_first_step, size))

@@ -26,12 +26,12 @@ def model_of():
 
 
 def real_peak(settings, optimizer):
-    """Of three steps of a job of one process, whose collectives are real."""
+    """Of three steps of a job of one process, whose collectives are real; as on a GPU it steps for all parameters together."""
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     model = model_of()
     with LiveBytes(model.parameters()) as live:
         parallel = DistributedDataParallel(model, **settings)
-        steps = optimizer(parallel.parameters())
+        steps = optimizer(parallel.parameters(), foreach=True)
         for _ in range(3):
             steps.zero_grad()
             parallel(BATCH).sum().backward()
@@ -71,7 +71,7 @@ def real_peak_of_loop(accumulate=1, loop="step", zero_grad="none", checkpointing
     model.is_recomputed = checkpointing
     with LiveBytes(model.parameters()) as live:
         parallel = DistributedDataParallel(model)
-        optimizer = torch.optim.AdamW(parallel.parameters())
+        optimizer = torch.optim.AdamW(parallel.parameters(), foreach=True)
         for _ in range(3):
             optimizer.zero_grad(set_to_none=zero_grad == "none")
             for _ in range(accumulate):

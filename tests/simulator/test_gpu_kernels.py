@@ -138,3 +138,12 @@ def test_a_gradient_of_zeros_is_where_its_tensor_is():
 def test_a_split_is_refused_at_places_on_a_gpu():
     with pytest.raises(RuntimeError, match="to be on cpu, but it's on cuda:1"):
         torch.ones(4, device=SECOND).tensor_split(torch.tensor([1], device=SECOND))
+
+
+def test_tensors_may_be_given_by_their_name_as_generate_gives_them():
+    x, index = torch.ones(2, 3, device=SECOND), torch.zeros(2, 3, dtype=torch.long, device=SECOND)
+    assert torch.take_along_dim(input=x, indices=index, dim=1).device == SECOND
+    assert torch.inner(input=x, other=x).device == SECOND
+    assert torch.tensor_split(input=x, sections=2)[0].device == SECOND
+    with pytest.raises(RuntimeError, match="while checking arguments"):
+        torch.take_along_dim(input=x, indices=index.cpu(), dim=1)

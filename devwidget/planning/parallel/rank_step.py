@@ -276,6 +276,8 @@ class RankStep:
         # DDP puts `module.` before each name; the part inside has the names of the model.
         inner = part.module if isinstance(part, DistributedDataParallel) else part
         optimizer = remake_optimizer(before, inner, self.optimizer)
+        if optimizer is not None:
+            _step_together(optimizer)
         running = self._make_step(part, inputs, optimizer, given, mesh)
         if given is None:  # later stages of a pipeline are sent theirs
             storages.add_tensors(tensors_in((inputs.args, inputs.kwargs, inputs.target)))
@@ -350,6 +352,13 @@ class _WatchedRank:
         self.parts = {"parameters": kept, "optimizer": optimizer, "gathered": gathered, "buckets": buckets}
         self.parts |= {"gradients": gradients, "activations": rest}
         self.peak_at = PlanMoment(self.phase, self.where.path)
+
+
+def _step_together(optimizer: torch.optim.Optimizer) -> None:
+    """Step for all parameters together where nothing is asked for: by itself torch does so on a GPU, and not on the CPU."""
+    for group in optimizer.param_groups:
+        if group.get("foreach", False) is None and not group.get("fused") and not group.get("differentiable"):
+            group["foreach"] = True
 
 
 def join_fake_group(rank: int, ranks: int) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.language.speaking import said, say
+from devwidget.records.evidence.compared import Fit
 from devwidget.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, PlannedLoop
 from devwidget.records.ranks.parallel_plan import ActionKind, ParallelPlan, Pipeline, PipelineAction, RankPlan
 from devwidget.records.schema.message import Message
-from devwidget.report.page.draw_page import shows
-from devwidget.report.report_parts import Bar, Legend, Part, Schedule, Sentence, Slot, Table
+from devwidget.report.page.draw_page import shows, writes
+from devwidget.report.report_parts import Part, Schedule, Sentence, Slot, Table
 from devwidget.report.style.palette import CATEGORY_HUES
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import code_word, ranks_words, row_words, site_words
@@ -31,27 +32,23 @@ PARTS = {
 """Attribute of a GPU's plan -> its heading, for the parts of its peak."""
 
 
-_ON_CARD = {"cached": Message("cached"), "context": Message("context")}
-"""The same for what stands beside the peak on a card."""
-_CATEGORIES = {"weights": "parameters", "gradients": "gradients", "optimizer": "optimizer", "activations": "activations",
-               "cached": "cache", "context": "others"}  # fmt: skip
+_CATEGORIES = {**dict(zip(PARTS, PARTS, strict=True)), "weights": "parameters"}
 """Part of a plan -> the category whose colour it has on every screen."""
 
 
-@shows(Plan)
+@writes(Plan)
 def plan_parts(plan: Plan) -> Iterator[Part]:
     """The answer to `will it fit?`."""
     placed = code_word(plan.placement)
     if plan.card:
         placed = say("{placement} on {card}", placement=placed, card=plan.card)
-    told = say("Plan: {model}, {placed}: {answer}", model=plan.model, placed=placed, answer=fits_words(plan.fits))
+    told = say("Plan: {model}, {placed}: {answer}", model=plan.model, placed=placed, answer=answer_words(plan.fit))
     yield Sentence(f"{told} · {row_words(map(code_word, plan.phases))}", "verdict")
-    yield from _plan_bars(plan)
     yield _plan_table(plan)
-    yield from (Sentence(_tips_words(plan, device), "over") for device in plan.devices if device.tips_over is not None)
+    yield from (Sentence(tips_words(plan, device), "over") for device in plan.devices if device.tips_over is not None)
     if plan.card:
         yield Sentence(_band_words(plan))
-    yield Sentence(" · ".join([*_loop_words(plan.loop), *map(_other_loop_words, plan.other_loops)]))
+    yield Sentence(" · ".join([*loop_words(plan.loop), *map(_other_loop_words, plan.other_loops)]))
     if plan.guesses:
         yield Sentence(_guess_words(plan))
     if plan.device_map:
@@ -59,19 +56,8 @@ def plan_parts(plan: Plan) -> Iterator[Part]:
         yield Table(rows, title=say("device map"), has_heading=False)
 
 
-def _plan_bars(plan: Plan) -> Iterator[Part]:
-    reach = max((max(device.capacity, device.on_card) for device in plan.devices), default=0) or 1
-    names = {**PARTS, **(_ON_CARD if plan.card else {})}
-    for device in plan.devices:
-        facts = {"size": format_bytes(device.on_card), "capacity": format_bytes(device.capacity)}
-        title = say("{device}: {size} of {capacity}", device=device.device, **facts)
-        sizes = {part: (getattr(device, part), said(name)) for part, name in names.items()}
-        slices = ((_part_hue(part), size / reach, f"{name} {format_bytes(size)}") for part, (size, name) in sizes.items())
-        yield Bar(title, tuple(slices), device.capacity / reach, device.fits)
-    yield Legend(tuple((_part_hue(part), said(name)) for part, name in names.items()))
-
-
-def _part_hue(part: str) -> str:
+def part_hue(part: str) -> str:
+    """The colour of a part of the peak."""
     return CATEGORY_HUES[_CATEGORIES[part]]
 
 
@@ -82,29 +68,46 @@ def _plan_table(plan: Plan) -> Table:
     rows = [("", *map(said, sizes.values()), "", say("the peak is in"))]
     for device in plan.devices:
         cells = (format_bytes(getattr(device, name)) for name in sizes)
-        rows.append((str(device.device), *cells, fits_words(device.fits), _moment_words(plan, device.peak_at)))
+        rows.append((str(device.device), *cells, fit_words(device.fit), moment_words(plan, device.peak_at)))
     return Table(rows, right=range(1, last), only={last: "text", last + 1: "page"})
 
 
 def fits_words(fits: bool) -> str:
-    """The answer for a GPU, or for all of them."""
+    """The answer for a rank, or for all of them."""
     return say("fits") if fits else say("does not fit")
 
 
-def _tips_words(plan: Plan, device: DevicePlan) -> str:
+_FITS: dict[Fit, str] = {
+    "fits": Message("fits"),
+    "fits by less": Message("fits, closely"),
+    "does not fit": Message("does not fit"),
+}
+
+
+def fit_words(fit: Fit) -> str:
+    """The answer for a GPU, in a table."""
+    return said(_FITS[fit])
+
+
+def answer_words(fit: Fit) -> str:
+    """The answer for all of them."""
+    return say("fits, by less than plans were off on real cards") if fit == "fits by less" else said(_FITS[fit])
+
+
+def tips_words(plan: Plan, device: DevicePlan) -> str:
     """What does not fit, and what is the first to exceed it."""
     over = format_bytes(device.on_card - device.capacity)
     return say(
         "{device} needs {over} more: {moment} is the first to exceed it",
         device=device.device,
         over=over,
-        moment=_moment_words(plan, device.tips_over),
+        moment=moment_words(plan, device.tips_over),
     )
 
 
 def _band_words(plan: Plan) -> str:
     """How far the fullest GPU may be from what is predicted."""
-    fullest = min(plan.devices, key=lambda device: device.capacity - device.on_card)
+    fullest = plan.tightest
     least, most = map(format_bytes, fullest.on_card_band)
     facts = {"device": fullest.device, "least": least, "most": most}
     if fullest.is_close:
@@ -121,7 +124,7 @@ _LOOPS = {
 }
 
 
-def _loop_words(loop: PlannedLoop) -> Iterator[str]:
+def loop_words(loop: PlannedLoop) -> Iterator[str]:
     """Which loop was planned."""
     yield say("planned is the loop `{name}`", name=loop.name) if loop.is_own else said(_LOOPS[loop.name])
     if loop.accumulate > 1:
@@ -143,13 +146,13 @@ def _other_loop_words(other: LoopPeak) -> str:
 
 def _guess_words(plan: Plan) -> str:
     """Where the plan is a guess."""
-    where = _moment_words(plan, plan.guesses[0])
+    where = moment_words(plan, plan.guesses[0])
     if len(plan.guesses) > 1:
         where = say("{place}, and {others}", place=where, others=count_words(len(plan.guesses) - 1, "other place"))
     return say("guessed in {where}: choices among unknown numbers are spread evenly", where=where)
 
 
-def _moment_words(plan: Plan, moment: PlanMoment | None) -> str:
+def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
     """Which part of the step, which module, and its line; "" for a GPU that is not used."""
     if moment is None:
         return ""
@@ -190,7 +193,7 @@ def parallel_plan_parts(plan: ParallelPlan) -> Iterator[Part]:
     rows = [("", *(said(_RANK_SIZES[name]) for name in names), ""), *(_rank_row(each, names) for each in plan.ranks)]
     yield Table(rows, right=range(1, len(names) + 1))
     if not any(name == "pp" for name, _ in plan.mesh):  # there a schedule runs the step
-        yield Sentence(" · ".join(_loop_words(plan.loop)))
+        yield Sentence(" · ".join(loop_words(plan.loop)))
     for each in plan.ranks:
         ranks = ranks_words(each.ranks)
         if each.without:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from devwidget.language.speaking import said, say
-from devwidget.records.answers import Changes, Generation, LargestBatch, Layout, PlannedChange
-from devwidget.report.answers.plan import fits_words
+from devwidget.records.answers import Changes, Generation, LargestBatch, Layout, OnCards, OneCard, PlannedChange
+from devwidget.report.answers.plan import answer_words, fit_words
 from devwidget.report.page.draw_page import shows
 from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.units import count_words, format_bytes
+from devwidget.report.style.words import row_words
 
 Rows = list[tuple[str, ...]]
 
@@ -18,20 +19,28 @@ Rows = list[tuple[str, ...]]
 def _what_if_sentence(answer: LargestBatch | Changes) -> str:
     """The answer."""
     if isinstance(answer, LargestBatch):
-        return _largest_sentence(answer)
-    cheapest = answer.cheapest
+        return largest_sentence(answer)
     told = say("no change alone makes it fit")
-    if cheapest is not None:
-        told = say("the cheapest change that fits: {change}", change=said(cheapest.what))
+    if answer.cheapest is not None:
+        told = say("the cheapest change that fits: {change}", change=said(answer.cheapest.what))
+    elif answer.closest is not None:
+        told = say("no change makes it fit by more than plans were off on real cards")
     size = format_bytes(answer.on_card)
     return say("{model}: {told} · {size} without a change", model=answer.model, told=told, size=size)
 
 
-def _largest_sentence(answer: LargestBatch) -> str:
+def largest_sentence(answer: LargestBatch) -> str:
+    """The largest batch, and the largest that fits by more than plans were off."""
     facts = {"model": answer.model, "taken": format_bytes(answer.on_card), "capacity": format_bytes(answer.capacity)}
     if not answer.size:
         return say("{model}: not even one sample fits, it takes {taken} of {capacity}", **facts)
-    return say("{model}: a batch of {size} fits, {taken} of {capacity}, and a larger one does not", size=answer.size, **facts)
+    told = say("{model}: a batch of {size} fits, {taken} of {capacity}, and a larger one does not", size=answer.size, **facts)
+    if answer.safe_size == answer.size:
+        return told
+    if not answer.safe_size:
+        return row_words((told, say("none fits by more than plans were off on real cards")))
+    safe = say("up to {size} fit by more than plans were off on real cards", size=answer.safe_size)
+    return row_words((told, safe))
 
 
 def _what_if_rows(answer: LargestBatch | Changes) -> Rows:
@@ -40,7 +49,7 @@ def _what_if_rows(answer: LargestBatch | Changes) -> Rows:
         head = (say("change"), say("on the card"), say("saved"), "", say("what it costs"), say("what to write"))
         return [head, *(_change_row(change) for change in answer.changes)]
     ordered = sorted(answer.runs, key=lambda run: run.size)
-    planned = [(str(run.size), format_bytes(run.on_card), fits_words(run.fits)) for run in ordered]
+    planned = [(str(run.size), format_bytes(run.on_card), fit_words(run.fit)) for run in ordered]
     return [(say("batch"), say("on the card"), ""), *planned]
 
 
@@ -49,7 +58,16 @@ def _change_row(change: PlannedChange) -> tuple[str, ...]:
         return (said(change.what), "", "", said(change.problem), "", change.code)
     sign = "-" if change.saved < 0 else ""
     sizes = format_bytes(change.on_card), sign + format_bytes(abs(change.saved))
-    return (said(change.what), *sizes, fits_words(change.fits), said(change.cost), change.code)
+    return (said(change.what), *sizes, fit_words(change.fit), change_cost(change), change.code)
+
+
+def change_cost(change: PlannedChange) -> str:
+    """What is paid for a change; and why it does not fit where its tensors alone would."""
+    if not change.is_over_by_cache:
+        return said(change.cost)
+    sizes = {"allocated": format_bytes(change.allocated), "cached": format_bytes(change.cached)}
+    over = say("allocates {allocated}, which would fit; {cached} more lie cached between blocks", **sizes)
+    return row_words((said(change.cost), over))
 
 
 @shows(LargestBatch, Changes)
@@ -62,18 +80,42 @@ def what_if_parts(answer: LargestBatch | Changes) -> Iterator[Part]:
         yield Sentence(say("{plans} run", plans=count_words(len(table) - 1, "plan")))
 
 
+@shows(OnCards)
+def on_cards_parts(cards: OnCards) -> Iterator[Part]:
+    """The step on each card."""
+    told = say("{model} fits on none of these cards by more than plans were off", model=cards.model)
+    if cards.smallest is not None:
+        facts = {"model": cards.model, "card": cards.smallest.card, "gpus": count_words(cards.gpus, "GPU")}
+        told = say("{model}: the smallest card that fits is {card}, {gpus}", **facts)
+    yield Sentence(told, "verdict")
+    yield Table([(say("card"), say("on the card"), say("capacity"), ""), *map(_card_row, cards.cards)], right=(1, 2))
+
+
+def _card_row(card: OneCard) -> tuple[str, ...]:
+    if card.problem:
+        return (card.card, "", format_bytes(card.capacity), said(card.problem))
+    return (card.card, format_bytes(card.on_card), format_bytes(card.capacity), fit_words(card.fit))
+
+
 @shows(Generation)
 def generation_parts(generation: Generation) -> Iterator[Part]:
     """What writing on takes."""
-    yield Sentence(_generation_sentence(generation), "verdict")
+    yield Sentence(generation_sentence(generation), "verdict")
     yield Table(_generation_rows(generation), right=range(5))
-    yield Sentence(_logits_words(generation.logits))
+    yield from map(Sentence, generation_words(generation))
+
+
+def generation_words(generation: Generation) -> Iterator[str]:
+    """What stands below the lengths."""
+    yield _logits_words(generation.logits)
+    if generation.num_beams > 1:
+        yield say("each text is read and written in {count} beams", count=generation.num_beams)
     grows = {"size": format_bytes(round(generation.bytes_per_token)), "longest": f"{generation.longest:,}"}
     if generation.cache == "static":
-        yield Sentence(say("a static cache takes {size} for each token of the batch, all of it from the start", **grows))
+        yield say("a static cache takes {size} for each token of the batch, all of it from the start", **grows)
         return
     full = say("the cache grows by {size} for each token of the batch, and a GPU is full at {longest} tokens", **grows)
-    yield Sentence(full if generation.longest else say("the cache grows by {size} for each token of the batch", **grows))
+    yield full if generation.longest else say("the cache grows by {size} for each token of the batch", **grows)
 
 
 def _logits_words(positions: int) -> str:
@@ -84,14 +126,14 @@ def _logits_words(positions: int) -> str:
     return say("every position of the prompt has logits")
 
 
-def _generation_sentence(generation: Generation) -> str:
+def generation_sentence(generation: Generation) -> str:
     """The answer."""
     return say(
         "{model}: {tokens} after {prompt} {answer} · {taken} of {capacity}",
         model=generation.model,
         tokens=count_words(generation.new_tokens, "token"),
         prompt=f"{generation.prompt:,}",
-        answer=fits_words(generation.fits),
+        answer=answer_words(generation.fit),
         taken=format_bytes(generation.taken),
         capacity=format_bytes(generation.capacity),
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from devwidget.language.speaking import language, say
+from devwidget.language.speaking import language
 from devwidget.records.schema.record import presents
-from devwidget.report.report_parts import Bar, Legend, Part, Schedule, Sentence, Slot, Table
+from devwidget.report.report_parts import Part, Schedule, Sentence, Slot, Table
 from devwidget.report.style.safe_text import Markup, html_element, join_html, text_of
+from devwidget.report.text.draw_markdown import draw_markdown
 from devwidget.report.text.draw_text import draw_lines
 
 Build = Callable[[Any], Iterable[Part]]
@@ -23,10 +24,6 @@ _STYLE = """
 .devwidget-report .compared .number { text-align: left }
 .devwidget-report .compared { width: 100%; table-layout: fixed }
 .devwidget-report .compared tr { border-bottom: 1px solid rgba(128,128,128,.3) }
-.devwidget-report .bar { position: relative; display: flex; height: 1.1em; max-width: 60em; margin: .15em 0 .5em }
-.devwidget-report .bar { background: rgba(128,128,128,.15) }
-.devwidget-report .limit { position: absolute; top: -.2em; bottom: -.2em; border-left: 2px solid currentColor }
-.devwidget-report .key { display: inline-block; width: .8em; height: .8em; margin: 0 .3em 0 .9em }
 .devwidget-report .schedule { overflow-x: auto }
 .devwidget-report .schedule table { border-collapse: separate; border-spacing: 1px; table-layout: fixed }
 .devwidget-report .schedule td { min-width: 2.1em; padding: .1em .2em; border-radius: 2px; text-align: center; font-size: 11px }
@@ -39,15 +36,26 @@ _STYLE = """
 """
 
 
-def shows(*records: type) -> Callable[[Build], Build]:
-    """Register a function that builds the parts of a record: for its text, what a notebook shows, and its page."""
+def writes(*records: type) -> Callable[[Build], Build]:
+    """Register a function that builds the parts of a record: for its text and its Markdown."""
 
     def keep(build: Build) -> Build:
         for record in records:
             presents("text", record)(lambda each: text_of(draw_lines(build(each))))
+            presents("markdown", record)(lambda each: draw_markdown(build(each)))
+        return build
+
+    return keep
+
+
+def shows(*records: type) -> Callable[[Build], Build]:
+    """Register it also for what a notebook shows, and its page."""
+
+    def keep(build: Build) -> Build:
+        for record in records:
             presents("notebook", record)(lambda each: draw_body(build(each)))
             presents("html", record)(lambda each: draw_page(build(each)))
-        return build
+        return writes(*records)(build)
 
     return keep
 
@@ -63,7 +71,7 @@ def draw_page(parts: Iterable[Part]) -> str:
 
 def draw_body(parts: Iterable[Part]) -> Markup:
     """The parts with their style."""
-    shown = (_draw_part(part) for part in parts if isinstance(part, Bar | Legend | Schedule) or part.on != "text")
+    shown = (_draw_part(part) for part in parts if isinstance(part, Schedule) or part.on != "text")
     return join_html(html_element("style", Markup(_STYLE)), html_element("div", *shown, class_="devwidget-report"))
 
 
@@ -75,10 +83,6 @@ def _draw_part(part: Part) -> Markup:
             return html_element("p", part.text, class_=part.look)
         case Table():
             return _draw_table(part)
-        case Bar():
-            return _draw_bar(part)
-        case Legend():
-            return html_element("p", *(join_html(_draw_slice("key", hue), name) for hue, name in part.keys))
         case Schedule():
             rows = ((html_element("th", name, scope="row"), *_draw_slots(slots)) for name, slots in part.rows)
             return html_element("div", html_element("table", *(html_element("tr", *row) for row in rows)), class_="schedule")
@@ -95,17 +99,6 @@ def _draw_row(row: Sequence[str], cell: str, right: Iterable[int]) -> Markup:
     return html_element(
         "tr", *(html_element(cell, text, class_="number" if at in right else "") for at, text in enumerate(row))
     )
-
-
-def _draw_bar(bar: Bar) -> Markup:
-    slices = (_draw_slice("", hue, f"width: {share:.2%}; ", words) for hue, share, words in bar.slices)
-    limit = html_element("span", class_="limit", style=f"left: {bar.limit:.2%}", title=say("its memory"))
-    heading = html_element("span", bar.title, class_="" if bar.fits else "over")
-    return join_html(heading, html_element("div", *slices, limit, class_="bar"))
-
-
-def _draw_slice(look: str, hue: str, width: str = "", title: str = "") -> Markup:
-    return html_element("span", class_=look, style=f"{width}background: {hue}", title=title)
 
 
 def _draw_slots(slots: Iterable[Slot]) -> Iterator[Markup]:

@@ -19,7 +19,7 @@ def line_table(title: str, rows: Sequence[Sequence[str]], right: Collection[int]
 
 
 def draw_lines(parts: Iterable[Part]) -> Iterator[str]:
-    """The lines; bars and their legend are for pages."""
+    """The lines."""
     for part in parts:
         match part:
             case Sentence(on="" | "text"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -324,20 +324,28 @@ def check_factors(original: Callable[..., Any], tensors: Sequence[torch.Tensor],
 
 
 @replacing
-def check_inner(original: Callable[..., Any], self: torch.Tensor, other: torch.Tensor, **kwargs: Any) -> Any:
+def check_inner(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Inner products. Source: `inner` in `LinearAlgebra.cpp`."""
-    _check_kind("inner()", "DeviceType", self, other, lambda tensor: device_of(tensor).type)
-    return original(self, other, **kwargs)
+    _check_kind("inner()", "DeviceType", *_find_pair("other", args, kwargs), lambda tensor: device_of(tensor).type)
+    return original(*args, **kwargs)
 
 
 @replacing
-def check_indices(original: Callable[..., Any], self: torch.Tensor, indices: Any, *args: Any, **kwargs: Any) -> Any:
+def check_indices(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Source: `take_along_dim` in `TensorAdvancedIndexing.cpp`."""
-    _check_kind("torch.take_along_dim():", "Device", self, indices, device_of)
-    return original(self, indices, *args, **kwargs)
+    _check_kind("torch.take_along_dim():", "Device", *_find_pair("indices", args, kwargs), device_of)
+    return original(*args, **kwargs)
+
+
+def _find_pair(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the tensor, which functions of torch take as `input` too, and the one by this name; None for what is not given."""
+    own = args[0] if args else kwargs.get("input")
+    return own, args[1] if len(args) > 1 else kwargs.get(name)
 
 
 def _check_kind(name: str, what: str, own: Any, other: Any, read: Callable[[torch.Tensor], Any]) -> None:
+    if not (isinstance(own, torch.Tensor) and isinstance(other, torch.Tensor)):
+        return  # torch says what is wrong with it
     if has_torch_function((own, other)) or TEMPORARY in (labels.label_of(own), labels.label_of(other)):
         return
     expected, found = read(own), read(other)
@@ -349,11 +357,12 @@ def _check_kind(name: str, what: str, own: Any, other: Any, read: Callable[[torc
 
 
 @replacing
-def check_sections(original: Callable[..., Any], self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+def check_sections(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A split at places that are read on the host. Source: `tensor_split` in `TensorShape.cpp`."""
-    for sections in (*args, *kwargs.values()):
+    named = (value for name, value in kwargs.items() if name != "input")
+    for sections in (*args[1:], *named):
         if isinstance(sections, torch.Tensor) and labels.label_of(sections) >= 0:
             raise RuntimeError(
                 f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {labels.device_of(sections)}"
             )
-    return original(self, *args, **kwargs)
+    return original(*args, **kwargs)

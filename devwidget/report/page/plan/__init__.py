@@ -1,0 +1,1 @@
+"""A plan as a page: its answer, its step, what was asked of it, and how sure it is."""

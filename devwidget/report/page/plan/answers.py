@@ -1,0 +1,163 @@
+"""What was asked of a plan, drawn for its page: the ladder of changes, sizes, cards, generations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from devwidget.language.speaking import said, say
+from devwidget.records.answers import Changes, Fitted, Generation, LargestBatch, OnCards, PlannedChange
+from devwidget.records.evidence.compared import Fit, find_card_band, name_fit
+from devwidget.report.answers.questions import change_cost, generation_sentence, generation_words, largest_sentence
+from devwidget.report.page.plan.marks import Scale, draw_prose, draw_rung, draw_rung_head, draw_spare
+from devwidget.report.page.plan.step import draw_heading
+from devwidget.report.style.safe_text import Markup, html_element, join_html
+from devwidget.report.style.units import count_words, format_bytes
+from devwidget.report.style.words import row_words
+
+_ROOM = 1.02
+
+
+def draw_changes(changes: Changes, step: str) -> Markup:
+    """Three lists under one wall: what fits, what fits by less than plans were off, what does not."""
+    run = [change for change in changes.changes if not change.problem]
+    capacity = max((change.capacity for change in run), default=0) or changes.on_card
+    scale = Scale(_ROOM * max([capacity, changes.on_card, *(change.on_card for change in run)]))
+    heads = say("change"), say("on the card"), say("to spare"), say("what it costs")
+    without = format_bytes(changes.on_card)
+    heading = draw_heading(
+        say("What would make it fit"), say("each line is a plan that was run; {size} without a change", size=without)
+    )
+    rungs = [part for fit, group in _group_changes(changes) for part in _draw_group(fit, group, scale, capacity, changes)]
+    failed = [_draw_failed(change) for change in changes.changes if change.problem]
+    return join_html(
+        heading,
+        html_element("div", draw_rung_head(scale, capacity, format_bytes(capacity), heads), *rungs, class_="dw-rungs"),
+        *failed,
+    )
+
+
+def _group_changes(changes: Changes) -> Iterator[tuple[Fit, list[PlannedChange]]]:
+    fits: tuple[Fit, ...] = ("fits", "fits by less", "does not fit")
+    for fit in fits:
+        if group := [change for change in changes.changes if change.fit == fit and not change.problem]:
+            yield fit, group
+
+
+def _group_words(fit: Fit) -> tuple[str, str]:
+    if fit == "fits":
+        return say("Fit"), say("by more than plans were off on real cards, the cheapest first")
+    if fit == "fits by less":
+        return say("Fit by less"), say("than plans were off on real cards: try before you count on it")
+    return say("Do not fit"), say("what saves most first")
+
+
+def _draw_group(fit: Fit, group: Sequence[PlannedChange], scale: Scale, capacity: int, changes: Changes) -> Iterator[Markup]:
+    name, more = _group_words(fit)
+    yield html_element("p", html_element("b", name), f" {more}", class_="dw-group")
+    for change in group:
+        words = join_html(said(change.what), html_element("code", change.code) if change.code else Markup(""))
+        cells = format_bytes(change.on_card), draw_spare(change.on_card, capacity), change_cost(change)
+        look = "dw-rung-first" if change is changes.cheapest else ""
+        yield draw_rung(fit, words, scale, (change.on_card, capacity), cells, look)
+
+
+def _draw_failed(change: PlannedChange) -> Markup:
+    return html_element("p", html_element("b", said(change.what)), ": ", draw_prose(said(change.problem)))
+
+
+def draw_batches(batch: LargestBatch) -> Markup:
+    """The batches that were planned for the largest."""
+    ordered = sorted(batch.runs, key=lambda run: run.size)
+    scale = Scale(_ROOM * max([batch.capacity, *(run.on_card for run in ordered)]))
+    heads = say("batch"), say("on the card"), say("to spare"), ""
+    rungs = []
+    for run in ordered:
+        mark = say("the largest") if run.size == batch.size else ""
+        if run.size == batch.safe_size and run.fits:
+            mark = say("the largest that fits by more than plans were off on real cards")
+        cells = format_bytes(run.on_card), draw_spare(run.on_card, batch.capacity), mark
+        look = "dw-rung-first" if run.size == batch.safe_size else ""
+        rungs.append(draw_rung(run.fit, count_words(run.size, "sample"), scale, (run.on_card, batch.capacity), cells, look))
+    heading = draw_heading(say("The largest batch"), largest_sentence(batch))
+    return join_html(
+        heading,
+        html_element(
+            "div", draw_rung_head(scale, batch.capacity, format_bytes(batch.capacity), heads), *rungs, class_="dw-rungs"
+        ),
+    )
+
+
+def draw_sizes(fitted: Fitted) -> Markup:
+    """Batch upwards, length to the right: what the fullest GPU takes, each cell a plan that was run."""
+    wide = len(fitted.lengths)
+    cells: list[Markup] = []
+    for row in reversed(range(len(fitted.batches))):
+        cells.append(html_element("span", f"{fitted.batches[row]:,}", class_="dw-size-of"))
+        cells += [_draw_size(fitted, row, column) for column in range(wide)]
+    cells.append(html_element("span", say("batch × length"), class_="dw-size-of"))
+    cells += [html_element("span", f"{length:,}" if length else "", class_="dw-size-of") for length in fitted.lengths]
+    heading = draw_heading(say("Batch × length"), say("samples upwards, length to the right; each cell is a plan that was run"))
+    note = say("Filled cells fit, amber ones by less than plans were off on real cards, hatched ones do not.")
+    grid = html_element("div", *cells, class_="dw-sizes", style=f"--dw-across:{wide}")
+    return join_html(heading, grid, html_element("p", note))
+
+
+def _draw_size(fitted: Fitted, row: int, column: int) -> Markup:
+    at = row * len(fitted.lengths) + column
+    gpu = min(fitted.gpus, key=lambda gpu: gpu.capacity - gpu.taken[at])
+    taken = gpu.taken[at]
+    most = find_card_band(taken, 0)[1] if fitted.card else taken
+    fit = name_fit(taken <= gpu.capacity, most > gpu.capacity)
+    look = {"fits": "", "fits by less": "dw-size-close", "does not fit": "dw-size-over"}[fit]
+    asked = "dw-asked-size" if (fitted.batches[row], fitted.lengths[column]) == fitted.asked else ""
+    return html_element("span", html_element("b", format_bytes(taken)), class_=f"{look} {asked}".strip())
+
+
+def draw_cards(cards: OnCards, step: str) -> Markup:
+    """Each card with how full it is: a bar is of its own card."""
+    heads = say("card"), say("on the card"), say("to spare"), ""
+    scale, rungs = Scale(1.25), []
+    for card in cards.cards:
+        if card.problem:
+            continue
+        share = min(card.on_card / card.capacity, 1.25)
+        what = join_html(card.card, " ", html_element("code", format_bytes(card.capacity)))
+        best = say("the smallest that fits by more than plans were off") if card is cards.smallest else ""
+        cells = format_bytes(card.on_card), draw_spare(card.on_card, card.capacity), best
+        look = "dw-rung-first" if card is cards.smallest else ""
+        rungs.append(draw_rung(card.fit, what, scale, (share, 1), cells, look))
+    heading = draw_heading(
+        say("The same step on other cards"), say("{step}; a bar is of its own card, up to what a program finds", step=step)
+    )
+    failed = [
+        html_element("p", html_element("b", card.card), ": ", draw_prose(said(card.problem)))
+        for card in cards.cards
+        if card.problem
+    ]
+    head = draw_rung_head(scale, 1, say("full"), heads)
+    return join_html(heading, html_element("div", head, *rungs, class_="dw-rungs"), *failed)
+
+
+def draw_generation(generation: Generation) -> Markup:
+    """The lengths that were run, and where a GPU is full."""
+    capacity, scale_of = generation.capacity, [generation.capacity]
+    scale_of += [max(run.taken, run.prefill_reserved or run.prefill) for run in generation.runs]
+    scale = Scale(_ROOM * max(scale_of))
+    what = say("on the card") if generation.reserved else say("allocated")
+    heads = say("tokens"), what, say("to spare"), ""
+    rungs = []
+    for run in generation.runs:
+        taken = max(run.taken, run.prefill_reserved or run.prefill)
+        fit = name_fit(taken <= capacity, False)
+        told = row_words(
+            (
+                say("keys and values {size}", size=format_bytes(run.cache)),
+                say("reading {size}", size=format_bytes(run.prefill)),
+                say("one more {size}", size=format_bytes(run.decode)),
+            )
+        )
+        cells = format_bytes(taken), draw_spare(taken, capacity), told
+        rungs.append(draw_rung(fit, count_words(run.length, "token"), scale, (taken, capacity), cells))
+    heading = draw_heading(say("Generation"), generation_sentence(generation))
+    ladder = html_element("div", draw_rung_head(scale, capacity, format_bytes(capacity), heads), *rungs, class_="dw-rungs")
+    return join_html(heading, ladder, *(html_element("p", draw_prose(words)) for words in generation_words(generation)))

@@ -1,0 +1,176 @@
+"""A plan as a page in the panel's design: the answer with one action, then what was asked of it. No script draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.language.speaking import language, said, say
+from devwidget.records.answers import Changes, Fitted, Generation, LargestBatch, OnCards
+from devwidget.records.evidence.compared import Fit
+from devwidget.records.plan import DevicePlan, Plan
+from devwidget.records.schema.record import presents
+from devwidget.report.answers.plan import answer_words, moment_words
+from devwidget.report.page.assets import static_text
+from devwidget.report.page.plan.answers import draw_batches, draw_cards, draw_changes, draw_generation, draw_sizes
+from devwidget.report.page.plan.marks import draw_glyph, draw_percent, draw_prose
+from devwidget.report.page.plan.step import draw_step
+from devwidget.report.page.plan.trust import draw_trust
+from devwidget.report.style.palette import device_hue
+from devwidget.report.style.safe_text import Markup, html_element, join_html
+from devwidget.report.style.units import count_words, format_bytes
+from devwidget.report.style.words import code_word, row_words
+
+_STYLES = "base.css", "panel.css", "plan.css"
+# In a notebook, which holds every output that was ever shown.
+_MOST_ROWS = 5
+_LOOKS: dict[Fit, tuple[str, str]] = {
+    "fits": ("clean", "tried"),
+    "fits by less": ("warning", "warning"),
+    "does not fit": ("error", "error"),
+}
+"""Answer -> how the verdict looks, and its glyph."""
+
+
+@presents("notebook", Plan)
+def plan_in_notebook(plan: Plan) -> Markup:
+    """The page as an output, with its style."""
+    style = "\n".join(map(static_text, _STYLES))
+    return join_html(html_element("style", Markup(style)), draw_plan(plan, most_rows=_MOST_ROWS))
+
+
+@presents("html", Plan)
+def plan_page(plan: Plan) -> str:
+    """The page as a file that stands alone, light or dark as its reader is."""
+    title = html_element("title", f"{plan.model}: {answer_words(plan.fit)}")
+    view = Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">')
+    head = html_element("head", view, title, html_element("style", Markup(static_text("page.css"))))
+    style = html_element("style", Markup("\n".join(map(static_text, _STYLES))))
+    body = html_element("body", html_element("main", style, draw_plan(plan)))
+    return f"<!DOCTYPE html>\n{html_element('html', head, body, lang=language())}\n"
+
+
+def draw_plan(plan: Plan, most_rows: int = 0) -> Markup:
+    """The page: header, verdict, and a tab for each question that was asked.
+
+    Args:
+        most_rows: of published figures of each kind, those that are farthest off; 0 for all.
+    """
+    pages = list(_list_pages(plan, most_rows))
+    tabs = html_element(
+        "div",
+        *(_draw_tab(at, name) for at, (name, _) in enumerate(pages)),
+        class_="dw-tabs",
+        role="radiogroup",
+        **{"aria-label": say("views")},
+    )
+    drawn = (html_element("section", page, class_=f"dw-page dw-page-{at}") for at, (_, page) in enumerate(pages))
+    # A group of radio buttons ends with its form; Enter in one would send it, but for a button that cannot.
+    unsent = Markup('<button type="submit" disabled hidden></button>')
+    parts = _draw_head(plan), _draw_verdict(plan), tabs, *drawn, unsent
+    return html_element("form", *parts, class_="dw dw-panel dw-plan", **{"aria-label": say("plan")})
+
+
+def _draw_tab(at: int, name: str) -> Markup:
+    checked = "" if at else " checked"
+    pick = Markup(f'<input type="radio" name="dw-view" class="dw-pick dw-pick-{at}"{checked}>')
+    return html_element("label", pick, name, class_="dw-tab")
+
+
+def _list_pages(plan: Plan, most_rows: int) -> Iterator[tuple[str, Markup]]:
+    """Names and contents of the tabs; what was not asked has none."""
+    asked = plan.answers
+    yield say("Step"), draw_step(plan)
+    for changes in (each for each in asked if isinstance(each, Changes)):
+        yield say("Changes"), draw_changes(changes, _describe_step(plan))
+    batches = [each for each in asked if isinstance(each, LargestBatch)]
+    sizes = [each for each in asked if isinstance(each, Fitted)]
+    if batches or sizes:
+        yield say("Batch × length"), join_html(*map(draw_batches, batches), *map(draw_sizes, sizes))
+    for cards in (each for each in asked if isinstance(each, OnCards)):
+        yield say("Cards"), draw_cards(cards, _describe_step(plan))
+    if written := [each for each in asked if isinstance(each, Generation)]:
+        yield say("Generation"), join_html(*map(draw_generation, written))
+    yield say("How sure"), draw_trust(most_rows)
+
+
+def _describe_step(plan: Plan) -> str:
+    return row_words(map(code_word, plan.phases))
+
+
+def _draw_head(plan: Plan) -> Markup:
+    gpus = count_words(len(plan.devices), "GPU")
+    where = say("{gpus} that are not here", gpus=gpus) if len(plan.devices) > 1 else say("1 GPU that is not here")
+    facts = [plan.card, code_word(plan.placement), _describe_step(plan), where]
+    told = html_element("span", *(html_element("span", fact) for fact in facts if fact), class_="dw-facts dw-soft")
+    meters = html_element("span", *map(_draw_meter, plan.devices), class_="dw-chips")
+    name = html_element("strong", plan.model, class_="dw-title", title=plan.model)
+    return html_element("div", html_element("div", name, told, meters, class_="dw-headline", style="flex: 1"), class_="dw-top")
+
+
+def _draw_meter(device: DevicePlan) -> Markup:
+    share = device.on_card / max(device.capacity, 1)
+    used = html_element("i", class_="dw-meter-peak", style=f"width:{draw_percent(min(share, 1))}")
+    over = html_element("i", class_="dw-meter-refused") if share > 1 else Markup("")
+    sizes = {"size": format_bytes(device.on_card), "capacity": format_bytes(device.capacity)}
+    words = say("{size} of {capacity}", **sizes)
+    title = say("{device}: {size} of {capacity}", device=device.device, **sizes)
+    bar = html_element("span", used, over, class_="dw-meter-bar", role="img", **{"aria-label": title})
+    told = html_element("span", words, class_="dw-meter-words" if share <= 1 else "dw-meter-words dw-over")
+    dot = html_element("span", class_="dw-dot", **{"aria-hidden": "true"})
+    name = html_element("span", str(device.device), class_="dw-meter-name")
+    return html_element("span", dot, name, bar, told, class_="dw-meter", style=f"--dw-hue:{device_hue(device.device)}")
+
+
+def _draw_verdict(plan: Plan) -> Markup:
+    look, glyph = _LOOKS[plan.fit]
+    device = plan.tightest
+    told = (
+        html_element("b", _verdict_words(plan, device)),
+        html_element("span", draw_prose(_where_words(plan, device)), class_="dw-soft"),
+    )
+    sentence = html_element("p", *told, class_="dw-sentence")
+    tried, action = _choose_action(plan)
+    beside = html_element("span", tried, class_="dw-tried") if tried else Markup("")
+    line = html_element(
+        "div", draw_glyph(glyph), sentence, beside, html_element("code", action, class_="dw-action"), class_="dw-verdict-line"
+    )
+    part = html_element("div", line, class_=f"dw-verdict-part dw-verdict-{look}")
+    return html_element("section", part, class_="dw-verdict", **{"aria-label": say("verdict")})
+
+
+def _verdict_words(plan: Plan, device: DevicePlan) -> str:
+    """`Fits an A100-40GB with 3.7 GiB to spare:`."""
+    facts = {"size": format_bytes(abs(device.capacity - device.on_card)), "where": plan.card or str(device.device)}
+    if len(plan.devices) > 1:
+        facts["where"] = say("{device} of {gpus}", device=device.device, gpus=count_words(len(plan.devices), "GPU"))
+    if plan.fit == "does not fit":
+        return say("Needs {size} more than {where} has:", **facts)
+    if plan.fit == "fits by less":
+        return say("Fits {where} by {size}, less than plans were off on real cards:", **facts)
+    return say("Fits {where} with {size} to spare:", **facts)
+
+
+def _where_words(plan: Plan, device: DevicePlan) -> str:
+    sizes = {"size": format_bytes(device.on_card), "capacity": format_bytes(device.capacity)}
+    taken = say("{size} of {capacity}", **sizes)
+    moment = moment_words(plan, device.peak_at if device.fits else device.tips_over or device.peak_at)
+    if not moment:
+        return taken
+    if not device.fits:
+        return row_words((taken, say("{moment} is the first to exceed it", moment=moment)))
+    return row_words((taken, say("the peak is in {moment}", moment=moment)))
+
+
+def _choose_action(plan: Plan) -> tuple[str, str]:
+    """What is known of the next thing to do, and what to write for it."""
+    asked = {type(each): each for each in plan.answers}
+    changes, batch = asked.get(Changes), asked.get(LargestBatch)
+    if plan.fit != "fits":
+        if isinstance(changes, Changes) and changes.cheapest is not None:
+            size = format_bytes(changes.cheapest.on_card)
+            return say("planned: {size}, fits", size=size), changes.cheapest.code or said(changes.cheapest.what)
+        if not isinstance(changes, Changes):
+            return say("what would make it fit:"), "plan.cheapest_change()"
+    if isinstance(batch, LargestBatch):
+        return say("the largest batch that fits by more than plans were off: {size}", size=batch.safe_size), "plan.on_cards()"
+    return say("how far the batch may grow:"), "plan.largest_batch()"

@@ -1,0 +1,72 @@
+"""The page of a plan: its three answers, what was asked of it, Markdown; hand-made records."""
+
+from dataclasses import replace
+
+from devwidget.records.answers import Changes, OnCards, OneCard, PlannedChange
+from devwidget.records.device import DeviceId
+from devwidget.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, StepPoint, may_be_asked
+
+GIB = 1 << 30
+MOMENT = PlanMoment("backward", "layers.3")
+COURSE = tuple(StepPoint(phase, size * GIB) for phase, size in (("forward", 8), ("backward", 20), ("optimizer", 12)))
+
+
+def make_plan(capacity, **more):
+    parts = {"weights": 4 * GIB, "gradients": 4 * GIB, "optimizer": 8 * GIB, "activations": 4 * GIB}
+    device = DevicePlan(DeviceId("cuda", 0), int(capacity * GIB), 20 * GIB, **parts, peak_at=MOMENT, tips_over=None,
+                        reserved=21 * GIB, context=GIB // 2, course=COURSE)  # fmt: skip
+    return Plan("Net<2>", "as is", ("forward", "backward"), (device,), card="Card", **more)
+
+
+class Asked:
+    """Questions with answers."""
+
+    def __init__(self, *answers):
+        self.answers = {str(at): answer for at, answer in enumerate(answers)}
+
+
+FITS = PlannedChange(
+    "autocast", "with torch.autocast():", "eight bits", 15 * GIB, 6 * GIB, True, "", False, 14 * GIB, GIB, 0, 20 * GIB
+)
+CLOSE = replace(FITS, what="a batch of 7", code="", on_card=19 * GIB, is_close=True)
+CACHED = replace(FITS, what="checkpointing", code="", on_card=21 * GIB, fits=False, allocated=19 * GIB, cached=2 * GIB)
+
+
+def test_there_are_three_answers():
+    plans = [make_plan(capacity) for capacity in (40, 21.6, 18)]
+    assert [plan.fit for plan in plans] == ["fits", "fits by less", "does not fit"]
+    assert [plan.fits for plan in plans] == [True, True, False]
+    for plan, words in zip(plans, ("to spare", "less than plans were off on real cards", "more than Card has"), strict=True):
+        assert words in plan.to_html()
+    assert "fits, by less than plans were off on real cards" in str(plans[1])
+
+
+def test_the_page_is_whole_and_small_and_names_are_harmless():
+    page = make_plan(40, other_loops=(LoopPeak("plain", 22 * GIB, True),)).to_html()
+    assert len(page) < 400_000
+    assert "Net&lt;2&gt;" in page
+    assert "<script" not in page
+    assert page.count('type="radio"') == 2
+    assert all(words in page for words in ("Along the step", "20.0 GiB", "Which loop?", "Planned against measured", "layers.3"))
+
+
+def test_changes_stand_in_three_lists_and_a_change_beaten_by_its_cache_says_so():
+    changes = Changes("Net", 30 * GIB, (FITS, CLOSE, CACHED))
+    assert (changes.cheapest, changes.closest) == (FITS, CLOSE)
+    page = may_be_asked(make_plan(18), Asked(changes)).to_html()
+    at = [page.index(f"<b>{words}</b>") for words in ("Fit", "Fit by less", "Do not fit")]
+    assert at == sorted(at)
+    assert "allocates 19.0 GiB, which would fit; 2.00 GiB more lie cached between blocks" in page
+    assert "allocates 19.0 GiB" in str(changes)
+    assert "with torch.autocast():" in page[page.index("<form") : page.index("radiogroup")]
+    only = Changes("Net", 30 * GIB, (CLOSE,))
+    assert "no change makes it fit by more than plans were off on real cards" in str(only)
+
+
+def test_cards_and_markdown():
+    cards = OnCards("Net", 1, (OneCard("T4", 21 * GIB, 14 * GIB, False), OneCard("A100", 21 * GIB, 40 * GIB, True)))
+    assert "the smallest card that fits is A100" in str(cards)
+    assert "Cards" in may_be_asked(make_plan(18), Asked(cards)).to_html()
+    lines = make_plan(40).to_markdown().splitlines()
+    assert lines[0].startswith("**Plan: Net")
+    assert sum(line.startswith("| ") for line in lines) == 3
