@@ -45,6 +45,21 @@ def list_devices() -> tuple[str, ...]:
     return (*(f"{kind}:{index}" for kind in KINDS for index in range(count_of(kind))), "cpu")
 
 
+def default_device() -> torch.device:
+    """Where factories put their tensors; before torch 2.9 it does not tell once a default was taken back with None."""
+    try:
+        return torch.get_default_device()
+    except AttributeError:
+        return torch.device("cpu")
+
+
+def set_default_device(device: torch.device | str | None) -> None:
+    """None leaves nothing behind, for that reason."""
+    torch.set_default_device(device)
+    if device is None:
+        vars(torch_internals.default_device).pop("device_context", None)
+
+
 def awake_module() -> Any:
     """The accelerator's module, such as `torch.cuda`, once it has been used; None before, and where it does not say so."""
     module = torch.get_device_module(kind_here())

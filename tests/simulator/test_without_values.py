@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from devwidget.capture.devices import set_default_device
 from devwidget.records.errors import SimulationError
 from devwidget.simulator import simulate
 
@@ -112,7 +113,7 @@ def test_torch_is_as_it_was_afterwards(gpus):
         assert not torch._C._get_function_stack_at(0).__module__.startswith("devwidget")
         assert torch.tensor([torch.tensor(1), torch.tensor(2)]).tolist() == [1, 2]
     finally:
-        torch.set_default_device(None)
+        set_default_device(None)
 
 
 def test_small_whole_numbers_keep_their_values(gpus):
