@@ -43,8 +43,8 @@ PIP_NAMES = {"pytorch": "torch"}
 NOT_FROM_AN_INDEX = ("conda-forge", "python=", "pip")
 MOST_INSTALLED_BYTES = 2_500_000_000
 HOSTS = ("marimo", "jupyterlite-pyodide-kernel")
-
-
+IN_PYODIDE = ("--no-deps", "--only-binary=:all:", "--platform=any", "--python-version=3.14", "-r", "tests/hosts/pyodide.txt")
+"""How pip gets the wheels that Pyodide would fetch."""
 IN_SDIST = {".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "README.zh.md", "pyproject.toml"}
 """Beside the package."""
 PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -77,7 +77,7 @@ def hosts(session: nox.Session) -> None:
     """A click in each notebook that can be had: what docs/hosts.md says was seen."""
     wheel = build(session, ROOT / "tests" / "hosts" / "dist")
     session.install("pip", "torch", *HOSTS, f"{wheel}[lab]", *nox.project.dependency_groups(PROJECT, "test"))
-    session.run_install("python", "-m", "pip", "download", "--only-binary=:all:", f"--dest={wheel.parent}", *IN_PYODIDE)
+    session.run_install("python", "-m", "pip", "download", f"--dest={wheel.parent}", *IN_PYODIDE)
     session.run_install("npm", "install", "--prefix", "tests/hosts", "--no-audit", "--no-fund", external=True)
     session.run("python", "-m", "pytest", "tests/hosts", *session.posargs)
 

@@ -65,7 +65,7 @@ def settle() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """A test of what an older torch lacks skips, in the words that users read; or in torch's, where the test asks torch itself."""
+    """A test of what an older torch lacks skips, in the words that users read, or in torch's where the test itself asks it."""
     try:
         return (yield from skip_what_is_missing())
     except (AttributeError, ImportError) as error:
