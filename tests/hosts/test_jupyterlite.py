@@ -1,4 +1,4 @@
-"""A saved trace in JupyterLite: the site is built with our wheel, and a notebook in it reads, prints and shows the record."""
+"""A saved trace in JupyterLite: the site is built with our wheel; a notebook in it prints the record and makes a page of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KERNEL = "@jupyterlite/pyodide-kernel-extension:kernel"
 CELLS = [
     "%pip install --no-deps devwidget",
     'import devwidget\ntrace = devwidget.load("trace.json")\nprint(trace)',
-    "from IPython.display import HTML\nHTML(trace.to_html())",
+    'page = trace.to_html("trace.html")',
 ]
 
 
@@ -86,7 +86,7 @@ def notebook() -> nbformat.NotebookNode:
     return made
 
 
-def test_a_saved_trace_is_read_printed_and_shown(browser: Browser, site: str, trace: devwidget.Trace) -> None:
+def test_a_saved_trace_is_read_printed_and_made_a_page(browser: Browser, site: str, trace: devwidget.Trace) -> None:
     watched = Watched(browser, viewport={"width": 1200, "height": 1000})
     watched.page.goto(f"{site}/lab/index.html?path=records.ipynb")
     session = LabPage(watched)
@@ -94,8 +94,8 @@ def test_a_saved_trace_is_read_printed_and_shown(browser: Browser, site: str, tr
     session.run_all()
     (printed,) = session.notebook().cells[1].outputs
     assert printed.text.strip() == str(trace).strip()
-    expect(session.page.locator(".dw-finding[data-kind='wrong-device']")).to_contain_text(
-        "linear was given tensors from cpu and"
-    )
+    session.page.evaluate("() => window.jupyterapp.commands.execute('docmanager:open', { path: 'trace.html' })")
+    page = session.page.frame_locator(".jp-HTMLViewer iframe")
+    expect(page.locator(".dw-finding[data-kind='wrong-device']")).to_contain_text("linear was given tensors from cpu and cuda:0")
     session.shot("jupyterlite")
     session.close()
