@@ -23,8 +23,8 @@ from devwidget.capture.recording import collectives
 from devwidget.capture.recording.collectives import KINDS, places_of
 from devwidget.records.parallel import CollectiveCall
 from devwidget.records.trace import Trace
-from tests.conftest import is_older
 from tests.distributed.stepping import Block
+from tests.older_torch import IS_OLDER
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +148,7 @@ def test_a_loop_keeps_its_first_collectives_and_says_so(monkeypatch: pytest.Monk
 
 def test_every_operator_that_is_known_says_where_its_group_is() -> None:
     known = [func for name in KINDS if (func := _operator(name)) is not None]
-    assert len(known) == len(KINDS) or is_older()
+    assert len(known) == len(KINDS) or IS_OLDER
     assert all(places_of(func).group >= 0 and places_of(func).given >= 0 for func in known)
 
 

@@ -18,7 +18,7 @@ import devwidget
 from devwidget import DevwidgetError
 from devwidget.capture import torch_internals
 from devwidget.simulator import torch_internals as simulator_internals
-from tests.conftest import is_older
+from tests.older_torch import IS_OLDER
 from tests.test_imports import PACKAGE
 
 NAMES = {
@@ -201,7 +201,7 @@ def test_this_torch_has_every_name(name: str) -> None:
         assert torch_internals.find_first(NAMES[name]) is not None
     except LookupError:
         lacking = [purpose for purpose in NOT_EVERYWHERE if name in torch_internals.NEEDED[purpose]]
-        if lacking and is_older():
+        if lacking and IS_OLDER:
             pytest.skip(f"torch {torch.__version__} is refused for {lacking[0]}")
         raise
 

@@ -404,7 +404,7 @@ def install_refusals(patches: Patches) -> None:
         # Not every accelerator has them.
         if hasattr(getattr(module, part, None), name):
             patches.wrap(getattr(getattr(module, part), name), "__new__", _refuse_name(name))
-    if hasattr(module.graphs, "CUDAGraph"):
+    if hasattr(getattr(module, "graphs", None), "CUDAGraph"):
         patches.wrap(module.graphs.CUDAGraph, "__new__", _no_graph)
     patches.set(module, "_cudart", Runtime())
     patches.wrap(torch.autograd.profiler.profile, "__init__", profile_cpu_alone)

@@ -24,7 +24,7 @@ import devwidget
 from devwidget.capture.restore import keep_state
 from devwidget.capture.restore.torch_settings import torch_settings
 from tests.capture.restore.changing_models import Changing
-from tests.conftest import is_older
+from tests.older_torch import IS_OLDER
 
 B = torch.backends
 DISTRIBUTION = torch.distributions.Distribution
@@ -274,7 +274,7 @@ def test_every_property_of_a_backend_is_known():
     }
     names = {name.removeprefix("torch.backends.") for name in found}
     assert names - BACKEND_PROPERTIES - {"cudnn.benchmark_limit"} == set()
-    assert BACKEND_PROPERTIES - names == set() or is_older()
+    assert BACKEND_PROPERTIES - names == set() or IS_OLDER
 
 
 BACKEND_PROPERTIES = {

@@ -10,7 +10,7 @@ from torch import nn
 import devwidget
 from devwidget.capture.restore import keep_state, storages
 from tests.capture.restore.changing_models import Changing, buffered
-from tests.conftest import is_older
+from tests.older_torch import IS_OLDER
 
 LARGE = 1 << 16
 UNSEEN = "`seen` (it was written out of sight of torch's dispatcher, such as in a thread of its own)"
@@ -87,7 +87,7 @@ HIDDEN = {
 def _numpy_may_write(request):
     """Before torch 2.9 what DLPack hands out does not say that it may be written."""
     handed = "DLPack" in request.node.name
-    if handed and is_older() and not numpy.from_dlpack(torch.ones(1)).flags.writeable:
+    if handed and IS_OLDER and not numpy.from_dlpack(torch.ones(1)).flags.writeable:
         pytest.skip(f"NumPy may not write what torch {torch.__version__} hands out by DLPack")
 
 
