@@ -100,7 +100,9 @@ def skip_if_asked_by_the_test(error: AttributeError | ImportError) -> None:
 
 
 PACKAGE = pathlib.Path(devwidget.__file__).parent
-NO_SUCH_NAME = re.compile("^module 'torch[^']*' has no attribute|^cannot import name .* from 'torch|^Unknown attribute ")
+NO_SUCH_NAME = re.compile(
+    "^module 'torch[^']*' has no attribute|^cannot import name .* from 'torch|^No module named 'torch|^Unknown attribute "
+)
 MISSING = re.compile("virtual GPUs do not know torch|^torch .* has no `")
 
 
