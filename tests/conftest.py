@@ -103,8 +103,6 @@ PACKAGE = pathlib.Path(devwidget.__file__).parent
 NO_SUCH_NAME = re.compile(
     "^module 'torch[^']*' has no attribute|^cannot import name .* from 'torch|^No module named 'torch|^Unknown attribute "
 )
-    "^module 'torch[^']*' has no attribute|^cannot import name .* from 'torch|^No module named 'torch|^Unknown attribute "
-)
 MISSING = re.compile("virtual GPUs do not know torch|^torch .* has no `")
 
 
