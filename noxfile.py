@@ -9,7 +9,7 @@ nox -s wheel -- tests/rules -q                          all of them, and what py
 nox -s "older(2.6)"                                     the parts that older torch has, beside one of them
 nox -s "older(2.4)"                                     and each dependency at the lower bound that pyproject.toml gives it
 nox -s package                                          what is published: complete, and as an index wants it
-nox -s hosts                                            a click in marimo, in Notebook 7, and in what VS Code and Colab show
+nox -s hosts                                            a click in marimo, Notebook 7, what VS Code and Colab show; JupyterLite
 nox -s binder                                           the environment of Binder: its size, and every notebook in it
 nox -s lint                                             what pre-commit checks
 
@@ -42,6 +42,9 @@ PIP_NAMES = {"pytorch": "torch"}
 """What conda calls otherwise than pip."""
 NOT_FROM_AN_INDEX = ("conda-forge", "python=", "pip")
 MOST_INSTALLED_BYTES = 2_500_000_000
+HOSTS = ("marimo", "jupyterlite-pyodide-kernel")
+IN_PYODIDE = ("--no-deps", "--only-binary=:all:", "--platform=any", "--python-version=3.14", "-r", "tests/hosts/pyodide.txt")
+"""How pip gets the wheels that Pyodide would fetch."""
 IN_SDIST = {".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "README.zh.md", "pyproject.toml"}
 """Beside the package."""
 PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -72,7 +75,9 @@ def run_tests(session: nox.Session, pins: list[str], arguments: tuple[str, ...])
 @nox.session(python="3.13")
 def hosts(session: nox.Session) -> None:
     """A click in each notebook that can be had: what docs/hosts.md says was seen."""
-    session.install("torch", "marimo", f"{ROOT}[lab]", *nox.project.dependency_groups(PROJECT, "test"))
+    wheel = build(session, ROOT / "tests" / "hosts" / "dist")
+    session.install("pip", "torch", *HOSTS, f"{wheel}[lab]", *nox.project.dependency_groups(PROJECT, "test"))
+    session.run_install("python", "-m", "pip", "download", f"--dest={wheel.parent}", *IN_PYODIDE)
     session.run_install("npm", "install", "--prefix", "tests/hosts", "--no-audit", "--no-fund", external=True)
     session.run("python", "-m", "pytest", "tests/hosts", *session.posargs)
 

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import gc
 import os
+import pathlib
 import re
 import signal
+import traceback
 from collections.abc import Generator, Iterator
 from unittest import mock
 
 import pytest
 import torch
 
+import devwidget
 from devwidget.records.errors import DevwidgetError
 from devwidget.simulator import simulate
 from devwidget.trying import side_effects, trials
 from tests import faults
 from tests.golden import golden as golden
 from tests.golden import pytest_addoption as pytest_addoption
+from tests.older_torch import IS_OLDER
 from tests.strict_claims import strict_claims
 
 os.environ["LANGUAGE"] = "en"  # also in the processes that tests start
@@ -62,8 +66,12 @@ def settle() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """A test of what an older torch lacks skips, in the words that users read."""
-    return (yield from skip_what_is_missing())
+    """A test of what an older torch lacks skips, in the words that users read, or in torch's where the test itself asks it."""
+    try:
+        return (yield from skip_what_is_missing())
+    except (AttributeError, ImportError) as error:
+        skip_if_asked_by_the_test(error)
+        raise
 
 
 @pytest.hookimpl(wrapper=True)
@@ -80,13 +88,22 @@ def skip_what_is_missing() -> Generator[None, object, object]:
 
 
 def skip_if_missing(error: DevwidgetError) -> None:
-    if MISSING.search(error.what) and tuple(map(int, torch.__version__.split(".")[:2])) < COMPLETE:
+    if MISSING.search(error.what) and IS_OLDER:
         pytest.skip(error.what)
 
 
+def skip_if_asked_by_the_test(error: AttributeError | ImportError) -> None:
+    """A name that the test itself looks up in torch; what the package looks up in vain is a fault."""
+    asking = [pathlib.Path(frame.filename) for frame in traceback.extract_tb(error.__traceback__)]
+    if NO_SUCH_NAME.search(str(error)) and IS_OLDER and not any(PACKAGE in path.parents for path in asking):
+        pytest.skip(f"torch {torch.__version__}: {error}")
+
+
+PACKAGE = pathlib.Path(devwidget.__file__).parent
+NO_SUCH_NAME = re.compile(
+    "^module 'torch[^']*' has no attribute|^cannot import name .* from 'torch|^No module named 'torch|^Unknown attribute "
+)
 MISSING = re.compile("virtual GPUs do not know torch|^torch .* has no `")
-COMPLETE = (2, 11)
-"""From this version on torch has all names that there are."""
 
 
 @pytest.fixture(scope="session")

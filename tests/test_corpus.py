@@ -6,6 +6,9 @@ import subprocess
 import sys
 
 import pytest
+import torch
+
+from tests.older_torch import VERSION
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.usefixtures("virtual_gpus")]
 """The first case of a set waits for all of them, each a process."""
@@ -13,6 +16,18 @@ CORPUS = pathlib.Path(__file__).parent / "corpus"
 FOLDERS = (CORPUS, CORPUS / "more")
 FURTHER = (CORPUS / "second", CORPUS / "third")
 CASES = sorted(path.stem for folder in FOLDERS for path in folder.glob("case_*.py"))
+
+
+OTHERWISE = {
+    "case_detection_mse_of_numpy_boxes": (2, 12),
+    "case_f16_dqn_rewards_in_double": (2, 12),
+    "case_sparse_adjacency_attribute": (2, 11),
+}
+"""Cases that virtual GPUs take otherwise than real ones before this version of torch, as docs/virtual-gpus.md says."""
+
+
+def is_otherwise(case):
+    return OTHERWISE.get(case, (0, 0)) > VERSION
 
 
 def scores(folders, tmp_path_factory, *options):
@@ -41,6 +56,8 @@ def test_the_diagnosis_is_right(diagnosis, case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_virtual_gpus_fail_as_cuda_does(simulation, case):
+    if is_otherwise(case):
+        pytest.skip(f"virtual GPUs of torch {torch.__version__} take it otherwise")
     assert simulation[case]["problems"] == []
 
 
@@ -49,7 +66,7 @@ def test_virtual_gpus_fail_as_cuda_does(simulation, case):
 @pytest.mark.parametrize("folder", FURTHER, ids=lambda folder: folder.name)
 def test_two_further_sets_are_right(tmp_path_factory, folder, options):
     found = scores([folder], tmp_path_factory, *options)
-    assert {case: score["problems"] for case, score in found.items() if score["problems"]} == {}
+    assert {case: score["problems"] for case, score in found.items() if score["problems"] and not is_otherwise(case)} == {}
 
 
 @pytest.mark.slow

@@ -45,6 +45,21 @@ def list_devices() -> tuple[str, ...]:
     return (*(f"{kind}:{index}" for kind in KINDS for index in range(count_of(kind))), "cpu")
 
 
+def default_device() -> torch.device:
+    """Where factories put their tensors; before torch 2.9 it does not tell once a default was taken back with None."""
+    try:
+        return torch.get_default_device()
+    except AttributeError:
+        return torch.device("cpu")
+
+
+def set_default_device(device: torch.device | str | None) -> None:
+    """None leaves nothing behind, for that reason."""
+    torch.set_default_device(device)
+    if device is None:
+        vars(torch_internals.default_device).pop("device_context", None)
+
+
 def awake_module() -> Any:
     """The accelerator's module, such as `torch.cuda`, once it has been used; None before, and where it does not say so."""
     module = torch.get_device_module(kind_here())
@@ -195,12 +210,19 @@ def _whole_card(index: int, properties: Any, uuid: str, reserved: int) -> tuple[
     card = card_by_uuid(uuid)
     if card is not None:
         return card.total, card.used, card.number
-    has_context = torch_internals.cuda_has_context
-    asked = _free_and_total(torch.cuda, index) if has_context is not None and has_context(index) else None
+    asked = _free_and_total(torch.cuda, index) if _has_context(index) else None
     if asked is None:
         return properties.total_memory, reserved, None
     free, total = asked
     return total, total - free, None
+
+
+def _has_context(index: int) -> bool:
+    """Whether CUDA runs on a card already; of a number that the driver does not know torch 2.8 does not say no, but raises."""
+    try:
+        return torch_internals.cuda_has_context is not None and bool(torch_internals.cuda_has_context(index))
+    except RuntimeError:
+        return False
 
 
 def _free_and_total(module: Any, index: int) -> tuple[int, int] | None:

@@ -11,8 +11,8 @@ from typing import Any
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code.call_sites import is_library, locals_of
 
-_SERVES = "/torch/utils/data/_utils/"
-"""The threads of a DataLoader only carry batches that somebody else has asked for."""
+_SERVES = "/torch/utils/data/_utils/", "/torch/_inductor/compile_worker/"
+"""Threads of a DataLoader, and of a pool of compilers, only carry what somebody else has asked for."""
 
 
 def running_thread() -> str:
@@ -50,7 +50,7 @@ def _waits_for_us(frame: FrameType | None) -> bool:
 
 def _is_programs(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
-    return not is_library(file) or (_SERVES not in file and _knows_torch(frame.f_globals))
+    return not is_library(file) or (not any(part in file for part in _SERVES) and _knows_torch(frame.f_globals))
 
 
 def _knows_torch(names: dict[str, Any]) -> bool:

@@ -223,6 +223,7 @@ FLAG_PAIRS = (
 """Of `torch._C`: what reads and what sets a setting."""
 PRECISION_PAIR = "_get_fp32_precision_getter", "_set_fp32_precision_setter"
 SETTINGS = (
+    "torch.backends.__allow_nonbracketed_mutation_flag",
     "torch.backends.m.__allow_nonbracketed_mutation_flag",
     "torch.backends.opt_einsum.enabled",
     "torch.backends.opt_einsum.m.enabled",

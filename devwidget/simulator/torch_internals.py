@@ -92,7 +92,12 @@ torch.accelerator.current_stream torch.Tensor._make_subclass torch.Tensor._make_
 """
 """Names that are replaced where they stand: public ones that came late, or that few know, and methods of tensors."""
 
-PUT_IN = frozenset("_broadcast _broadcast_coalesced _cudart _get_accelerator _initialized".split())
+PUT_IN = frozenset(
+    """
+    _broadcast _broadcast_coalesced _broadcast_out _cudart _gather _gather_out _get_accelerator _initialized _nccl_version
+    _nccl_version_suffix _scatter _scatter_out
+    """.split()
+)
 """Names that are put in whether this torch has them or not: builds without GPUs lack most of what is asked of C."""
 
 

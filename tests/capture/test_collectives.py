@@ -24,6 +24,7 @@ from devwidget.capture.recording.collectives import KINDS, places_of
 from devwidget.records.parallel import CollectiveCall
 from devwidget.records.trace import Trace
 from tests.distributed.stepping import Block
+from tests.older_torch import IS_OLDER
 
 
 @pytest.fixture(autouse=True)
@@ -147,13 +148,14 @@ def test_a_loop_keeps_its_first_collectives_and_says_so(monkeypatch: pytest.Monk
 
 def test_every_operator_that_is_known_says_where_its_group_is() -> None:
     known = [func for name in KINDS if (func := _operator(name)) is not None]
-    assert len(known) == len(KINDS)
+    assert len(known) == len(KINDS) or IS_OLDER
     assert all(places_of(func).group >= 0 and places_of(func).given >= 0 for func in known)
 
 
 def _operator(name: str) -> Any:
     space, _, short = name.partition("::")
-    return getattr(getattr(torch.ops, space), short).default
+    found = getattr(getattr(torch.ops, space), short, None)
+    return None if found is None else found.default
 
 
 def test_the_trace_has_a_table_of_them() -> None:

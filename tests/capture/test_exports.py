@@ -2,6 +2,7 @@
 
 import threading
 import warnings
+from unittest import mock
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch.overrides import _get_current_function_mode_stack
 
 import devwidget
 from devwidget.capture.patching.mode_stack import dispatch_modes
+from tests.older_torch import before
 
 
 class Net(nn.Module):
@@ -58,12 +60,14 @@ def test_an_export_in_a_recording_gives_plains_numbers(kind, way):
     assert recording.trace.modules
 
 
+@before((2, 7), "its export raises another exception")
 def test_a_failing_export_leaves_the_recording_at_work():
     class Failing(nn.Module):
         def forward(self, x):
             raise ValueError("the model's own")
 
-    with devwidget.record() as recording:
+    # Before torch 2.11 an export that fails leaves a hook of its own there.
+    with mock.patch.dict(torch_modules._global_buffer_registration_hooks), devwidget.record() as recording:
         with pytest.raises(ValueError, match="the model's own"):
             torch.export.export(Failing(), (torch.ones(1),))
         torch.ones(1).sin()

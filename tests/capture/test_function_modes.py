@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.checkpoint import checkpoint
 
 import devwidget
+from devwidget.capture import torch_internals
 
 WEIGHT = torch.randn(3, 3, requires_grad=True)
 
@@ -68,5 +69,7 @@ def calls(program: Any, outer: Any, inner: Any) -> Counter[str]:
     ],
 )
 def test_a_function_mode_of_the_user_sees_no_call_more_and_none_less(name: str, around: Any) -> None:
+    if name != "hooked" and not torch_internals.has_name("skipping_function_modes"):
+        pytest.skip(f"torch {torch.__version__} cannot keep operators from function modes")
     calls(PROGRAMS[name], *around)  # what the first time imports is no part of it
     assert calls(PROGRAMS[name], *around) == calls(PROGRAMS[name], contextlib.nullcontext, contextlib.nullcontext)

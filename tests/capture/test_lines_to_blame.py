@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.capture.devices import set_default_device
 from devwidget.records.finding import apply_edits
 
 NET = """
@@ -27,7 +28,7 @@ def record(tmp_path):
         return recording.trace
 
     yield run
-    torch.set_default_device(None)
+    set_default_device(None)
 
 
 def written(text):

@@ -17,6 +17,11 @@ from devwidget.records.memory import ROLES, MemoryCurve
 from devwidget.report.text.advice import memory_advice
 from devwidget.simulator.devices.ledger import Ledger
 
+needs_saved_tensors = pytest.mark.skipif(
+    not hasattr(torch._C._autograd.SavedTensor, "data"),
+    reason=f"torch {torch.__version__} does not tell what is kept for backward",
+)
+
 MIB = 1024**2
 
 
@@ -105,6 +110,7 @@ def test_parts_add_up_at_every_point_and_peaks_are_the_allocators(name, gpus, se
         assert len(drawn) >= min(len(seen.get(index, ())), MOST_POINTS // 2)
 
 
+@needs_saved_tensors
 def test_categories_are_those_of_the_training_step():
     with devwidget.simulate(1):
         model, batch = mlp().to("cuda:0"), torch.randn(64, 256, device="cuda:0")
@@ -141,6 +147,7 @@ def test_the_peak_names_the_module_and_the_line_that_made_it():
     assert curve.peak.site.text.strip() == "return self.wide(x)"
 
 
+@needs_saved_tensors
 def test_what_lives_at_the_peak_is_told_by_module_and_line():
     with devwidget.simulate(1):
         model = nn.Sequential(nn.Linear(16, 4096), nn.Linear(4096, 16)).to("cuda:0")
@@ -151,6 +158,7 @@ def test_what_lives_at_the_peak_is_told_by_module_and_line():
     assert made == curve.peak.allocated - curve.peak.parameters - curve.peak.inputs
 
 
+@needs_saved_tensors
 def test_in_backward_the_peak_names_the_module_whose_gradients_were_computed():
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1024), nn.Linear(1024, 8))
     with devwidget.simulate(1):
@@ -173,6 +181,7 @@ def test_replicas_hold_copies_of_the_parameters_and_their_share_of_the_batch():
     assert max(point.inputs for point in first.points) == 64 * 256 * 4
 
 
+@needs_saved_tensors
 def test_out_of_memory_ends_with_a_true_picture():
     with devwidget.simulate(1, memory="12MiB"):
         model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(8))).to("cuda:0")
@@ -243,6 +252,7 @@ def test_a_recording_sees_what_was_there_before_and_what_goes():
     assert new is not None
 
 
+@needs_saved_tensors
 def test_what_writing_to_a_result_of_the_model_keeps_is_an_activation_too():
     with devwidget.simulate(1):
         model, batch = nn.Linear(512, 512).to("cuda:0"), torch.randn(512, 512, device="cuda:0")

@@ -40,7 +40,7 @@ def test_the_parts_add_up_whatever_the_counters_say(total: int, allocated: int, 
 
 
 def test_without_accelerators_there_is_just_the_cpu() -> None:
-    if torch.accelerator.current_accelerator() is None:
+    if devices.accelerator_here() is None:
         assert read_memory() == (DeviceMemory(CPU, "CPU", False, 0),)
 
 

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("virtual_gpus")
 NET = """
 from torch import nn
 class Net(nn.Module):

@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from devwidget.capture.devices import set_default_device
+
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
 pytestmark = pytest.mark.usefixtures("gpus")
 FACTORIES = {
@@ -56,7 +58,7 @@ def test_set_default_device_counts_until_it_is_taken_back():
     try:
         assert torch.nn.Linear(2, 2).weight.device == torch.tensor([1.0]).device == FIRST
     finally:
-        torch.set_default_device(None)
+        set_default_device(None)
     assert torch.zeros(1).device == CPU
 
 

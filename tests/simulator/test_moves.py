@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from devwidget.capture.patching import registry
+from tests.older_torch import SPARSE, before
 
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
 pytestmark = pytest.mark.usefixtures("gpus")
@@ -139,6 +140,7 @@ def test_old_type_names_move_too():
     assert not isinstance(x, torch.cuda.FloatTensor)
 
 
+@before((2, 11), SPARSE)
 def test_views_of_sparse_tensors_are_where_these_are():
     sparse = torch.eye(3).to_sparse().cuda().requires_grad_()
     dense = torch.ones(3, 3, device="cuda", requires_grad=True)
@@ -148,6 +150,7 @@ def test_views_of_sparse_tensors_are_where_these_are():
     assert dense.grad.device == FIRST
 
 
+@before((2, 11), SPARSE)
 def test_sparse_tensors_move():
     sparse = torch.eye(3).to_sparse()
     assert sparse.cuda().device == FIRST

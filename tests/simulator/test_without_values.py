@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from devwidget.capture.devices import set_default_device
 from devwidget.records.errors import SimulationError
 from devwidget.simulator import simulate
+from tests.older_torch import before
 
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
 
@@ -112,7 +114,7 @@ def test_torch_is_as_it_was_afterwards(gpus):
         assert not torch._C._get_function_stack_at(0).__module__.startswith("devwidget")
         assert torch.tensor([torch.tensor(1), torch.tensor(2)]).tolist() == [1, 2]
     finally:
-        torch.set_default_device(None)
+        set_default_device(None)
 
 
 def test_small_whole_numbers_keep_their_values(gpus):
@@ -124,6 +126,7 @@ def test_small_whole_numbers_keep_their_values(gpus):
 
 
 @pytest.mark.slow
+@before((2, 9), "its attention for the CPU cannot group queries on meta tensors")
 def test_llama_70b_trains_on_eight_gpus():
     transformers = pytest.importorskip("transformers")
     accelerate = pytest.importorskip("accelerate")

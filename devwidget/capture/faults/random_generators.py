@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
+from devwidget.capture.devices import default_device
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.object_fields import is_a
@@ -49,5 +50,5 @@ def _target(call: FailedCall, generator: torch.Generator) -> torch.device | None
     """Where the numbers are wanted."""
     asked = call.kwargs.get("device")
     there = (tensor.device for tensor in call.tensors())
-    device = torch.device(asked) if asked is not None else next(there, torch.get_default_device())
+    device = torch.device(asked) if asked is not None else next(there, default_device())
     return None if device.type == generator.device.type else device

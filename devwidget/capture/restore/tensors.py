@@ -92,14 +92,13 @@ class Tensors:
 
     def put_versions_back(self, undoing: Undoing) -> None:
         """What has its values again counts as unwritten: graphs that had saved it before the step can still go back."""
-        set_versions = torch_internals.set_versions
-        if set_versions is None:
+        if torch_internals.set_versions is None:
             return
         lost = {id(owner) for owner, _ in undoing.lost}
         now = read_column(_own["_version"], self.tensors)
         for place in _find_differing(operator.ne, self.versions, now):
             if None not in (self.versions[place], now[place]) and id(self.tensors[place]) not in lost:
-                set_versions((self.tensors[place],), (self.versions[place],))
+                _set_version(self.tensors[place], self.versions[place])
 
     def _find_changed(self) -> Iterator[int]:
         """Places of the tensors that are not what they were, from one comparison of columns each."""
@@ -165,3 +164,10 @@ def _list_present(parts: list[Any]) -> Iterable[Any]:
 
 def _find_differing(differ: Callable[[Any, Any], Any], before: Iterable[Any], now: Iterable[Any]) -> Iterator[int]:
     return itertools.compress(itertools.count(), map(differ, before, now))
+
+
+def _set_version(tensor: torch.Tensor, version: Any) -> None:
+    """Torch 2.6 takes one tensor; a tuple it would print into an error, which ends the process where memory has been freed."""
+    set_versions = torch_internals.set_versions
+    takes_one = "arg0: torch.Tensor" in str(set_versions.__doc__)
+    set_versions(*((tensor, version) if takes_one else ((tensor,), (version,))))

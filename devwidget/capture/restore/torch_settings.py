@@ -13,7 +13,7 @@ from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
 from devwidget.capture import torch_internals
-from devwidget.capture.devices import awake_module
+from devwidget.capture.devices import awake_module, set_default_device
 from devwidget.capture.patching.global_hooks import OUR_KEY, GlobalHook
 from devwidget.capture.restore.python_settings import Switch
 from devwidget.records.device import KINDS
@@ -87,7 +87,7 @@ def _switches_anywhere() -> Iterator[Switch]:
     yield Switch("inference mode", torch.is_inference_mode_enabled, _set_inference)
     yield Switch("grad mode", torch.is_grad_enabled, torch_internals.set_grad_enabled)
     yield Switch("default dtype", torch.get_default_dtype, torch.set_default_dtype)
-    yield Switch("default device", _default_device, torch.set_default_device)
+    yield Switch("default device", _default_device, set_default_device)
     yield Switch("number of threads", torch.get_num_threads, torch.set_num_threads)
     yield Switch("deterministic algorithms", _read_deterministic, _set_deterministic)
     yield Switch("anomaly detection", _read_anomaly, lambda kept: torch.set_anomaly_enabled(*kept))

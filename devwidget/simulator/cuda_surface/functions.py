@@ -207,7 +207,8 @@ def install_functions(patches: Patches) -> None:
     patches.set(torch.backends.cudnn, "is_available", lambda: True)
     patches.set(torch.backends.cudnn, "version", lambda: CUDNN_VERSION)
     _install_libraries(patches)
-    patches.set(module.graphs, accelerator.c_prefix + "isCurrentStreamCapturing", lambda: False)
+    if hasattr(module, "graphs"):  # that of XPU came later than torch 2.8
+        patches.set(module.graphs, accelerator.c_prefix + "isCurrentStreamCapturing", lambda: False)
     patches.set(*locate_name("nvtx"), Markers())
     # That of the public name alone: what a profile is made of by default asks the other one, and sees the CPU.
     patches.set(torch.profiler, "supported_activities", lambda: set(ACTIVITIES))
@@ -403,7 +404,7 @@ def install_refusals(patches: Patches) -> None:
         # Not every accelerator has them.
         if hasattr(getattr(module, part, None), name):
             patches.wrap(getattr(getattr(module, part), name), "__new__", _refuse_name(name))
-    if hasattr(module.graphs, "CUDAGraph"):
+    if hasattr(getattr(module, "graphs", None), "CUDAGraph"):
         patches.wrap(module.graphs.CUDAGraph, "__new__", _no_graph)
     patches.set(module, "_cudart", Runtime())
     patches.wrap(torch.autograd.profiler.profile, "__init__", profile_cpu_alone)

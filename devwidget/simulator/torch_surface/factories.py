@@ -10,6 +10,7 @@ import torch
 import torch.utils.dlpack
 from torch.overrides import handle_torch_function, has_torch_function
 
+from devwidget.capture.devices import default_device
 from devwidget.records.schema.message import Message
 from devwidget.simulator.devices import cuda_errors, labels, moves
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE
@@ -64,7 +65,7 @@ def name_out_device(kwargs: dict[str, Any]) -> None:
         RuntimeError: if the tensor is of another kind. Source: `check_out_type_matches` in `python_torch_functions_manual.cpp`.
     """
     out, named = kwargs["out"], kwargs.get("device")
-    asked = torch.get_default_device() if named is None else torch.device(named)
+    asked = default_device() if named is None else torch.device(named)
     if named is None and asked.type == "cpu":
         return
     if asked.type != labels.device_of(out).type:

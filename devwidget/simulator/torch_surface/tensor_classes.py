@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function_unary
 
+from devwidget.capture.devices import default_device, set_default_device
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.records.errors import message
 from devwidget.simulator.devices import labels, machine
@@ -136,7 +137,7 @@ def install_legacy_types(patches: Patches) -> None:
     patches.set(torch.Tensor, "__new__", staticmethod(_new_tensor))
     patches.wrap(torch.Tensor, "new", wrap_new)
     patches.wrap(torch, "set_default_tensor_type", accept_gpu_types)
-    before, dtype = torch.get_default_device(), torch.get_default_dtype()
+    before, dtype = default_device(), torch.get_default_dtype()
     patches.undo.add_step(_put_defaults_back, before, dtype)
 
 
@@ -167,13 +168,13 @@ def accept_gpu_types(original: Callable[[Any], None], t: Any) -> None:
     owner, _, kind = name.rpartition(".")
     original(getattr(torch, kind).real)
     kind = SimulationState.accelerator.type
-    torch.set_default_device(kind if owner == f"torch.{kind}" else None)
+    set_default_device(kind if owner == f"torch.{kind}" else None)
 
 
 def _put_defaults_back(device: torch.device, dtype: torch.dtype) -> None:
     """A default GPU would outlive the simulation."""
-    if torch.get_default_device().type == SimulationState.accelerator.type:
-        torch.set_default_device(None if device.type == "cpu" else device)
+    if default_device().type == SimulationState.accelerator.type:
+        set_default_device(None if device.type == "cpu" else device)
         torch.set_default_dtype(dtype)
 
 

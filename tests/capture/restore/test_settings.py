@@ -6,6 +6,7 @@ import gc
 import importlib
 import locale
 import logging
+import operator
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import warnings
 import numpy
 import pytest
 import torch
+import torch.backends.opt_einsum
 from torch import nn
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
@@ -22,6 +24,7 @@ import devwidget
 from devwidget.capture.restore import keep_state
 from devwidget.capture.restore.torch_settings import torch_settings
 from tests.capture.restore.changing_models import Changing
+from tests.older_torch import IS_OLDER
 
 B = torch.backends
 DISTRIBUTION = torch.distributions.Distribution
@@ -29,11 +32,17 @@ SPARSE = torch.sparse.check_sparse_tensor_invariants
 
 
 def _precision(owner):
-    return lambda: setattr(owner, "fp32_precision", "ieee"), lambda: owner.fp32_precision
+    return _setting(owner, "fp32_precision", lambda now: "ieee")
 
 
 def _flag(owner, name):
-    return lambda: setattr(owner, name, not getattr(owner, name)), lambda: getattr(owner, name)
+    return _setting(owner, name, operator.not_)
+
+
+def _setting(owner, name, choose):
+    """Its owner is looked up when it is used: older torch has neither."""
+    find = operator.attrgetter(owner)
+    return lambda: setattr(find(torch), name, choose(getattr(find(torch), name))), lambda: getattr(find(torch), name)
 
 
 def _another_engine():
@@ -48,7 +57,7 @@ CHANGES = {
     "threads": (lambda: torch.set_num_threads(torch.get_num_threads() + 1), torch.get_num_threads),
     "deterministic algorithms": (
         lambda: torch.set_deterministic_debug_mode("warn"), torch.get_deterministic_debug_mode),
-    "filling of memory": _flag(torch.utils.deterministic, "fill_uninitialized_memory"),
+    "filling of memory": _flag("utils.deterministic", "fill_uninitialized_memory"),
     "anomaly detection": (lambda: torch.autograd.set_detect_anomaly(True, check_nan=False),
                           lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled())),
     "threads of autograd": (lambda: torch.autograd.set_multithreading_enabled(False), torch._C._is_multithreading_enabled),
@@ -67,23 +76,23 @@ CHANGES = {
     "cuDNN's attention": (lambda: B.cuda.enable_cudnn_sdp(False), B.cuda.cudnn_sdp_enabled),
     "reduction in attention": (
         lambda: B.cuda.allow_fp16_bf16_reduction_math_sdp(True), B.cuda.fp16_bf16_reduction_math_sdp_allowed),
-    "TF32 in products": _flag(B.cuda.matmul, "allow_tf32"),
-    "float16 in products": _flag(B.cuda.matmul, "allow_fp16_reduced_precision_reduction"),
-    "bfloat16 in products": _flag(B.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
-    "accumulation of float16": _flag(B.cuda.matmul, "allow_fp16_accumulation"),
-    "cuDNN": _flag(B.cudnn, "enabled"),
-    "cuDNN's benchmark": _flag(B.cudnn, "benchmark"),
-    "cuDNN's determinism": _flag(B.cudnn, "deterministic"),
-    "cuDNN's TF32": _flag(B.cudnn, "allow_tf32"),
-    "MIOpen": _flag(B.miopen, "immediate"),
-    "oneDNN": _flag(B.mkldnn, "enabled"),
-    "oneDNN's determinism": _flag(B.mkldnn, "deterministic"),
+    "TF32 in products": _flag("backends.cuda.matmul", "allow_tf32"),
+    "float16 in products": _flag("backends.cuda.matmul", "allow_fp16_reduced_precision_reduction"),
+    "bfloat16 in products": _flag("backends.cuda.matmul", "allow_bf16_reduced_precision_reduction"),
+    "accumulation of float16": _flag("backends.cuda.matmul", "allow_fp16_accumulation"),
+    "cuDNN": _flag("backends.cudnn", "enabled"),
+    "cuDNN's benchmark": _flag("backends.cudnn", "benchmark"),
+    "cuDNN's determinism": _flag("backends.cudnn", "deterministic"),
+    "cuDNN's TF32": _flag("backends.cudnn", "allow_tf32"),
+    "MIOpen": _flag("backends.miopen", "immediate"),
+    "oneDNN": _flag("backends.mkldnn", "enabled"),
+    "oneDNN's determinism": _flag("backends.mkldnn", "deterministic"),
     "NNPACK": (lambda: B.nnpack.set_flags(False), lambda: torch._C._get_nnpack_enabled()),
-    "precision everywhere": _precision(B),
-    "precision of CUDA's products": _precision(B.cuda.matmul),
-    "precision of cuDNN": _precision(B.cudnn.conv),
-    "precision of oneDNN": _precision(B.mkldnn),
-    "einsum": _flag(B.opt_einsum, "enabled"),
+    "precision everywhere": _precision("backends"),
+    "precision of CUDA's products": _precision("backends.cuda.matmul"),
+    "precision of cuDNN": _precision("backends.cudnn.conv"),
+    "precision of oneDNN": _precision("backends.mkldnn"),
+    "einsum": _flag("backends.opt_einsum", "enabled"),
     "quantized engine": (lambda: setattr(B.quantized, "engine", _another_engine()), lambda: B.quantized.engine),
     "fast path of attention": (lambda: B.mha.set_fastpath_enabled(False), B.mha.get_fastpath_enabled),
     "flags that are frozen": (B.disable_global_flags, B.flags_frozen),
@@ -125,7 +134,7 @@ CHANGES = {
 @pytest.fixture(autouse=True)
 def _flags_can_be_set(monkeypatch):
     """`torch.testing`, once imported, freezes them for ever."""
-    monkeypatch.setattr(B.m, "__allow_nonbracketed_mutation_flag", True)
+    monkeypatch.setattr(getattr(B, "m", B), "__allow_nonbracketed_mutation_flag", True)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -206,6 +215,7 @@ ELSEWHERE = {
     "torch.jit._fuser.set_fusion_strategy": "torch tells only who sets it",
     "torch.compiler.set_stance": "recordings set it too", "torch.compiler.set_default_backend": "loads the compiler",
     "torch.compiler.set_enable_guard_collectives": "loads the compiler",
+    "torch.set_vital": "a note that nothing reads, of older torch",
 }  # fmt: skip
 """Public functions of torch that set something, and by which name it is put back, or why it is not."""
 NO_SETTING = (
@@ -262,9 +272,14 @@ def test_every_property_of_a_backend_is_known():
         for name, value in vars(type(each)).items()
         if isinstance(value, B.ContextProp)
     }
-    assert {name.removeprefix("torch.backends.") for name in found} == {
-        *("fp32_precision", "miopen.immediate"),
-        *(f"cudnn.{name}" for name in ("allow_tf32", "benchmark", "depthwise_kernel")),
-        *(f"cudnn.{name}" for name in ("deterministic", "enabled", "fp32_precision")),
-        *(f"mkldnn.{name}" for name in ("allow_tf32", "deterministic", "enabled", "fp32_precision")),
-    }
+    names = {name.removeprefix("torch.backends.") for name in found}
+    assert names - BACKEND_PROPERTIES - {"cudnn.benchmark_limit"} == set()
+    assert BACKEND_PROPERTIES - names == set() or IS_OLDER
+
+
+BACKEND_PROPERTIES = {
+    *("fp32_precision", "miopen.immediate"),
+    *(f"cudnn.{name}" for name in ("allow_tf32", "benchmark", "depthwise_kernel")),
+    *(f"cudnn.{name}" for name in ("deterministic", "enabled", "fp32_precision")),
+    *(f"mkldnn.{name}" for name in ("allow_tf32", "deterministic", "enabled", "fp32_precision")),
+}

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.capture.devices import set_default_device
 from tests.capture.restore.changing_models import ROWS
 from tests.described import described, differences, switches
 
@@ -13,7 +14,7 @@ from tests.described import described, differences, switches
 def _torch_as_it_was():
     """A row that fails does not make the next ones fail."""
     yield
-    torch.set_default_device(None)
+    set_default_device(None)
     torch.set_default_dtype(torch.float32)
     torch.set_grad_enabled(True)
 

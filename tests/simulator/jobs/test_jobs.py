@@ -26,8 +26,9 @@ def run_jobs(folder, ranks, names):
 
 
 def printed(folder, name, way):
-    """What all ranks of a job printed."""
-    return [path.read_text() for path in sorted(folder.glob(f"{name}-{way}-*"))]
+    """What all ranks of a job printed, without what gloo of older torch says."""
+    texts = [path.read_text() for path in sorted(folder.glob(f"{name}-{way}-*"))]
+    return ["".join(line for line in text.splitlines(True) if not line.startswith("[Gloo]")) for text in texts]
 
 
 def losses(folder, name, way):

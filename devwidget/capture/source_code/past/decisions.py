@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import torch
 
+from devwidget.capture.devices import default_device
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope
 from devwidget.capture.source_code.past.past_calls import PastCall
 from devwidget.capture.tensors import is_tensor
@@ -49,7 +50,7 @@ class Maker:
         """Whether the result of the call was there."""
         if self.is_move and self.device is None:
             return True
-        told = self.device or (torch.device("cpu") if self.op in ARRIVALS else torch.get_default_device())
+        told = self.device or (torch.device("cpu") if self.op in ARRIVALS else default_device())
         return told == device or (told.type == device.type and told.index is None)
 
     def decides(self, tensor: torch.Tensor, aspect: Aspect) -> bool:
