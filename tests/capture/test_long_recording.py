@@ -10,8 +10,8 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.memory import curves
-from devwidget.capture.patching import registry
 from devwidget.capture.modules import ModuleSet
+from devwidget.capture.patching import registry
 from devwidget.capture.recording import births, module_tracker, parallel_calls
 
 
