@@ -229,7 +229,7 @@ def test_an_announcement_is_no_answer(job: pathlib.Path):
     ranks = devwidget.ranks(job).ranks
     assert [rank.state for rank in ranks] == ["dead", "unknown", "unknown", "unknown"]
     assert [rank.note for rank in ranks[:3]] == [
-        "its process has ended",
+        "its process has ended without a last word",
         "nobody listens at its socket, and there is a process of its number",
         "it answers on node7 alone: ask there",
     ]

@@ -171,7 +171,7 @@ def _left_out(drawn: StepLanes) -> list[str]:
 
 
 Content = dict[str, Any]
-TROUBLE = ("dead", "hung", "stopped", "unknown", "busy", "stale", "answered")
+TROUBLE = ("raised", "dead", "hung", "stopped", "terminated", "unknown", "busy", "stale", "answered", "ended")
 """States, the worst first."""
 
 
@@ -228,7 +228,7 @@ def _memory_words(rank: Rank) -> str:
 def _waits_content(cluster: Cluster, rank: Rank) -> Content:
     """The collective in which a rank waits, and how far the others of its group are."""
     waits = rank.collective
-    if waits is None or waits.finished:
+    if waits is None or waits.finished or rank.state == "raised":
         return {}
     where = say("{kind} number {number}", kind=waits.kind or say("collective"), number=waits.sequence)
     if waits.group:

@@ -13,41 +13,55 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster, Rank
 from devwidget.records.schema.message import Message, in_row
-from devwidget.rules.ranks.absent_from_collective import line_of, waiting
+from devwidget.records.site import Site
+from devwidget.rules.ranks.absent_from_collective import collective_kind, line_of, waiting, word_kind
 from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_ranks
 from devwidget.rules.ranks.rank_claims import answered
 
-_SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast"})
-"""Kinds in which every rank gives as much as the others."""
-
-
 @cluster_rule("different-collectives")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for each place where ranks do not do the same."""
-    for (group, _, sequence), ranks in waiting(cluster).items():
-        kinds = group_ranks(ranks, _kind)
-        if len(kinds) > 1:
-            fewest = sorted(kinds, key=lambda kind: len(kinds[kind]))
-            odd = kinds[fewest[0]][0]
-            found = in_row(
-                Message("{kind} on {ranks}", kind=kind, ranks=format_rank_ranges(rank.number for rank in kinds[kind]))
-                for kind in fewest
-            )
-            yield Finding(
-                "different-collectives", "error", None,
-                Message("number {sequence} of group `{group}` is {kinds}", sequence=sequence, group=group, kinds=found),
-                Message("collectives of one group meet in the order in which each rank begins them"),
-                fault=line_of(cluster, odd),
-                fixes=(Fix(Message("do the same on every rank, or give what only some do a group of its own"),
-                           "group = dist.new_group(ranks)", "choice"),),
-                claims=answered(rank.number for rank in ranks),
-            )  # fmt: skip
+    """One finding for each place where ranks do not do the same; of a job that is over the first, by what each began last."""
+    found = [finding for place, ranks in waiting(cluster).items() for finding in _judge_waiting(cluster, place, ranks)]
+    yield from found or _judge_last(cluster)
 
 
-def _kind(rank: Rank) -> str:
-    collective = rank.collective
-    if collective is None:
-        return ""
-    kind = f"`{collective.kind}`"
-    size = f"{collective.bytes:,}"
-    return Message("{kind} of {size} bytes", kind=kind, size=size) if collective.kind in _SAME_BYTES else kind
+def _judge_waiting(cluster: Cluster, place: tuple[str, tuple[int, ...], int], ranks: list[Rank]) -> Iterator[Finding]:
+    group, members, sequence = place
+    kinds = group_ranks(ranks, collective_kind)
+    if len(kinds) > 1:
+        numbers = {kind: [rank.number for rank in same] for kind, same in kinds.items()}
+        waiting_ranks = {rank.number for rank in ranks}
+        for rank in cluster.ranks:
+            for each in rank.last if rank.number not in waiting_ranks else ():
+                if (each.group, each.sequence, each.size) == (group, sequence, len(members)) and each.first in members[:1]:
+                    numbers.setdefault(word_kind(each.kind, each.bytes), []).append(rank.number)
+        yield _make_finding(cluster, group, sequence, numbers)
+
+
+def _judge_last(cluster: Cluster) -> Iterator[Finding]:
+    """The first place where what ranks began last is not the same: by what they waited in at their end it may be too late."""
+    places: dict[tuple[str, int, int, int], dict[str, list[int]]] = {}
+    for rank in cluster.ranks:
+        for each in rank.last:
+            kinds = places.setdefault((each.group, each.first, each.size, each.sequence), {})
+            kinds.setdefault(word_kind(each.kind, each.bytes), []).append(rank.number)
+    apart = {place: kinds for place, kinds in places.items() if len(kinds) > 1}
+    for group in dict.fromkeys(place[:3] for place in apart):
+        place = min(each for each in apart if each[:3] == group)
+        yield _make_finding(cluster, group[0], place[3], apart[place])
+
+
+def _make_finding(cluster: Cluster, group: str, sequence: int, kinds: dict[str, list[int]]) -> Finding:
+    """Those that are fewest are named first, and their line; where no kind has fewest, no line."""
+    fewest, second, *_ = ordered = sorted(kinds, key=lambda kind: len(kinds[kind]))
+    odd = [rank for rank in cluster.ranks if rank.number in kinds[fewest]] if len(kinds[fewest]) < len(kinds[second]) else []
+    found = in_row(Message("{kind} on {ranks}", kind=kind, ranks=format_rank_ranges(sorted(kinds[kind]))) for kind in ordered)
+    return Finding(
+        "different-collectives", "error", None,
+        Message("number {sequence} of group `{group}` is {kinds}", sequence=sequence, group=group, kinds=found),
+        Message("collectives of one group meet in the order in which each rank begins them"),
+        fault=line_of(cluster, odd[0]) if odd else None,
+        fixes=(Fix(Message("do the same on every rank, or give what only some do a group of its own"),
+                   "group = dist.new_group(ranks)", "choice"),),
+        claims=answered(rank for ranks in kinds.values() for rank in ranks),
+    )  # fmt: skip

@@ -2,14 +2,17 @@
 import { h } from "./dom.js";
 import { inRow, say, word } from "./words.js";
 
-export const SIGNS = { answered: "", hung: "!", busy: "…", stopped: "‖", stale: "~", dead: "×", unknown: "?" };
+export const SIGNS = { answered: "", hung: "!", busy: "…", stopped: "‖", stale: "~", dead: "×", raised: "⚡", terminated: "■", ended: "✓", unknown: "?" };
 export const MEANINGS = {
   answered: word("answered at once"),
   hung: word("waits in a collective that others have not begun, or for long"),
   busy: word("is alive, and gave no answer in time"),
   stopped: word("was stopped by a signal"),
   stale: word("wrote its file long before the others"),
-  dead: word("its process has gone"),
+  dead: word("its process has gone without a last word"),
+  raised: word("an exception has ended it"),
+  terminated: word("a signal has ended it"),
+  ended: word("came to its end without an exception"),
   unknown: word("nothing was heard of it here"),
 };
 const LOOKS = [word("state"), word("memory"), word("placement")];

@@ -13,7 +13,7 @@ export function stateTag(state) {
 
 // Every rank that is not simply there; a click on its number shows it.
 export function troubledTable({ ranks }, kept, show) {
-  const numbers = ranks.flatMap((rank, number) => (rank.state !== "answered" && (!kept || kept.has(number)) ? [number] : []));
+  const numbers = ranks.flatMap((rank, number) => (!["answered", "ended"].includes(rank.state) && (!kept || kept.has(number)) ? [number] : []));
   if (!numbers.length) return "";
   const head = [[say("rank"), "dw-number"], [say("state")], [say("step"), "dw-number"], [say("said"), "dw-number"], [say("why")]];
   const rows = numbers.slice(0, MOST_TROUBLED).map((number) => {
