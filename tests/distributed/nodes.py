@@ -118,7 +118,8 @@ def _begin_node(at: int, asked: dict[str, object], ready: int, told: int) -> Non
     if (init := os.fork()) == 0:  # the first process of the new numbers
         socket.sethostname(f"node{at}")
         address = f"10.77.0.{at + 1}/24"
-        _sh("mount --make-rprivate /", "mount -t proc proc /proc", *_names_without_a_server(), "ip link set lo up", f"ip addr add {address} dev dwnode",
+        _sh("mount --make-rprivate /", "mount -t proc proc /proc", *_names_without_a_server(), "ip link set lo up",
+            "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6", f"ip addr add {address} dev dwnode",
             "ip link set dwnode up")  # fmt: skip
         ranks = int(str(asked["ranks"]))
         children = [_begin_rank(at, local, asked) for local in range(ranks)]
@@ -206,6 +207,7 @@ def _is_python(pid: int) -> bool:
 
 
 def main() -> None:
+    import torch._dynamo  # noqa: F401
     import torch.distributed  # noqa: F401
     import torch.utils.data  # noqa: F401
 
@@ -213,9 +215,10 @@ def main() -> None:
     from devwidget.distributed import agent  # noqa: F401
     from tests.distributed import faulty  # noqa: F401
 
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
     if ctypes.CDLL(None).unshare(0x40000000):
         raise OSError("no network of our own")
-    _sh("ip link add dwbridge type bridge", "ip link set dwbridge up")
+    _sh("ip link add dwbridge type bridge forward_delay 0", "ip link set dwbridge up")
     for line in sys.stdin:
         nodes, ranks = _start(json.loads(line))
         print(json.dumps(ranks), flush=True)

@@ -39,7 +39,7 @@ def accused(finding: Finding) -> set[int]:
     absent = [claim for claim in finding.claims if claim.kind == "absent"]
     if absent:
         return set(absent[0].ranks)
-    (ranks,) = re.findall(r"ranks? (\d+(?:[-, ]+\d+)*)", finding.headline)[:1]
+    (ranks,) = re.findall(r"ranks? (\d+(?:-\d+)?(?:, \d+(?:-\d+)?(?![.\d]))*)", finding.headline)[:1]
     return {n for part in ranks.split(", ") for n in numbers_in(((int(part.split("-")[0]), int(part.split("-")[-1])),))}
 
 

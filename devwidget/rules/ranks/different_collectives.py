@@ -35,7 +35,14 @@ def _judge_waiting(cluster: Cluster, place: tuple[str, tuple[int, ...], int], ra
             for each in rank.last if rank.number not in waiting_ranks else ():
                 if (each.group, each.sequence, each.size) == (group, sequence, len(members)) and each.first in members[:1]:
                     numbers.setdefault(word_kind(each.kind, each.bytes), []).append(rank.number)
-        yield _make_finding(cluster, group, sequence, numbers)
+        # Where as many do one thing as the other, those that come in a moment tell which is odd.
+        if _has_fewest(numbers) or any(rank.hangs or rank.state == "hung" for rank in ranks):
+            yield _make_finding(cluster, group, sequence, numbers)
+
+
+def _has_fewest(kinds: dict[str, list[int]]) -> bool:
+    fewest, second, *_ = sorted(map(len, kinds.values()))
+    return fewest < second
 
 
 def _judge_last(cluster: Cluster) -> Iterator[Finding]:
@@ -53,8 +60,8 @@ def _judge_last(cluster: Cluster) -> Iterator[Finding]:
 
 def _make_finding(cluster: Cluster, group: str, sequence: int, kinds: dict[str, list[int]]) -> Finding:
     """Those that are fewest are named first, and their line; where no kind has fewest, no line."""
-    fewest, second, *_ = ordered = sorted(kinds, key=lambda kind: len(kinds[kind]))
-    odd = [rank for rank in cluster.ranks if rank.number in kinds[fewest]] if len(kinds[fewest]) < len(kinds[second]) else []
+    ordered = sorted(kinds, key=lambda kind: len(kinds[kind]))
+    odd = [rank for rank in cluster.ranks if rank.number in kinds[ordered[0]]] if _has_fewest(kinds) else []
     found = in_row(Message("{kind} on {ranks}", kind=kind, ranks=format_rank_ranges(sorted(kinds[kind]))) for kind in ordered)
     return Finding(
         "different-collectives", "error", None,
