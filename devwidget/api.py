@@ -661,8 +661,8 @@ def serve(
     """Answer questions about this rank, on a socket that only its user can reach, also while it waits in a collective.
 
     One line in a training script; `devwidget.ranks(folder)` asks, in another process. It only reads: no collective, nothing
-    that waits for a GPU, no operator. A rank that nobody asks does nothing but note by what each step was taken. At an exception
-    that nothing catches, and at SIGTERM or SIGHUP, it leaves in the folder what it held, where it was and why it ended.
+    that waits for a GPU, no operator. A rank that nobody asks does nothing but note by what each step was taken. At an
+    exception that nothing catches, and at SIGTERM or SIGHUP, it leaves in the folder what it held, where it was and why.
 
     Args:
         model: its model; without one the largest that a variable of the main thread holds when somebody asks.

@@ -122,7 +122,9 @@ def _judge_ended(rank: int, written: RankReport | None) -> Heard:
     if state == "gone":
         return dataclasses.replace(found, state="dead", note=Message("its process has ended without a last word"))
     if here and state == "unknown":
-        return dataclasses.replace(found, note=Message("nobody listens at its socket, and whether its process lives is not known"))
+        return dataclasses.replace(
+            found, note=Message("nobody listens at its socket, and whether its process lives is not known")
+        )
     if here:
         return dataclasses.replace(found, note=Message("nobody listens at its socket, and there is a process of its number"))
     if said is not None:

@@ -103,7 +103,12 @@ _told: list[LastWords] = []
 @functools.cache
 def _forget_in_children() -> None:
     """Register once: a signal that ends a forked worker would be told to us, through the socket that it has inherited."""
-    os.register_at_fork(after_in_child=lambda: [each.forget() for each in _told])
+    os.register_at_fork(after_in_child=_forget_all)
+
+
+def _forget_all() -> None:
+    for each in _told:
+        each.forget()
 
 
 class _SignalWatch:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-import torch
 from torch import nn
 
 from devwidget.capture.modules import all_tensors, is_module, walk_modules
@@ -126,13 +125,16 @@ class Reporter:
         checksums: after some steps, compute checksums of parameters that every rank has whole.
     """
 
-    def __init__(
-        self, model: nn.Module | None, memory: ReadMemory, *, counts: bool = True, checksums: bool = False
-    ) -> None:
+    def __init__(self, model: nn.Module | None, memory: ReadMemory, *, counts: bool = True, checksums: bool = False) -> None:
         # Weak: an agent answers as long as its process lives, and the model and its optimizers need not live so long.
         self._model = weakref.ref(model) if model is not None else None
         self._memory, self._counts = memory, counts
-        self._job = {"job": job_name(), "run": agree_on_run(), "machine": find_machine(), "started": _find_start()}
+        self._job: dict[str, Any] = {
+            "job": job_name(),
+            "run": agree_on_run(),
+            "machine": find_machine(),
+            "started": _find_start(),
+        }
         self._progress, self._last = ProgressReader(), LastReader()
         self.history = StepHistory(self._find_model, checksums=checksums)
 
@@ -148,9 +150,7 @@ class Reporter:
     def report_end(self, who: Identity, word: LastWord) -> RankReport:
         """Report that a rank has ended in order, how many steps it has taken, and by what."""
         steps, (_, groups) = self.history.list_settings(), self._progress.read_progress()
-        return RankReport(
-            *who, time.time(), step=self._count_steps(), groups=groups, last_word=word, steps=steps, **self._job
-        )
+        return RankReport(*who, time.time(), step=self._count_steps(), groups=groups, last_word=word, steps=steps, **self._job)
 
     # What a collection finds would be finalised in this thread, which the user's code does not know.
     @paused_gc()

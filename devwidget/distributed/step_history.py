@@ -26,7 +26,13 @@ _MOST_SUMS = 14
 
 
 class Summed(NamedTuple):
-    """What the copies of parameters were after a step."""
+    """What copies of parameters were.
+
+    Attributes:
+        step: after which they were looked at, -1 if they were not.
+        checksums: `(path, checksum)` of each.
+        sums: `(step, checksum)` of all of them together, for this step and some before.
+    """
 
     step: int
     checksums: tuple[tuple[str, str], ...]
@@ -43,9 +49,8 @@ class StepHistory:
         checksums: compute checksums of parameters that every rank has whole, which waits for a GPU.
 
     Attributes:
-        summed: the newest step after which checksums were taken, -1 if there was none; `(path, checksum)` of each parameter; and
-            `(step, checksum)` of all of them together, for some steps. One thing, so that who asks meanwhile gets what belongs
-            together.
+        summed: what copies of parameters were after the newest step in which they were looked at; one thing, so that who asks
+            meanwhile gets what belongs together.
         fault: why nothing more is remembered; "" if nothing went wrong.
     """
 
@@ -100,14 +105,14 @@ class StepHistory:
         """One entry for steps of equal settings that follow each other; of one step with several optimizers the newest."""
         first = step
         if self._runs and self._runs[-1][1] >= step - 1:
-            begun, last, *before = self._runs[-1]
-            if before == [read, mode]:
+            begun, last, before, mode_before = self._runs[-1]
+            if (before, mode_before) == (read, mode):
                 first = begun
                 self._runs.pop()
             elif last == step:
                 self._runs.pop()
                 if begun < step:
-                    self._runs.append((begun, step - 1, *before))
+                    self._runs.append((begun, step - 1, before, mode_before))
         self._runs.append((first, step, read, mode))
 
     def _look_at(self, model: nn.Module, step: int) -> None:

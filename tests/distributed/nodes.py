@@ -86,7 +86,8 @@ class Starter:
         with tempfile.TemporaryDirectory(prefix="nodes-") as above:
             folder = pathlib.Path(above) / "job"
             asked = {"nodes": nodes, "ranks": ranks, "fault": fault, "guilty": guilty, "every": every, "folder": str(folder)}
-            assert self._process.stdin is not None and self._process.stdout is not None
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
             print(json.dumps(asked), file=self._process.stdin, flush=True)
             assert select.select([self._process.stdout], [], [], LONGEST)[0], "no job was started"
             pids = json.loads(self._process.stdout.readline())
@@ -133,11 +134,15 @@ def _begin_node(at: int, asked: dict[str, object], ready: int, told: int) -> Non
 def _names_without_a_server() -> tuple[str, ...]:
     """Who is asked for a name has no network, and who asks would wait for seconds."""
     names = "".join(f"10.77.0.{at + 1} node{at}\\n" for at in range(16))
+    places = {"hosts": "/etc/hosts", "nsswitch": "/etc/nsswitch.conf", "resolv": "/etc/resolv.conf"}
     return (
-        "mount -t tmpfs none /mnt", f"printf '127.0.0.1 localhost\\n{names}' > /mnt/hosts", "echo 'hosts: files' > /mnt/nsswitch",
-        "echo 'nameserver 127.0.0.1' > /mnt/resolv", "mount --bind /mnt/hosts /etc/hosts", "touch /etc/nsswitch.conf /etc/resolv.conf",
-        "mount --bind /mnt/nsswitch /etc/nsswitch.conf", "mount --bind /mnt/resolv /etc/resolv.conf",
-    )  # fmt: skip
+        "mount -t tmpfs none /mnt",
+        f"printf '127.0.0.1 localhost\\n{names}' > /mnt/hosts",
+        "echo 'hosts: files' > /mnt/nsswitch",
+        "echo 'nameserver 127.0.0.1' > /mnt/resolv",
+        f"touch {' '.join(places.values())}",
+        *(f"mount --bind /mnt/{name} {place}" for name, place in places.items()),
+    )
 
 
 def _begin_rank(at: int, local: int, asked: dict[str, object]) -> int:
@@ -207,8 +212,8 @@ def _is_python(pid: int) -> bool:
 
 
 def main() -> None:
-    import torch._dynamo  # noqa: F401
-    import torch.distributed  # noqa: F401
+    import torch._dynamo
+    import torch.distributed
     import torch.utils.data  # noqa: F401
 
     import devwidget  # noqa: F401

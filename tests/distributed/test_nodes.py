@@ -1,4 +1,4 @@
-"""Jobs over several nodes: each of twelve faults accuses the guilty rank and no other, from files alone, live and after the end."""
+"""Jobs over several nodes: each of twelve faults accuses the guilty rank and no other, live and from files after the end."""
 
 from __future__ import annotations
 

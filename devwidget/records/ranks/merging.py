@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
+from devwidget.records.ranks.arrivals import find_arrivals
 from devwidget.records.ranks.cluster import GONE, IN_A_ROW, NOWHERE, Cluster, Rank, RankPlacement, State
 from devwidget.records.ranks.rank import (
     Axis,
@@ -18,7 +19,6 @@ from devwidget.records.ranks.rank import (
     Setting,
     StepSettings,
 )
-from devwidget.records.ranks.arrivals import find_arrivals
 from devwidget.records.ranks.traced_steps import TracedStep, merge_steps, runs_of, split_steps
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site

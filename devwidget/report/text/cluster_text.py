@@ -184,7 +184,9 @@ def _stack_lines(cluster: Cluster, rank: Rank) -> Iterator[str]:
     """Where a rank is, or was when it spoke last, and the collective in which it waits."""
     if rank.stack != NOWHERE:
         is_there = rank.state not in ("dead", "stale", "raised", "terminated")
-        yield "  " + (say("rank {number} is at", number=rank.number) if is_there else say("rank {number} was at", number=rank.number))
+        yield "  " + (
+            say("rank {number} is at", number=rank.number) if is_there else say("rank {number} was at", number=rank.number)
+        )
         for site in cluster.stacks[rank.stack][-_MOST_LINES:]:
             yield f"    {site_words(site)}  {first_line(site)}"
     if rank.collective is not None and not rank.collective.finished and rank.state != "raised":

@@ -9,8 +9,16 @@ from devwidget.records.finding import Finding
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.ranks.traced_steps import runs_of
 from devwidget.report.style.safe_text import text_of
-from devwidget.report.style.words import code_word, cut_line, first_line, label_line, ranks_words, row_words, site_words
-from devwidget.report.style.words import translate_finding
+from devwidget.report.style.words import (
+    code_word,
+    cut_line,
+    first_line,
+    label_line,
+    ranks_words,
+    row_words,
+    site_words,
+    translate_finding,
+)
 from devwidget.report.text.cluster_text import cluster_headline, ranks_by_state
 
 MOST_LINES = 10
@@ -33,7 +41,10 @@ def diagnosis_text(cluster: Cluster) -> str:
     if is_well(cluster):
         lines.append(say("nothing wrong was found; checked: {rules}", rules=", ".join(cluster.checked)))
     if len(lines) > MOST_LINES:
-        lines = [*lines[: MOST_LINES - 1], say("and {count} more lines: print(devwidget.ranks(...))", count=len(lines) - MOST_LINES + 1)]
+        lines = [
+            *lines[: MOST_LINES - 1],
+            say("and {count} more lines: print(devwidget.ranks(...))", count=len(lines) - MOST_LINES + 1),
+        ]
     return text_of(cut_line(line, _WIDE) for line in lines)
 
 
@@ -53,7 +64,9 @@ def _state_lines(cluster: Cluster) -> Iterator[str]:
     for state, numbers in ranks_by_state(cluster).items():
         if state not in _FINE:
             rank = cluster.ranks[numbers[0]]
-            yield row_words((f"{code_word(state)}: {ranks_words(runs_of(numbers))}", said(rank.note), _place_of(cluster, rank)), "; ")
+            yield row_words(
+                (f"{code_word(state)}: {ranks_words(runs_of(numbers))}", said(rank.note), _place_of(cluster, rank)), "; "
+            )
 
 
 def _place_of(cluster: Cluster, rank: Rank) -> str:

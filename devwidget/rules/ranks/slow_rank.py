@@ -18,8 +18,8 @@ from devwidget.rules.ranks.over_ranks import cluster_rule
 from devwidget.rules.ranks.rank_claims import answered
 
 LEAST_COLLECTIVES, LEAST_SHARE, LEAST_PART = 8, 0.2, 0.85
-"""Of fewer waits chance decides who is last; less than a fifth of the time comes and goes with other programs; and a rank that is
-slow is last nearly each time that the others wait at all."""
+"""Of fewer waits chance decides who is last; less than a fifth of the time comes and goes with other programs; and a rank that
+is slow is last nearly each time that the others wait at all."""
 _LEFT_OUT = 2
 """Longest waits for a rank that do not count: a pause of the whole machine, or of Python, is no slow rank."""
 
@@ -75,7 +75,10 @@ def _waits(rank: Rank) -> bool:
 
 _CURES = (
     (("torch/utils/data/",), Message("give its loader more workers, or look at the disk that it reads")),
-    (("torch/serialization.py", "torch/distributed/checkpoint/"), Message("write checkpoints from another thread, or by all ranks")),
+    (
+        ("torch/serialization.py", "torch/distributed/checkpoint/"),
+        Message("write checkpoints from another thread, or by all ranks"),
+    ),
 )
 """Where the innermost line is, and what helps there."""
 
