@@ -109,10 +109,10 @@ def _find_driver(path: str = "/proc/driver/nvidia/version") -> str:
     """Find the version of the driver of NVIDIA's cards; "" where there is none."""
     try:
         with open(path, encoding="utf-8", errors="replace") as told:
-            words = told.readline().split()
+            told_words = told.readline().split()
     except OSError:
         return ""
-    return next((word for word in words if word[:1].isdigit() and "." in word), "")
+    return next((each for each in told_words if each[:1].isdigit() and "." in each), "")
 
 
 _PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_", "CUBLAS_", "CUDNN_", "PYTORCH_", "UCX_", "FI_")

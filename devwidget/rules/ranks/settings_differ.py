@@ -79,9 +79,8 @@ def _make_finding(cluster: Cluster, alike: list[Difference]) -> Finding:
     copies = are_copies(cluster) or first.kind not in ("optimizer", "mode")
     facts = {"name": first.name, "values": first.word_values()}
     if first.kind == "mode":
-        told = Message("`{name}` is in different modes: {values}", **facts | {"name": first.name or Message("the model")})
-        if not first.name:
-            told = Message("the model is in different modes: {values}", values=first.word_values())
+        of_model = Message("the model is in different modes: {values}", values=first.word_values())
+        told = Message("`{name}` is in different modes: {values}", **facts) if first.name else of_model
     else:
         told = Message("`{name}` differs: {values}", **facts)
     others = in_row(f"`{each.name}`" for each in alike[1 : _MOST_NAMED + 1])

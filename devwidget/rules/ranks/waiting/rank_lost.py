@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.ranks.cluster import Cluster, Rank
 from devwidget.records.schema.message import Message
-from devwidget.rules.ranks import different_collectives
-from devwidget.rules.ranks.endings import find_hanging, lost_another, raised_itself, select_first
 from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges
 from devwidget.rules.ranks.rank_claims import answered
+from devwidget.rules.ranks.waiting import different_collectives
+from devwidget.rules.ranks.waiting.endings import find_hanging, lost_another, raised_itself, select_first
 
 _FIXES = {
     "dead": Message("see who has killed its process: the log of its machine, such as dmesg, or of the job"),

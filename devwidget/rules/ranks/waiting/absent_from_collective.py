@@ -18,9 +18,9 @@ from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.ranks.rank import Collective
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.site import Site
-from devwidget.rules.ranks.endings import raised_itself
 from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_ranks
 from devwidget.rules.ranks.rank_claims import words_of
+from devwidget.rules.ranks.waiting.endings import raised_itself
 
 Why = Literal["dead", "stopped", "raised", "ended", "terminated", "not begun", "unknown", ""]
 """Of a rank for which others wait; "" for one that does its part."""
