@@ -40,19 +40,8 @@ FLOORS = {
         "recorder",
     ),
     "distributed": (
-        *(
-            "job",
-            "unix_http",
-            "collectives",
-            "rank_tensors",
-            "settings",
-            "stacks",
-            "step_history",
-            "report",
-            "last_word",
-            "agent",
-        ),
-        "ask_ranks",
+        *("job", "unix_http", "collectives", "rank_tensors", "settings", "stacks", "step_history", "report"),
+        *("last_word", "agent", "ask_ranks"),
     ),
     "records": (
         "schema",
