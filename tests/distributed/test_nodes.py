@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -15,7 +18,7 @@ from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.traced_steps import numbers_in
 from tests.distributed.faulty import FAULTS
 from tests.distributed.jobs import wait_for
-from tests.distributed.nodes import Nodes, Starter, can_have_nodes
+from tests.distributed.nodes import ROOT, Nodes, Starter, can_have_nodes
 
 pytestmark = [
     pytest.mark.slow,
@@ -107,3 +110,42 @@ def test_a_signal_leaves_what_a_rank_held_and_it_dies_by_that_signal(starter: St
     assert [rank.state for rank in cluster.ranks] == ["terminated"] * 4
     assert all(rank.last_word is not None and rank.last_word.error == "SIGTERM" for rank in cluster.ranks)
     assert all(rank.placement >= 0 and rank.stack >= 0 and rank.last for rank in cluster.ranks)
+
+
+def diagnose_on(job: Nodes, rank: int) -> tuple[int, str]:
+    """What the command says on the node of a rank, which sees the processes of that node alone."""
+    there = ["nsenter", "-t", str(job.pids[rank]), "--mount", "--uts", "--pid", "--net"]
+    asked = [sys.executable, "-m", "devwidget", "diagnose", str(job.folder), "--patience", str(PATIENCE)]
+    settings = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    told = subprocess.run([*there, *asked], env=settings, capture_output=True, text=True, timeout=100)
+    return told.returncode, told.stdout
+
+
+def test_each_node_names_a_stopped_rank_and_its_own_knows_that_it_is_stopped(starter: Starter):
+    with starter.job(NODES, RANKS, "stopped", GUILTY, EVERY) as job:
+        ask_until(job)
+        for rank, words in ((0, "whether rank 3 has begun it is not known here"), (2, "rank 3 is stopped by a signal")):
+            status, text = diagnose_on(job, rank)
+            assert (status, words in text) == (1, True), text
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(1800)
+def test_over_eight_nodes_of_four_ranks_each_fault_accuses_the_guilty_rank(
+    starter: Starter, capsys: pytest.CaptureFixture[str]
+):
+    for fault in FAULTS:
+        with starter.job(8, 4, fault, 13, 1.0) as job:
+            live = ask_until(job)
+            seen = time.time()
+            struck = job.folder / "struck"
+            after = f"{seen - struck.stat().st_mtime:.1f} s after it struck" if struck.exists() else "as soon as all trained"
+            accusations = [(finding.kind, sorted(accused(finding))) for finding in told_of(live)]
+            time.sleep(0 if fault in ENDS_ITSELF else 2 * PATIENCE)
+            job.end(stopped=13 if fault == "stopped" else -1)
+            over = devwidget.ranks(job.folder, patience=PATIENCE)
+        with capsys.disabled():
+            print(f"\n{fault}: {accusations} {after}; over: {[(each.kind, sorted(accused(each))) for each in told_of(over)]}")
+        assert all(ranks == [13] for _, ranks in accusations), str(live)
+        assert told_of(over), str(over)
+        assert all(accused(finding) == {13} for finding in told_of(over)), str(over)
