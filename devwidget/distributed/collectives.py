@@ -61,7 +61,7 @@ class ProgressReader:
         return describe_collective(self._last[1], groups), progress
 
 
-MOST_LAST = 64
+MOST_LAST = 32
 """Collectives that a rank tells of."""
 
 

@@ -36,6 +36,7 @@ class Rows(torch.utils.data.Dataset[torch.Tensor]):
 
     def __getitem__(self, at: int) -> torch.Tensor:
         if self.fault == "loader" and at >= 4 * BEGINS:
+            _say_struck()
             time.sleep(600)
         return torch.full((8,), float(at % 7))
 
@@ -91,7 +92,7 @@ def _strike(own: str, step: int) -> None:
     if step != BEGINS:
         return
     if own:
-        (pathlib.Path(os.environ["DEVWIDGET_RANKS"]) / "struck").touch()
+        _say_struck()
     if own == "collective":
         parts = [torch.zeros(3) for _ in range(dist.get_world_size())]
         dist.all_gather(parts, torch.ones(3))
@@ -101,6 +102,10 @@ def _strike(own: str, step: int) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     elif own == "raised":
         raise ValueError("the labels of this batch are wrong")
+
+
+def _say_struck() -> None:
+    (pathlib.Path(os.environ["DEVWIDGET_RANKS"]) / "struck").touch()
 
 
 def main(fault: str, guilty: int, every: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable
 
@@ -20,19 +21,19 @@ def find_arrivals(reports: Iterable[RankReport]) -> tuple[Arrivals, ...]:
     ahead = _find_clocks(told)
     came: dict[_Key, list[tuple[float, int, PastCollective]]] = {}
     for report in told:
-        if _clock_of(report) in ahead:
-            for each in report.last:
-                key = each.group, each.first, each.size, each.sequence
-                came.setdefault(key, []).append((each.begun - ahead[_clock_of(report)], report.rank, each))
-    found = [_describe(sorted(times, key=lambda each: each[:2])) for (*_, size, _), times in came.items() if len(times) == size]
-    return tuple(sorted((each for each in found if each is not None), key=lambda each: each.begun))
+        late = ahead.get(_clock_of(report), math.nan)
+        for each in () if math.isnan(late) else report.last:
+            came.setdefault((each.group, each.first, each.size, each.sequence), []).append(
+                (each.begun - late, report.rank, each)
+            )
+    whole = (times for (*_, size, _), times in came.items() if len(times) == size >= _FEWEST)
+    found = map(_describe, whole)
+    return tuple(sorted(found, key=lambda each: each.begun))
 
 
-def _describe(times: list[tuple[float, int, PastCollective]]) -> Arrivals | None:
-    if len(times) < _FEWEST:
-        return None
-    (last, rank, call), (before, *_) = times[-1], times[-2]
-    return Arrivals(call.group, call.sequence, call.kind, len(times), rank, max(0.0, last - before), times[0][0])
+def _describe(times: list[tuple[float, int, PastCollective]]) -> Arrivals:
+    first, *_, (before, *_), (last, rank, call) = sorted(times, key=lambda each: each[:2])
+    return Arrivals(call.group, call.sequence, call.kind, len(times), rank, last - before, first[0])
 
 
 def _clock_of(report: RankReport) -> str:

@@ -36,6 +36,7 @@ from devwidget.views.ranks.job import (
     find_standings,
     lay_out_lanes,
     module_rows,
+    name_lanes,
     peak_taken_bytes,
     taken_bytes,
 )
@@ -185,6 +186,7 @@ def ranks_content(cluster: Cluster) -> Content:
         "axes": [[axis.name, axis.size] for axis in cluster.axes],
         "states": [[state, len(states[state])] for state in TROUBLE if state in states],
         "lanes": [list(lane) for lane in lay_out_lanes(cluster)],
+        "lane_names": list(name_lanes(cluster)),
         "ranks": [_rank_content(cluster, rank) for rank in cluster.ranks],
         "stacks": [[[site_words(site), first_line(site)] for site in stack] for stack in cluster.stacks],
         "spans": [_span_content(span) for span in find_spans(cluster)],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.ranks.rank import Setting, SettingKind, StepSettings
 from devwidget.records.schema.message import Message, in_row
-from devwidget.rules.ranks.over_ranks import format_rank_ranges, peers_in
+from devwidget.rules.ranks.over_ranks import format_rank_ranges, group_ranks, peers_in
 
 Values = tuple[tuple[str, tuple[int, ...]], ...]
 """Each value with the ranks that have it, the rarest first."""
@@ -56,7 +56,8 @@ def find_step_differences(cluster: Cluster, ranks: Collection[Rank]) -> Iterator
         runs = {at: [run for run in table if _is_of_modules(run) == of_modules] for at, table in tables.items()}
         step = _find_common_step(runs.values())
         if step != NOWHERE:
-            at_step = {rank.number: _settings_at(runs[rank.steps], step) for rank in told}
+            same = group_ranks(told, lambda rank: rank.steps).items()
+            at_step = [(_settings_at(runs[table], step), _numbers_of(ranks)) for table, ranks in same]
             for each in _compare(at_step, step):
                 # The root is looked at after each step, and with all modules.
                 found.setdefault((each.kind, each.name), each)
@@ -65,8 +66,13 @@ def find_step_differences(cluster: Cluster, ranks: Collection[Rank]) -> Iterator
 
 def find_place_differences(cluster: Cluster, ranks: Collection[Rank]) -> Iterator[Difference]:
     """What differs of what holds from the first step to the last; not where random numbers begin, which may."""
-    told = {rank.number: _by_name(cluster.settings[rank.settings]) for rank in ranks if rank.settings != NOWHERE}
+    same = group_ranks((rank for rank in ranks if rank.settings != NOWHERE), lambda rank: rank.settings).items()
+    told = [(_by_name(cluster.settings[table]), _numbers_of(ranks)) for table, ranks in same]
     yield from (each for each in _compare(told, NOWHERE) if each.kind != "random")
+
+
+def _numbers_of(ranks: Iterable[Rank]) -> list[int]:
+    return [rank.number for rank in ranks]
 
 
 def _is_of_modules(run: StepSettings) -> bool:
@@ -94,15 +100,15 @@ def _by_name(settings: Iterable[Setting]) -> _Named:
 _ABSENT: Mapping[SettingKind, str] = {"mode": Message("as the module around it"), "environment": Message("not set")}
 
 
-def _compare(told: Mapping[int, _Named], step: int) -> Iterator[Difference]:
-    names = dict.fromkeys(name for settings in told.values() for name in settings)
-    for kind, name in names:
+def _compare(told: list[tuple[_Named, list[int]]], step: int) -> Iterator[Difference]:
+    """Compare settings, each with the ranks that have them: of a thousand ranks few differ."""
+    for kind, name in dict.fromkeys(name for settings, _ in told for name in settings):
         values: dict[str, list[int]] = {}
-        for rank, settings in told.items():
-            values.setdefault(settings.get((kind, name), _ABSENT.get(kind, Message("none"))), []).append(rank)
+        for settings, ranks in told:
+            values.setdefault(settings.get((kind, name), _ABSENT.get(kind, Message("none"))), []).extend(ranks)
         if len(values) > 1:
             ordered = sorted(values.items(), key=lambda each: len(each[1]))
-            yield Difference(kind, name, tuple((value, tuple(ranks)) for value, ranks in ordered), step)
+            yield Difference(kind, name, tuple((value, tuple(sorted(ranks))) for value, ranks in ordered), step)
 
 
 def group_alike(differences: Iterable[Difference]) -> list[list[Difference]]:

@@ -133,9 +133,10 @@ export class RanksMap {
   }
 }
 
-// What the ranks of a lane have in common: `pp 0 · tp 3`; of a mesh with one axis the first number.
-function laneName({ ranks, axes, lanes }, lane) {
-  if (axes.length < 2 || lanes.flat().length !== axes.reduce((product, [, size]) => product * size, 1)) return lanes.length > 1 ? String(lane[0]) : "";
+// What the ranks of a lane have in common: `pp 0 · tp 3`; its machine; of one machine and one axis the first number.
+function laneName({ ranks, axes, lanes, lane_names }, lane) {
+  const machine = lane_names?.[lanes.indexOf(lane)] ?? "";
+  if (axes.length < 2 || lanes.flat().length !== axes.reduce((product, [, size]) => product * size, 1)) return machine || (lanes.length > 1 ? String(lane[0]) : "");
   const common = axes.flatMap(([name], at) => (lane.every((number) => ranks[number].at[at] === ranks[lane[0]].at[at]) && axes[at][1] > 1 ? [`${name} ${ranks[lane[0]].at[at]}`] : []));
-  return common.join(" · ");
+  return [machine, ...common].filter(Boolean).join(" · ");
 }
