@@ -122,6 +122,8 @@ def _begin_node(at: int, asked: dict[str, object], ready: int, told: int) -> Non
         _sh("mount --make-rprivate /", "mount -t proc proc /proc", *_names_without_a_server(), "ip link set lo up",
             "echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6", f"ip addr add {address} dev dwnode",
             "ip link set dwnode up")  # fmt: skip
+        os.write(told, b"x")
+        os.read(ready, 1)
         ranks = int(str(asked["ranks"]))
         children = [_begin_rank(at, local, asked) for local in range(ranks)]
         for child in children:
@@ -181,18 +183,23 @@ def _start(asked: dict[str, object]) -> tuple[list[int], list[int]]:
         port = f"dw{child}"  # the wires of the job before may not all be gone
         wires += [f"ip link add {port} type veth peer name dwnode netns {child}",
                   f"ip link set {port} master dwbridge", f"ip link set {port} up"]  # fmt: skip
-        begun.append((child, go))
-        for each in (ready, heard, told):
-            os.close(each)
+        begun.append((child, go, heard))
+        os.close(ready)
+        os.close(told)
     _sh(*wires)
-    for _, go in begun:
+    for _, go, _ in begun:
+        os.write(go, b"x")
+    for _, _, heard in begun:  # each node has an address before any rank looks for another
+        os.read(heard, 1)
+    for _, go, heard in begun:
         os.write(go, b"x")
         os.close(go)
+        os.close(heard)
     until, count = time.monotonic() + LONGEST, nodes * int(str(asked["ranks"]))
     while True:
-        ranks = [rank for child, _ in begun for init in _children(child) for rank in _children(init) if _is_python(rank)]
+        ranks = [rank for child, *_ in begun for init in _children(child) for rank in _children(init) if _is_python(rank)]
         if len(ranks) == count:
-            return [child for child, _ in begun], ranks
+            return [child for child, *_ in begun], ranks
         assert time.monotonic() < until, "no ranks"
         time.sleep(0.01)
 

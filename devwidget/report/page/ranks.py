@@ -32,6 +32,7 @@ from devwidget.views.ranks.job import (
     Span,
     Standing,
     find_coordinates,
+    find_named,
     find_spans,
     find_standings,
     lay_out_lanes,
@@ -186,6 +187,7 @@ def ranks_content(cluster: Cluster) -> Content:
         "axes": [[axis.name, axis.size] for axis in cluster.axes],
         "states": [[state, len(states[state])] for state in TROUBLE if state in states],
         "lanes": [list(lane) for lane in lay_out_lanes(cluster)],
+        "named": sorted(find_named(cluster)),
         "lane_names": list(name_lanes(cluster)),
         "ranks": [_rank_content(cluster, rank) for rank in cluster.ranks],
         "stacks": [[[site_words(site), first_line(site)] for site in stack] for stack in cluster.stacks],
@@ -212,7 +214,7 @@ def _rank_content(cluster: Cluster, rank: Rank) -> Content:
         "step": rank.step if rank.step >= 0 else None,
         "age": format_seconds(rank.age) if rank.age else "",
         "note": said(rank.note),
-        "stack": rank.stack if rank.stack != NOWHERE and rank.state != "answered" else None,
+        "stack": rank.stack if rank.stack != NOWHERE and (rank.state != "answered" or cluster.findings) else None,
         **_waits_content(cluster, rank),
     }
     return {name: value for name, value in facts.items() if value not in (None, "", [])}

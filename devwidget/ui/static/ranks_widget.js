@@ -67,7 +67,8 @@ async function render({ model, el, host, signal }) {
     place.style.setProperty("--dw-across", String(map.across));
     const odd = content.ranks.findIndex((rank) => !["answered", "ended"].includes(rank.state));
     filter();
-    show(odd >= 0 ? odd : (content.spans.find((span) => span.outlier !== null)?.outlier ?? 0));
+    const named = content.named?.[0];
+    show(named !== undefined ? named : odd >= 0 ? odd : (content.spans.find((span) => span.outlier !== null)?.outlier ?? 0));
   }
   function turn(text) {
     input.value = input.value === text ? "" : text;

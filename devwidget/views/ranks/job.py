@@ -114,6 +114,21 @@ def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(lane) for _, lane in sorted(places.items()))
 
 
+_NAME_THEIR_RANKS = frozenset({"rank-raised", "slow-rank"})
+"""Kinds of findings of which every rank that they speak of is what is wrong."""
+
+
+def find_named(cluster: Cluster) -> frozenset[int]:
+    """Ranks that a finding says to be absent, gone, or what the others wait for; not those of which that is not known."""
+    return frozenset(
+        rank
+        for finding in cluster.findings
+        for claim in finding.claims
+        if finding.kind in _NAME_THEIR_RANKS or (claim.kind == "absent" and claim.how != "unknown")
+        for rank in claim.ranks
+    )
+
+
 def group_by_machine(cluster: Cluster) -> dict[str, tuple[int, ...]]:
     """Ranks by the name of their machine, "" of those that have not said."""
     found: dict[str, list[int]] = {}
