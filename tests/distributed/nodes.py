@@ -180,7 +180,7 @@ def _start(asked: dict[str, object]) -> tuple[list[int], list[int]]:
         if (child := os.fork()) == 0:
             _begin_node(at, asked, ready, told)
         os.read(heard, 1)
-        port = f"dw{child}"  # the wires of the job before may not all be gone
+        port = f"dw{child}"
         wires += [f"ip link add {port} type veth peer name dwnode netns {child}",
                   f"ip link set {port} master dwbridge", f"ip link set {port} up"]  # fmt: skip
         begun.append((child, go, heard))
@@ -237,6 +237,8 @@ def main() -> None:
         sys.stdin.readline()
         for node in nodes:
             os.waitpid(node, 0)
+            # Its network is taken down some time later, and would answer for an address of the next job until then.
+            subprocess.run(["ip", "link", "del", f"dw{node}"], capture_output=True)
         print("over", flush=True)
 
 
