@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 
 from devwidget.capture.undo import Undo
-from devwidget.distributed.stacks import error_frames, error_stack
+from devwidget.distributed.stacks import INTERRUPTING, error_frames, error_stack
 from devwidget.records.errors import error_text
 from devwidget.records.ranks.rank import LastWord
 
@@ -172,3 +172,6 @@ class _SignalWatch:
             # `signal.signal` is for the main thread alone.
             ctypes.CDLL(None).signal(number, None)
             os.kill(os.getpid(), number)
+
+
+INTERRUPTING.add(_SignalWatch._handle.__code__)

@@ -6,13 +6,17 @@ import linecache
 import sys
 import threading
 from collections.abc import Iterable
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 
 from devwidget.capture.source_code.call_sites import is_library, is_own
 from devwidget.records.site import Site
 
 _MOST = 24
 _Place = tuple[FrameType, int]
+
+
+INTERRUPTING: set[CodeType] = set()
+"""Code of ours that Python runs in the main thread at a signal: where that thread was is what lies outside of it."""
 
 
 def main_frames() -> list[FrameType]:
@@ -22,7 +26,8 @@ def main_frames() -> list[FrameType]:
     while frame is not None:
         frames.append(frame)
         frame = frame.f_back
-    return frames
+    inside = max((at for at, each in enumerate(frames) if each.f_code in INTERRUPTING), default=-1)
+    return frames[inside + 1 :]
 
 
 def error_frames(trace: TracebackType | None) -> list[FrameType]:
