@@ -12,6 +12,8 @@ import torch
 
 import devwidget
 from devwidget.capture import torch_internals
+from devwidget.cli import commands
+from devwidget.cli.main import _build_parser
 from devwidget.distributed import ask_ranks
 from tests.distributed.jobs import running, wait_for
 
@@ -31,7 +33,9 @@ TRAINING, ASKING, ENGINES = (
     block("python", "devwidget.ranks()"),
     block("python", "ipyparallel"),
 )
-TORCHRUN, SCRIPT, LOOK, ACCELERATE = (block("bash", word) for word in ("torchrun", "SBATCH", "--overlap", "accelerate"))
+TORCHRUN, SCRIPT, LOOK, ACCELERATE, DIAGNOSE = (
+    block("bash", word) for word in ("torchrun", "SBATCH", "--overlap", "accelerate", "diagnose")
+)
 STEP, STEPPED, TOLD = block("python", "record(path="), block("python", 'ranks("one-step")'), block("text", "one step of")
 PIPELINE, SCHEDULE = block("python", "devwidget.pipeline("), block("text", "Schedule1F1B")
 PLAN, PLANNED = block("python", "devwidget.plan("), block("text", "Plan:")
@@ -46,6 +50,7 @@ def test_no_block_is_forgotten_here():
         SCRIPT,
         LOOK,
         ACCELERATE,
+        DIAGNOSE,
         PLAN,
         PLANNED,
         STEP,
@@ -140,6 +145,11 @@ def ran(text, folder, **environ):
 
 def test_the_script_for_slurm_names_a_folder_of_the_node(tmp_path):
     assert ran(SCRIPT, tmp_path, SLURM_JOB_ID="7") == "/tmp/ranks-7 python train.py\n"
+
+
+def test_the_verdict_is_asked_by_a_command_that_there_is():
+    options = _build_parser().parse_args(DIAGNOSE.split()[3:])
+    assert (options.command, [str(each) for each in options.source]) == (commands.diagnose_ranks, ["/shared/job"])
 
 
 def test_a_look_at_a_node_asks_the_folder_of_the_job(tmp_path):

@@ -39,7 +39,10 @@ FLOORS = {
         "explain",
         "recorder",
     ),
-    "distributed": ("job", "unix_http", "collectives", "rank_tensors", "report", "agent", "ask_ranks"),
+    "distributed": (
+        *("job", "unix_http", "collectives", "rank_tensors", "settings", "stacks", "step_history", "report"),
+        *("last_word", "agent", "ask_ranks"),
+    ),
     "records": (
         "schema",
         *("errors", "syntax", "site", "device", "memory", "finding", "parallel", "explanation", "snapshot", "trace"),

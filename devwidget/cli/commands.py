@@ -270,6 +270,21 @@ def _serve_rank(options: Namespace) -> int:
     return FINE
 
 
+def diagnose_ranks(options: Namespace) -> int:
+    """The verdict on the ranks of a job, which may hang or be over."""
+    from devwidget import api
+    from devwidget.report.text.diagnosis import diagnosis_text, is_well
+
+    cluster = api.ranks(options.source or None, patience=options.patience)
+    print(diagnosis_text(cluster))
+    with _writing():
+        if options.save is not None:
+            cluster.save(options.save)
+        if options.html is not None:
+            cluster.to_html(options.html)
+    return FINE if is_well(cluster) else FOUND
+
+
 def check_step(options: Namespace) -> int:
     """One step of what the function makes."""
     from devwidget import api

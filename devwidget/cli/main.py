@@ -29,6 +29,7 @@ EXAMPLES = (
         "torchrun --nproc-per-node 4 -m devwidget run train.py",
         Message("each rank answers devwidget.ranks(), and is not watched"),
     ),
+    ("python -m devwidget diagnose /shared/job", Message("the verdict on the ranks of a job, in ten lines")),
     ("python -m devwidget check --gpus 2 train:step", Message("one step: train.step() returns (model, batch)")),
     ("python -m devwidget plan train:step --gpus 4 --memory 24GiB", ""),
     ("python -m devwidget plan hf:ORG/NAME --card A100-80GB", ""),
@@ -39,8 +40,8 @@ EXAMPLES = (
 )
 _WIDE = 56
 _STATUS = (
-    ("0", Message("nothing to report (check, compare), or it fits (plan)")),
-    ("1", Message("findings (check), new findings (compare), or it does not fit (plan)")),
+    ("0", Message("nothing to report (check, compare), it fits (plan), or every rank is well (diagnose)")),
+    ("1", Message("findings (check), new findings (compare), it does not fit (plan), or a rank is not well (diagnose)")),
     ("2", Message("it could not be done: wrong arguments, no such file, or the code to be checked raised an exception")),
     ("", Message("`run` ends as the script ends; with --fail-on, 1 if the script ended well and there are such findings.")),
 )
@@ -145,6 +146,15 @@ def _build_parser() -> argparse.ArgumentParser:
     plan.add_argument("--markdown", action="store_true", help=say("print the plan as Markdown"))
     _add_subject(plan)
     plan.set_defaults(command=commands.plan_step)
+
+    diagnose = add("diagnose", help=say("say what is wrong with a job of many ranks, also one that hangs or is over"))
+    words = say("folders of ranks, their files, or saved jobs; without one, the job of this user that has started last")
+    diagnose.add_argument("source", metavar="FOLDER", nargs="*", type=_absolute_path, help=words)
+    words = say("seconds in one collective after which a rank is said to hang (default: {value})", value=5)
+    diagnose.add_argument("--patience", metavar="SECONDS", type=float, default=5.0, help=words)
+    diagnose.add_argument("--save", metavar="FILE", type=_file_to_write, help=say("keep the job, for `show` and `html`"))
+    diagnose.add_argument("--html", metavar="FILE", type=_file_to_write, help=say("the report as one page"))
+    diagnose.set_defaults(command=commands.diagnose_ranks)
 
     show = add("show", help=say("print a saved record"))
     show.add_argument("file", metavar="FILE", type=_absolute_path)

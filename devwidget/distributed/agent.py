@@ -1,15 +1,19 @@
-"""The agent of one rank: answers, and only answers, who can reach its socket, also while the rank waits in a collective."""
+"""The agent of one rank: answers who can reach its socket, also while the rank waits in a collective, and says how it ended."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import ctypes
+import dataclasses
 import functools
 import os
 import pathlib
 import socket
-from types import TracebackType
+import sys
+from collections.abc import Sequence
+from multiprocessing import util
+from types import FrameType, TracebackType
 from typing import Any, Self
 
 from torch import nn
@@ -28,10 +32,11 @@ from devwidget.distributed.job import (
     socket_of,
     write_whole,
 )
+from devwidget.distributed.last_word import LastWords
 from devwidget.distributed.report import ReadMemory, Reporter
 from devwidget.distributed.unix_http import end_connections
 from devwidget.records.errors import DevwidgetError, error_text
-from devwidget.records.ranks.rank import RankReport
+from devwidget.records.ranks.rank import LastWord, RankReport
 from devwidget.records.schema.message import Message, in_language
 from devwidget.records.schema.record import dumps
 
@@ -43,20 +48,32 @@ class Agent:
         folder: where its socket is.
     """
 
-    def __init__(self, model: nn.Module | None, folder: str | os.PathLike[str] | None, memory: ReadMemory) -> None:
+    def __init__(
+        self,
+        model: nn.Module | None,
+        folder: str | os.PathLike[str] | None,
+        memory: ReadMemory,
+        *,
+        every: float = 0.0,
+        checksums: bool = False,
+    ) -> None:
         torch_internals.check_names("reading tensors", "answering for a rank")
         if model is not None:
             refuse_model(model)
         self._who = find_identity()
-        self._reporter = Reporter(model, memory)
+        self._reporter = Reporter(model, memory, checksums=checksums)
         self.folder = make_private(pathlib.Path(folder) if folder is not None else job_folder())
         self._socket = socket_of(self.folder, self._who.rank)
         self._refuse_double()
         self._hook = Undo()
-        STEP_ENDS.call_hook(self._reporter.count_step, self._hook)
+        STEP_ENDS.call_hook(self._reporter.history.note_step, self._hook)
         _start_listening(self)
         atexit.register(self.stop)
+        # A child of multiprocessing ends without the exit handlers of Python, and shows its exception by itself.
+        self._finalizer = util.Finalize(None, self._leave_child, exitpriority=10)
         write_whole(file_of(self.folder, self._who.rank), dumps(self._reporter.announce_rank(self._who)))
+        self._last_words = LastWords(self._write_word, every)
+        self._last_words.begin()
 
     def report(self, *, checksums: bool = False) -> RankReport:
         """Report what this rank holds now; checksums read values, which waits for a GPU."""
@@ -72,9 +89,33 @@ class Agent:
             _agents.clear()
             self._hook.run_steps()
             atexit.unregister(self.stop)
-            for path in (self._socket, file_of(self.folder, self._who.rank)):
-                path.unlink(missing_ok=True)
+            self._finalizer.cancel()
+            self._last_words.end()
+            self._socket.unlink(missing_ok=True)
             end_connections(self._socket)
+
+    def _write_word(self, word: LastWord, frames: Sequence[FrameType]) -> None:
+        """Write how this rank has ended, or what it holds now."""
+        who = self._find_identity()
+        try:
+            ended = word.how == "ended"
+            said = self._reporter.report_end(who, word) if ended else self._reporter.make_report(who, word=word, frames=frames)
+        except Exception as fault:
+            # How it ended is known, whatever cannot be read of what it held.
+            said = dataclasses.replace(
+                self._reporter.announce_rank(who), announced=False, last_word=word, stack=word.stack, note=error_text(fault)
+            )
+        # A folder that is gone or full must not be what ends the process.
+        with contextlib.suppress(OSError):
+            write_whole(file_of(self.folder, self._who.rank), dumps(said))
+
+    def _leave_child(self) -> None:
+        error = sys.exception()
+        # What torch starts has shown the exception, and leaves with another.
+        cause = error.__context__ if isinstance(error, SystemExit) and error.code and error.__context__ else error
+        if cause is not None:
+            self._last_words.say_error(cause)
+        self.stop()
 
     def _refuse_double(self) -> None:
         if serving_agent() is not None:
@@ -105,6 +146,8 @@ class Agent:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if error is not None:
+            self._last_words.say_error(error)
         self.stop()
 
     def __repr__(self) -> str:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import socket as sockets
 import time
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 from devwidget.capture.object_fields import module_name, mro_of
 from devwidget.distributed.collectives import Progress, parse_progress
-from devwidget.distributed.job import HANDLER, file_of, owner_folder, ranks_in, refuse_shared, socket_of
+from devwidget.distributed.job import (
+    HANDLER,
+    file_of,
+    find_machine,
+    owner_folder,
+    ranks_in,
+    read_process,
+    refuse_shared,
+    socket_of,
+)
 from devwidget.distributed.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.loading.json_io import load, loads
-from devwidget.records.ranks.cluster import Cluster
-from devwidget.records.ranks.merging import Heard, merge
+from devwidget.records.ranks.cluster import GONE, WITH_LAST_WORD, Cluster
+from devwidget.records.ranks.merging import Heard, merge, split_cluster
 from devwidget.records.ranks.rank import RankReport
 from devwidget.records.schema.message import Message
 
@@ -48,17 +58,33 @@ def ask_ranks(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience: f
 
 def mark_hung(heard: list[Heard], patience: float) -> list[Heard]:
     """Mark the ranks that hang by what was heard of all."""
-    gone = {each.rank for each in heard if each.state in ("dead", "stopped")}
+    gone = {each.rank: each for each in heard if each.state in ("stopped", *GONE)}
     return [_mark_if_hung(each, patience, gone) for each in heard]
 
 
-def _mark_if_hung(heard: Heard, patience: float, gone: set[int]) -> Heard:
+def _mark_if_hung(heard: Heard, patience: float, gone: Mapping[int, Heard]) -> Heard:
     """Mark a rank that has waited for longer than is usual, or that waits for one that cannot come."""
     waits = heard.report.collective if heard.report is not None else None
-    if waits is None or waits.finished or (waits.seconds < patience and gone.isdisjoint(waits.ranks)):
+    if waits is None or waits.finished or heard.state in ("dead", "stale"):
         return heard
+    cannot_come = {rank for rank in waits.ranks if rank in gone and _has_gone_before(gone[rank], heard)}
+    if waits.seconds < patience and not cannot_come - {heard.rank}:
+        return heard
+    if heard.state in WITH_LAST_WORD:
+        return dataclasses.replace(heard, hangs=True)
     note = Message("waits in `{kind}` number {number}", kind=waits.kind, number=waits.sequence)
-    return dataclasses.replace(heard, state="hung", note=note)
+    return dataclasses.replace(heard, state="hung", note=note, hangs=True)
+
+
+# Seconds within which one signal reaches all ranks of a job.
+_ONE_SIGNAL = 2.0
+
+
+def _has_gone_before(gone: Heard, heard: Heard) -> bool:
+    """Whether one rank had gone when the other said what it waits in; all are ended together at times."""
+    if gone.state in ("dead", "stopped") or heard.state not in WITH_LAST_WORD:
+        return True
+    return gone.taken < heard.taken - (_ONE_SIGNAL if gone.state == "terminated" else 0.0)
 
 
 def ask_rank(folder: pathlib.Path, rank: int) -> Heard:
@@ -69,14 +95,15 @@ def ask_rank(folder: pathlib.Path, rank: int) -> Heard:
     host, pid = (written.host, written.pid) if written is not None else ("", 0)
     try:
         line = Line(path, FIRST_WAIT)
-        pid = (pid if host and host != sockets.gethostname() else 0) or line.pid
+        pid = (0 if _is_here(written) else pid) or line.pid
         answer = line.ask(HANDLER)
     except (ConnectionRefusedError, FileNotFoundError):
-        return _judge_ended(rank, written)
+        # It may have said its last word since its file was read.
+        return _judge_ended(rank, _load_report(file_of(folder, rank)))
     except NoAnswer as silence:
-        return _judge_silence(path, rank, host, pid, silence.why)
+        return _judge_silence(path, rank, written, pid, silence.why)
     except OSError as error:
-        return _judge_silence(path, rank, host, pid, str(error))
+        return _judge_silence(path, rank, written, pid, str(error))
     if answer.status != 200:
         return Heard(rank, "busy", host=host, pid=pid, note=answer.body[:200].decode(errors="replace"))
     return _read_answer(rank, answer.body, host, pid)
@@ -86,14 +113,35 @@ def _judge_ended(rank: int, written: RankReport | None) -> Heard:
     """Judge a rank that nobody answers for: its file is no answer, and on another machine it may live."""
     if written is None:
         return Heard(rank, "dead", note=Message("its process has ended: nobody listens at its socket"), listens=False)
-    here = written.host == sockets.gethostname()
-    state = read_process_state(written.pid) if here else "unknown"
-    found = Heard(rank, "unknown", host=written.host, pid=written.pid, announced=written, listens=False)
+    if written.last_word is not None and written.last_word.how != "running":
+        return _hear_last_word(rank, written)
+    here = _is_here(written)
+    state = read_process_state(written.pid, written.started) if here else "unknown"
+    said = written if written.last_word is not None else None
+    found = Heard(rank, "unknown", said, host=written.host, pid=written.pid, announced=written, listens=False)
     if state == "gone":
-        return dataclasses.replace(found, state="dead", note=Message("its process has ended"))
+        return dataclasses.replace(found, state="dead", note=Message("its process has ended without a last word"))
+    if here and state == "unknown":
+        return dataclasses.replace(
+            found, note=Message("nobody listens at its socket, and whether its process lives is not known")
+        )
     if here:
         return dataclasses.replace(found, note=Message("nobody listens at its socket, and there is a process of its number"))
+    if said is not None:
+        return dataclasses.replace(found, state="answered")
     return dataclasses.replace(found, note=Message("it answers on {host} alone: ask there", host=written.host))
+
+
+def _hear_last_word(rank: int, written: RankReport) -> Heard:
+    """Hear how a rank has ended, as it has said itself."""
+    word = written.last_word
+    assert word is not None
+    if word.how == "raised":
+        return Heard(rank, "raised", written, note=Message("raised {error}", error=word.error), listens=False)
+    if word.how == "terminated":
+        note = Message("was ended by the signal {name}", name=word.error)
+        return Heard(rank, "terminated", written, note=note, listens=False)
+    return Heard(rank, "ended", written, note=Message("came to its end without an exception"), listens=False)
 
 
 def _read_answer(rank: int, body: bytes, host: str, pid: int) -> Heard:
@@ -106,22 +154,40 @@ def _read_answer(rank: int, body: bytes, host: str, pid: int) -> Heard:
     return Heard(rank, "answered", said)
 
 
-def _judge_silence(path: pathlib.Path, rank: int, host: str, pid: int, silence: str) -> Heard:
+def _judge_silence(path: pathlib.Path, rank: int, written: RankReport | None, pid: int, silence: str) -> Heard:
     """Tell stopped, gone, and busy with Python locked: then torch's server itself still answers."""
-    here = host in ("", sockets.gethostname())
-    state = read_process_state(pid) if here else "unknown"
+    host = written.host if written is not None else ""
+    started = written.started if written is not None and written.pid == pid else 0
+    state = read_process_state(pid, started) if _is_here(written) else "unknown"
     if state == "gone":
-        return Heard(rank, "dead", host=host, pid=pid, note=Message("its process has ended"))
+        return _judge_ended(rank, _load_report(path.with_suffix(".json")))
     if state == "stopped":
         return Heard(rank, "stopped", host=host, pid=pid, note=Message("its process is stopped by a signal, as Ctrl-Z does"))
     try:
         Line(path, SECOND_WAIT).ask("ping")
     except (NoAnswer, OSError):
+        if _is_refused_soon(path):
+            return _judge_ended(rank, _load_report(path.with_suffix(".json")))
         note = Message("{silence}, and neither did torch's own server", silence=silence)
         return Heard(rank, "busy", host=host, pid=pid, note=note)
     note = Message("its process is alive, and holds Python's lock")
     collective, groups = _ask_progress(path)
     return Heard(rank, "busy", host=host, pid=pid, note=note, collective=collective, groups=groups)
+
+
+def _is_refused_soon(path: pathlib.Path) -> bool:
+    """Whether nobody listens any more where somebody did: a process that ends closes its sockets one after the other."""
+    for _ in range(5):
+        try:
+            with contextlib.closing(sockets.socket(sockets.AF_UNIX)) as line:
+                line.setblocking(False)
+                line.connect(os.fspath(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return True
+        except OSError:
+            return False
+        time.sleep(0.02)
+    return False
 
 
 def _ask_progress(path: pathlib.Path) -> Progress:
@@ -133,24 +199,35 @@ def _ask_progress(path: pathlib.Path) -> Progress:
 
 
 def judge_written(rank: int, written: RankReport | None) -> Heard:
-    """Judge a rank that has left a file and no socket: the end of a recording, or that it would answer."""
+    """Judge a rank that has left a file and no socket: the end of a recording, how it ended, or that it would answer."""
     if written is None:
         return Heard(rank, "unknown", note=Message("its file cannot be read"), listens=False)
-    return _judge_ended(rank, written) if written.announced else Heard(rank, "answered", written, listens=False)
+    if written.announced or written.last_word is not None:
+        return _judge_ended(rank, written)
+    return Heard(rank, "answered", written, listens=False)
 
 
 def mark_stale(heard: list[Heard]) -> list[Heard]:
-    """Mark what was written long before the newest."""
+    """Mark what was written long before the newest; what a rank writes from time to time, if it has not done so again."""
     newest = max((each.report.taken for each in heard if each.report is not None), default=0.0)
     return [_mark_if_stale(each, newest) for each in heard]
 
 
 def _mark_if_stale(heard: Heard, newest: float) -> Heard:
-    age = newest - heard.report.taken if heard.report is not None else 0.0
-    if age <= OLD:
+    if heard.report is None or heard.state in ("stale", *GONE):
         return heard
-    note = Message("its file is {age} s older than the newest", age=round(age))
-    return dataclasses.replace(heard, state="stale", note=note)
+    word = heard.report.last_word
+    if word is not None and not heard.listens:
+        age, most = max(newest, time.time()) - heard.report.taken, _MISSED * word.every + _LATE
+        note = Message("it has written nothing for {age} s", age=round(age))
+    else:
+        age, most = newest - heard.report.taken, OLD
+        note = Message("its file is {age} s older than the newest", age=round(age))
+    return heard if age <= most else dataclasses.replace(heard, state="stale", note=note, hangs=False)
+
+
+# A rank that writes from time to time has missed so many, and these seconds.
+_MISSED, _LATE = 2, 1.0
 
 
 def _load_report(path: pathlib.Path) -> RankReport | None:
@@ -164,22 +241,34 @@ def _load_report(path: pathlib.Path) -> RankReport | None:
 
 ProcessState = Literal["running", "stopped", "gone", "unknown"]
 
-_PROCESSES = pathlib.Path("/proc")
 
+def read_process_state(pid: int, started: int = 0) -> ProcessState:
+    """Read whether a process of this machine runs, is stopped or is gone; `unknown` where there is no `/proc`.
 
-def read_process_state(pid: int) -> ProcessState:
-    """Read whether a process of this machine runs, is stopped or is gone; `unknown` where there is no `/proc`."""
-    if pid <= 0 or not (_PROCESSES / "self").exists():
+    Args:
+        pid: its number.
+        started: when it began, in ticks; another process of its number is not it.
+    """
+    if pid <= 0 or not pathlib.Path("/proc/self").exists():
         return "unknown"
-    try:
-        letter = (_PROCESSES / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        # It ended between two steps.
+    found = read_process(pid)
+    if found is None or (started and found[1] != started):
         return "gone"
-    return "gone" if letter in "ZX" else "stopped" if letter in "Tt" else "running"
+    return "gone" if found[0] in "ZX" else "stopped" if found[0] in "Tt" else "running"
 
 
-_SOURCES = Message("a folder of ranks or several, their files, or a view of ipyparallel: devwidget.ranks('runs/today')")
+def _is_here(report: RankReport | None) -> bool:
+    """Whether the process that wrote a report would be one of this machine, by the number that it has there."""
+    if report is None:
+        return True
+    if report.machine and (machine := find_machine()):
+        return report.machine == machine
+    return report.host in ("", sockets.gethostname())
+
+
+_SOURCES = Message(
+    "a folder of ranks or several, their files, saved jobs, or a view of ipyparallel: devwidget.ranks('runs/today')"
+)
 
 
 def hear_ranks(source: Any, served: Served, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluster:
@@ -198,12 +287,11 @@ def hear_ranks(source: Any, served: Served, *, patience: float = LONG_IN_A_COLLE
         source = find_newest_job()
     if is_view(source):
         return merge(ask_engines(source, patience, served), asked)
-    if isinstance(source, str | os.PathLike):
-        heard = _hear_paths([pathlib.Path(source)], patience)
-    elif isinstance(source, Iterable):
-        heard = _hear_paths([pathlib.Path(each) for each in source if isinstance(each, str | os.PathLike)], patience)
-    else:
-        raise DevwidgetError(Message("{kind} is no source of ranks", kind=type(source).__name__), instead=_SOURCES)
+    sources = list(source) if isinstance(source, Iterable) and not isinstance(source, str | os.PathLike) else [source]
+    for each in sources:
+        if not isinstance(each, str | os.PathLike | Cluster):
+            raise DevwidgetError(Message("{kind} is no source of ranks", kind=type(each).__name__), instead=_SOURCES)
+    heard = _hear_sources([each if isinstance(each, Cluster) else pathlib.Path(each) for each in sources], patience)
     if not heard:
         why = Message("no process has called devwidget.serve() there, or written its record there")
         raise DevwidgetError(Message("there are no ranks in this source"), why=why, instead=_SOURCES)
@@ -221,29 +309,41 @@ def find_newest_job() -> pathlib.Path:
     return max(folders, key=lambda folder: folder.stat().st_mtime)
 
 
-def _hear_paths(paths: list[pathlib.Path], patience: float) -> list[Heard]:
-    """Hear the ranks of all folders, and what each file says; of two of one rank the newer one."""
-    files = [path for path in paths if path.is_file()]
-    heard = [each for path in paths if path not in files for each in ask_folder(path, patience)]
+def _hear_sources(sources: list[pathlib.Path | Cluster], patience: float) -> list[Heard]:
+    """Hear the ranks of all folders, saved jobs and files; of two of one rank the one of whom more is known, then the newer."""
     newest: dict[int, Heard] = {}
-    for each in (*heard, *map(_hear_file, files)):
-        if each.rank not in newest or newest[each.rank].taken < each.taken:
+    for each in (heard for source in sources for heard in _hear_source(source, patience)):
+        if each.rank not in newest or _how_much(newest[each.rank]) < _how_much(each):
             newest[each.rank] = each
     return mark_stale(mark_hung(list(newest.values()), patience))
 
 
-def _hear_file(path: pathlib.Path) -> Heard:
-    """Hear what a rank has written; one that has written that it would answer is asked."""
+def _how_much(heard: Heard) -> tuple[bool, float]:
+    return heard.state != "unknown", heard.taken
+
+
+def _hear_source(source: pathlib.Path | Cluster, patience: float) -> list[Heard]:
+    if isinstance(source, Cluster):
+        return split_cluster(source)
+    return _hear_file(source) if source.is_file() else ask_folder(source, patience)
+
+
+def _hear_file(path: pathlib.Path) -> list[Heard]:
+    """Hear what a rank has written, or all of a saved job; a rank that has written that it would answer is asked."""
     try:
         said = load(path, LARGEST_ANSWER)
     except (OSError, ValueError) as error:
         raise DevwidgetError(Message("{name} cannot be read: {error}", name=path.name, error=error)) from None
+    if isinstance(said, Cluster):
+        return split_cluster(said)
     if not isinstance(said, RankReport):
-        raise DevwidgetError(Message("{name} holds a {kind}, not what one rank said", name=path.name, kind=type(said).__name__))
-    if not said.announced:
-        return judge_written(said.rank, said)
+        raise DevwidgetError(
+            Message("{name} holds a {kind}, neither a job nor what one rank said", name=path.name, kind=type(said).__name__)
+        )
+    if not said.announced and said.last_word is None:
+        return [judge_written(said.rank, said)]
     refuse_shared(path.absolute().parent)
-    return ask_rank(path.absolute().parent, said.rank)
+    return [ask_rank(path.absolute().parent, said.rank)]
 
 
 Served = Callable[[], tuple[int, str]]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from devwidget.capture import torch_internals
 from devwidget.records.parallel import group_label
-from devwidget.records.ranks.rank import Collective, GroupProgress
+from devwidget.records.ranks.rank import Collective, GroupProgress, PastCollective
 
 # By the words of the recorder; what else there is takes one byte.
 _ITEM_BYTES = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
@@ -59,6 +59,47 @@ class ProgressReader:
                 return None, progress
             self._last = progress, entry
         return describe_collective(self._last[1], groups), progress
+
+
+MOST_LAST = 32
+"""Collectives that a rank tells of."""
+
+
+class LastReader:
+    """Reads the collectives that this process has begun last, and not again within a hundred times the time that it takes.
+
+    Torch tells all that its recorder holds or nothing, up to 2,000, and holds Python's lock for 20 us for each.
+    """
+
+    def __init__(self) -> None:
+        self._found: tuple[PastCollective, ...] = ()
+        self._next = 0.0
+
+    def read_last(self, *, at_the_end: bool = False) -> tuple[PastCollective, ...]:
+        """Return the newest, the last of all last; messages between two ranks are left out."""
+        began = time.monotonic()
+        if at_the_end or began >= self._next:
+            self._found = _read_past()
+            self._next = began + 100 * (time.monotonic() - began)
+        return self._found
+
+
+def _read_past() -> tuple[PastCollective, ...]:
+    groups = list_groups()
+    dumps = [torch_internals.collective_entries, torch_internals.nccl_entries]
+    # No stacks; those that are over too.
+    told = [pickle.loads(dump(True, False, False)) for dump in dumps if dump is not None]
+    entries = [entry for each in told for entry in each.get("entries", ()) if not entry.get("is_p2p")]
+    newest = sorted(entries, key=lambda entry: int(entry.get("time_created_ns", 0)))[-MOST_LAST:]
+    return tuple(_describe_past(entry, groups) for entry in newest)
+
+
+def _describe_past(entry: Mapping[str, Any], groups: Groups) -> PastCollective:
+    found = describe_collective(entry, groups)
+    begun = entry.get("time_created_ns", 0) / 1e9
+    return PastCollective(
+        found.kind, found.sequence, found.group, found.ranks[0] if found.ranks else -1, len(found.ranks), found.bytes, begun
+    )
 
 
 def _read_counts() -> list[Mapping[str, Any]]:

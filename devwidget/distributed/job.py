@@ -9,6 +9,7 @@ import socket
 import stat
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -156,6 +157,48 @@ def find_identity(environ: Mapping[str, str] = os.environ) -> Identity:
 def job_name(environ: Mapping[str, str] = os.environ) -> str:
     """Return what launchers call the job of this process; "" where none does."""
     return " ".join(environ[name] for name in _JOBS if environ.get(name))
+
+
+def find_machine() -> str:
+    """Return what tells this machine, and how it numbers its processes, from another of the same name; "" without `/proc`.
+
+    Containers of one image often share a name, and a process of one has the number of another in the next.
+    """
+    try:
+        booted = (_PROCESSES / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{booted} {os.readlink(_PROCESSES / 'self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def read_process(pid: int) -> tuple[str, int] | None:
+    """Return the letter that Linux has for the state of a process, and when it began in ticks; None if there is no such."""
+    try:
+        fields = (_PROCESSES / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        return fields[0], int(fields[19])
+    except (OSError, IndexError, ValueError):
+        # It ended between two steps.
+        return None
+
+
+_PROCESSES = pathlib.Path("/proc")
+_STORE_KEY = "devwidget/run"
+
+
+def agree_on_run() -> str:
+    """Return what all ranks of this run have agreed on, by the store in which they have found each other; "" without one.
+
+    The first of them writes, the others read: no rank waits for another.
+    """
+    distributed: Any = sys.modules.get("torch.distributed.distributed_c10d")
+    if distributed is None or rank_of_torch() is None:
+        return ""
+    try:
+        agreed: bytes = distributed._get_default_store().compare_set(_STORE_KEY, "", uuid.uuid4().hex)
+    except (AttributeError, RuntimeError, ValueError):
+        # A torch that calls it otherwise, a store that cannot, or one that has gone with its rank.
+        return ""
+    return agreed.decode(errors="replace")[:64]
 
 
 def rank_of_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:

@@ -3,37 +3,47 @@
 from __future__ import annotations
 
 import itertools
-import linecache
 import math
 import os
 import pathlib
 import sys
-import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-import torch
 from torch import nn
 
 from devwidget.capture.modules import all_tensors, is_module, walk_modules
 from devwidget.capture.object_fields import copy_items, dict_of, is_scalar, module_name, mro_of, parts_of
 from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
-from devwidget.capture.source_code.call_sites import is_library, is_own, locals_of
+from devwidget.capture.source_code.call_sites import is_own, locals_of
 from devwidget.capture.tensors import read_attribute, shape_of
 from devwidget.capture.undo import paused_gc
-from devwidget.distributed.collectives import Progress, ProgressReader
-from devwidget.distributed.job import Identity, file_of, find_identity, job_name, make_private, trace_of, write_whole
+from devwidget.distributed.collectives import LastReader, Progress, ProgressReader
+from devwidget.distributed.job import (
+    Identity,
+    agree_on_run,
+    file_of,
+    find_identity,
+    find_machine,
+    job_name,
+    make_private,
+    read_process,
+    trace_of,
+    write_whole,
+)
 from devwidget.distributed.rank_tensors import compute_checksums, local_part, read_holdings
+from devwidget.distributed.settings import read_place
+from devwidget.distributed.stacks import is_in_step, main_frames, stack_of
+from devwidget.distributed.step_history import StepHistory, Summed
 from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
-from devwidget.records.ranks.rank import RankMemory, RankReport
+from devwidget.records.ranks.rank import LastWord, RankMemory, RankReport
 from devwidget.records.ranks.traced_steps import TracedStep, extract_step
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import dumps
-from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 
 _MOST_VALUES = 5000
@@ -95,43 +105,6 @@ def _stored_fields(value: object) -> Iterator[Any]:
     yield from (field for _, field in (copy_items(fields) if type(fields) is dict else ()))
 
 
-_MOST = 24
-
-
-def main_frames() -> list[FrameType]:
-    """Return the frames of the main thread, the innermost first."""
-    # The main thread runs on meanwhile: some may have returned when they are read, but a frame that is held stays whole.
-    frames, frame = list[FrameType](), sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
-    return frames
-
-
-def stack_of(frames: list[FrameType]) -> tuple[Site, ...]:
-    """Return the user's lines, and the innermost of all: that of a library says what it waits for."""
-    kept = [
-        frame
-        for at, frame in enumerate(frames)
-        if not is_own(frame.f_code.co_filename) and (at == 0 or not is_library(frame.f_code.co_filename))
-    ]
-    return tuple(map(_frame_site, reversed(kept[:_MOST])))
-
-
-def _frame_site(frame: FrameType) -> Site:
-    code, line = frame.f_code, frame.f_lineno or frame.f_code.co_firstlineno
-    return Site(code.co_filename, line, linecache.getline(code.co_filename, line).strip(), code.co_name)
-
-
-def is_in_step(frames: list[FrameType]) -> bool:
-    """Whether a module is called or backward runs: while they do, FSDP gathers what it needs."""
-    return any(frame.f_code.co_name in _STEPS and is_library(frame.f_code.co_filename) for frame in frames)
-
-
-# Functions of torch below which forward and backward run.
-_STEPS = frozenset({"_call_impl", "_engine_run_backward", "run_backward"})
-
-
 _TRIES = 5
 _recorded: list[TracedStep] = []
 ReadMemory = Callable[[], Iterable[DeviceMemory]]
@@ -148,37 +121,65 @@ class Reporter:
     Args:
         model: the root, kept weakly; None to look for it in the variables of the main thread each time.
         memory: how full each device is.
-        counts: `count_step` is called after each step.
+        counts: `history.note_step` is called after each step.
+        checksums: after some steps, compute checksums of parameters that every rank has whole.
     """
 
-    def __init__(self, model: nn.Module | None, memory: ReadMemory, *, counts: bool = True) -> None:
+    def __init__(self, model: nn.Module | None, memory: ReadMemory, *, counts: bool = True, checksums: bool = False) -> None:
         # Weak: an agent answers as long as its process lives, and the model and its optimizers need not live so long.
         self._model = weakref.ref(model) if model is not None else None
-        self._memory, self._counts, self._job = memory, counts, job_name()
-        self._progress = ProgressReader()
-        self._steps: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
+        self._memory, self._counts = memory, counts
+        self._job: dict[str, Any] = {
+            "job": job_name(),
+            "run": agree_on_run(),
+            "machine": find_machine(),
+            "started": _find_start(),
+        }
+        self._progress, self._last = ProgressReader(), LastReader()
+        self.history = StepHistory(self._find_model, checksums=checksums)
 
-    def count_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
-        """Count one more step of an optimizer; it is called by a hook after each."""
-        self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
+    def _find_model(self, frames: Sequence[FrameType] = ()) -> nn.Module | None:
+        """Find the model that was given, while it lives, or that a variable holds."""
+        found = self._model() if self._model is not None else find_model(frames or main_frames())
+        return found if is_module(found) else None
 
     def announce_rank(self, who: Identity) -> RankReport:
         """Report that there is such a rank, and nothing else."""
-        return RankReport(*who, time.time(), job=self._job, announced=True)
+        return RankReport(*who, time.time(), announced=True, **self._job)
+
+    def report_end(self, who: Identity, word: LastWord) -> RankReport:
+        """Report that a rank has ended in order, how many steps it has taken, and by what."""
+        steps, (_, groups) = self.history.list_settings(), self._progress.read_progress()
+        return RankReport(*who, time.time(), step=self._count_steps(), groups=groups, last_word=word, steps=steps, **self._job)
 
     # What a collection finds would be finalised in this thread, which the user's code does not know.
     @paused_gc()
-    def make_report(self, who: Identity, *, checksums: bool = False) -> RankReport:
-        """Report all that this process holds and does at this moment."""
-        frames = main_frames()
-        model = self._model() if self._model is not None else find_model(frames)
-        held = read_holdings(model) if is_module(model) else None
+    def make_report(
+        self,
+        who: Identity,
+        *,
+        checksums: bool = False,
+        word: LastWord | None = None,
+        frames: Sequence[FrameType] = (),
+    ) -> RankReport:
+        """Report all that this process holds and does at this moment.
+
+        Args:
+            who: this process.
+            checksums: compute checksums now, which reads values.
+            word: why it speaks unasked.
+            frames: the innermost first, of an exception that ends it; else those of the main thread.
+        """
+        here = list(frames) or main_frames()
+        model = self._find_model(here)
+        held = read_holdings(model) if model is not None else None
         step, (collective, groups) = self._read_steady_progress()
-        # A list at once: the thread that trains may step with one more optimizer meanwhile.
-        optimizers = list(self._steps)
-        states = (tensor for optimizer in optimizers for _, tensor, _ in optimizer_tensors(optimizer, {}))
+        states = (tensor for each in self.history.list_optimizers() for _, tensor, _ in optimizer_tensors(each, {}))
         # It may have begun since.
-        runs = is_in_step(frames) or is_in_step(main_frames())
+        runs = is_in_step(here) or is_in_step(main_frames())
+        summed = self.history.summed
+        if checksums and model is not None:
+            summed = Summed(step, compute_checksums(model), summed.sums)
         return RankReport(
             *who,
             time.time(),
@@ -190,14 +191,21 @@ class Reporter:
             step,
             collective,
             groups,
-            stack_of(frames),
+            word.stack if word is not None and word.stack else stack_of(here),
             held.unsharded if held and not runs else (),
-            compute_checksums(model) if checksums and is_module(model) else (),
+            summed.checksums,
             sum(int(read_attribute(local_part(tensor), "nbytes")) for tensor in states),
             held.note if held else Message("no variable of its main thread holds a model"),
             _recorded[0] if _recorded else None,
-            find_stages(frames),
-            self._job,
+            find_stages(here),
+            last_word=word,
+            settings=read_place(),
+            steps=self.history.list_settings(),
+            ends=self.history.list_ends(),
+            sums=summed.sums,
+            checksums_step=summed.step,
+            last=self._last.read_last(at_the_end=word is not None and word.how != "running"),
+            **self._job,
         )
 
     def _read_steady_progress(self) -> tuple[int, Progress]:
@@ -209,7 +217,13 @@ class Reporter:
         return self._count_steps(), (None, ())
 
     def _count_steps(self) -> int:
-        return max(dict(self._steps).values(), default=0) if self._counts else -1
+        return self.history.count_steps() if self._counts else -1
+
+
+def _find_start() -> int:
+    """Find when this process began, in ticks of its machine; 0 where that is not known."""
+    found = read_process(os.getpid())
+    return found[1] if found is not None else 0
 
 
 def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:

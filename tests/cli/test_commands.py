@@ -170,6 +170,6 @@ def test_a_saved_record_is_shown_without_torch(tmp_path: pathlib.Path) -> None:
 
 def test_every_example_of_the_help_is_a_command_line_that_is_understood() -> None:
     lines = [line for line, _ in EXAMPLES if line.startswith("python -m devwidget ")]
-    assert len(lines) == 12
+    assert len(lines) == 13
     for line in lines:
         assert callable(_build_parser().parse_args(line.split()[3:]).command)

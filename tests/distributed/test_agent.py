@@ -169,7 +169,13 @@ def test_it_listens_on_no_port(one_rank: Job):
     assert not {f"socket:[{inode}]" for inode in listening} & inodes
 
 
-def test_an_agent_that_was_stopped_leaves_nothing(one_rank: Job):
+def left_in(folder: pathlib.Path) -> dict[str, str]:
+    """Files, and how the rank that wrote each has ended."""
+    words = {path.name: devwidget.load(path).last_word for path in folder.iterdir() if path.suffix == ".json"}
+    return {name: word.how for name, word in words.items() if word is not None}
+
+
+def test_an_agent_that_was_stopped_leaves_only_that_it_ended(one_rank: Job):
     assert one_rank.process.stdin is not None
     assert one_rank.process.stdout is not None
     with socket.socket(socket.AF_UNIX) as half_asked:
@@ -181,7 +187,9 @@ def test_an_agent_that_was_stopped_leaves_nothing(one_rank: Job):
         assert one_rank.process.stdout.readline() == "stopped\n"
         while half_asked.recv(1000):  # nobody may want Python when it is over: the process would abort
             pass
-    wait_for(lambda: not list(one_rank.folder.iterdir()))
+    wait_for(lambda: [path.name for path in one_rank.folder.iterdir()] == ["rank-2.json"])
+    assert left_in(one_rank.folder) == {"rank-2.json": "ended"}
+    assert devwidget.ranks(one_rank.folder).ranks[2].state == "ended"
     one_rank.process.stdin.write("\n")
     one_rank.process.stdin.flush()
     assert one_rank.process.stdout.readline() == "again\n"  # and may begin anew
@@ -194,7 +202,8 @@ def test_a_process_ends_as_it_did_while_it_answers(one_rank: Job):
     one_rank.process.stdin.write("\n" * 3)
     one_rank.process.stdin.flush()
     assert one_rank.process.wait(LONGEST) == 0
-    assert not list(one_rank.folder.iterdir())
+    assert left_in(one_rank.folder) == {"rank-2.json": "ended"}
+    assert not list(one_rank.folder.glob("*.sock"))
 
 
 def test_a_process_that_is_no_rank_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path):

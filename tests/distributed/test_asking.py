@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import signal
@@ -18,11 +19,11 @@ import pytest
 import devwidget
 from devwidget.distributed import ask_ranks, unix_http
 from devwidget.distributed.ask_ranks import FIRST_WAIT, SECOND_WAIT, ask_folder, ask_rank, read_process_state
-from devwidget.distributed.job import file_of, socket_of
+from devwidget.distributed.job import file_of, find_machine, socket_of
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import dumps
 from devwidget.records.ranks.merging import Heard
-from devwidget.records.ranks.rank import Collective, RankReport
+from devwidget.records.ranks.rank import Collective, LastWord, RankReport
 from tests.records.ranks.made_up import model, report
 
 Serve = Callable[[socket.socket], None]
@@ -229,7 +230,7 @@ def test_an_announcement_is_no_answer(job: pathlib.Path):
     ranks = devwidget.ranks(job).ranks
     assert [rank.state for rank in ranks] == ["dead", "unknown", "unknown", "unknown"]
     assert [rank.note for rank in ranks[:3]] == [
-        "its process has ended",
+        "its process has ended without a last word",
         "nobody listens at its socket, and there is a process of its number",
         "it answers on node7 alone: ask there",
     ]
@@ -284,6 +285,51 @@ def test_several_folders_and_files_are_one_job(job: pathlib.Path, tmp_path: path
     with listening(socket_of(job, 0), answer(said(collective=waits, job="one"))):
         for source in ([job, other], [file_of(job, 0), file_of(other, 1)], [job, file_of(other, 1)]):
             assert [rank.state for rank in devwidget.ranks(source).ranks] == ["hung", "dead", "unknown", "unknown"]
+
+
+def test_saved_jobs_are_put_together_by_their_files_and_as_they_are(job: pathlib.Path, tmp_path: pathlib.Path):
+    saved = []
+    for number in (0, 2):
+        file_of(job, number).write_bytes(said(number))
+        saved.append(devwidget.ranks(job))
+        saved[-1].save(tmp_path / f"node{number}.json")
+        file_of(job, number).unlink()
+    files = [tmp_path / "node0.json", tmp_path / "node2.json"]
+    for source in (files, saved, [files[0], saved[1]]):
+        found = devwidget.ranks(source)
+        assert [rank.state for rank in found.ranks] == ["answered", "unknown", "answered", "unknown"]
+    assert [rank.state for rank in devwidget.ranks(saved[0]).ranks] == ["answered", "unknown", "unknown", "unknown"]
+
+
+def ended(number: int, how: str, **more: object) -> RankReport:
+    word = LastWord(how, "ValueError: boom", every=float(more.pop("every", 0.0)))
+    return dataclasses.replace(report(number, 4, model(1, 8), taken=time.time()), last_word=word, **more)
+
+
+def test_ended_well_never_served_dead_and_failed_are_told_apart(job: pathlib.Path):
+    file_of(job, 0).write_text(dumps(ended(0, "ended", job="one")))
+    file_of(job, 1).write_text(dumps(announced(1, pid=gone_pid())))
+    file_of(job, 2).write_text(dumps(ended(2, "raised", job="one")))
+    assert [rank.state for rank in devwidget.ranks(job).ranks] == ["ended", "dead", "raised", "unknown"]
+
+
+def test_what_a_rank_of_another_machine_writes_from_time_to_time_is_its_answer_while_it_is_new(job: pathlib.Path):
+    elsewhere = {"host": "node7", "machine": "another one", "every": 5.0}
+    file_of(job, 0).write_text(dumps(ended(0, "running", **elsewhere)))
+    file_of(job, 1).write_text(dumps(dataclasses.replace(ended(1, "running", **elsewhere), taken=time.time() - 60)))
+    ranks = devwidget.ranks(job).ranks
+    assert [rank.state for rank in ranks[:2]] == ["answered", "stale"]
+    assert ranks[1].note == "it has written nothing for 60 s"
+
+
+def test_a_process_of_that_number_which_began_later_is_another(job: pathlib.Path):
+    file_of(job, 0).write_text(dumps(dataclasses.replace(announced(0), machine=find_machine(), started=1)))
+    assert ask_rank(job, 0).state == "dead"
+
+
+def test_a_machine_of_the_same_name_is_another_one(job: pathlib.Path):
+    file_of(job, 0).write_text(dumps(dataclasses.replace(announced(0, pid=gone_pid()), machine="another one")))
+    assert ask_rank(job, 0).state == "unknown"
 
 
 def test_files_are_ranks_that_are_over(job: pathlib.Path):

@@ -11,7 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from devwidget.distributed.report import find_stages, main_frames
+from devwidget.distributed.report import find_stages
+from devwidget.distributed.stacks import main_frames
 
 pipelining = pytest.importorskip("torch.distributed.pipelining")
 

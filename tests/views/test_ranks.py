@@ -3,7 +3,7 @@
 import dataclasses
 
 from devwidget.records.ranks.rank import GroupProgress
-from devwidget.views.ranks.job import find_spans, find_standings, lay_out_lanes, module_rows
+from devwidget.views.ranks.job import find_spans, find_standings, lay_out_lanes, module_rows, name_lanes
 from tests.records.ranks.made_up import cluster, faulty, reports, with_change
 
 
@@ -13,8 +13,28 @@ def test_the_longest_axis_lies_across_and_the_others_make_the_rows():
     assert found[1][:3] == (1, 9, 17)
 
 
+def on_one_machine(count):
+    return cluster([dataclasses.replace(each, host="node0") for each in reports((("rank", count),))])
+
+
 def test_a_job_without_a_mesh_stands_in_lines():
-    assert [len(lane) for lane in lay_out_lanes(cluster(reports((("rank", 130),))))] == [64, 64, 2]
+    assert [len(lane) for lane in lay_out_lanes(on_one_machine(130))] == [64, 64, 2]
+    assert set(name_lanes(on_one_machine(130))) == {""}
+
+
+def test_over_several_machines_each_has_a_row_of_its_name():
+    job = cluster(reports((("rank", 20),)))
+    assert lay_out_lanes(job) == (tuple(range(8)), tuple(range(8, 16)), (16, 17, 18, 19))
+    assert name_lanes(job) == ("node0", "node1", "node2")
+
+
+def test_of_more_machines_than_can_be_seen_the_ranks_stand_in_lines():
+    assert {len(lane) for lane in lay_out_lanes(cluster(reports((("rank", 512),))))} == {64}
+
+
+def test_a_row_of_a_mesh_is_named_by_the_machine_where_that_is_one():
+    assert name_lanes(cluster(reports((("dp", 2), ("tp", 8))))) == ("node0", "node1")
+    assert set(name_lanes(cluster(reports((("dp", 16), ("tp", 2)))))) == {""}
 
 
 def test_a_rank_that_has_not_said_stands_where_a_mesh_would_put_it():

@@ -104,6 +104,10 @@ def _check_tables(cluster: Cluster) -> Wrong:
             yield f"ranks[{at}].placement", Message("a place in `placements`, or -1")
         if not NOWHERE <= rank.stack < len(cluster.stacks):
             yield f"ranks[{at}].stack", Message("a place in `stacks`, or -1")
+        if not NOWHERE <= rank.settings < len(cluster.settings):
+            yield f"ranks[{at}].settings", Message("a place in `settings`, or -1")
+        if not NOWHERE <= rank.steps < len(cluster.steps):
+            yield f"ranks[{at}].steps", Message("a place in `steps`, or -1")
         if len(rank.coordinates) not in (0, len(cluster.axes)):
             yield f"ranks[{at}].coordinates", Message("one for each axis, or none")
         elif any(each >= axis.size for each, axis in zip(rank.coordinates, cluster.axes, strict=False)):

@@ -8,17 +8,35 @@ from typing import Literal
 
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
-from devwidget.records.ranks.rank import Axis, Collective, GroupProgress, Holding, RankMemory, RankModule
+from devwidget.records.ranks.rank import (
+    Axis,
+    Collective,
+    GroupProgress,
+    Holding,
+    LastWord,
+    PastCollective,
+    RankMemory,
+    RankModule,
+    Setting,
+    StepSettings,
+)
 from devwidget.records.ranks.traced_steps import Runs as Runs
 from devwidget.records.ranks.traced_steps import TracedJob
 from devwidget.records.schema.fields import Duration, ProcessLocal, Size, process_local
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 
-State = Literal["answered", "hung", "busy", "stopped", "stale", "dead", "unknown"]
-"""answered: at once. hung: it answered, and waits in a collective with a dead or stopped rank, or longer than is usual.
+State = Literal["answered", "hung", "busy", "stopped", "stale", "dead", "raised", "terminated", "ended", "unknown"]
+"""answered: at once. hung: it answered, and waits in a collective with a rank that cannot come, or longer than is usual.
 busy: alive, and gave no answer in time. stopped: by a signal. stale: its file is older than the others'. dead: its process has
-gone. unknown: the job counts it, and nothing was heard of it here: it runs elsewhere, has not begun to answer, or has ended."""
+gone without a last word. raised, terminated: its last word is an exception, or a signal that ends a process. ended: its last
+word is that it came to its end. unknown: the job counts it, and nothing was heard of it here: it runs elsewhere, has not begun
+to answer, or never served."""
+
+WITH_LAST_WORD = frozenset({"raised", "terminated", "ended"})
+"""States of ranks that have said how they ended."""
+GONE = frozenset({"dead", *WITH_LAST_WORD})
+"""States of ranks that begin no collective any more."""
 
 NOWHERE = -1
 """In `held`: this rank does not have that module. In a rank: it has not said."""
@@ -66,6 +84,14 @@ class Rank:
         checksums: `(path, checksum)` of what was asked to be compared.
         note: why it is in this state, a phrase.
         stages: of a pipeline that it runs; () where it has not said.
+        hangs: it waits in a collective, or waited in it at its end, for longer than is usual or for a rank that cannot come.
+        last_word: how it ended, as it has said itself; None where it has not.
+        spoke: when it said what is known of it, seconds since the epoch; 0 where nothing is known.
+        settings: its place in `Cluster.settings`, -1 where it has not said.
+        steps: its place in `Cluster.steps`, -1 where it has not said.
+        sums: `(step, checksum)` of all that its `checksums` name, for some of its steps.
+        checksums_step: after which step its `checksums` were taken; -1 where that is not known.
+        last: collectives that it has begun, the newest last; kept of ranks that wait or have ended.
     """
 
     number: Size
@@ -86,6 +112,37 @@ class Rank:
     checksums: tuple[tuple[str, str], ...] = ()
     note: str = ""
     stages: tuple[Size, ...] = ()
+    hangs: bool = False
+    last_word: LastWord | None = None
+    spoke: float = 0.0
+    settings: int = NOWHERE
+    steps: int = NOWHERE
+    sums: tuple[tuple[Size, str], ...] = ()
+    checksums_step: int = -1
+    last: tuple[PastCollective, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Who came last to one collective that all its ranks have begun, by clocks that can be compared.
+
+    Attributes:
+        group: name of the process group.
+        sequence: its number in the group.
+        kind: of collective.
+        count: how many ranks have begun it.
+        last: the rank that came last.
+        seconds: between the last but one and the last.
+        begun: when the first came, seconds since the epoch.
+    """
+
+    group: str
+    sequence: Size
+    kind: str
+    count: Size
+    last: Size
+    seconds: Duration
+    begun: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +162,9 @@ class Cluster(Record):
         not_checked: `rule: why it could not decide`.
         traced: the step that its ranks have recorded; None if they have recorded none.
         older: ranks of other jobs that have left files in the same folder, and are none of these.
+        settings: each different set of settings once.
+        steps: each different run of settings by step once.
+        arrivals: who came last to the collectives that all ranks of a group have begun, in their order.
     """
 
     axes: tuple[Axis, ...]
@@ -119,6 +179,9 @@ class Cluster(Record):
     not_checked: tuple[str, ...] = ()
     traced: TracedJob | None = None
     older: Runs = ()
+    settings: tuple[tuple[Setting, ...], ...] = ()
+    steps: tuple[tuple[StepSettings, ...], ...] = ()
+    arrivals: tuple[Arrivals, ...] = ()
     _asker: ProcessLocal[Callable[[], Cluster]] = process_local()
 
     def holding(self, placement: int, module: int) -> Holding | None:

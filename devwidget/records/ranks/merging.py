@@ -6,9 +6,20 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from devwidget.records.ranks.cluster import IN_A_ROW, NOWHERE, Cluster, Rank, RankPlacement, State
-from devwidget.records.ranks.rank import Axis, Collective, GroupProgress, Holding, RankModel, RankModule, RankReport
-from devwidget.records.ranks.traced_steps import merge_steps, runs_of
+from devwidget.records.ranks.arrivals import find_arrivals
+from devwidget.records.ranks.cluster import GONE, IN_A_ROW, NOWHERE, Cluster, Rank, RankPlacement, State
+from devwidget.records.ranks.rank import (
+    Axis,
+    Collective,
+    GroupProgress,
+    Holding,
+    RankModel,
+    RankModule,
+    RankReport,
+    Setting,
+    StepSettings,
+)
+from devwidget.records.ranks.traced_steps import TracedStep, merge_steps, runs_of, split_steps
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 
@@ -30,6 +41,7 @@ class Heard:
         groups: how far it has come, told in the same way.
         announced: what it wrote when it began to answer, or at the end of a recording.
         listens: somebody is there, or may be.
+        hangs: it waits in a collective, or waited in it at its end, for longer than is usual or for a rank that cannot come.
     """
 
     rank: int
@@ -42,16 +54,17 @@ class Heard:
     groups: tuple[GroupProgress, ...] = ()
     announced: RankReport | None = None
     listens: bool = True
+    hangs: bool = False
 
     @property
-    def last_word(self) -> RankReport | None:
-        """The newest of what is known of it."""
+    def newest(self) -> RankReport | None:
+        """The newest of what it has said."""
         return self.report or self.announced
 
     @property
     def taken(self) -> float:
         """When that was said; 0 where nothing is known."""
-        return self.last_word.taken if self.last_word is not None else 0.0
+        return self.newest.taken if self.newest is not None else 0.0
 
 
 @dataclass(slots=True)
@@ -68,7 +81,7 @@ def merge(heard: Iterable[Heard], asked: float = 0.0) -> Cluster:
     """One cluster of what each rank said, and of those of the job that nobody heard of."""
     known, older = _select_newest_job({each.rank: each for each in heard})
     reports = [each.report for each in known.values() if each.report is not None]
-    sizes = (each.last_word.world_size for each in known.values() if each.last_word is not None)
+    sizes = (each.newest.world_size for each in known.values() if each.newest is not None)
     size = max((*sizes, *(number + 1 for number in known)), default=0)
     everyone = [known.get(number) or Heard(number, "unknown", note=_NOT_HEARD) for number in range(size)]
     return replace(_Merging(reports, size, asked).make_cluster(everyone), older=runs_of(older))
@@ -79,17 +92,68 @@ _NOT_HEARD = Message("nothing of it is here: it runs elsewhere, has not begun to
 
 def _select_newest_job(heard: dict[int, Heard]) -> tuple[dict[int, Heard], list[int]]:
     """Ranks of the job that has spoken last, and those of others of which only a file is left."""
-    newest = max(heard.values(), key=lambda each: each.taken, default=Heard(0, "unknown")).last_word
+    newest = max(heard.values(), key=lambda each: each.taken, default=Heard(0, "unknown")).newest
     older = [
         rank
         for rank, each in heard.items()
-        if newest is not None and not each.listens and each.last_word is not None and _job_of(each.last_word) != _job_of(newest)
+        if newest is not None and not each.listens and each.newest is not None and not is_of_job(each.newest, newest)
     ]
     return {rank: each for rank, each in heard.items() if rank not in older}, older
 
 
-def _job_of(report: RankReport) -> tuple[str, int]:
-    return report.job, report.world_size
+def is_of_job(report: RankReport, other: RankReport) -> bool:
+    """Whether nothing tells the jobs of two reports apart; one that has no run began to answer before torch had a store."""
+    same = (report.job, report.world_size) == (other.job, other.world_size)
+    return same and (report.run == other.run or not report.run or not other.run)
+
+
+def split_cluster(cluster: Cluster) -> list[Heard]:
+    """What was heard of each rank, from which `merge` makes the same cluster: saved jobs are put together by it."""
+    steps = split_steps(cluster.traced) if cluster.traced is not None else {}
+    models = [_model_of(cluster, placement) for placement in cluster.placements]
+    return [_hear_again(cluster, rank, models, steps.get(rank.number)) for rank in cluster.ranks]
+
+
+def _model_of(cluster: Cluster, placement: RankPlacement) -> RankModel:
+    own = [(module, at) for module, at in zip(cluster.modules, placement.held, strict=True) if at != NOWHERE]
+    return RankModel(tuple(module for module, _ in own), cluster.holdings, tuple(at for _, at in own))
+
+
+def _hear_again(cluster: Cluster, rank: Rank, models: list[RankModel], traced: TracedStep | None) -> Heard:
+    said = RankReport(
+        rank.number,
+        len(cluster.ranks),
+        rank.host,
+        rank.pid,
+        local_rank=rank.local_rank,
+        taken=rank.spoke or (cluster.asked - rank.age if cluster.asked else 0.0),
+        axes=cluster.axes if rank.coordinates and cluster.axes != (Axis(IN_A_ROW, len(cluster.ranks)),) else (),
+        coordinates=rank.coordinates if cluster.axes != (Axis(IN_A_ROW, len(cluster.ranks)),) else (),
+        device=rank.device,
+        model=models[rank.placement] if rank.placement != NOWHERE else None,
+        memory=rank.memory,
+        step=rank.step,
+        collective=rank.collective,
+        groups=rank.groups,
+        stack=cluster.stacks[rank.stack] if rank.stack != NOWHERE else (),
+        unsharded=rank.unsharded,
+        checksums=rank.checksums,
+        traced=traced,
+        stages=rank.stages,
+        last_word=rank.last_word,
+        settings=cluster.settings[rank.settings] if rank.settings != NOWHERE else (),
+        steps=cluster.steps[rank.steps] if rank.steps != NOWHERE else (),
+        sums=rank.sums,
+        checksums_step=rank.checksums_step,
+        last=rank.last,
+    )
+    has_said = rank.spoke > 0 or rank.placement != NOWHERE or rank.stack != NOWHERE or rank.step != NOWHERE
+    quiet = Heard(rank.number, rank.state, None, rank.host, rank.pid, rank.note, rank.collective, rank.groups, hangs=rank.hangs)
+    return replace(quiet, report=said, collective=None, groups=()) if has_said else quiet
+
+
+MOST_LAST = 8
+"""Collectives of one rank that a cluster keeps."""
 
 
 class _Merging:
@@ -104,6 +168,9 @@ class _Merging:
         self._holdings: _Table[Holding] = _Table()
         self._stacks: _Table[tuple[Site, ...]] = _Table()
         self._placements: _Table[tuple[int, ...]] = _Table()
+        self._settings: _Table[tuple[Setting, ...]] = _Table()
+        self._steps: _Table[tuple[StepSettings, ...]] = _Table()
+        self._arrivals = find_arrivals(reports)
 
     def make_cluster(self, everyone: list[Heard]) -> Cluster:
         ranks = tuple(map(self._describe_rank, everyone))
@@ -119,13 +186,26 @@ class _Merging:
         )
         modules, stacks = tuple(self._modules.values()), tuple(self._stacks.places)
         traced = merge_steps({each.rank: each.report.traced for each in everyone if each.report and each.report.traced})
-        return Cluster(self._axes, ranks, modules, holdings, placements, stacks, asked=self._asked, traced=traced)
+        return Cluster(
+            self._axes,
+            ranks,
+            modules,
+            holdings,
+            placements,
+            stacks,
+            asked=self._asked,
+            traced=traced,
+            settings=tuple(self._settings.places),
+            steps=tuple(self._steps.places),
+            arrivals=self._arrivals,
+        )
 
     def _describe_rank(self, heard: Heard) -> Rank:
         said = heard.report
         if said is None:
             quiet = Rank(heard.rank, heard.state, heard.host, heard.pid, note=heard.note)
-            return replace(quiet, collective=heard.collective, groups=heard.groups)
+            spoke = self._asked if heard.groups else 0.0
+            return replace(quiet, collective=heard.collective, groups=heard.groups, hangs=heard.hangs, spoke=spoke)
         coordinates = said.coordinates if len(said.coordinates) == len(self._axes) else ()
         return Rank(
             heard.rank,
@@ -146,6 +226,14 @@ class _Merging:
             said.checksums,
             _join_notes(heard.note, said.note),
             said.stages,
+            heard.hangs,
+            said.last_word,
+            said.taken,
+            self._settings.place(said.settings) if said.settings else NOWHERE,
+            self._steps.place(said.steps) if said.steps else NOWHERE,
+            said.sums,
+            said.checksums_step,
+            said.last[-MOST_LAST:] if heard.hangs or heard.state in GONE else (),
         )
 
     def _find_placement(self, model: RankModel) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from devwidget.records.device import DeviceId
 from devwidget.records.ranks.traced_steps import TracedStep
@@ -163,6 +164,84 @@ class GroupProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class PastCollective:
+    """One of the last collectives that a rank has begun.
+
+    Attributes:
+        kind: `all_reduce`, `all_gather`, ...
+        sequence: its number in its group.
+        group: name of the process group.
+        first: the lowest rank of the group; -1 where that is not known.
+        size: how many ranks the group has; 0 where that is not known.
+        bytes: that this rank gives.
+        begun: seconds since the epoch, by the clock of its machine.
+    """
+
+    kind: str
+    sequence: Size
+    group: str
+    first: int = -1
+    size: Size = 0
+    bytes: Size = 0
+    begun: float = 0.0
+
+
+SettingKind = Literal["optimizer", "mode", "precision", "version", "environment", "random"]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Something beside tensors by which a rank trains.
+
+    Attributes:
+        kind: `optimizer`: its class and groups. `mode`: train or eval. `precision`: how torch computes. `version`: of what is
+            installed. `environment`: variables. `random`: where random numbers begin.
+        name: what is set, such as `optimizer.lr`, a variable, or the path of a module.
+        value: as text.
+    """
+
+    kind: SettingKind
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepSettings:
+    """By what a rank has trained from one step to another, both included.
+
+    Attributes:
+        first: the first of these steps, counted from 1.
+        last: the last.
+        settings: that held at the end of each of them.
+    """
+
+    first: Size
+    last: Size
+    settings: tuple[Setting, ...]
+
+
+How = Literal["raised", "terminated", "ended", "running"]
+
+
+@dataclass(frozen=True, slots=True)
+class LastWord:
+    """Why a rank has written what it held, without being asked.
+
+    Attributes:
+        how: `raised`: an exception that nothing caught, or that left the block of `serve`. `terminated`: a signal that ends a
+            process. `ended`: its Python, or that block, came to its end without one. `running`: it writes from time to time.
+        error: class and text of the exception, or the name of the signal.
+        stack: the user's lines that the exception came through, the innermost last.
+        every: seconds between two of those that are written from time to time.
+    """
+
+    how: How
+    error: str = ""
+    stack: tuple[Site, ...] = ()
+    every: Duration = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class RankReport(Record):
     """One process of a job.
 
@@ -190,6 +269,17 @@ class RankReport(Record):
         stages: of a pipeline that it runs; () where none was found.
         job: what its launcher calls the job, "" if nothing does.
         announced: it says that there is such a rank, and nothing else.
+        machine: what tells the machine, and the numbers of its processes, from those of another of the same name; "" where
+            nothing does.
+        run: what the ranks of this run have agreed on by the store of torch; "" if there was none.
+        started: when its process began, in ticks of that machine; 0 where that is not known.
+        last_word: why it has written this; None if it was asked, or announced.
+        settings: by what it trains from the first step to the last, and where it runs.
+        steps: by what it has trained in its last steps.
+        ends: `(step, seconds since the epoch)` of its last steps.
+        sums: `(step, checksum)` of all that `checksums` names, for some of its steps.
+        checksums_step: after which step `checksums` were taken; -1 where that is not known.
+        last: collectives that it has begun, the newest last.
     """
 
     rank: Size
@@ -215,3 +305,13 @@ class RankReport(Record):
     stages: tuple[Size, ...] = ()
     job: str = ""
     announced: bool = False
+    machine: str = ""
+    run: str = ""
+    started: Size = 0
+    last_word: LastWord | None = None
+    settings: tuple[Setting, ...] = ()
+    steps: tuple[StepSettings, ...] = ()
+    ends: tuple[tuple[Size, float], ...] = ()
+    sums: tuple[tuple[Size, str], ...] = ()
+    checksums_step: int = -1
+    last: tuple[PastCollective, ...] = ()

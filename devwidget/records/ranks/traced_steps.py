@@ -152,6 +152,25 @@ def merge_steps(steps: Mapping[int, TracedStep]) -> TracedJob | None:
     return TracedJob(tuple(ranks), tuple(TracedKind(runs_of(numbers), steps[numbers[0]]) for numbers in alike), tuple(groups))
 
 
+def split_steps(job: TracedJob) -> dict[int, TracedStep]:
+    """The step of each rank, from which `merge_steps` makes the same job."""
+    return {rank.number: _step_of_rank(job, rank) for rank in job.ranks}
+
+
+def _step_of_rank(job: TracedJob, rank: TracedRank) -> TracedStep:
+    """That of the lowest rank of its kind, with its own groups, and its own peers in them."""
+    kind = job.kinds[rank.kind]
+    first, groups = kind.ranks[0][0], tuple(job.groups[group] for group in rank.groups)
+    calls = []
+    for call in kind.step.collectives:
+        distance = ring_distance(kind.step.groups[call.group], first, call.peer)
+        own = groups[call.group].ranks
+        known = distance != UNKNOWN and rank.number in own
+        peer = own[(own.index(rank.number) + distance) % len(own)] if known else call.peer
+        calls.append(replace(call, peer=peer))
+    return replace(kind.step, collectives=tuple(calls), groups=groups, seconds=rank.seconds, error=rank.error)
+
+
 def _kind_key(step: TracedStep, rank: int) -> Any:
     """What ranks of a kind have in common: not which ranks are in their groups, nor the places in their traces."""
     groups = tuple((group.label, len(group.ranks)) for group in step.groups)

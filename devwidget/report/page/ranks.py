@@ -32,10 +32,12 @@ from devwidget.views.ranks.job import (
     Span,
     Standing,
     find_coordinates,
+    find_named,
     find_spans,
     find_standings,
     lay_out_lanes,
     module_rows,
+    name_lanes,
     peak_taken_bytes,
     taken_bytes,
 )
@@ -171,7 +173,7 @@ def _left_out(drawn: StepLanes) -> list[str]:
 
 
 Content = dict[str, Any]
-TROUBLE = ("dead", "hung", "stopped", "unknown", "busy", "stale", "answered")
+TROUBLE = ("raised", "dead", "hung", "stopped", "terminated", "unknown", "busy", "stale", "answered", "ended")
 """States, the worst first."""
 
 
@@ -185,6 +187,8 @@ def ranks_content(cluster: Cluster) -> Content:
         "axes": [[axis.name, axis.size] for axis in cluster.axes],
         "states": [[state, len(states[state])] for state in TROUBLE if state in states],
         "lanes": [list(lane) for lane in lay_out_lanes(cluster)],
+        "named": sorted(find_named(cluster)),
+        "lane_names": list(name_lanes(cluster)),
         "ranks": [_rank_content(cluster, rank) for rank in cluster.ranks],
         "stacks": [[[site_words(site), first_line(site)] for site in stack] for stack in cluster.stacks],
         "spans": [_span_content(span) for span in find_spans(cluster)],
@@ -210,7 +214,7 @@ def _rank_content(cluster: Cluster, rank: Rank) -> Content:
         "step": rank.step if rank.step >= 0 else None,
         "age": format_seconds(rank.age) if rank.age else "",
         "note": said(rank.note),
-        "stack": rank.stack if rank.stack != NOWHERE and rank.state != "answered" else None,
+        "stack": rank.stack if rank.stack != NOWHERE and (rank.state != "answered" or cluster.findings) else None,
         **_waits_content(cluster, rank),
     }
     return {name: value for name, value in facts.items() if value not in (None, "", [])}
@@ -228,7 +232,7 @@ def _memory_words(rank: Rank) -> str:
 def _waits_content(cluster: Cluster, rank: Rank) -> Content:
     """The collective in which a rank waits, and how far the others of its group are."""
     waits = rank.collective
-    if waits is None or waits.finished:
+    if waits is None or waits.finished or rank.state == "raised":
         return {}
     where = say("{kind} number {number}", kind=waits.kind or say("collective"), number=waits.sequence)
     if waits.group:

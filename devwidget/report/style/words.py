@@ -124,7 +124,7 @@ CODES: dict[str, Message] = {
         *(Message("healed"), Message("hook")),
         *(Message("parameter"), Message("buffer"), Message("attribute")),
         *(Message("answered"), Message("hung"), Message("busy"), Message("stopped"), Message("stale"), Message("dead")),
-        Message("unknown"),
+        *(Message("raised"), Message("terminated"), Message("ended"), Message("unknown")),
         *(Message("tensor parallel"), Message("device map"), Message("as is"), Message("data parallel"), Message("auto")),
         *(Message("input gradient"), Message("weight gradient"), Message("forward and backward")),
         *(Message("parameters and buffers"), Message("allocated"), Message("peak")),

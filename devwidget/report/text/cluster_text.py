@@ -131,7 +131,7 @@ def _cluster_lines(cluster: Cluster) -> Iterator[str]:
         yield f"  {ranks_words(placement.ranks)}: {_placement_words(cluster, placement)}"
     if cluster.older:
         yield "  " + say("{ranks} of another job left files here", ranks=ranks_words(cluster.older))
-    odd = [rank for rank in cluster.ranks if rank.state != "answered"]
+    odd = [rank for rank in cluster.ranks if rank.state not in ("answered", "ended")]
     if odd:
         yield ""
         yield from align_columns([_rank_row(rank) for rank in odd[:_MOST_RANKS]], indent="  ")
@@ -181,12 +181,15 @@ def _rank_row(rank: Rank) -> tuple[str, ...]:
 
 
 def _stack_lines(cluster: Cluster, rank: Rank) -> Iterator[str]:
-    """Where a rank is, and the collective in which it waits."""
+    """Where a rank is, or was when it spoke last, and the collective in which it waits."""
     if rank.stack != NOWHERE:
-        yield "  " + say("rank {number} is at", number=rank.number)
+        is_there = rank.state not in ("dead", "stale", "raised", "terminated")
+        yield "  " + (
+            say("rank {number} is at", number=rank.number) if is_there else say("rank {number} was at", number=rank.number)
+        )
         for site in cluster.stacks[rank.stack][-_MOST_LINES:]:
             yield f"    {site_words(site)}  {first_line(site)}"
-    if rank.collective is not None and not rank.collective.finished:
+    if rank.collective is not None and not rank.collective.finished and rank.state != "raised":
         collective = rank.collective
         where = say(
             "{kind} number {number} of group {group}",

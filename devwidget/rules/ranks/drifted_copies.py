@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.ranks.cluster import NOWHERE, Cluster
+from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.schema.message import Message
+from devwidget.rules.ranks.compared_settings import find_step_differences
 from devwidget.rules.ranks.over_ranks import (
     STAGES_ARE_FINE,
     are_copies,
@@ -31,17 +32,41 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     groups = [{number for numbers in peers.values() for number in numbers} for peers in peers_in(cluster)]
     for numbers in groups or [{rank.number for rank in cluster.ranks}]:
         told_of = [rank for rank in cluster.ranks if rank.checksums and rank.number in numbers]
-        for step, ranks in group_ranks(told_of, lambda rank: rank.step).items():
+        for step, ranks in group_ranks(told_of, _step_of).items():
             copies: dict[str, dict[str, list[int]]] = {}
             for rank in ranks:
                 for path, checksum in rank.checksums:
                     copies.setdefault(path, {}).setdefault(checksum, []).append(rank.number)
             drifted = {path: list(values.values()) for path, values in copies.items() if len(values) > 1}
             if drifted:
-                yield _make_finding(drifted, step, copies=are_copies(cluster))
+                yield _make_finding(cluster, drifted, step, _find_causes(cluster, drifted, ranks))
 
 
-def _make_finding(drifted: dict[str, list[list[int]]], step: int, *, copies: bool) -> Finding:
+def _step_of(rank: Rank) -> int:
+    """After which step its checksums were taken."""
+    return rank.checksums_step if rank.checksums_step != NOWHERE else rank.step
+
+
+def _find_causes(cluster: Cluster, drifted: dict[str, list[list[int]]], ranks: list[Rank]) -> Iterator[str]:
+    """Since when they differ, and what else parts the same ranks: that copies cannot stay equal by it is known."""
+    sums = [dict(rank.sums) for rank in ranks]
+    steps = [step for step in sums[0] if all(step in each for each in sums)] if all(sums) else []
+    apart = [step for step in steps if len({each[step] for each in sums}) > 1]
+    equal = [step for step in steps if step < min(apart, default=0)]
+    if apart and equal:
+        yield Message("they were equal after step {step}, and not after step {next}", step=max(equal), next=min(apart))
+    elif apart:
+        yield Message("they differ after step {step}, the first that was compared", step=min(apart))
+    parts = frozenset(tuple(sorted(each)) for each in next(iter(drifted.values())))
+    for each in find_step_differences(cluster, ranks):
+        if frozenset(tuple(sorted(part)) for part in each.parts) == parts and each.kind in ("optimizer", "mode"):
+            name = f"`{each.name}`" if each.name else Message("the mode of the model")
+            yield Message("the same ranks differ in {name}: {values}", name=name, values=each.word_values())
+            return
+
+
+def _make_finding(cluster: Cluster, drifted: dict[str, list[list[int]]], step: int, causes: Iterator[str]) -> Finding:
+    copies = are_copies(cluster)
     paths = list(drifted)
     values = sorted(drifted[paths[0]], key=len)
     odd = sorted(number for ranks in values[:-1] for number in ranks)
@@ -61,6 +86,6 @@ def _make_finding(drifted: dict[str, list[list[int]]], step: int, *, copies: boo
             Fix(Message("begin with equal copies: wrap the model last"), "", "choice"),
             Fix(Message("change them alike: shared gradients, and one optimizer with one set of settings"), "", "choice"),
         ),
-        notes=(*(() if step != NOWHERE else unknown), *(() if copies else (STAGES_ARE_FINE,))),
+        notes=(*causes, *(() if step != NOWHERE else unknown), *(() if copies else (STAGES_ARE_FINE,))),
         claims=answered(sorted(compared)),
     )  # fmt: skip

@@ -51,6 +51,7 @@ def cluster_rule(kind: str) -> Callable[[Check], Check]:
 def all_cluster_rules() -> tuple[ClusterRule, ...]:
     """Every rule of this folder, by name."""
     import_rules("devwidget.rules.ranks")
+    import_rules("devwidget.rules.ranks.waiting")
     return tuple(_rules[kind] for kind in sorted(_rules))
 
 

@@ -9,7 +9,7 @@ from devwidget.records.ranks.cluster import Cluster, Rank
 from devwidget.records.ranks.traced_steps import format_runs, runs_of
 from devwidget.records.schema.message import Message
 
-_GONE = frozenset({"dead", "stopped"})
+_GONE = frozenset({"dead", "stopped", "ended"})
 
 
 def words_of(claim: Claim) -> str:
@@ -19,6 +19,8 @@ def words_of(claim: Claim) -> str:
         return Message("{ranks} answered", ranks=facts["ranks"])
     if claim.kind == "absent":
         return Message("{ranks}: {why}", ranks=facts["ranks"], why=Message(claim.how))
+    if claim.how == "before":
+        return Message("{ranks} waited in `{kind}` number {number} of `{group}`", **facts)
     return (
         Message("{ranks} waits in `{kind}` number {number} of `{group}`", **facts)
         if len(claim.ranks) == 1

@@ -2,14 +2,17 @@
 import { h } from "./dom.js";
 import { inRow, say, word } from "./words.js";
 
-export const SIGNS = { answered: "", hung: "!", busy: "…", stopped: "‖", stale: "~", dead: "×", unknown: "?" };
+export const SIGNS = { answered: "", hung: "·", busy: "…", stopped: "‖", stale: "~", dead: "×", raised: "⚡", terminated: "–", ended: "✓", unknown: "?" };
 export const MEANINGS = {
   answered: word("answered at once"),
   hung: word("waits in a collective that others have not begun, or for long"),
   busy: word("is alive, and gave no answer in time"),
   stopped: word("was stopped by a signal"),
   stale: word("wrote its file long before the others"),
-  dead: word("its process has gone"),
+  dead: word("its process has gone without a last word"),
+  raised: word("an exception has ended it"),
+  terminated: word("a signal has ended it"),
+  ended: word("came to its end without an exception"),
   unknown: word("nothing was heard of it here"),
 };
 const LOOKS = [word("state"), word("memory"), word("placement")];
@@ -81,9 +84,10 @@ export class RanksMap {
       const rank = ranks[number];
       const kind = this.look === "state" ? `dw-state-${rank.state}` : this.look === "memory" && rank.taken !== undefined ? "dw-heat" : this.look === "placement" && rank.column !== undefined ? "dw-kind-of" : "dw-unknown";
       const dark = this.look === "memory" && rank.taken !== undefined && share(rank.taken) > 0.55;
-      cell.className = `dw-rank ${kind}${dark ? " dw-deep" : ""}`;
+      const named = this.look === "state" && this.content.named?.includes(number);
+      cell.className = `dw-rank ${named ? "dw-named" : kind}${dark ? " dw-deep" : ""}`;
       cell.style.cssText = this.look === "memory" ? `--dw-share:${Math.round(8 + 82 * share(rank.taken ?? low))}%` : this.look === "placement" && rank.column !== undefined ? `--dw-hue:${HUES.accelerators[rank.column % HUES.accelerators.length]}` : "";
-      cell.textContent = SIGNS[rank.state] || (this.look === "placement" && rank.column !== undefined ? letterOf(rank.column) : "");
+      cell.textContent = named && rank.state === "answered" ? "!" : SIGNS[rank.state] || (this.look === "placement" && rank.column !== undefined ? letterOf(rank.column) : "");
       const label = inRow([say("rank {number}", { number }), say(rank.state), rank.step !== undefined && say("step {step}", rank), rank.memory, columns[rank.column]?.[0] && say("placed as {ranks}", { ranks: columns[rank.column][0] })]);
       cell.setAttribute("aria-label", label);
       cell.title = label;
@@ -96,7 +100,7 @@ export class RanksMap {
   legend() {
     const { states, spans, columns } = this.content;
     const item = (sample, text, title) => h("span", { title }, sample, text);
-    if (this.look === "state") return states.map(([state, count]) => item(h("i", { class: `dw-state-${state}`, "aria-hidden": "true" }, SIGNS[state]), `${count} ${say(state)}`, say(MEANINGS[state])));
+    if (this.look === "state") return [...this.namedKey(item), ...states.map(([state, count]) => item(h("i", { class: `dw-state-${state}`, "aria-hidden": "true" }, SIGNS[state]), `${count} ${say(state)}`, say(MEANINGS[state])))];
     if (this.look === "memory") {
       const span = spans.find((each) => each.name === "allocated");
       if (span && this.even) return [item(h("i", { class: "dw-heat", style: "--dw-share:41%" }), say("{size} on each, within {percent} %", { size: span.median, percent: 100 * EVEN }))];
@@ -104,6 +108,11 @@ export class RanksMap {
     }
     const some = columns.slice(0, 12).map(([words], at) => item(h("i", { class: "dw-kind-of", style: `--dw-hue:${HUES.accelerators[at % HUES.accelerators.length]}` }, letterOf(at)), words));
     return columns.length > 12 ? [...some, h("span", null, say("and {count} more", { count: columns.length - 12 }))] : some;
+  }
+
+  namedKey(item) {
+    const { named } = this.content;
+    return named?.length ? [item(h("i", { class: "dw-named", "aria-hidden": "true" }, "!"), `${named.length} ${say("named in findings")}`, say("a finding says that it is absent, gone, or what the others wait for"))] : [];
   }
 
   select(number) {
@@ -130,9 +139,10 @@ export class RanksMap {
   }
 }
 
-// What the ranks of a lane have in common: `pp 0 · tp 3`; of a mesh with one axis the first number.
-function laneName({ ranks, axes, lanes }, lane) {
-  if (axes.length < 2 || lanes.flat().length !== axes.reduce((product, [, size]) => product * size, 1)) return lanes.length > 1 ? String(lane[0]) : "";
+// What the ranks of a lane have in common: `pp 0 · tp 3`; its machine; of one machine and one axis the first number.
+function laneName({ ranks, axes, lanes, lane_names }, lane) {
+  const machine = lane_names?.[lanes.indexOf(lane)] ?? "";
+  if (axes.length < 2 || lanes.flat().length !== axes.reduce((product, [, size]) => product * size, 1)) return machine || (lanes.length > 1 ? (lane_names?.some(Boolean) ? `${lane[0]}–${lane[lane.length - 1]}` : String(lane[0])) : "");
   const common = axes.flatMap(([name], at) => (lane.every((number) => ranks[number].at[at] === ranks[lane[0]].at[at]) && axes[at][1] > 1 ? [`${name} ${ranks[lane[0]].at[at]}`] : []));
-  return common.join(" · ");
+  return [machine, ...common].filter(Boolean).join(" · ");
 }

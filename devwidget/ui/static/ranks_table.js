@@ -12,8 +12,10 @@ export function stateTag(state) {
 }
 
 // Every rank that is not simply there; a click on its number shows it.
-export function troubledTable({ ranks }, kept, show) {
-  const numbers = ranks.flatMap((rank, number) => (rank.state !== "answered" && (!kept || kept.has(number)) ? [number] : []));
+export function troubledTable({ ranks, named }, kept, show) {
+  const odd = ranks.flatMap((rank, number) => (!["answered", "ended"].includes(rank.state) && (!kept || kept.has(number)) ? [number] : []));
+  const first = odd.filter((number) => named?.includes(number));
+  const numbers = [...first, ...odd.filter((number) => !first.includes(number))];
   if (!numbers.length) return "";
   const head = [[say("rank"), "dw-number"], [say("state")], [say("step"), "dw-number"], [say("said"), "dw-number"], [say("why")]];
   const rows = numbers.slice(0, MOST_TROUBLED).map((number) => {

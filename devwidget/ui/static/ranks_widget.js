@@ -65,9 +65,10 @@ async function render({ model, el, host, signal }) {
     findings.replaceChildren(...(content.findings.length || checked.length ? all : []));
     map.show(content);
     place.style.setProperty("--dw-across", String(map.across));
-    const odd = content.ranks.findIndex((rank) => rank.state !== "answered");
+    const odd = content.ranks.findIndex((rank) => !["answered", "ended"].includes(rank.state));
     filter();
-    show(odd >= 0 ? odd : (content.spans.find((span) => span.outlier !== null)?.outlier ?? 0));
+    const named = content.named?.[0];
+    show(named !== undefined ? named : odd >= 0 ? odd : (content.spans.find((span) => span.outlier !== null)?.outlier ?? 0));
   }
   function turn(text) {
     input.value = input.value === text ? "" : text;

@@ -14,6 +14,8 @@ from devwidget.records.ranks.traced_steps import runs_of
 
 MOST_ACROSS = 64
 """Ranks beside each other on the map."""
+MOST_MACHINES = 32
+"""Machines that have a row of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +98,13 @@ def _find_outlier(sizes: dict[int, int], median: int) -> int:
 
 
 def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
-    """The map: ranks by their coordinates, the longest axis across, what stands before it in rows; a single axis in lines."""
+    """The map: ranks by their coordinates, the longest axis across, what stands before it in rows; a single axis by machine."""
     sizes = [axis.size for axis in cluster.axes]
     numbers = tuple(rank.number for rank in cluster.ranks)
     if len(sizes) < 2 or math.prod(sizes) != len(numbers):
+        machines = group_by_machine(cluster)
+        if 1 < len(machines) <= MOST_MACHINES and max(map(len, machines.values())) <= MOST_ACROSS:
+            return tuple(machines.values())
         return tuple(numbers[at : at + MOST_ACROSS] for at in range(0, len(numbers), MOST_ACROSS))
     across = sizes.index(max(sizes))
     places: dict[tuple[int, ...], list[int]] = {}
@@ -107,6 +112,36 @@ def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
         at = rank.coordinates if len(rank.coordinates) == len(sizes) else _row_major(rank.number, sizes)
         places.setdefault(at[:across] + at[across + 1 :], []).append(rank.number)
     return tuple(tuple(lane) for _, lane in sorted(places.items()))
+
+
+_NAME_THEIR_RANKS = frozenset({"rank-raised", "slow-rank"})
+"""Kinds of findings of which every rank that they speak of is what is wrong."""
+
+
+def find_named(cluster: Cluster) -> frozenset[int]:
+    """Ranks that a finding says to be absent, gone, or what the others wait for; not those of which that is not known."""
+    return frozenset(
+        rank
+        for finding in cluster.findings
+        for claim in finding.claims
+        if finding.kind in _NAME_THEIR_RANKS or (claim.kind == "absent" and claim.how != "unknown")
+        for rank in claim.ranks
+    )
+
+
+def group_by_machine(cluster: Cluster) -> dict[str, tuple[int, ...]]:
+    """Ranks by the name of their machine, "" of those that have not said."""
+    found: dict[str, list[int]] = {}
+    for rank in cluster.ranks:
+        found.setdefault(rank.host, []).append(rank.number)
+    return {host: tuple(numbers) for host, numbers in found.items()}
+
+
+def name_lanes(cluster: Cluster) -> tuple[str, ...]:
+    """The machine that all ranks of a row are of; "" where they are of several, or have not said."""
+    hosts = [{cluster.ranks[number].host for number in lane} for lane in lay_out_lanes(cluster)]
+    names = tuple(next(iter(each)) if len(each) == 1 else "" for each in hosts)
+    return names if len(set(names)) > 1 else ("",) * len(names)
 
 
 def _row_major(number: int, sizes: Iterable[int]) -> tuple[int, ...]:

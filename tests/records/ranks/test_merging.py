@@ -7,10 +7,10 @@ import json
 
 from devwidget.records.loading.json_io import dumps, loads
 from devwidget.records.ranks.cluster import NOWHERE
-from devwidget.records.ranks.merging import Heard, merge
+from devwidget.records.ranks.merging import Heard, merge, split_cluster
 from devwidget.records.ranks.rank import RankModel, RankModule
 from devwidget.records.ranks.traced_steps import format_runs, numbers_in, runs_of
-from tests.records.ranks.made_up import cluster, faulty, model, report, reports, with_change
+from tests.records.ranks.made_up import NOW, cluster, faulty, model, report, reports, with_change
 
 LARGEST = 200_000
 """Bytes of 256 ranks on their way to a page."""
@@ -76,3 +76,33 @@ def test_a_cluster_and_a_report_come_back_from_their_files():
     assert loads(dumps(merged)) == merged
     assert loads(dumps(reports((("dp", 2),), layers=1)[1])) == reports((("dp", 2),), layers=1)[1]
     assert "rank 7" in str(merged)
+
+
+def test_a_cluster_is_made_again_of_what_its_ranks_have_said():
+    for whole in (cluster(reports((("dp", 2), ("tp", 2)), layers=2)), faulty()):
+        again = merge(split_cluster(whole), whole.asked)
+        assert dataclasses.replace(again, arrivals=whole.arrivals) == whole
+
+
+def test_two_jobs_that_were_saved_apart_are_one():
+    said = reports((("dp", 4),), layers=1, rows=8)
+    saved = [loads(dumps(merge(Heard(each.rank, "answered", each) for each in half))) for half in (said[:2], said[2:])]
+    heard = {each.rank: each for each in (*split_cluster(saved[0]), *split_cluster(saved[1])) if each.state != "unknown"}
+    together = merge(heard.values())
+    assert [rank.state for rank in together.ranks] == ["answered"] * 4
+    assert [format_runs(each.ranks) for each in together.placements] == ["ranks 0-3"]
+
+
+def test_a_rerun_of_the_same_name_is_another_job():
+    """What the ranks of a run have agreed on tells it from the one before, of which a rank has left its last word."""
+    old, new = (dataclasses.replace(report(at, 2, model(1, 8), taken=NOW + at), job="a", run=f"run {at}") for at in range(2))
+    merged = merge([Heard(0, "terminated", old, listens=False), Heard(1, "answered", new)])
+    assert ([rank.state for rank in merged.ranks], merged.older) == (["unknown", "answered"], ((0, 0),))
+
+
+def test_a_rank_that_began_before_torch_had_a_store_is_one_of_the_job():
+    one, other = (
+        dataclasses.replace(report(at, 2, model(1, 8), taken=NOW), job="a", run=run) for at, run in enumerate(("", "x"))
+    )
+    merged = merge([Heard(0, "terminated", one, listens=False), Heard(1, "answered", other)])
+    assert [rank.state for rank in merged.ranks] == ["terminated", "answered"]

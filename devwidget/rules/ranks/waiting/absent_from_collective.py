@@ -20,8 +20,9 @@ from devwidget.records.schema.message import Message, in_row
 from devwidget.records.site import Site
 from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_ranks
 from devwidget.rules.ranks.rank_claims import words_of
+from devwidget.rules.ranks.waiting.endings import raised_itself
 
-Why = Literal["dead", "stopped", "not begun", "unknown", ""]
+Why = Literal["dead", "stopped", "raised", "ended", "terminated", "not begun", "unknown", ""]
 """Of a rank for which others wait; "" for one that does its part."""
 
 
@@ -29,9 +30,15 @@ Why = Literal["dead", "stopped", "not begun", "unknown", ""]
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each collective in which somebody waits longer than is usual."""
     for (_, members, _), ranks in waiting(cluster).items():
-        if not members or not any(rank.state == "hung" for rank in ranks):
+        if not members or not any(rank.hangs or rank.state == "hung" for rank in ranks):
+            continue
+        if len({collective_kind(rank) for rank in ranks}) > 1:
+            # Those that are there do not do the same: who else is missing is a consequence.
             continue
         others = group_ranks((rank for rank in cluster.ranks if rank.number in members), functools.partial(_why, ranks[0]))
+        if "raised" in others:
+            # An exception is the cause, and a finding of its own, which names who waits.
+            continue
         named = [(why, absent) for why in _HEADLINES if (absent := others.get(why, []))]
         unknown = others.get("unknown", [])
         if named:
@@ -41,9 +48,31 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 
 def waiting(cluster: Cluster) -> dict[tuple[str, tuple[int, ...], int], list[Rank]]:
-    """Ranks by the place where they wait: group, its ranks, number."""
-    held = [rank for rank in cluster.ranks if rank.collective is not None and not rank.collective.finished]
+    """Ranks by the place where they wait, or waited when a signal ended them: group, its ranks, number."""
+    held = [
+        rank
+        for rank in cluster.ranks
+        if rank.collective is not None and not rank.collective.finished and rank.state not in _WAIT_NO_MORE
+    ]
     return group_ranks(held, lambda rank: _place(rank.collective))
+
+
+_SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast"})
+"""Kinds in which every rank gives as much as the others."""
+
+
+def collective_kind(rank: Rank) -> str:
+    """The kind of the collective of a rank, with its size where that is the same on every rank."""
+    return "" if rank.collective is None else word_kind(rank.collective.kind, rank.collective.bytes)
+
+
+def word_kind(kind: str, size: int) -> str:
+    """`` `all_reduce` of 64 bytes``, `` `all_gather` ``."""
+    word = f"`{kind}`"
+    return Message("{kind} of {size} bytes", kind=word, size=f"{size:,}") if kind in _SAME_BYTES else word
+
+
+_WAIT_NO_MORE = frozenset({"dead", "raised", "ended", "stale"})
 
 
 def _place(collective: Collective | None) -> tuple[str, tuple[int, ...], int]:
@@ -53,10 +82,28 @@ def _place(collective: Collective | None) -> tuple[str, tuple[int, ...], int]:
 
 def _why(first: Rank, rank: Rank) -> Why:
     """Why a collective in which another waits does not end, as far as this rank goes; "" if it does its part."""
-    if rank.state in ("dead", "stopped"):
-        return "dead" if rank.state == "dead" else "stopped"
-    begun = _has_begun(rank, first) if rank.state != "stale" else None
-    return "unknown" if begun is None else "" if begun else "not begun"
+    if rank.state == "dead" or rank.state == "stopped":
+        return rank.state
+    begun = _has_begun(rank, first)
+    if begun:
+        return ""
+    if rank.state == "raised":
+        return "raised" if raised_itself(rank) else "unknown"
+    if begun is None or not _spoke_late_enough(rank, first):
+        return "ended" if rank.state == "ended" else "unknown"
+    return rank.state if rank.state in ("ended", "terminated") else "not begun"
+
+
+def _spoke_late_enough(rank: Rank, first: Rank) -> bool:
+    """Whether a rank was heard when the other had waited for a while: what it had not begun before, it may have since.
+
+    A file may be older than the wait, and so may one of two jobs that were saved apart.
+    """
+    if rank.state == "stale" or first.collective is None:
+        return False
+    if not rank.spoke or not first.spoke:
+        return True
+    return rank.spoke >= first.spoke - first.collective.seconds / 2
 
 
 def _has_begun(rank: Rank, first: Rank) -> bool | None:
@@ -103,12 +150,25 @@ def _unknown(wait: str, others: str) -> tuple[Message, Message]:
     )
 
 
-_HEADLINES: dict[Why, _Wording] = {"dead": _ended, "stopped": _stopped, "not begun": _not_begun}
+def _over(wait: str, others: str) -> tuple[Message, Message]:
+    facts = {"wait": wait, "others": others}
+    return Message("{wait}, and {others} came to its end", **facts), Message("{wait}, and {others} came to their end", **facts)
+
+
+_HEADLINES: dict[Why, _Wording] = {
+    "dead": _ended,
+    "stopped": _stopped,
+    "not begun": _not_begun,
+    "terminated": _not_begun,
+    "ended": _over,
+}
 """Why others wait, what is plainest first, and how that is said of one rank and of several."""
 _FIXES = {
     "dead": Message("see why that process ended: its own output has the reason"),
     "stopped": Message("let it go on: kill -CONT, or fg in its terminal"),
+    "ended": Message("see to it that every rank takes as many steps: batches may be uneven over the ranks"),
     "not begun": Message("see to it that every rank comes to this line as often as the others"),
+    "terminated": Message("see to it that every rank comes to this line as often as the others"),
     "unknown": Message("ask where those ranks run, or get their files: devwidget.ranks(folder) on each machine of the job"),
 }
 
@@ -121,10 +181,14 @@ def _make_finding(
     collective = first.collective
     assert collective is not None
     seconds = max(rank.collective.seconds for rank in ranks if rank.collective is not None)
-    waits = Claim("waiting", name=collective.group, call=collective.kind, count=collective.sequence, ranks=_numbers(ranks))
-    absence = dataclasses.replace(waits, kind="absent", how=why, ranks=_numbers(others))
+    over = "before" if all(rank.state == "terminated" for rank in ranks) else ""
+    waits = Claim(
+        "waiting", name=collective.group, call=collective.kind, count=collective.sequence, ranks=_numbers(ranks), how=over
+    )
+    absence = dataclasses.replace(waits, kind="absent", how="not begun" if why == "terminated" else why, ranks=_numbers(others))
     of_one, of_many = _HEADLINES.get(why, _unknown)(words_of(waits), format_rank_ranges(absence.ranks))
-    notes = [Message("they have waited for {seconds} s", seconds=round(seconds)), *_whereabouts(cluster, absent)]
+    waited = Message("they had waited for {seconds} s", seconds=round(seconds)) if over else None
+    notes = [waited or Message("they have waited for {seconds} s", seconds=round(seconds)), *_whereabouts(cluster, absent)]
     if unknown and absent:
         notes.append(
             Message("whether {others} began it is not known here", others=format_rank_ranges(rank.number for rank in unknown))
@@ -147,7 +211,11 @@ def _numbers(ranks: list[Rank]) -> tuple[int, ...]:
 
 def line_of(cluster: Cluster, rank: Rank) -> Site | None:
     """The user's innermost line of a rank; the innermost of all may be a library's."""
-    stack = cluster.stacks[rank.stack] if rank.stack != NOWHERE else ()
+    return innermost_own(cluster.stacks[rank.stack] if rank.stack != NOWHERE else ())
+
+
+def innermost_own(stack: tuple[Site, ...]) -> Site | None:
+    """The user's innermost line of a stack."""
     return next((site for site in reversed(stack) if not _is_installed(site.file)), None)
 
 

@@ -1,0 +1,77 @@
+"""Where a process is, and where an exception came from: the user's lines, and the innermost of all."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+import threading
+from collections.abc import Iterable
+from types import CodeType, FrameType, TracebackType
+
+from devwidget.capture.source_code.call_sites import is_library, is_own
+from devwidget.records.site import Site
+
+_MOST = 24
+_Place = tuple[FrameType, int]
+
+
+INTERRUPTING: set[CodeType] = set()
+"""Code of ours that Python runs in the main thread at a signal: where that thread was is what lies outside of it."""
+
+
+def main_frames() -> list[FrameType]:
+    """Return the frames of the main thread, the innermost first."""
+    # The main thread runs on meanwhile: some may have returned when they are read, but a frame that is held stays whole.
+    frames, frame = list[FrameType](), sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    inside = max((at for at, each in enumerate(frames) if each.f_code in INTERRUPTING), default=-1)
+    return frames[inside + 1 :]
+
+
+def error_frames(trace: TracebackType | None) -> list[FrameType]:
+    """Return the frames that an exception came through, the innermost first; their variables are still there."""
+    return [frame for frame, _ in reversed(_places_of(trace))]
+
+
+def _places_of(trace: TracebackType | None) -> list[_Place]:
+    """A frame goes on after the exception, so that its line is that of the traceback."""
+    places = []
+    while trace is not None:
+        places.append((trace.tb_frame, trace.tb_lineno))
+        trace = trace.tb_next
+    return places
+
+
+def stack_of(frames: list[FrameType]) -> tuple[Site, ...]:
+    """Return the user's lines, and the innermost of all: that of a library says what it waits for."""
+    return _find_sites((frame, frame.f_lineno or frame.f_code.co_firstlineno) for frame in frames)
+
+
+def error_stack(trace: TracebackType | None) -> tuple[Site, ...]:
+    """Return the same lines of an exception."""
+    return _find_sites(reversed(_places_of(trace)))
+
+
+def _find_sites(places: Iterable[_Place]) -> tuple[Site, ...]:
+    kept = [
+        (frame, line)
+        for at, (frame, line) in enumerate(places)
+        if not is_own(frame.f_code.co_filename) and (at == 0 or not is_library(frame.f_code.co_filename))
+    ]
+    return tuple(_make_site(frame, line) for frame, line in reversed(kept[:_MOST]))
+
+
+def _make_site(frame: FrameType, line: int) -> Site:
+    code = frame.f_code
+    return Site(code.co_filename, line, linecache.getline(code.co_filename, line).strip(), code.co_name)
+
+
+def is_in_step(frames: list[FrameType]) -> bool:
+    """Whether a module is called or backward runs: while they do, FSDP gathers what it needs."""
+    return any(frame.f_code.co_name in _STEPS and is_library(frame.f_code.co_filename) for frame in frames)
+
+
+# Functions of torch below which forward and backward run.
+_STEPS = frozenset({"_call_impl", "_engine_run_backward", "run_backward"})

@@ -1,0 +1,151 @@
+"""Jobs over several nodes: each of twelve faults accuses the guilty rank and no other, live and from files after the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import devwidget
+from devwidget.records.finding import Finding
+from devwidget.records.ranks.cluster import Cluster
+from devwidget.records.ranks.traced_steps import numbers_in
+from tests.distributed.faulty import FAULTS
+from tests.distributed.jobs import wait_for
+from tests.distributed.nodes import ROOT, Nodes, Starter, can_have_nodes
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not can_have_nodes(), reason="needs root, for networks and process numbers of their own"),
+]
+
+NODES, RANKS, GUILTY, EVERY, PATIENCE = 2, 2, 3, 0.3, 1.0
+ENDS_ITSELF = frozenset({"killed", "raised"})
+
+
+@pytest.fixture(scope="module")
+def starter() -> Iterator[Starter]:
+    starter = Starter()
+    yield starter
+    starter.close()
+
+
+def accused(finding: Finding) -> set[int]:
+    """The ranks of which a finding says that they are absent, have ended, or are unlike most others."""
+    absent = [claim for claim in finding.claims if claim.kind == "absent"]
+    if absent:
+        return set(absent[0].ranks)
+    (ranks,) = re.findall(r"ranks? (\d+(?:-\d+)?(?:, \d+(?:-\d+)?(?![.\d]))*)", finding.headline)[:1]
+    return {n for part in ranks.split(", ") for n in numbers_in(((int(part.split("-")[0]), int(part.split("-")[-1])),))}
+
+
+def told_of(cluster: Cluster) -> list[Finding]:
+    return [finding for finding in cluster.findings if finding.severity != "info"]
+
+
+def ask_until(job: Nodes) -> Cluster:
+    """What is found, as soon as all have begun to train and anything is."""
+    wait_for(lambda: (job.folder / "struck").exists() or all_train(ask(job)))
+    return wait_for(lambda: (cluster := ask(job)) is not None and told_of(cluster) and cluster)
+
+
+def ask(job: Nodes) -> Cluster | None:
+    return heard(lambda: devwidget.ranks(job.folder, patience=PATIENCE))
+
+
+def all_train(cluster: Cluster | None) -> bool:
+    return cluster is not None and all(rank.step >= 2 for rank in cluster.ranks)
+
+
+def heard(ask: Callable[[], Cluster]) -> Cluster | None:
+    try:
+        return ask()
+    except devwidget.DevwidgetError:  # nobody is there yet
+        return None
+
+
+def check_accused(cluster: Cluster) -> None:
+    assert [accused(finding) for finding in told_of(cluster)] == [{GUILTY}] * len(told_of(cluster)), str(cluster)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_accuses_the_guilty_rank_and_no_other(starter: Starter, fault: str):
+    with starter.job(NODES, RANKS, fault, GUILTY, EVERY) as job:
+        check_accused(ask_until(job))
+        time.sleep(0 if fault in ENDS_ITSELF else 2 * PATIENCE)
+        job.end(stopped=GUILTY if fault == "stopped" else -1)
+        check_accused(over := devwidget.ranks(job.folder, patience=PATIENCE))
+        assert told_of(over)
+
+
+def test_a_job_without_a_fault_ends_in_order(starter: Starter):
+    with starter.job(NODES, RANKS, "none", -1, 0.0) as job:
+        wait_for(lambda: set(states_of(job)) == {"ended"})
+        cluster = devwidget.ranks(job.folder)
+        assert told_of(cluster) == []
+        assert [rank.host for rank in cluster.ranks] == ["node0", "node0", "node1", "node1"]
+        assert sorted(path.name for path in job.folder.iterdir()) == [f"rank-{rank}.json" for rank in range(4)]
+
+
+def states_of(job: Nodes) -> list[str]:
+    cluster = heard(lambda: devwidget.ranks(job.folder))
+    if cluster is not None:
+        assert told_of(cluster) == [], str(cluster)
+    return [rank.state for rank in cluster.ranks] if cluster is not None else ["unknown"]
+
+
+def test_a_signal_leaves_what_a_rank_held_and_it_dies_by_that_signal(starter: Starter):
+    with starter.job(NODES, RANKS, "loader", GUILTY, 0.0) as job:
+        ask_until(job)
+        job.signal(signal.SIGTERM)
+        job.end()
+        cluster = devwidget.ranks(job.folder)
+    assert [rank.state for rank in cluster.ranks] == ["terminated"] * 4
+    assert all(rank.last_word is not None and rank.last_word.error == "SIGTERM" for rank in cluster.ranks)
+    assert all(rank.placement >= 0 and rank.stack >= 0 and rank.last for rank in cluster.ranks)
+
+
+def diagnose_on(job: Nodes, rank: int) -> tuple[int, str]:
+    """What the command says on the node of a rank, which sees the processes of that node alone."""
+    there = ["nsenter", "-t", str(job.pids[rank]), "--mount", "--uts", "--pid", "--net"]
+    asked = [sys.executable, "-m", "devwidget", "diagnose", str(job.folder), "--patience", str(PATIENCE)]
+    settings = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    told = subprocess.run([*there, *asked], env=settings, capture_output=True, text=True, timeout=100)
+    return told.returncode, told.stdout
+
+
+def test_each_node_names_a_stopped_rank_and_its_own_knows_that_it_is_stopped(starter: Starter):
+    with starter.job(NODES, RANKS, "stopped", GUILTY, EVERY) as job:
+        ask_until(job)
+        for rank, words in ((0, "whether rank 3 has begun it is not known here"), (2, "rank 3 is stopped by a signal")):
+            status, text = diagnose_on(job, rank)
+            assert (status, words in text) == (1, True), text
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(1800)
+def test_over_eight_nodes_of_four_ranks_each_fault_accuses_the_guilty_rank(
+    starter: Starter, capsys: pytest.CaptureFixture[str]
+):
+    for fault in FAULTS:
+        with starter.job(8, 4, fault, 13, 1.0) as job:
+            live = ask_until(job)
+            seen = time.time()
+            struck = job.folder / "struck"
+            after = f"{seen - struck.stat().st_mtime:.1f} s after it struck" if struck.exists() else "as soon as all trained"
+            accusations = [(finding.kind, sorted(accused(finding))) for finding in told_of(live)]
+            time.sleep(0 if fault in ENDS_ITSELF else 2 * PATIENCE)
+            job.end(stopped=13 if fault == "stopped" else -1)
+            over = devwidget.ranks(job.folder, patience=PATIENCE)
+        with capsys.disabled():
+            print(f"\n{fault}: {accusations} {after}; over: {[(each.kind, sorted(accused(each))) for each in told_of(over)]}")
+        assert all(ranks == [13] for _, ranks in accusations), str(live)
+        assert told_of(over), str(over)
+        assert all(accused(finding) == {13} for finding in told_of(over)), str(over)
