@@ -91,7 +91,7 @@ def test_every_command_line_on_a_page_is_understood():
     from devwidget.cli.main import _build_parser
 
     lines = [line.split("  ")[0] for line in blocks("command-line.md")[0].splitlines()]
-    assert len(lines) == 9
+    assert len(lines) == 10
     for line in lines:
         assert callable(_build_parser().parse_args(line.split()[3:]).command)
 
