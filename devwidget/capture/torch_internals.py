@@ -163,6 +163,7 @@ OPTIONAL: Mapping[str, str] = {
     "cuda_has_context": "torch._C._cuda_hasPrimaryContext",
     "collective_counts": "torch._C._distributed_c10d._dump_fr_trace_json",
     "collective_entries": "torch._C._distributed_c10d._dump_fr_trace",
+    "default_store": "torch.distributed.distributed_c10d._get_default_store",
     "export": "torch.export._trace._export",
     "function_state": "torch._C._get_torch_function_state",
     "generic_scan": "torch._higher_order_ops.scan.generic_scan",

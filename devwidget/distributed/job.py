@@ -190,13 +190,14 @@ def agree_on_run() -> str:
 
     The first of them writes, the others read: no rank waits for another.
     """
-    distributed: Any = sys.modules.get("torch.distributed.distributed_c10d")
-    if distributed is None or rank_of_torch() is None:
+    from devwidget.capture import torch_internals  # late: a login node may have no torch
+
+    if rank_of_torch() is None or torch_internals.default_store is None:
         return ""
     try:
-        agreed: bytes = distributed._get_default_store().compare_set(_STORE_KEY, "", uuid.uuid4().hex)
+        agreed: bytes = torch_internals.default_store().compare_set(_STORE_KEY, "", uuid.uuid4().hex)
     except (AttributeError, RuntimeError, ValueError):
-        # A torch that calls it otherwise, a store that cannot, or one that has gone with its rank.
+        # A store that cannot, or one that has gone with its rank.
         return ""
     return agreed.decode(errors="replace")[:64]
 

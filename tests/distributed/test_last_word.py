@@ -58,7 +58,7 @@ def test_an_exception_leaves_what_was_held_and_is_shown_as_always(folder: pathli
 
 
 def test_a_signal_ends_a_process_that_has_said_its_last_word(folder: pathlib.Path):
-    ended = run(folder, "os.kill(os.getpid(), signal.SIGTERM)", "time.sleep(60)")
+    ended = run(folder, "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()", "time.sleep(60)")
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGTERM, "", ended.stderr)
     assert (said(folder).last_word.how, said(folder).last_word.error) == ("terminated", "SIGTERM")
     assert said(folder).stack[-1].text == "time.sleep(60)"

@@ -99,10 +99,15 @@ def tips_words(plan: Plan, device: DevicePlan) -> str:
     over = format_bytes(device.on_card - device.capacity)
     return say(
         "{device} needs {over} more: {moment} is the first to exceed it",
-        device=device.device,
+        device=_without_backticks(str(device.device)),
         over=over,
         moment=moment_words(plan, device.tips_over),
     )
+
+
+def _without_backticks(name: str) -> str:
+    """A name of the user's in a sentence in which backticks are the ends of code."""
+    return name.replace("`", "'")
 
 
 def _band_words(plan: Plan) -> str:
@@ -156,15 +161,17 @@ def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
     """Which part of the step, which module, and its line; "" for a GPU that is not used."""
     if moment is None:
         return ""
-    line = f" ({site_words(moment.site)})" if moment.site else ""
+    name, line = _without_backticks(moment.module or ""), ""
+    if moment.site:
+        line = f" ({_without_backticks(site_words(moment.site))})"
     phase = code_word(moment.phase)
     if moment.phase == "build":
-        return say("placing `{module}`", module=moment.module) if moment.module else say("placing the model")
+        return say("placing `{module}`", module=name) if name else say("placing the model")
     if moment.module is None:
         return say("the {phase}", phase=phase) + line if moment.phase != "optimizer" else say("the optimizer's step")
     if plan.placement == "data parallel" and not moment.module and not moment.site:
         return say("what DataParallel copies in {phase}", phase=phase)
-    module = f"`{moment.module}`" if moment.module else say("the model itself")
+    module = f"`{name}`" if name else say("the model itself")
     return say("{module} in {phase}", module=module, phase=phase) + line
 
 

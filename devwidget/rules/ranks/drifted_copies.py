@@ -24,12 +24,19 @@ from devwidget.rules.ranks.over_ranks import (
     peers_in,
 )
 from devwidget.rules.ranks.rank_claims import answered
+from devwidget.rules.ranks.ranks_disagree import differs_in_bytes
 
 
 @cluster_rule("drifted-copies")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for all of them; ranks are compared with those that can be, and have taken as many steps."""
-    groups = [{number for numbers in peers.values() for number in numbers} for peers in peers_in(cluster)]
+    """One finding for all of them; ranks are compared with those that can be, and have taken as many steps.
+
+    Nothing is said of ranks whose tensors are of several dtypes or shapes, which is told: their copies differ by that.
+    """
+    groups = [
+        set() if differs_in_bytes(cluster, peers) else {number for numbers in peers.values() for number in numbers}
+        for peers in peers_in(cluster)
+    ]
     for numbers in groups or [{rank.number for rank in cluster.ranks}]:
         told_of = [rank for rank in cluster.ranks if rank.checksums and rank.number in numbers]
         for step, ranks in group_ranks(told_of, _step_of).items():

@@ -46,6 +46,12 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         yield from _modules(cluster, peers)
 
 
+def differs_in_bytes(cluster: Cluster, peers: Peers) -> bool:
+    """Whether a tensor is there on some ranks alone, or is not of one dtype and shape: a collective then mixes up bytes."""
+    found = (each for module in range(len(cluster.modules)) for _, each in _differences(cluster, peers, module))
+    return any(what in ("registered", "dtype", "shape") for what, _ in found)
+
+
 def _differences(cluster: Cluster, peers: Peers, module: int) -> Iterator[tuple[str, Difference]]:
     """Differences between the tensors of one module, over all placements that have it."""
     holdings = {at: each for at in peers if (each := cluster.holding(at, module)) is not None}

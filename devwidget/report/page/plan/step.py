@@ -186,7 +186,7 @@ def _draw_loops(plan: Plan) -> Iterator[Markup]:
 
 
 def _loop_row(loop: LoopPeak, planned: Plan | None) -> tuple[str, ...]:
-    name = html_element("b", loop.name) if planned else Markup(loop.name)
+    name = html_element("b", loop.name) if planned else join_html(loop.name)
     what = said(_WHAT[loop.name]) if loop.name in _WHAT else say("a loop of yours")
     code = join_html(" ", html_element("code", _CODE[loop.name])) if loop.name in _CODE else Markup("")
     more = row_words(list(loop_words(planned.loop))[1:]) if planned else ""
