@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import os
 import pathlib
 import sys
@@ -140,6 +141,7 @@ def main() -> None:
                 wait_in_states()
             else:
                 train(way, steps)
+                gc.collect()  # steps are counted of the optimizers that are alive
     dist.destroy_process_group()
 
 
