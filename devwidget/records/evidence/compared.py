@@ -42,7 +42,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
+class ErrorBand:
     """How far something was from its plan, as shares of the plan.
 
     Attributes:
@@ -65,15 +65,15 @@ def list_compared() -> tuple[Compared, ...]:
 
 
 @functools.cache
-def find_band(*whats: str) -> Band:
+def find_band(*whats: str) -> ErrorBand:
     """The band of figures of these kinds: the worst to either side, rounded up."""
     rows = [row for row in list_compared() if row.what in whats and row.counts]
     less = max((1 - row.most / row.planned for row in rows), default=0.0)
     more = max((row.least / row.planned - 1 for row in rows), default=0.0)
-    return Band(_round_up(less), _round_up(more))
+    return ErrorBand(_round_up(less), _round_up(more))
 
 
-CONTEXT_BAND = Band(0.3, 0.3)
+CONTEXT_BAND = ErrorBand(0.3, 0.3)
 """How far a context may be off: those that people have published for one kind of card differ by so much, with driver and
 libraries."""
 
