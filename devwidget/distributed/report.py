@@ -42,7 +42,7 @@ from devwidget.records.device import CPU
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.ranks.rank import LastWord, RankMemory, RankReport
 from devwidget.records.ranks.traced_steps import TracedStep, extract_step
-from devwidget.records.schema.message import Message
+from devwidget.records.schema.message import Message, in_row
 from devwidget.records.schema.record import dumps
 from devwidget.records.trace import Trace
 
@@ -195,7 +195,7 @@ class Reporter:
             held.unsharded if held and not runs else (),
             summed.checksums,
             sum(int(read_attribute(local_part(tensor), "nbytes")) for tensor in states),
-            held.note if held else Message("no variable of its main thread holds a model"),
+            in_row((held.note if held else Message("no variable of its main thread holds a model"), self._fault_words()), "; "),
             _recorded[0] if _recorded else None,
             find_stages(here),
             last_word=word,
@@ -206,6 +206,12 @@ class Reporter:
             checksums_step=summed.step,
             last=self._last.read_last(at_the_end=word is not None and word.how != "running"),
             **self._job,
+        )
+
+    def _fault_words(self) -> str:
+        fault = self.history.fault
+        return (
+            Message("by what it trains is not known after a step that could not be read: {error}", error=fault) if fault else ""
         )
 
     def _read_steady_progress(self) -> tuple[int, Progress]:

@@ -17,8 +17,10 @@ import pytest
 import torch
 
 import devwidget
+from devwidget.distributed import step_history
 from devwidget.distributed.ask_ranks import ask_rank
 from devwidget.distributed.job import HANDLER, find_identity, make_private, socket_of
+from devwidget.distributed.report import Reporter
 from devwidget.distributed.unix_http import Line
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import loads
@@ -249,3 +251,18 @@ def one_rank_text() -> str:
 
     who = find_identity({"RANK": "0", "WORLD_SIZE": "1"})
     return dumps(Reporter(torch.nn.Linear(2, 2), lambda: ()).make_report(who))
+
+
+def test_a_step_that_cannot_be_read_is_told(monkeypatch: pytest.MonkeyPatch):
+    """It must not end the step, and who asks has to know why nothing more is compared."""
+
+    def fail(optimizers: object) -> None:
+        raise TypeError("like no other")
+
+    monkeypatch.setattr(step_history, "read_optimizers", fail)
+    optimizer = torch.optim.SGD(torch.nn.Linear(2, 2).parameters())
+    reporter = Reporter(None, lambda: ())
+    reporter.history.note_step(optimizer)
+    said = reporter.make_report(find_identity({"RANK": "0", "WORLD_SIZE": "1"}))
+    assert said.step == 1
+    assert said.note.endswith("; by what it trains is not known after a step that could not be read: TypeError: like no other")
