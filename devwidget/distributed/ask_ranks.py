@@ -160,14 +160,14 @@ def _judge_silence(path: pathlib.Path, rank: int, written: RankReport | None, pi
     started = written.started if written is not None and written.pid == pid else 0
     state = read_process_state(pid, started) if _is_here(written) else "unknown"
     if state == "gone":
-        return _judge_ended(rank, _load_report(path.with_suffix(".json")))
+        return _judge_ended(rank, _load_report(file_of(path.parent, rank)))
     if state == "stopped":
         return Heard(rank, "stopped", host=host, pid=pid, note=Message("its process is stopped by a signal, as Ctrl-Z does"))
     try:
         Line(path, SECOND_WAIT).ask("ping")
     except (NoAnswer, OSError):
         if _is_refused_soon(path):
-            return _judge_ended(rank, _load_report(path.with_suffix(".json")))
+            return _judge_ended(rank, _load_report(file_of(path.parent, rank)))
         note = Message("{silence}, and neither did torch's own server", silence=silence)
         return Heard(rank, "busy", host=host, pid=pid, note=note)
     note = Message("its process is alive, and holds Python's lock")

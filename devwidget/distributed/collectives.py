@@ -54,7 +54,7 @@ class ProgressReader:
         if before != progress:
             return None, progress
         if self._last is None or self._last[0] != progress:
-            entry = find_open_entry(_read_entries())
+            entry = find_open_entry(_read_entries(only_open=True))
             if entry is None:  # it has ended in between
                 return None, progress
             self._last = progress, entry
@@ -86,10 +86,7 @@ class LastReader:
 
 def _read_past() -> tuple[PastCollective, ...]:
     groups = list_groups()
-    dumps = [torch_internals.collective_entries, torch_internals.nccl_entries]
-    # No stacks; those that are over too.
-    told = [pickle.loads(dump(True, False, False)) for dump in dumps if dump is not None]
-    entries = [entry for each in told for entry in each.get("entries", ()) if not entry.get("is_p2p")]
+    entries = (entry for entry in _read_entries(only_open=False) if not entry.get("is_p2p"))
     newest = sorted(entries, key=lambda entry: int(entry.get("time_created_ns", 0)))[-MOST_LAST:]
     return tuple(_describe_past(entry, groups) for entry in newest)
 
@@ -109,10 +106,10 @@ def _read_counts() -> list[Mapping[str, Any]]:
     return [json.loads(dump(False)) for dump in dumps if dump is not None]
 
 
-def _read_entries() -> list[Mapping[str, Any]]:
+def _read_entries(*, only_open: bool) -> list[Mapping[str, Any]]:
+    """Read what each recorder holds, without stacks; `only_open`: and without what is over."""
     dumps = [torch_internals.collective_entries, torch_internals.nccl_entries]
-    # No stacks, and none that is over.
-    told = [pickle.loads(dump(True, False, True)) for dump in dumps if dump is not None]
+    told = [pickle.loads(dump(True, False, only_open)) for dump in dumps if dump is not None]
     return [entry for each in told for entry in each.get("entries", ())]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -167,7 +168,10 @@ def _find_differing(differ: Callable[[Any, Any], Any], before: Iterable[Any], no
 
 
 def _set_version(tensor: torch.Tensor, version: Any) -> None:
-    """Torch 2.6 takes one tensor; a tuple it would print into an error, which ends the process where memory has been freed."""
-    set_versions = torch_internals.set_versions
-    takes_one = "arg0: torch.Tensor" in str(set_versions.__doc__)
-    set_versions(*((tensor, version) if takes_one else ((tensor,), (version,))))
+    torch_internals.set_versions(*((tensor, version) if _takes_one_tensor() else ((tensor,), (version,))))
+
+
+@functools.cache
+def _takes_one_tensor() -> bool:
+    """As torch 2.6 does; a tuple it would print into an error, which ends the process where memory has been freed."""
+    return "arg0: torch.Tensor" in str(torch_internals.set_versions.__doc__)

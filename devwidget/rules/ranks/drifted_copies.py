@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.schema.message import Message
-from devwidget.rules.ranks.compared_settings import find_step_differences
+from devwidget.rules.ranks.compared_settings import compared_ranks, find_step_differences
 from devwidget.rules.ranks.over_ranks import (
     STAGES_ARE_FINE,
     are_copies,
@@ -21,7 +21,6 @@ from devwidget.rules.ranks.over_ranks import (
     format_paths,
     format_rank_ranges,
     group_ranks,
-    peers_in,
 )
 from devwidget.rules.ranks.rank_claims import answered
 from devwidget.rules.ranks.ranks_disagree import differs_in_bytes
@@ -33,13 +32,10 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
     Nothing is said of ranks whose tensors are of several dtypes or shapes, which is told: their copies differ by that.
     """
-    groups = [
-        set() if differs_in_bytes(cluster, peers) else {number for numbers in peers.values() for number in numbers}
-        for peers in peers_in(cluster)
-    ]
-    for numbers in groups or [{rank.number for rank in cluster.ranks}]:
-        told_of = [rank for rank in cluster.ranks if rank.checksums and rank.number in numbers]
-        for step, ranks in group_ranks(told_of, _step_of).items():
+    for compared in compared_ranks(cluster):
+        if differs_in_bytes(cluster, {rank.placement for rank in compared if rank.placement != NOWHERE}):
+            continue
+        for step, ranks in group_ranks((rank for rank in compared if rank.checksums), _step_of).items():
             copies: dict[str, dict[str, list[int]]] = {}
             for rank in ranks:
                 for path, checksum in rank.checksums:

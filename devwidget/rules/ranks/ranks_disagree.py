@@ -8,7 +8,7 @@ Source: https://docs.pytorch.org/docs/stable/notes/ddp.html
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.ranks.cluster import Cluster
@@ -46,15 +46,15 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         yield from _modules(cluster, peers)
 
 
-def differs_in_bytes(cluster: Cluster, peers: Peers) -> bool:
+def differs_in_bytes(cluster: Cluster, placements: Collection[int]) -> bool:
     """Whether a tensor is there on some ranks alone, or is not of one dtype and shape: a collective then mixes up bytes."""
-    found = (each for module in range(len(cluster.modules)) for _, each in _differences(cluster, peers, module))
+    found = (each for module in range(len(cluster.modules)) for _, each in _differences(cluster, placements, module))
     return any(what in ("registered", "dtype", "shape") for what, _ in found)
 
 
-def _differences(cluster: Cluster, peers: Peers, module: int) -> Iterator[tuple[str, Difference]]:
+def _differences(cluster: Cluster, placements: Collection[int], module: int) -> Iterator[tuple[str, Difference]]:
     """Differences between the tensors of one module, over all placements that have it."""
-    holdings = {at: each for at in peers if (each := cluster.holding(at, module)) is not None}
+    holdings = {at: each for at in placements if (each := cluster.holding(at, module)) is not None}
     if len(set(holdings.values())) < 2:
         return
     by_name: dict[str, dict[int, LocalTensor]] = {}

@@ -39,7 +39,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         if "raised" in others:
             # An exception is the cause, and a finding of its own, which names who waits.
             continue
-        named = [(why, absent) for why in _HEADLINES if (absent := others.get(why, []))]
+        named = [(why, absent) for why in _PLAINEST_FIRST if (absent := others.get(why, []))]
         unknown = others.get("unknown", [])
         if named:
             yield _make_finding(cluster, ranks, *named[0], [rank for _, absent in named for rank in absent], unknown)
@@ -121,54 +121,36 @@ def _has_begun(rank: Rank, first: Rank) -> bool | None:
     return False if told_by_torch else None  # torch names each group in which the rank has begun any
 
 
-_Wording = Callable[[str, str], tuple[Message, Message]]
-
-
-def _ended(wait: str, others: str) -> tuple[Message, Message]:
-    facts = {"wait": wait, "others": others}
-    return Message("{wait}, and the process of {others} has ended", **facts), Message(
-        "{wait}, and the processes of {others} have ended", **facts
-    )
-
-
-def _stopped(wait: str, others: str) -> tuple[Message, Message]:
-    facts = {"wait": wait, "others": others}
-    return Message("{wait}, and {others} is stopped by a signal", **facts), Message(
-        "{wait}, and {others} are stopped by a signal", **facts
-    )
-
-
-def _not_begun(wait: str, others: str) -> tuple[Message, Message]:
-    facts = {"wait": wait, "others": others}
-    return Message("{wait}, which {others} has not begun", **facts), Message("{wait}, which {others} have not begun", **facts)
-
-
-def _unknown(wait: str, others: str) -> tuple[Message, Message]:
-    facts = {"wait": wait, "others": others}
-    return Message("{wait}, and whether {others} has begun it is not known here", **facts), Message(
-        "{wait}, and whether {others} have begun it is not known here", **facts
-    )
-
-
-def _over(wait: str, others: str) -> tuple[Message, Message]:
-    facts = {"wait": wait, "others": others}
-    return Message("{wait}, and {others} came to its end", **facts), Message("{wait}, and {others} came to their end", **facts)
-
-
-_HEADLINES: dict[Why, _Wording] = {
-    "dead": _ended,
-    "stopped": _stopped,
-    "not begun": _not_begun,
-    "terminated": _not_begun,
-    "ended": _over,
+_PLAINEST_FIRST: tuple[Why, ...] = "dead", "stopped", "not begun", "terminated", "ended"
+"""Why others wait."""
+_HEADLINES: dict[Why, Callable[..., tuple[Message, Message]]] = {
+    "dead": lambda **facts: (
+        Message("{wait}, and the process of {others} has ended", **facts),
+        Message("{wait}, and the processes of {others} have ended", **facts),
+    ),
+    "stopped": lambda **facts: (
+        Message("{wait}, and {others} is stopped by a signal", **facts),
+        Message("{wait}, and {others} are stopped by a signal", **facts),
+    ),
+    "not begun": lambda **facts: (
+        Message("{wait}, which {others} has not begun", **facts),
+        Message("{wait}, which {others} have not begun", **facts),
+    ),
+    "ended": lambda **facts: (
+        Message("{wait}, and {others} came to its end", **facts),
+        Message("{wait}, and {others} came to their end", **facts),
+    ),
+    "unknown": lambda **facts: (
+        Message("{wait}, and whether {others} has begun it is not known here", **facts),
+        Message("{wait}, and whether {others} have begun it is not known here", **facts),
+    ),
 }
-"""Why others wait, what is plainest first, and how that is said of one rank and of several."""
+"""How that is said of one rank and of several."""
 _FIXES = {
     "dead": Message("see why that process ended: its own output has the reason"),
     "stopped": Message("let it go on: kill -CONT, or fg in its terminal"),
     "ended": Message("see to it that every rank takes as many steps: batches may be uneven over the ranks"),
     "not begun": Message("see to it that every rank comes to this line as often as the others"),
-    "terminated": Message("see to it that every rank comes to this line as often as the others"),
     "unknown": Message("ask where those ranks run, or get their files: devwidget.ranks(folder) on each machine of the job"),
 }
 
@@ -182,11 +164,12 @@ def _make_finding(
     assert collective is not None
     seconds = max(rank.collective.seconds for rank in ranks if rank.collective is not None)
     over = "before" if all(rank.state == "terminated" for rank in ranks) else ""
+    how: Why = "not begun" if why == "terminated" else why
     waits = Claim(
         "waiting", name=collective.group, call=collective.kind, count=collective.sequence, ranks=_numbers(ranks), how=over
     )
-    absence = dataclasses.replace(waits, kind="absent", how="not begun" if why == "terminated" else why, ranks=_numbers(others))
-    of_one, of_many = _HEADLINES.get(why, _unknown)(words_of(waits), format_rank_ranges(absence.ranks))
+    absence = dataclasses.replace(waits, kind="absent", how=how, ranks=_numbers(others))
+    of_one, of_many = _HEADLINES[how](wait=words_of(waits), others=format_rank_ranges(absence.ranks))
     waited = Message("they had waited for {seconds} s", seconds=round(seconds)) if over else None
     notes = [waited or Message("they have waited for {seconds} s", seconds=round(seconds)), *_whereabouts(cluster, absent)]
     if unknown and absent:
@@ -199,7 +182,7 @@ def _make_finding(
         Message("a collective ends when every rank of its group has begun it"),
         fault=line_of(cluster, first),
         birth=next(filter(None, (line_of(cluster, rank) for rank in absent)), None),
-        fixes=(Fix(_FIXES[why], "", "choice"), *([Fix(_FIXES["unknown"], "", "choice")] if unknown and absent else [])),
+        fixes=(Fix(_FIXES[how], "", "choice"), *([Fix(_FIXES["unknown"], "", "choice")] if unknown and absent else [])),
         notes=(*notes, *_whereabouts(cluster, unknown)),
         claims=(waits, absence),
     )  # fmt: skip

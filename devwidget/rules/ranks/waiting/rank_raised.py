@@ -27,7 +27,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each exception that ranks raised first; those that came later are named beside it."""
     raised = [rank for rank in cluster.ranks if raised_itself(rank)]
     first = select_first(raised)
-    for (error, line), ranks in group_ranks(first, _what).items():
+    for (error, line), ranks in group_ranks(first, _error_and_line).items():
         later = [rank for rank in raised if rank not in first]
         yield Finding(
             "rank-raised", "error", None,
@@ -40,7 +40,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _what(rank: Rank) -> tuple[str, Site | None]:
+def _error_and_line(rank: Rank) -> tuple[str, Site | None]:
     assert rank.last_word is not None
     error = rank.last_word.error.strip().partition("\n")[0]
     return error[:_LONGEST], innermost_own(rank.last_word.stack)
