@@ -98,6 +98,11 @@ class CacheAt:
         """Bytes taken from the card by the last token: what is reserved, where that is predicted."""
         return self.decode_reserved or self.decode
 
+    @property
+    def most(self) -> int:
+        """The same of whichever takes more: reading the text, or the last token."""
+        return max(self.taken, self.prefill_reserved or self.prefill)
+
 
 @dataclass(frozen=True, slots=True)
 class Generation(Record):
@@ -143,13 +148,17 @@ class Generation(Record):
     @property
     def is_close(self) -> bool:
         """Whether it fits by less than plans were off on real cards."""
-        band = find_card_band(self.reserved, self.context) if self.reserved else find_band("allocated").around(self.peak)
-        return self.fits and band[1] > self.capacity + self.context
+        return self.fit == "fits by less"
 
     @property
     def fit(self) -> Fit:
         """Whether it fits by more than plans were off on real cards, by less, or not."""
-        return name_fit(self.fits, self.is_close)
+        return self.name_fit_of(max(self.peak, self.reserved))
+
+    def name_fit_of(self, taken: int) -> Fit:
+        """The same of so many bytes: reserved beside the context where a card is named, else allocated."""
+        band = find_card_band(taken, self.context) if self.reserved else find_band("allocated").around(taken)
+        return name_fit(taken <= self.capacity, band[1] > self.capacity + self.context)
 
 
 @dataclass(frozen=True, slots=True)

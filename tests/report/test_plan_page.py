@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from devwidget.records.answers import Changes, OnCards, OneCard, PlannedChange
+from devwidget.records.answers import CacheAt, Changes, Generation, OnCards, OneCard, PlannedChange
 from devwidget.records.device import DeviceId
 from devwidget.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, StepPoint, may_be_asked
 
@@ -70,3 +70,15 @@ def test_cards_and_markdown():
     lines = make_plan(40).to_markdown().splitlines()
     assert lines[0].startswith("**Plan: Net")
     assert sum(line.startswith("| ") for line in lines) == 3
+
+
+def test_each_length_of_a_generation_has_one_of_three_answers():
+    lengths = (10, 19.9, 21)
+    runs = tuple(CacheAt(at + 1, GIB, 0, 0, int(size * GIB), int(size * GIB)) for at, size in enumerate(lengths))
+    generation = Generation("Net", 1, 2, 1.0, int(19.9 * GIB), 20 * GIB, 2, True, runs, int(19.9 * GIB), context=GIB // 2)
+    assert [generation.name_fit_of(run.most) for run in runs] == ["fits", "fits by less", "does not fit"]
+    assert generation.fit == "fits by less"
+    page = may_be_asked(make_plan(40), Asked(generation)).to_html()
+    ladder = page[page.index("<b>Generation</b>") : page.index("<b>Planned against measured</b>")]
+    told = [words for words in ("fits", "fits, closely", "does not fit") if f'aria-label="{words}"' in ladder]
+    assert told == ["fits", "fits, closely", "does not fit"]

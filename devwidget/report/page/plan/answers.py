@@ -17,7 +17,7 @@ from devwidget.report.style.words import row_words
 _ROOM = 1.02
 
 
-def draw_changes(changes: Changes, step: str) -> Markup:
+def draw_changes(changes: Changes) -> Markup:
     """Three lists under one wall: what fits, what fits by less than plans were off, what does not."""
     run = [change for change in changes.changes if not change.problem]
     capacity = max((change.capacity for change in run), default=0) or changes.on_card
@@ -140,15 +140,12 @@ def draw_cards(cards: OnCards, step: str) -> Markup:
 
 def draw_generation(generation: Generation) -> Markup:
     """The lengths that were run, and where a GPU is full."""
-    capacity, scale_of = generation.capacity, [generation.capacity]
-    scale_of += [max(run.taken, run.prefill_reserved or run.prefill) for run in generation.runs]
-    scale = Scale(_ROOM * max(scale_of))
+    capacity = generation.capacity
+    scale = Scale(_ROOM * max(capacity, *(run.most for run in generation.runs)))
     what = say("on the card") if generation.reserved else say("allocated")
     heads = say("tokens"), what, say("to spare"), ""
     rungs = []
     for run in generation.runs:
-        taken = max(run.taken, run.prefill_reserved or run.prefill)
-        fit = name_fit(taken <= capacity, False)
         told = row_words(
             (
                 say("keys and values {size}", size=format_bytes(run.cache)),
@@ -156,8 +153,9 @@ def draw_generation(generation: Generation) -> Markup:
                 say("one more {size}", size=format_bytes(run.decode)),
             )
         )
-        cells = format_bytes(taken), draw_spare(taken, capacity), told
-        rungs.append(draw_rung(fit, count_words(run.length, "token"), scale, (taken, capacity), cells))
+        cells = format_bytes(run.most), draw_spare(run.most, capacity), told
+        fit = generation.name_fit_of(run.most)
+        rungs.append(draw_rung(fit, count_words(run.length, "token"), scale, (run.most, capacity), cells))
     heading = draw_heading(say("Generation"), generation_sentence(generation))
     ladder = html_element("div", draw_rung_head(scale, capacity, format_bytes(capacity), heads), *rungs, class_="dw-rungs")
     return join_html(heading, ladder, *(html_element("p", draw_prose(words)) for words in generation_words(generation)))

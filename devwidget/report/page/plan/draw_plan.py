@@ -81,7 +81,7 @@ def _list_pages(plan: Plan, most_rows: int) -> Iterator[tuple[str, Markup]]:
     asked = plan.answers
     yield say("Step"), draw_step(plan)
     for changes in (each for each in asked if isinstance(each, Changes)):
-        yield say("Changes"), draw_changes(changes, _describe_step(plan))
+        yield say("Changes"), draw_changes(changes)
     batches = [each for each in asked if isinstance(each, LargestBatch)]
     sizes = [each for each in asked if isinstance(each, Fitted)]
     if batches or sizes:
