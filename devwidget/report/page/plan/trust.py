@@ -71,7 +71,7 @@ def _draw_row(row: Compared) -> Markup:
         html_element("i", class_=look, style=f"left:{draw_percent(at)}"),
     )
     line = html_element("span", *marks, class_="dw-line-of", **{"aria-hidden": "true"})
-    cells = format_bytes(row.most), format_bytes(row.planned), f"{row.off:+.1%}".replace("-", "−")
+    cells = format_bytes(row.most), format_bytes(row.planned), f"{row.off:+z.1%}".replace("-", "−")
     name = html_element("span", row.workload, title=row.workload)
     return html_element("div", name, line, *(html_element("span", cell) for cell in cells), class_="dw-strip")
 
