@@ -14,7 +14,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.patching.operator_key import ALIASES
 from devwidget.profiler_engine.adapter import has_kernel, overload_of
 from devwidget.profiler_engine.places import OUTSIDE, EventPlace, Function, ModulePaths, SiteReader
-from devwidget.records.site import Phase, Site
+from devwidget.records.site import LibraryLine, Phase, Site
 
 _NODE = "autograd::engine::evaluate_function"
 _GRADIENT_CALL = ": grad"
@@ -29,9 +29,12 @@ _BACKENDS = {"cpu": "CPU", "cuda": "CUDA", "meta": "Meta", "mps": "MPS", "xpu": 
 """Device -> torch's name of the kernels for it."""
 _ABOVE_MODES = frozenset({*ALIASES, "detach_"})
 """Operators that autograd does alone; they compute nothing, and no mode sees them."""
-_MADE_IN = 3
-"""`torch.tensor` takes memory, may copy it to a device, and shows the result alone (`lift_fresh`)."""
+_READ = "_local_scalar_dense"
+_MADE_BY = frozenset({_READ, "_to_copy"})
+"""`torch.tensor` takes memory, reads what it is given, may copy it to a device, and shows the result alone (`lift_fresh`)."""
 
+_Line = tuple[Site | None, LibraryLine | None]
+"""Of the user, and of the innermost library that it has called."""
 _SCOPES = torch_internals.RecordScope
 _Function = Literal["module", "users", "library", "backward", "optimizer", "torch"]
 _OF_PYTHON = frozenset({"users", "library", "torch"})
@@ -114,7 +117,7 @@ class EventWalk:
         self.has_threads = False
         self._paths, self._sites = ModulePaths(model, named), SiteReader()
         self._functions: dict[str, _Function] = {}
-        self._lines: dict[int, dict[int, Site | None]] = {}
+        self._lines: dict[int, dict[int, _Line]] = {}
         self._late: list[Any] = []
         self._number = 0
         self._forwarded, self._has_run, self._seen_grad, self._has_parameters = False, False, False, False
@@ -224,8 +227,8 @@ class EventWalk:
         if namespace != "aten":  # those have one scope, and it costs to ask
             scope = fields.scope
             if scope == _NODE_RUNS or name.startswith(_NODE):
-                site = self._find_forward_line(fields.sequence_number, place.site)
-                return EventPlace(place.module, "backward", site, place.library, place.calls)
+                site, library = self._find_forward_line(fields.sequence_number, place)
+                return EventPlace(place.module, "backward", site, library, place.calls)
             if scope != _CALL:
                 return place
         self._note_line(event, fields.sequence_number, place)  # a gradient written by hand has its name, and a node too
@@ -266,11 +269,11 @@ class EventWalk:
         self.operators.append(Operator(event, name, tensors, place, self._number, taken))
 
     def _forget_making(self, shown: Any) -> None:
-        """Forget how the tensor came about that an operator shows."""
-        for back in range(1, min(_MADE_IN, len(self.operators) + 1)):
-            made = self.operators[-back]
+        """Forget how the tensor came about that an operator shows, but for what was read from a device."""
+        for back, made in enumerate(reversed(self.operators), 1):
             if made.name == "empty" and made.event.parent is shown.parent:
-                del self.operators[-back:]
+                self.operators[-back:] = [each for each in self.operators[-back:] if each.name == _READ]
+            if made.name not in _MADE_BY:
                 return
 
     def _note_line(self, event: Any, number: int, place: EventPlace) -> None:
@@ -280,12 +283,14 @@ class EventWalk:
             self._seen_grad = type(event.parent.extra_fields) is not _OPERATOR
         if place.phase != "backward":
             # The node takes the number that comes next, and the last operator that saw it has made the node.
-            self._lines.setdefault(event.start_tid, {})[number] = place.site
+            self._lines.setdefault(event.start_tid, {})[number] = place.site, place.library
 
-    def _find_forward_line(self, number: int, asked: Site | None) -> Site | None:
+    def _find_forward_line(self, number: int, asked: EventPlace) -> _Line:
         """The line that made a node; that which asked for backward where no node has the number, as for the leaves."""
         found = {lines[number] for lines in self._lines.values() if number in lines}
-        return asked if not found else found.pop() if len(found) == 1 else None  # threads that count alike leave a doubt
+        if not found:
+            return asked.site, asked.library
+        return found.pop() if len(found) == 1 else (None, None)  # threads that count alike leave a doubt
 
     def _with_phase(self, place: EventPlace) -> EventPlace:
         if place.phase is not None and not (place.phase == "optimizer" and self._runs_closure):

@@ -108,8 +108,9 @@ def _output_device(operator: Operator, inputs: tuple[torch.device, ...]) -> torc
     if (ends := find_ends(operator)) is not None:
         device: torch.device = ends.target.device
         return device
-    if operator.taken is not None:
-        return _CPU if operator.taken.type == "cpu" else operator.taken  # the allocator numbers the CPU, too
+    taken = operator.taken
+    if taken is not None and (takes_device or taken.type != "cpu" or not inputs):
+        return _CPU if taken.type == "cpu" else taken  # the allocator numbers the CPU, too
     if inputs and takes_device:
         return next(_find_written(operator.event), None)
     if inputs:

@@ -108,10 +108,9 @@ def _make_wait(operator: Operator, device: torch.device, phase: Phase, in_step: 
 def _name_call(operator: Operator, place: EventPlace) -> str:
     """What the program called; the operator, where the profiler sees no call of it."""
     name = WORDS.get(operator.name, operator.name)
-    if place.call is not None:
-        named = _CALLED.match(place.call.name)
-        return next(filter(None, named.groups())) if named is not None else name
-    return name if place.phase == "backward" else _name_in_python(operator.event, name)
+    if place.call is not None and (named := _CALLED.match(place.call.name)) is not None:
+        return str(named[1] or named[2])
+    return name if place.phase == "backward" or place.is_in_torch else _name_in_python(operator.event, name)
 
 
 def _name_in_python(event: Any, name: str) -> str:

@@ -59,6 +59,25 @@ def labels_and_losses():
         optimizer.step()
 
 
+def weighted_by_a_list():
+    model, optimizer, x = made()
+    for _ in range(3):
+        sums = model(x).sum(0)
+        read = sums.detach()
+        weights = torch.tensor([read[0], read[1]], device=x.device)
+        torch.tensor([0.5, 0.5], device=x.device), torch.as_tensor(read)
+        (sums * weights).sum().backward()
+        optimizer.step()
+
+
+def test_a_list_of_tensors_is_read_one_by_one():
+    trace = recorded(weighted_by_a_list)
+    assert counts(trace) == {"tensor": 6}
+    assert told(trace) == {(line_of(weighted_by_a_list, "weights ="), "warning")}
+    (found,) = trace.findings
+    assert "torch.stack" in found.fixes[0].summary
+
+
 def test_many_waits_in_a_step_are_a_warning_and_one_for_a_log_is_a_hint():
     trace = recorded(labels_and_losses)
     assert counts(trace) == {"item": 27}

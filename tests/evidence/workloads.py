@@ -328,6 +328,7 @@ _IDS, _ONE, _TWO = _ids(2, 16), torch.ones(1, 3, 224, 224), torch.ones(2, dtype=
 
 WORKLOADS: dict[str, Callable[[], Figures]] = {
     **{name: partial(jobs.plan_job, job, "H100-80GB") for name, job in jobs.JOBS.items()},
+    **{name: partial(jobs.plan_generation, name, "H100-80GB") for name in jobs.GENERATIONS},
     "GPT-2 124M, batch 2 x 16": partial(
         planned, _gpt2, {"input_ids": _IDS, "labels": _IDS}, "A100-80GB", torch.optim.AdamW, _own_loss
     ),

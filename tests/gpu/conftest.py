@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
 
 from tests.gpu import places
 from tests.gpu.report import note
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _card_in_use() -> None:
+    """Its first use is none that a test has left behind."""
+    if places.HAS_CARD:
+        torch.cuda.init()
 
 
 @pytest.fixture

@@ -79,6 +79,22 @@ LLAMA = model_of("LlamaConfig", "LlamaForCausalLM", **_TINY)
 _QWEN = {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14}
 QWEN = model_of("Qwen2Config", "Qwen2ForCausalLM", **_QWEN, num_key_value_heads=2, tie_word_embeddings=True)
 HALF = {"autocast": torch.bfloat16}
+
+
+def adapted(make: Callable[[], nn.Module], rank: int, *names: str) -> Callable[[], nn.Module]:
+    """Low-rank adapters by PEFT, in float32 where it leaves them so, beside weights that rest."""
+
+    def make_adapted() -> nn.Module:
+        import peft
+
+        config = peft.LoraConfig(r=rank, lora_alpha=rank, target_modules=list(names), task_type="CAUSAL_LM")
+        return peft.get_peft_model(make(), config)  # type: ignore[arg-type, return-value]
+
+    return make_adapted
+
+
+LLAMA_LORA = adapted(LLAMA, 16, "q_proj", "v_proj")
+LLAMA_LORA_ALL = adapted(LLAMA, 64, "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 ONE_LABEL: Callable[[int, int], Callable[[], Any]] = lambda batch, length: (
     lambda: {
         "input_ids": torch.ones(batch, length, dtype=torch.long),
@@ -108,16 +124,24 @@ JOBS = {
     "Llama 1.1B, bfloat16, 4 x 2048, checkpointing": Job(
         LLAMA, ids(4, 2048), AdamW, {"checkpointing": True}, dtype=torch.bfloat16
     ),
+    "Llama 1.1B with LoRA of rank 16, bfloat16, 4 x 1024": Job(LLAMA_LORA, ids(4, 1024), AdamW, dtype=torch.bfloat16),
+    "Llama 1.1B with LoRA of rank 64 everywhere, bfloat16, 4 x 1024": Job(
+        LLAMA_LORA_ALL, ids(4, 1024), AdamW, dtype=torch.bfloat16
+    ),
+    "Llama 1.1B with LoRA of rank 16, float32 under autocast, 2 x 1024": Job(LLAMA_LORA, ids(2, 1024), AdamW, HALF),
     "Llama 1.1B, bfloat16, forward of 8 x 2048": Job(LLAMA, ids(8, 2048, labels=False), dtype=torch.bfloat16),
     "Qwen2 0.5B, bfloat16 under autocast, 4 x 1024": Job(QWEN, ids(4, 1024), AdamW, HALF),
     "Qwen2 0.5B, bfloat16, forward of 16 x 1024": Job(QWEN, ids(16, 1024, labels=False), dtype=torch.bfloat16),
 }
 GENERATIONS = {
-    "GPT-2 124M, 8 x 64 and 448 more": (GPT2, (8, 64), 448, torch.float32),
-    "Llama 1.1B, bfloat16, 8 x 512 and 128 more": (LLAMA, (8, 512), 128, torch.bfloat16),
-    "Qwen2 0.5B, bfloat16, 32 x 512 and 64 more": (QWEN, (32, 512), 64, torch.bfloat16),
+    "GPT-2 124M, 8 x 64 and 448 more": (GPT2, (8, 64), 448, torch.float32, 1),
+    "GPT-2 124M, 8 x 64 and 192 more by 4 beams": (GPT2, (8, 64), 192, torch.float32, 4),
+    "Llama 1.1B, bfloat16, 8 x 512 and 128 more": (LLAMA, (8, 512), 128, torch.bfloat16, 1),
+    "Llama 1.1B, bfloat16, 4 x 512 and 64 more by 3 beams": (LLAMA, (4, 512), 64, torch.bfloat16, 3),
+    "Qwen2 0.5B, bfloat16, 32 x 512 and 64 more": (QWEN, (32, 512), 64, torch.bfloat16, 1),
+    "Qwen2 0.5B, bfloat16, 8 x 512 and 64 more by 2 beams": (QWEN, (8, 512), 64, torch.bfloat16, 2),
 }
-"""Model, batch and length, new tokens, dtype."""
+"""Model, batch and length, new tokens, dtype, beams."""
 
 
 def kind_of_card() -> str:
@@ -197,12 +221,9 @@ def _train(
     def step() -> None:
         optimizer.zero_grad(set_to_none=zero_grad == "none")
         for _ in range(accumulate):
-            add_gradients()
+            out = forward()  # it is there until the next one, and while the optimizer runs
+            scaler.scale(out.loss).backward()
         update()
-
-    def add_gradients() -> None:
-        out = forward()
-        scaler.scale(out.loss).backward()
 
     for _ in range(3):
         if loop == "plain":
@@ -215,13 +236,14 @@ def _train(
 
 
 def _run_generation(name: str) -> None:
-    make, (batch, length), new, dtype = GENERATIONS[name]
+    make, (batch, length), new, dtype, beams = GENERATIONS[name]
     with torch.device("cuda"):
         model = make().to(dtype).eval()
         tokens = torch.ones(batch, length, dtype=torch.long)
     clear()
     model.generation_config.eos_token_id = None  # type: ignore[union-attr]
-    model.generate(tokens, attention_mask=torch.ones_like(tokens), max_new_tokens=new, do_sample=False, pad_token_id=0)  # type: ignore[operator]
+    asked = {"max_new_tokens": new, "do_sample": False, "pad_token_id": 0, "num_beams": beams}
+    model.generate(tokens, attention_mask=torch.ones_like(tokens), **asked)  # type: ignore[operator]
 
 
 def plan_jobs(names: list[str], card: str) -> dict[str, dict[str, float]]:
@@ -229,7 +251,7 @@ def plan_jobs(names: list[str], card: str) -> dict[str, dict[str, float]]:
     warnings.simplefilter("ignore")
     found = {}
     for name in names:
-        device = _plan_generation(name, card) if name in GENERATIONS else plan_job(JOBS[name], card)
+        device = plan_generation(name, card) if name in GENERATIONS else plan_job(JOBS[name], card)
         found[name] = device
     return found
 
@@ -249,13 +271,14 @@ def plan_job(job: Job, card: str) -> dict[str, float]:
     return {"allocated": device.peak, "reserved": device.reserved, "on the card": device.on_card}
 
 
-def _plan_generation(name: str, card: str) -> dict[str, float]:
-    make, (batch, length), new, dtype = GENERATIONS[name]
+def plan_generation(name: str, card: str) -> dict[str, float]:
+    """Of one generation: bytes allocated."""
+    make, (batch, length), new, dtype, beams = GENERATIONS[name]
     with torch.device("meta"):
         model = make().to(dtype).eval()
     with torch.no_grad():
         plan = devwidget.plan(model, {"input_ids": torch.ones(batch, length, dtype=torch.long)}, card=card)
-    generation = plan.generation(new)
+    generation = plan.generation(new, num_beams=beams)
     return {"allocated": generation.peak, "reserved": 0}
 
 
@@ -302,11 +325,22 @@ def read_context() -> dict[str, Any]:
 
 
 def explain_peak(name: str) -> dict[str, Any]:
-    """What lived when most was allocated, as torch's own history of the allocator tells: bytes by the line that asked."""
+    """What lived when most was allocated."""
+    return _explain(lambda: (_run_generation if name in GENERATIONS else _run_job)(name))
+
+
+def explain_model(name: str) -> list[dict[str, Any]]:
+    """The same of a forward and of the second step of a model of transformers."""
+    ((_, model, kwargs),) = small_models([name])
+    return [_explain(lambda step=step: measured_here(model, kwargs, *step)) for step in STEPS]  # type: ignore[misc]
+
+
+def _explain(run: Callable[[], object]) -> dict[str, Any]:
+    """As torch's own history of the allocator tells: bytes by the line that asked."""
     clear()
     torch.cuda.memory._record_memory_history(max_entries=2_000_000, stacks="python")
     try:
-        (_run_generation if name in GENERATIONS else _run_job)(name)
+        run()
         events = torch.cuda.memory._snapshot()["device_traces"][0]
     finally:
         torch.cuda.memory._record_memory_history(enabled=None)

@@ -6,6 +6,7 @@ import ast
 import copy
 import functools
 import io
+import json
 import math
 import pathlib
 import pickle
@@ -26,6 +27,12 @@ _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 _SIZES = re.compile(r"[\d.]+ (?:[KMGT]iB|bytes)")
 
 
+def read_answers() -> dict[str, dict[str, Any]]:
+    """What came of them on an H100 with torch 2.11."""
+    lines = (HERE / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    return {call: answer for line in lines for call, answer in json.loads(line).items()}
+
+
 def read_calls(text: str) -> list[str]:
     """The programs of one text."""
     lines = (HERE / f"{text}.txt").read_text(encoding="utf-8").splitlines()
@@ -35,6 +42,11 @@ def read_calls(text: str) -> list[str]:
 def answer_surface() -> dict[str, Any]:
     """What comes of each."""
     return {call: answer(call) for call in read_calls("surface")}
+
+
+def answer_further() -> dict[str, Any]:
+    """What comes of each of another text."""
+    return {call: answer(call) for call in read_calls("further")}
 
 
 def answer_deterministic() -> dict[str, Any]:

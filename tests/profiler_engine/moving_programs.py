@@ -113,6 +113,13 @@ def start_on_meta(model: nn.Module, x: torch.Tensor) -> None:
     x.to("meta").to(torch.float16)
 
 
+def list_values(model: nn.Module, x: torch.Tensor) -> None:
+    sums = model(x).detach().sum(1)
+    torch.tensor([sums[0], sums[1]], device=x.device)
+    torch.as_tensor([sums[0], 1.0])
+    torch.tensor([1.0, 2.0], device=x.device)
+
+
 def save_and_load(model: nn.Module, x: torch.Tensor) -> None:
     kept = {name: value.cpu() for name, value in model.state_dict().items()}
     model.load_state_dict(kept)
@@ -127,7 +134,7 @@ ASKS: dict[str, Callable[[torch.Tensor], object]] = {
 }
 STEPS: tuple[Step, ...] = (
     *(cast_and_back, fetch_each_batch, send_without_waiting, write_over, read_losses, read_lists, ask_for_truth),
-    *(choose_by_mask, choose_by_number, print_values, build_there, start_on_meta, save_and_load),
+    *(choose_by_mask, choose_by_number, print_values, build_there, start_on_meta, list_values, save_and_load),
 )
 
 

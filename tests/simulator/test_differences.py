@@ -166,6 +166,13 @@ def test_programs_see_a_torch_with_cuda():
     assert torch.cuda.nccl.version() >= (2, 0, 0)
 
 
+def test_a_torch_that_was_built_with_cuda_keeps_its_version(monkeypatch):
+    """torchvision compares it with its own as it is imported."""
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    with simulate(2):
+        assert torch.version.cuda == "13.0"
+
+
 def test_a_simulation_leaves_the_version_as_it_was():
     before = torch.version.cuda
     simulate(2).stop()

@@ -17,7 +17,7 @@ from devwidget.capture.patching.mode_stack import FunctionMode
 from devwidget.capture.recording.births import LONGEST_CHAIN, Birth
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import VIEWS
-from devwidget.capture.recording.waits import READS
+from devwidget.capture.recording.waits import LISTS, READS
 from devwidget.capture.source_code.call_sites import RawSite, caller, callers
 from devwidget.capture.source_code.past.given_arguments import where_left_out
 from devwidget.capture.source_code.statements import MOVES
@@ -25,8 +25,9 @@ from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_i
 
 _BACKWARD = frozenset({"backward", "grad"})
 _AUTOGRAD = (torch_internals.TENSOR_METHODS, "torch.autograd")
-_MORE = READS | {"__set__", "__setitem__", "copy_", "requires_grad_"}
+_MORE = READS | LISTS | {"__set__", "__setitem__", "copy_", "requires_grad_"}
 """Calls that mean more than their result."""
+_MAKING = LISTS | {"copy_"}
 _LOOKS = VIEWS | {"__getitem__"}
 _QUESTIONS = frozenset({"size", "dim", "numel", "stride", "_set_grad_enabled"})
 """Answered at once. The last is what `no_grad` switches: a signal that struck us right after it would leave it so."""
@@ -93,7 +94,7 @@ class BirthMode(FunctionMode):
         """A call has a result, which is no plain tensor or not all that it means."""
         if name in _MORE:
             self._note_more(name, args, kwargs, frame, site)
-            if name != "copy_":  # the others make no tensor
+            if name not in _MAKING:
                 return
         if is_tensor(out):
             self._note_birth(name, args, kwargs, out, frame, site)

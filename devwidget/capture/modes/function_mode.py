@@ -20,6 +20,7 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import is_pinned
+from devwidget.capture.recording.waits import LISTS
 from devwidget.capture.source_code.call_sites import RawSite, call_text, caller, is_own, to_site
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
@@ -211,6 +212,8 @@ class CallMode(BirthMode):
             self._note_copied(args, kwargs, frame, site)
         elif name == "requires_grad_":
             self._note_switched(args[0], on=bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True)))
+        elif name in LISTS:
+            self._note_listed(args or tuple(kwargs.values()))
         elif name != "__set__":
             self._note_wait(name, args, frame, site)
         elif len(args) == 2 and type(args[1]) is bool:  # `parameter.requires_grad = False`
@@ -263,6 +266,13 @@ class CallMode(BirthMode):
                 self._state.waits.note_wait(tensor.device)
         elif moved is not None and is_accelerator(moved.source):
             self._state.waits.read[moved.site, moved.source] = name, site
+
+    def _note_listed(self, args: tuple[Any, ...]) -> None:
+        """A tensor was made of what may be a list of tensors, whose values torch reads one by one, out of sight of modes."""
+        for tensor in () if is_tensor(args[0]) else tensors_in(args[0]):
+            if is_accelerator(tensor.device):
+                self._state.transfers.note_synchronized()
+                self._state.waits.note_wait(tensor.device)
 
     def _note_switched(self, tensor: Any, *, on: bool) -> None:
         """A parameter is frozen, or freed."""

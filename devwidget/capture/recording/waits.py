@@ -33,6 +33,8 @@ from devwidget.records.trace import Phase, Wait
 
 READS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "numpy", "__array__"})
 """Calls that hand a value to Python; on an accelerator the host waits until it is computed."""
+LISTS = frozenset({"tensor", "as_tensor", "asarray"})
+"""Calls that read values one by one from a list of tensors."""
 FORMATS = frozenset({"__repr__", "__str__", "__format__"})
 """Calls that read as many values as they like: they count once."""
 _HOST = torch.device("cpu")

@@ -24,7 +24,9 @@ from devwidget.rules.repairs.loops import index_at_once, run_all_turns
 from devwidget.rules.repairs.value_uses import loop_over, uses_of
 
 _FORMATS = frozenset({"__repr__", "__str__", "__format__"})
-_VALUES = _FORMATS | {
+_LISTS = frozenset({"tensor", "as_tensor", "asarray"})
+"""Calls that read a list of tensors, each value of its own."""
+_VALUES = _FORMATS | _LISTS | {
     "item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "__contains__", "numpy", "__array__",
     "allclose", "equal", "is_nonzero",
 }  # fmt: skip
@@ -145,6 +147,8 @@ def _list_fixes(wait: Wait, uses: frozenset[str]) -> Iterator[Fix | None]:
         yield at_once
     elif over:
         yield Fix(Message("read all values at once"), f"{over}.tolist()", "likely")
+    elif wait.call in _LISTS:
+        yield Fix(Message("join them on the GPU with torch.stack, which keeps their gradients too"), "", "likely")
     elif "indexes" in uses or (wait.call in ("__getitem__", "__setitem__", "__index__") and not _is_chosen(wait.expression)):
         yield Fix(Message("select on the GPU without reading: index_select, index_copy_, torch.where"), "", "likely")
         yield Fix(Message("or keep the number, or how many are chosen, in Python from the start"), "", "choice")

@@ -43,7 +43,8 @@ class VirtualGenerator(RealGenerator):
         return super().__new__(cls)
 
     def __init__(self, device: Any = None) -> None:
-        self._device = DEVICES[conversions.label_of_device(device)]
+        # Its number is not looked at before it is used.
+        self._device = torch.device(device)
         labels.remember_generator(self)
 
     @property
@@ -135,7 +136,8 @@ class Generator(metaclass=_GeneratorType):
         """A generator for a device."""
         if not SimulationState.is_running:
             return RealGenerator(device)
-        return VirtualGenerator(device) if conversions.label_of_device(device) >= 0 else HostGenerator(device)
+        is_virtual = torch.device(device).type == SimulationState.accelerator.type
+        return VirtualGenerator(device) if is_virtual else HostGenerator(device)
 
 
 def default_generators(count: int) -> tuple[DefaultGenerator, ...]:
@@ -195,7 +197,8 @@ def install_functions(patches: Patches) -> None:
         "Event": streams.VirtualEvent,
         "_is_in_bad_fork": _is_in_bad_fork,
         "is_initialized": is_initialized,
-        "utilization": lambda device=None: 0,
+        **dict.fromkeys(SENSORS, _read_sensor),
+        "list_gpu_processes": _list_processes,
     }.items():
         patches.set(module, name, value)
     # Read by parts of torch that hold the real `is_initialized`.
@@ -214,7 +217,8 @@ def install_functions(patches: Patches) -> None:
     patches.set(torch.profiler, "supported_activities", lambda: set(ACTIVITIES))
     patches.set(C, "_nccl_version", lambda: 2 << 32 | 29 << 16 | 7)
     patches.set(C, "_nccl_version_suffix", lambda: b"")
-    patches.set(torch.version, accelerator.type, accelerator.version)
+    if getattr(torch.version, accelerator.type, None) is None:  # else torchvision would find that it was built for another one
+        patches.set(torch.version, accelerator.type, accelerator.version)
     if hasattr(torch.backends, accelerator.type):
         patches.set(getattr(torch.backends, accelerator.type), "is_built", lambda: True)
     patches.set(module.streams, "Stream", streams.VirtualStream)
@@ -223,6 +227,7 @@ def install_functions(patches: Patches) -> None:
     patches.set(torch, "Event", _event)
 
 
+SENSORS = "utilization", "memory_usage", "temperature", "power_draw", "clock_rate"
 ACTIVITIES = torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA
 CUDNN_VERSION = 91002
 LINEAR_ALGEBRA = "linalg", "blas"
@@ -306,6 +311,17 @@ def _return_answer(answer: object, *args: Any) -> object:
 
 def _current_accelerator(check: Any = None) -> torch.device:
     return torch.device(SimulationState.accelerator.type)
+
+
+def _read_sensor(device: Any = None) -> int:
+    """What NVML would measure: nothing is warm, and nothing runs."""
+    return 0
+
+
+def _list_processes(device: Any = None) -> str:
+    """As torch prints a GPU on which none is seen."""
+    index = machine.current_index() if device is None else conversions.label_of_device(device)
+    return f"GPU:{index}\nno processes are running"
 
 
 def _do_nothing(*args: Any) -> None:

@@ -42,6 +42,8 @@ class VirtualStream(torch.Stream):
         index = kwargs.get("device_index")
         if index is None:
             index = machine.current_index() if device is None else conversions.label_of_device(device)
+        if index < 0:
+            raise ValueError(f"Expected a {SimulationState.accelerator.type} device, but got: {device}")
         stream_id = kwargs.get("stream_id")
         if stream_id is None:
             stream_id = _take_from_pool(index, priority)
@@ -191,8 +193,10 @@ def default_stream(gpu: int) -> tuple[int, int, int]:
 
 
 def current_stream_key(gpu: int) -> tuple[int, int, int]:
-    """The current stream of a GPU in this thread, likewise."""
-    return _stream_key(machine.check_index(gpu), machine.current_stream_of(gpu))
+    """The current stream of a GPU in this thread, likewise. Source: `check_gpu` in `CUDAStream.cpp`; seen on an H100."""
+    if not 0 <= gpu < (count := machine.count_gpus()):
+        raise RuntimeError(f"Device index value {gpu} is out of index range [0, {count})")
+    return _stream_key(gpu, machine.current_stream_of(gpu))
 
 
 def make_current(stream_id: int, device_index: int, device_type: int) -> None:

@@ -73,6 +73,9 @@ def no_dtype(operator: str, dtype: torch.dtype) -> NotImplementedError:
 
 
 _KERNEL_NAMES = {
+    "normal": "normal_kernel_{}",
+    "uniform": "check_uniform_bounds",
+    **{f"upsample_{kind}": f"upsample_{kind}_out_frame" for kind in ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d")},
     "_softmax": "host_softmax",
     "_log_softmax": "host_softmax",
     "avg_pool2d": "avg_pool2d_out_{}_frame",
@@ -143,11 +146,14 @@ def in_device_words(error: Exception) -> Exception:
     """The error of a CPU kernel as that of the GPU would word it: types and kernels are named after the device."""
     kind, title = SimulationState.accelerator.type, SimulationState.accelerator.title
     text = _TYPE.sub(rf"torch.{kind}.\1Tensor", message(error)).replace("CPUFloatType", f"{title}FloatType")
-    text = _KERNEL.sub(rf'"\1_{kind}" not implemented', text).replace(f'"cholesky_{kind}"', '"cholesky_cusolver"')
+    text = _KERNEL.sub(rf'"\1_{kind}" not implemented', text).replace("expected m1 and m2 to", "expected mat1 and mat2 to")
+    text = _CUSOLVER.sub(lambda found: f'"{_OF_CUSOLVER[found[1]]}_cusolver"', text)
     return error if text == message(error) else type(error)(text)
 
 
 _TYPE = re.compile(r"torch\.([A-Z]\w+)Tensor")
+_OF_CUSOLVER = {"cholesky": "cholesky", "lu": "lu_factor"}
+_CUSOLVER = re.compile(r'"(cholesky|lu)_(?:cuda|xpu)"')
 _KERNEL = re.compile(r'"(\w+?)_cpu" not implemented', re.IGNORECASE)
 _NAMES = (
     "float32 Float float64 Double float16 Half bfloat16 BFloat16 uint8 Byte int8 Char int16 Short int32 Int int64 Long".split()

@@ -347,6 +347,15 @@ def by_multiplying(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, An
     return common
 
 
+def by_dividing(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """No part may be a CPU scalar. Source: `build_ternary_op` in `TensorIterator.cpp`; seen on an H100."""
+    common = by_iterator(schema, args, kwargs)
+    for operand in list_settled(schema, args, kwargs):
+        if operand.label != common:
+            raise cuda_errors.two_devices(name_of(common), name_of(operand.label))
+    return common
+
+
 def by_embedding(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """A lookup is `index_select` on a GPU. Source: `Embedding.cpp`."""
     weight, indices = labels.label_of(args[0]), labels.label_of(args[1])

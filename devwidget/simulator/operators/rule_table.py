@@ -36,6 +36,7 @@ BY_NAME: dict[str, Any] = {
     ),
     "set_.source_Tensor": placement_rules.by_setting,
     **dict.fromkeys("addcmul addcmul_ addcmul.out".split(), placement_rules.by_multiplying),
+    **dict.fromkeys("addcdiv addcdiv_ addcdiv.out".split(), placement_rules.by_dividing),
     "_pack_padded_sequence": placement_rules.by_packing,
     **dict.fromkeys(
         """index.Tensor _unsafe_index.Tensor index_put index_put_ _index_put_impl_ _unsafe_index_put""".split(),

@@ -128,6 +128,14 @@ def cast_tensors(cast: Callable[[torch.Tensor], torch.Tensor], value: Any) -> An
     return value
 
 
+def lower_tensors(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of an operator that autocast runs in the fast dtype, where it is on."""
+    if not torch.is_autocast_enabled(SimulationState.accelerator.type):
+        return values
+    cast = choose_lower(values)
+    return tuple(cast_tensors(cast, value) for value in values)
+
+
 def _is_eligible(tensor: Any) -> bool:
     """Floating tensors on a GPU are cast, double precision is not. Source: `is_eligible` in `autocast_mode.h`."""
     return tensor.is_floating_point() and tensor.dtype != torch.float64 and labels.label_of(tensor) != labels.CPU

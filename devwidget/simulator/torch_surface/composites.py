@@ -18,6 +18,7 @@ from devwidget.simulator.operators import assertions
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import VariableFunctions, functions, locate_name
 from devwidget.simulator.torch_surface import recurrent
+from devwidget.simulator.torch_surface.autocast import lower_tensors
 from devwidget.simulator.torch_surface.dropped_attention import attend_with_dropout
 from devwidget.simulator.without_values import known_values, meta_kernels
 
@@ -127,9 +128,11 @@ def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
                 f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
             )
         is_on_gpu, result = here[0] >= 0, None
-        mask = args[0] if args else kwargs.get("attn_mask")
+        mask = args[0] if args else kwargs.pop("attn_mask", None)
         if is_on_gpu:
             _check_mask(query, mask)
+            query, key, value, mask = lower_tensors((query, key, value, mask))
+        args = mask, *args[1:]
         if not SimulationState.compute:
             result = meta_kernels.run_attention(query, key, value, *args, **kwargs)
         elif is_on_gpu:
@@ -186,8 +189,13 @@ def group_by_device_and_dtype(lists: Sequence[Sequence[Any]], with_indices: bool
     """Optimizers work on groups of tensors of one device. Source: `ForeachUtils.h`.
 
     Raises:
-        RuntimeError: if the tensors that belong to one parameter are on several devices.
+        RuntimeError: if the tensors that belong to one parameter are on several devices, or there are none.
     """
+    if not lists[0]:
+        raise RuntimeError(
+            "Expected !nested_tensorlist[0].empty() to be true, but got false.  "
+            "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
+        )
     groups: dict[tuple[torch.device, torch.dtype], tuple[list[list[Any]], list[int]]] = {}
     for place, first in enumerate(lists[0]):
         key = (device_of(first), first.dtype)

@@ -1,0 +1,33 @@
+"""Short programs end on virtual GPUs as they did on an H100, whose answers are kept beside `tests/gpu`."""
+
+import pytest
+
+from tests.gpu import mixed_calls, surface_calls
+from tests.gpu.places import VIRTUAL, ask
+from tests.older_torch import before
+
+OTHERWISE = {
+    "torch.cuda.set_rng_state(torch.get_rng_state())": "random numbers are those of the CPU, and so are their states",
+    "torch.cuda.get_rng_state().shape": "random numbers are those of the CPU, and so are their states",
+    "g = torch.cuda.CUDAGraph(); x = o(2)": "virtual GPUs record no graphs",
+    "torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(o(2))).device": "they hand no memory to other libraries",
+    "np.from_dlpack(o(2))": "they hand no memory to other libraries",
+    "o(4).view(2, 2).untyped_storage().data_ptr() == o(4).data_ptr()": "which memory is taken again is chance",
+    "with torch.autocast('cpu'): y = nn.Linear(3, 3).cuda()(o(2, 3)).dtype": "autocast takes them for the CPU's",
+    "torch.Generator('cuda:1')": "a generator says whose it is",
+    "torch.cuda.nccl.is_available([o(1)])": "NCCL is there by name alone",
+    "torch.cuda.set_per_process_memory_fraction(0.5, 3)": "another error for a GPU that is not there",
+    "torch.compile(lambda a, b: a + b, backend='eager')(o(2), torch.ones(2))": "dynamo passes programs on virtual GPUs by",
+}
+"""Why a program ends otherwise, in whether it raises, what, or what it gives; docs/virtual-gpus.md says so too."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("virtual_gpus")
+@before((2, 11), "the answers are of torch 2.11")
+def test_short_programs_end_as_on_an_h100():
+    card = surface_calls.read_answers()
+    virtual = {**ask(VIRTUAL, surface_calls.answer_surface), **ask(VIRTUAL, surface_calls.answer_further)}
+    found = mixed_calls.compare(card, virtual)
+    assert card.keys() == virtual.keys()
+    assert {call for kind in ("outcome", "devices", "gives", "type") for call in found[kind]} == OTHERWISE.keys()
