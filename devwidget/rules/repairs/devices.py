@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Site
@@ -31,7 +32,8 @@ def _named_devices(code: Code, scope: Scope, statement: ast.stmt) -> dict[str, a
             if isinstance(target, ast.Name) and code.scope(each) is scope:
                 value = getattr(each, "value", None)
                 found.setdefault(target.id, []).append(value if value is not None and each in before else ast.Constant(None))
-    return {name: values[0] for name, values in found.items() if len(values) == 1 and _is_asked_for(code, name)}
+    asked = _list_asked_for(code.tree)
+    return {name: values[0] for name, values in found.items() if len(values) == 1 and name in asked}
 
 
 def _statements_before(code: Code, statement: ast.stmt) -> list[ast.stmt]:
@@ -45,15 +47,16 @@ def _statements_before(code: Code, statement: ast.stmt) -> list[ast.stmt]:
     return found
 
 
-def _is_asked_for(code: Code, name: str) -> bool:
-    """Whether a call of the file is told this name as its device: `.to(device)`, `device=device`."""
-    for node in ast.walk(code.tree):
+@functools.lru_cache(maxsize=4)  # each keeps a syntax tree
+def _list_asked_for(tree: ast.Module) -> frozenset[str]:
+    """The names that calls of the file are told as their device: `.to(device)`, `device=device`."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             moved = isinstance(node.func, ast.Attribute) and node.func.attr == "to" and node.args[:1]
             told = [keyword.value for keyword in node.keywords if keyword.arg == "device"]
-            if any(isinstance(each, ast.Name) and each.id == name for each in (*(moved or ()), *told)):
-                return True
-    return False
+            found |= {each.id for each in (*(moved or ()), *told) if isinstance(each, ast.Name)}
+    return frozenset(found)
 
 
 def _may_be(value: ast.expr, target: DeviceId | None) -> bool:

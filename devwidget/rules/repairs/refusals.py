@@ -59,13 +59,34 @@ def _change(file: str, edits: list[Edit]) -> _Changed | None:
     if old is None or tree is None:
         return None
     new = Code(file, tuple(after), tree)
-    before = _dumps(old.tree)
-    written = [each for each in ast.walk(tree) if isinstance(each, ast.stmt) and _own_dump(each) not in before]
+    before, rewritten = _dumps(old.tree), _list_rewritten(edits)
+    written = [
+        each
+        for each in ast.walk(tree)
+        if isinstance(each, ast.stmt) and _is_within(each, rewritten) and _own_dump(each) not in before
+    ]
     return _Changed(old, new, tuple(written[:_HIGHEST]))
 
 
+def _list_rewritten(edits: list[Edit]) -> list[range]:
+    """The lines of the new file that edits have written, or stand beside what they took away."""
+    found, shift = [], 0
+    for edit in sorted(edits, key=lambda each: each.first):
+        count = len(edit.new_lines)
+        found.append(range(edit.first + shift - 1, edit.first + shift + count + 1))
+        shift += count - (edit.last - edit.first + 1)
+    return found
+
+
+def _is_within(statement: ast.stmt, lines: list[range]) -> bool:
+    first, last = statement.lineno, statement.end_lineno or statement.lineno
+    if decorators := getattr(statement, "decorator_list", None):
+        first = min(first, decorators[0].lineno)
+    return any(first < each.stop and each.start <= last for each in lines)
+
+
 def _why_not(change: _Changed, fault: Fault | None) -> str:
-    if ast.dump(change.old.tree) == ast.dump(change.new.tree):
+    if not change.written and ast.dump(change.old.tree) == ast.dump(change.new.tree):
         return "it changes nothing"
     for statement in change.written:
         for why in _objections(change, statement, fault):
