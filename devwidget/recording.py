@@ -168,6 +168,16 @@ class StepRecording(Recording):
     _swallows = True
 
 
+class TrialRecording(StepRecording):
+    """A step that is run for a trial, of whose findings nobody needs the cures."""
+
+    def _judged(self) -> Trace:
+        from devwidget.rules.repairs.edits import without_fixes
+
+        with without_fixes():
+            return super()._judged()
+
+
 def record_step(
     step: Step,
     inputs_of: Callable[[], Arguments],
@@ -325,7 +335,7 @@ def repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:
     from devwidget.trying.reference_step import Run, results_of
 
     def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> list[Run]:
-        first, second = (StepRecording(heal=heal, allow=allow) for _ in range(2))
+        first, second = (TrialRecording(heal=heal, allow=allow) for _ in range(2))
         left: list[Results] = []
 
         def then(given: Arguments, seen: dict[str, Any]) -> None:

@@ -70,6 +70,8 @@ def modules_named(frames: Iterable[FrameType]) -> Iterator[tuple[str, nn.Module]
     """The modules that the variables of frames are, and those in the fields of an object that is none."""
     for frame in frames:
         for name, value in {**globals_used(frame), **locals_of(frame)}.items():
+            if value is torch:  # thousands of names, none of them a module of the user's
+                continue
             fields = [(name, value)] if is_module(value) else [(f"{name}.{key}", f) for key, f in copy_items(dict_of(value))]
             yield from ((key, field) for key, field in fields if is_module(field) and key != "self")
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from devwidget.records.finding import Confidence, Edit, Fix, apply_edits
@@ -249,6 +251,19 @@ def without_edit(fixes: Iterable[Fix], why: Message) -> tuple[Message, ...]:
     return () if any(each.edits for each in fixes) else (why,)
 
 
+_is_asked: ContextVar[bool] = ContextVar("_is_asked", default=True)
+
+
+@contextlib.contextmanager
+def without_fixes() -> Iterator[None]:
+    """Let rules look for no cures: of the run of a trial it is asked alone what is found."""
+    token = _is_asked.set(False)
+    try:
+        yield
+    finally:
+        _is_asked.reset(token)
+
+
 def _is_refused(each: Fix, fault: Fault | None) -> bool:
     """Another design may leave the stray where it is."""
     return bool(refused(each, fault if each.confidence != "choice" else None))
@@ -259,6 +274,8 @@ def chosen(fixes: Iterable[Fix | None], fault: Fault | None = None) -> tuple[Fix
 
     Edits that can be known not to mend the fault are none of them.
     """
+    if not _is_asked.get():
+        return ()
     there = [each for each in dict.fromkeys(fixes) if each is not None and not (each.edits and _is_refused(each, fault))]
     if any(each.edits for each in there):
         there = [each for each in there if each.edits or each.confidence == "choice"]
