@@ -119,7 +119,7 @@ def refuse_brackets(text: str | bytes) -> None:
 def _parse_json(text: str) -> Any:
     refuse_brackets(text)
     try:
-        return json.loads(text, object_pairs_hook=_refuse_repeated_names, parse_constant=_refuse_infinity)
+        return DECODER.decode(text)
     except ValueError as error:  # also of a number with too many digits
         raise Unexpected(Message("JSON; {error}", error=error)) from None
 
@@ -136,14 +136,14 @@ def _read_envelope(envelope: Any) -> Any:
         )
     if not isinstance(kind, str) or kind not in saved_kinds:
         raise Unexpected(Message("one of {known} as `record`", known=", ".join(sorted(saved_kinds))), kind)
-    token = known_messages.set(_read_messages(envelope.get("messages", {})))
+    token = known_messages.set(read_messages(envelope.get("messages", {})))
     try:
         return make_reader(saved_kinds[kind])(envelope.get("data"))
     finally:
         known_messages.reset(token)
 
 
-def _read_messages(table: Any) -> dict[str, Message]:
+def read_messages(table: Any) -> dict[str, Message]:
     """Text -> the message that it is; one may be a part of those after it."""
     if not isinstance(table, dict):
         raise Unexpected(Message("an object as `messages`"), table)
@@ -189,3 +189,7 @@ def _refuse_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_infinity(word: str) -> NoReturn:
     raise Unexpected(Message("a finite number, not {word}", word=word))
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_refuse_repeated_names, parse_constant=_refuse_infinity)
+"""Of JSON of ours; raises ValueError, or Unexpected for what JSON of others may have."""

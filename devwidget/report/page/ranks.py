@@ -8,7 +8,7 @@ from typing import Any
 
 from devwidget.language.speaking import said, say
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
-from devwidget.records.ranks.rank import OWN_DEVICE, Holding, LocalTensor
+from devwidget.records.ranks.rank import OWN_DEVICE, Collective, Holding, LocalTensor
 from devwidget.records.ranks.traced_steps import TracedJob, runs_of
 from devwidget.records.schema.record import presents
 from devwidget.report.page.assets import RANKS, RANKS_STYLES, join_modules, page_words
@@ -181,6 +181,7 @@ TROUBLE = ("raised", "dead", "hung", "stopped", "terminated", "unknown", "busy",
 def ranks_content(cluster: Cluster) -> Content:
     """Everything that the panel of a job shows."""
     states = ranks_by_state(cluster)
+    standings = _Standings(cluster)
     return {
         "title": cluster_headline(cluster),
         "asked": _time_words(cluster.asked),
@@ -189,7 +190,8 @@ def ranks_content(cluster: Cluster) -> Content:
         "lanes": [list(lane) for lane in lay_out_lanes(cluster)],
         "named": sorted(find_named(cluster)),
         "lane_names": list(name_lanes(cluster)),
-        "ranks": [_rank_content(cluster, rank) for rank in cluster.ranks],
+        "ranks": [_rank_content(cluster, rank, standings) for rank in cluster.ranks],
+        "standings": standings.told,
         "stacks": [[[site_words(site), first_line(site)] for site in stack] for stack in cluster.stacks],
         "spans": [_span_content(span) for span in find_spans(cluster)],
         "findings": [finding_card(finding, -1) for finding in cluster.findings],
@@ -201,7 +203,7 @@ def ranks_content(cluster: Cluster) -> Content:
     }
 
 
-def _rank_content(cluster: Cluster, rank: Rank) -> Content:
+def _rank_content(cluster: Cluster, rank: Rank, standings: _Standings) -> Content:
     """One rank; what is not known is left out, because there may be a thousand."""
     facts = {
         "state": rank.state,
@@ -215,7 +217,7 @@ def _rank_content(cluster: Cluster, rank: Rank) -> Content:
         "age": format_seconds(rank.age) if rank.age else "",
         "note": said(rank.note),
         "stack": rank.stack if rank.stack != NOWHERE and (rank.state != "answered" or cluster.findings) else None,
-        **_waits_content(cluster, rank),
+        **_waits_content(rank, standings),
     }
     return {name: value for name, value in facts.items() if value not in (None, "", [])}
 
@@ -229,8 +231,34 @@ def _memory_words(rank: Rank) -> str:
     )
 
 
-def _waits_content(cluster: Cluster, rank: Rank) -> Content:
-    """The collective in which a rank waits, and how far the others of its group are."""
+class _Standings:
+    """How far the ranks of a group have come, told once for all ranks that wait in one collective.
+
+    Attributes:
+        told: for each such collective `[ranks, how far]` of those that are equally far.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._silent = {rank.number for rank in cluster.ranks if not rank.groups}
+        self._places: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.told: list[list[list[str]]] = []
+
+    def place(self, rank: Rank, waits: Collective) -> int:
+        """The place in `told` of what a rank waits in."""
+        key = waits.group, waits.ranks
+        if key not in self._places:
+            self._places[key] = len(self.told)
+            far = [[ranks_words(each.ranks), _standing_words(each)] for each in find_standings(self._cluster, rank)]
+            missing = self._silent.intersection(waits.ranks)
+            if far and missing:
+                far.append([ranks_words(runs_of(missing)), say("have not said")])
+            self.told.append(far)
+        return self._places[key]
+
+
+def _waits_content(rank: Rank, standings: _Standings) -> Content:
+    """The collective in which a rank waits, and the place of how far the others of its group are."""
     waits = rank.collective
     if waits is None or waits.finished or rank.state == "raised":
         return {}
@@ -240,11 +268,7 @@ def _waits_content(cluster: Cluster, rank: Rank) -> Content:
     if waits.seconds:
         where = say("{collective} for {time}", collective=where, time=format_seconds(waits.seconds))
     size = format_bytes(waits.bytes) if waits.bytes else ""
-    far = [[ranks_words(each.ranks), _standing_words(each)] for each in find_standings(cluster, rank)]
-    missing = set(waits.ranks) - {number for each in cluster.ranks if each.groups for number in [each.number]}
-    if far and missing:
-        far.append([ranks_words(runs_of(missing)), say("have not said")])
-    return {"waits": row_words((where, size)), "far": far}
+    return {"waits": row_words((where, size)), "far": standings.place(rank, waits)}
 
 
 def _standing_words(each: Standing) -> str:

@@ -164,9 +164,10 @@ def find_standings(cluster: Cluster, rank: Rank) -> tuple[Standing, ...]:
     if waits is None:
         return ()
     far: dict[tuple[int, int], list[int]] = {}
+    members = frozenset(waits.ranks)
     for other in cluster.ranks:
         for group in other.groups:
-            if group.name == waits.group and (not waits.ranks or other.number in waits.ranks):
+            if group.name == waits.group and (not members or other.number in members):
                 far.setdefault((group.begun, group.finished), []).append(other.number)
     return tuple(Standing(runs_of(ranks), *at) for at, ranks in sorted(far.items(), reverse=True))
 
