@@ -313,6 +313,18 @@ def test_ranks_in_different_collectives_at_one_place_are_told():
     )
 
 
+def test_a_rank_that_was_heard_before_the_others_did_different_things_is_not_accused():
+    kinds = {2: "broadcast"}
+    said = [_in_group(each, 961, collective=_waits(kinds.get(each.rank, "all_reduce"))) for each in copies(6)]
+    said[0] = _in_group(said[0], 960, collective=_waits(number=960), taken=NOW - 1)
+    said[1] = _in_group(said[1], 951, collective=_waits(number=951), taken=NOW - 2)
+    finding = only(_hanging(said))
+    assert (finding.kind, finding.headline.partition(" on rank 2,")[0]) == (
+        "different-collectives",
+        "number 961 of group `dp` is `broadcast` of 4,096 bytes",
+    )
+
+
 def test_one_step_less_is_told_where_nobody_moves():
     said = [_in_group(each, 961, collective=_waits(), step=120 - (each.rank == 1)) for each in copies()]
     assert only(_hanging(said)).headline == "the ranks have not taken the same number of steps: rank 1 119, ranks 0, 2-3 120"

@@ -29,11 +29,14 @@ Why = Literal["dead", "stopped", "raised", "ended", "terminated", "not begun", "
 @cluster_rule("absent-from-collective")
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each collective in which somebody waits longer than is usual."""
-    for (_, members, _), ranks in waiting(cluster).items():
+    places = waiting(cluster)
+    apart = {place[:2] for place, ranks in places.items() if len({collective_kind(rank) for rank in ranks}) > 1}
+    for (group, members, _), ranks in places.items():
         if not members or not any(rank.hangs or rank.state == "hung" for rank in ranks):
             continue
-        if len({collective_kind(rank) for rank in ranks}) > 1:
-            # Those that are there do not do the same: who else is missing is a consequence.
+        if (group, members) in apart:
+            # Those that are there do not do the same: who else is missing, or was heard before the others came so far, is a
+            # consequence.
             continue
         others = group_ranks((rank for rank in cluster.ranks if rank.number in members), functools.partial(_why, ranks[0]))
         if "raised" in others:
