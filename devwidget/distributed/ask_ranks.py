@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 from devwidget.capture.object_fields import module_name, mro_of
+from devwidget.distributed.ask_nodes import ask_other_nodes
 from devwidget.distributed.collectives import Progress, parse_progress
 from devwidget.distributed.job import (
     HANDLER,
@@ -27,6 +28,7 @@ from devwidget.distributed.job import (
     refuse_shared,
     socket_of,
 )
+from devwidget.distributed.relay import NODES_FILE
 from devwidget.distributed.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.loading.alike_files import AlikeFiles
@@ -114,6 +116,9 @@ def ask_rank(folder: pathlib.Path, rank: int, read: Callable[[str], Any] = loads
         return _judge_silence(path, rank, written, pid, silence.why)
     except OSError as error:
         return _judge_silence(path, rank, written, pid, str(error))
+    if answer.status != 200 and not path.exists():
+        # It has ended since it was asked, and torch's server answers a little longer.
+        return judge_written(rank, _load_report(file_of(folder, rank)))
     if answer.status != 200:
         return Heard(rank, "busy", host=host, pid=pid, note=answer.body[:200].decode(errors="replace"))
     return _read_answer(rank, answer.body, host, pid, read)
@@ -335,7 +340,16 @@ def _how_much(heard: Heard) -> tuple[bool, float]:
 def _hear_source(source: pathlib.Path | Cluster, patience: float) -> list[Heard]:
     if isinstance(source, Cluster):
         return split_cluster(source)
-    return _hear_file(source) if source.is_file() else ask_folder(source, patience)
+    return _hear_file(source) if source.is_file() else _hear_nodes(source, patience)
+
+
+def _hear_nodes(folder: pathlib.Path, patience: float) -> list[Heard]:
+    """Hear the ranks of a folder, and at once those of the other nodes of which their relay has heard."""
+    refuse_shared(folder)
+    with ThreadPoolExecutor(1) as beside:
+        others = beside.submit(ask_other_nodes, folder) if (folder / NODES_FILE).exists() else None
+        heard = ask_folder(folder, patience)
+        return heard + (others.result() if others is not None else [])
 
 
 def _hear_file(path: pathlib.Path) -> list[Heard]:

@@ -46,8 +46,18 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         unknown = others.get("unknown", [])
         if named:
             yield _make_finding(cluster, ranks, *named[0], [rank for _, absent in named for rank in absent], unknown)
-        elif unknown:
+        elif unknown and not _has_only_begun(ranks):
             yield _make_finding(cluster, ranks, "unknown", unknown, [], unknown)
+
+
+_MOMENT = 1.0
+"""Seconds within which the ranks of a job are heard, one after the other."""
+
+
+def _has_only_begun(ranks: list[Rank]) -> bool:
+    """Whether ranks that live wait for a moment only: who was heard before is not unknown but early, and another question tells."""
+    waits = [rank.collective.seconds for rank in ranks if rank.collective is not None and rank.state == "hung"]
+    return bool(waits) and 0 < max(waits) < _MOMENT
 
 
 def waiting(cluster: Cluster) -> dict[tuple[str, tuple[int, ...], int], list[Rank]]:
