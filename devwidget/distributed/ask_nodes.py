@@ -74,6 +74,9 @@ def write_heard(heard: Iterable[Heard]) -> str:
     return json.dumps([_write_parts(each) for each in heard])
 
 
+_PARTS = "heard", "report", "announced"
+
+
 def _write_parts(heard: Heard) -> list[str]:
     reports = [dumps(said) if said is not None else "" for said in (heard.report, heard.announced)]
     return [dumps(dataclasses.replace(heard, report=None, announced=None)), *reports]
@@ -82,8 +85,10 @@ def _write_parts(heard: Heard) -> list[str]:
 def read_heard(text: str, alike: AlikeFiles) -> Iterator[Heard]:
     """Yield the same again; raise ValueError for what is none of it."""
     parts = json.loads(text)
-    for each in parts if isinstance(parts, list) else ():
-        heard, report, announced = (alike.loads(part) if part else None for part in each)
+    if not isinstance(parts, list) or not all(isinstance(each, list) and len(each) == len(_PARTS) for each in parts):
+        raise ValueError("no list of what was heard of ranks")
+    for each in parts:
+        heard, report, announced = (alike.loads(str(part)) if part else None for part in each)
         said = [part for part in (report, announced) if part is not None]
         if not isinstance(heard, Heard) or any(not isinstance(part, RankReport) or part.rank != heard.rank for part in said):
             raise ValueError("neither what was heard of a rank nor what it said")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.ranks.traced_steps import numbers_in
 from tests.distributed.faulty import FAULTS
 from tests.distributed.jobs import wait_for
-from tests.distributed.nodes import ROOT, Nodes, Starter, can_have_nodes
+from tests.distributed.nodes import OWN_FOLDER, ROOT, Nodes, Starter, can_have_nodes
 
 pytestmark = [
     pytest.mark.slow,
@@ -112,13 +113,57 @@ def test_a_signal_leaves_what_a_rank_held_and_it_dies_by_that_signal(starter: St
     assert all(rank.placement >= 0 and rank.stack >= 0 and rank.last for rank in cluster.ranks)
 
 
-def diagnose_on(job: Nodes, rank: int) -> tuple[int, str]:
-    """What the command says on the node of a rank, which sees the processes of that node alone."""
+def run_on(job: Nodes, rank: int, *asked: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run Python on the node of a rank, which sees the processes and the network of that node alone."""
     there = ["nsenter", "-t", str(job.pids[rank]), "--mount", "--uts", "--pid", "--net"]
-    asked = [sys.executable, "-m", "devwidget", "diagnose", str(job.folder), "--patience", str(PATIENCE)]
-    settings = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    told = subprocess.run([*there, *asked], env=settings, capture_output=True, text=True, timeout=100)
+    settings = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environ}
+    return subprocess.run([*there, sys.executable, *asked], env=settings, capture_output=True, text=True, timeout=100)
+
+
+def diagnose_on(job: Nodes, rank: int) -> tuple[int, str]:
+    """What the command says on the node of a rank."""
+    told = run_on(job, rank, "-m", "devwidget", "diagnose", str(job.folder), "--patience", str(PATIENCE))
     return told.returncode, told.stdout
+
+
+_ASK = "import sys, devwidget; devwidget.ranks(sys.argv[1], patience=float(sys.argv[2])).save(sys.argv[3])"
+
+
+def ask_on(job: Nodes, rank: int, **environ: str) -> Cluster:
+    """What is heard on the node of a rank whose nodes have a folder each."""
+    path = job.folder.with_name(f"heard-{rank}.json")
+    key = {"DEVWIDGET_KEY": f"{job.folder}.key"}
+    told = run_on(job, rank, "-c", _ASK, OWN_FOLDER, str(PATIENCE), str(path), **key | environ)
+    assert told.returncode == 0, told.stderr
+    return devwidget.load(path)
+
+
+def test_nodes_of_separate_folders_hear_each_other_by_their_relays(starter: Starter):
+    with starter.job(NODES, RANKS, "loader", GUILTY, 0.0, apart=True) as job:
+        wait_for((job.folder / "struck").exists)
+        for rank in (0, 2):
+            cluster = wait_for(lambda rank=rank: told_of(heard := ask_on(job, rank)) and heard)
+            assert [(each.host, each.state == "unknown") for each in cluster.ranks] == [
+                ("node0", False), ("node0", False), ("node1", False), ("node1", False),
+            ]  # fmt: skip
+            check_accused(cluster)
+        other = f"{job.folder}.other"
+        pathlib.Path(other).write_text("0" * 64, encoding="ascii")
+        pathlib.Path(other).chmod(0o600)
+        strange = ask_on(job, 0, DEVWIDGET_KEY=other)
+        assert [each.state == "unknown" for each in strange.ranks] == [False, False, True, True]
+        assert strange.ranks[3].note.startswith("node1 has another key")
+        relay = relay_of(job, 0, 1)
+        job.signal(signal.SIGKILL, relay)
+        after = wait_for(lambda: (heard := ask_on(job, 2)).ranks[relay].state == "dead" and heard)
+        assert [each.state == "unknown" for each in after.ranks] == [False] * 4  # the other rank of that node answers for both
+
+
+def relay_of(job: Nodes, *ranks: int) -> int:
+    """The rank that answers for the node of some."""
+    locks = pathlib.Path("/proc/locks").read_text()
+    (found,) = (rank for rank in ranks if re.search(rf" POSIX +ADVISORY +WRITE {job.pids[rank]} ", locks))
+    return found
 
 
 def test_each_node_names_a_stopped_rank_and_its_own_knows_that_it_is_stopped(starter: Starter):

@@ -55,7 +55,7 @@ _MOMENT = 1.0
 
 
 def _has_only_begun(ranks: list[Rank]) -> bool:
-    """Whether ranks that live wait for a moment only: who was heard before is not unknown but early, and another question tells."""
+    """Whether ranks that live wait for a moment only: who was heard before is early, not unknown; the next question tells."""
     waits = [rank.collective.seconds for rank in ranks if rank.collective is not None and rank.state == "hung"]
     return bool(waits) and 0 < max(waits) < _MOMENT
 
