@@ -178,7 +178,10 @@ class Agent:
 
     def __repr__(self) -> str:
         facts = {"rank": self._who.rank, "world_size": self._who.world_size, "folder": self.folder}
-        return in_language(Message("<rank {rank} of {world_size} answers in {folder}>", **facts))
+        said = Message("<rank {rank} of {world_size} answers in {folder}>", **facts)
+        if self._relay is not None and self._relay.fault:
+            said = Message("{agent}, other nodes may not hear of it: {error}", agent=said, error=self._relay.fault)
+        return in_language(said)
 
 
 _agents: list[Agent] = []

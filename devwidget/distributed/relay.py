@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from devwidget.distributed.job import agree_on_run, find_identity, find_machine, write_whole
 from devwidget.distributed.node_key import is_signed, sign
 from devwidget.distributed.node_line import REFUSED, NodeLine
+from devwidget.records.errors import DevwidgetError, error_text
 
 NODES_FILE = "nodes.json"
 """In the folder of a node: where the relays of the others listen, as far as its own has heard."""
@@ -62,6 +63,9 @@ class Relay:
         key: of all nodes.
         store: of the job.
         answer: what the ranks of this folder say, as a text.
+
+    Attributes:
+        fault: why the other nodes may not hear of this one; "" if nothing went wrong.
     """
 
     def __init__(self, folder: pathlib.Path, key: bytes, store: Any, answer: Callable[[], str]) -> None:
@@ -77,8 +81,10 @@ class Relay:
 
     def end(self) -> None:
         """Listen no more. It is waited for: a thread that wants Python when that is over would abort the process."""
-        os.close(self._over)
+        # To close it would not do: a forked child may hold the other end too.
+        os.write(self._over, b"x")
         self._thread.join(2 * _ANSWER_S)
+        os.close(self._over)
         os.close(self._wake)
 
     def _live(self) -> None:
@@ -87,10 +93,11 @@ class Relay:
                 if is_ours:
                     listener = listening.enter_context(self._listen())
                     _listening.append(listener)
+                    listening.callback(_listening.remove, listener)
                     self._serve(listener)
-        except OSError as error:
+        except Exception as error:
             # No address, or no room in the folder: nobody hears of this node, and the job goes on.
-            self.fault = str(error)
+            self.fault = error_text(error)
 
     def _is_over(self, seconds: float) -> bool:
         return bool(select.select([self._wake], [], [], seconds)[0])
@@ -106,7 +113,8 @@ class Relay:
 
     def _serve(self, listener: socket.socket) -> None:
         who, (address, port, *_) = find_identity(), listener.getsockname()
-        count = int(os.environ.get("LOCAL_WORLD_SIZE", "0"))
+        given = os.environ.get("LOCAL_WORLD_SIZE", "")
+        count = int(given) if given.isdigit() else 0
         first = who.rank - who.local_rank if who.local_rank >= 0 and count else -1
         own = Node(who.host, find_machine(), address, port, first, count)
         began, published = time.monotonic(), False
@@ -117,7 +125,7 @@ class Relay:
                 published, whole = True, self._look_for_others(who.world_size)
             except RuntimeError as error:
                 # The store has gone with its rank: the others may ask still, where they know of this node.
-                self.fault, whole = str(error), True
+                self.fault, whole = error_text(error), True
             pause = None if whole else _LOOK_S if time.monotonic() - began < _SOON else _LOOK_LATER_S
             if self._meet_callers(listener, pause):
                 return
@@ -155,7 +163,8 @@ class Relay:
     def _meet(self, listener: socket.socket) -> None:
         """Answer one caller, who has a moment to show the key; whoever has none hears a random number and nothing else."""
         connected, _ = listener.accept()
-        with contextlib.suppress(OSError, *REFUSED), NodeLine(connected, _GREETING_S) as greeting:
+        # A folder that is gone is no reason to be deaf either: it may be there again for the next.
+        with contextlib.suppress(OSError, DevwidgetError, *REFUSED), NodeLine(connected, _GREETING_S) as greeting:
             greeting.check_caller(self._key)
             answer = zlib.compress(self._answer().encode(), 1)
             NodeLine(connected, _ANSWER_S).send_bytes(answer)

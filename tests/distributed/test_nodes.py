@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import re
@@ -27,7 +28,7 @@ pytestmark = [
     pytest.mark.skipif(not can_have_nodes(), reason="needs root, for networks and process numbers of their own"),
 ]
 
-NODES, RANKS, GUILTY, EVERY, PATIENCE = 2, 2, 3, 0.3, 1.0
+NODES, RANKS, GUILTY, EVERY, PATIENCE, SOON = 2, 2, 3, 0.3, 1.0, 3.0
 ENDS_ITSELF = frozenset({"killed", "raised"})
 
 
@@ -174,23 +175,74 @@ def test_each_node_names_a_stopped_rank_and_its_own_knows_that_it_is_stopped(sta
             assert (status, words in text) == (1, True), text
 
 
+@contextlib.contextmanager
+def asking_on(job: Nodes, rank: int) -> Iterator[Callable[[], Cluster | None]]:
+    """Ask again and again on the node of a rank, by one Python there."""
+    there = ["nsenter", "-t", str(job.pids[rank]), "--mount", "--uts", "--pid", "--net"]
+    settings = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "DEVWIDGET_KEY": f"{job.folder}.key"}
+    asker = subprocess.Popen(
+        [*there, sys.executable, "-m", "tests.distributed.asker", OWN_FOLDER, str(PATIENCE), str(job.folder.with_name("heard"))],
+        env=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert asker.stdin is not None
+    assert asker.stdout is not None
+
+    def ask() -> Cluster | None:
+        print("ask", file=asker.stdin, flush=True)
+        path = asker.stdout.readline().strip()
+        return devwidget.load(path) if path else None
+
+    try:
+        yield ask
+    finally:
+        asker.communicate("", timeout=100)
+
+
 @pytest.mark.fuzz
 @pytest.mark.timeout(1800)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_over_eight_nodes_of_four_ranks_each_fault_accuses_the_guilty_rank(
-    starter: Starter, capsys: pytest.CaptureFixture[str]
+    starter: Starter, capsys: pytest.CaptureFixture[str], fault: str
 ):
-    for fault in FAULTS:
-        with starter.job(8, 4, fault, 13, 1.0) as job:
-            live = ask_until(job)
-            seen = time.time()
-            struck = job.folder / "struck"
-            after = f"{seen - struck.stat().st_mtime:.1f} s after it struck" if struck.exists() else "as soon as all trained"
-            accusations = [(finding.kind, sorted(accused(finding))) for finding in told_of(live)]
-            time.sleep(0 if fault in ENDS_ITSELF else 2 * PATIENCE)
-            job.end(stopped=13 if fault == "stopped" else -1)
-            over = devwidget.ranks(job.folder, patience=PATIENCE)
-        with capsys.disabled():
-            print(f"\n{fault}: {accusations} {after}; over: {[(each.kind, sorted(accused(each))) for each in told_of(over)]}")
-        assert all(ranks == [13] for _, ranks in accusations), str(live)
-        assert told_of(over), str(over)
-        assert all(accused(finding) == {13} for finding in told_of(over)), str(over)
+    """From a folder that all nodes share, while the job is there and after its end."""
+    with starter.job(8, 4, fault, 13, 1.0) as job:
+        live = ask_until(job)
+        after = told_after(job)
+        time.sleep(0 if fault in ENDS_ITSELF else 2 * PATIENCE)
+        job.end(stopped=13 if fault == "stopped" else -1)
+        over = devwidget.ranks(job.folder, patience=PATIENCE)
+    with capsys.disabled():
+        print(f"\n{fault}: {accusations(live)} {after:.1f} s after it struck; over: {accusations(over)}")
+    assert {ranks for _, ranks in accusations(live)} == {(13,)}, str(live)
+    assert {ranks for _, ranks in accusations(over)} == {(13,)}, str(over)
+    assert after < SOON
+
+
+@pytest.mark.fuzz
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_over_eight_nodes_that_share_nothing_any_node_accuses_the_guilty_rank(
+    starter: Starter, capsys: pytest.CaptureFixture[str], fault: str
+):
+    """Through the relays of the nodes, from that of the guilty rank and from another."""
+    with starter.job(8, 4, fault, 13, 0.0, apart=True) as job, asking_on(job, 0) as ask, asking_on(job, 14) as ask_beside:
+        wait_for(lambda: (job.folder / "struck").exists() or all_train(ask()))
+        live = wait_for(lambda: (cluster := ask()) is not None and told_of(cluster) and cluster)
+        after = told_after(job)
+        beside = wait_for(lambda: (cluster := ask_beside()) is not None and told_of(cluster) and cluster)
+    with capsys.disabled():
+        print(f"\n{fault}: {accusations(live)} {after:.1f} s after it struck; on its own node: {accusations(beside)}")
+    assert {ranks for _, ranks in accusations(live)} == {(13,)}, str(live)
+    assert {ranks for _, ranks in accusations(beside)} == {(13,)}, str(beside)
+    assert after < SOON
+
+
+def accusations(cluster: Cluster) -> list[tuple[str, tuple[int, ...]]]:
+    """Each finding of a cluster and the ranks that it accuses."""
+    return [(finding.kind, tuple(sorted(accused(finding)))) for finding in told_of(cluster)]
+
+
+def told_after(job: Nodes) -> float:
+    """Seconds since the fault struck; 0 for one that is there from the beginning, and is told as soon as all train."""
+    struck = job.folder / "struck"
+    return time.time() - struck.stat().st_mtime if struck.exists() else 0.0
