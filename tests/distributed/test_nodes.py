@@ -181,7 +181,7 @@ def asking_on(job: Nodes, rank: int) -> Iterator[Callable[[], Cluster | None]]:
     there = ["nsenter", "-t", str(job.pids[rank]), "--mount", "--uts", "--pid", "--net"]
     settings = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "DEVWIDGET_KEY": f"{job.folder}.key"}
     asker = subprocess.Popen(
-        [*there, sys.executable, "-m", "tests.distributed.asker", OWN_FOLDER, str(PATIENCE), str(job.folder.with_name("heard"))],
+        [*there, sys.executable, "-m", "tests.distributed.asker", OWN_FOLDER, str(PATIENCE), f"{job.folder}-heard"],
         env=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert asker.stdin is not None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 from devwidget.records.finding import Claim, Finding, Fix
@@ -26,28 +26,82 @@ Why = Literal["dead", "stopped", "raised", "ended", "terminated", "not begun", "
 """Of a rank for which others wait; "" for one that does its part."""
 
 
+Place = tuple[str, tuple[int, ...], int]
+"""Where ranks wait: a group, its ranks, and the number of the collective."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Wait:
+    """Ranks that wait in one collective longer than is usual.
+
+    Attributes:
+        ranks: that wait.
+        absent: those that hold it up, by why.
+        unknown: those of which that is not known.
+        told: what holds it up is a finding of another kind.
+    """
+
+    ranks: list[Rank]
+    absent: dict[Why, list[Rank]]
+    unknown: list[Rank]
+    told: bool = False
+
+
 @cluster_rule("absent-from-collective")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for each collective in which somebody waits longer than is usual."""
+    """One finding for each collective that holds up others, and none for those that it holds up."""
     places = waiting(cluster)
+    place_of = {rank.number: place for place, ranks in places.items() for rank in ranks}
+    waits = dict(_find_waits(cluster, places))
+    ahead = {place: _find_ahead(wait, place_of) & waits.keys() for place, wait in waits.items()}
+    causes = {place: _find_causes(place, ahead) for place in waits}
+    for place, wait in waits.items():
+        if wait.told or causes[place]:
+            continue
+        behind = [rank for each, found in causes.items() if place in found for rank in waits[each].ranks]
+        elsewhere = {why: [rank for rank in ranks if rank.number not in place_of] for why, ranks in wait.absent.items()}
+        absent = elsewhere if any(elsewhere.values()) else wait.absent
+        named = [(why, absent[why]) for why in _PLAINEST_FIRST if absent.get(why)]
+        if named:
+            everyone = [rank for _, ranks in named for rank in ranks]
+            yield _make_finding(cluster, wait.ranks, *named[0], everyone, wait.unknown, behind)
+        elif wait.unknown and not _has_only_begun(wait.ranks):
+            yield _make_finding(cluster, wait.ranks, "unknown", wait.unknown, [], wait.unknown, behind)
+
+
+def _find_ahead(wait: _Wait, place_of: Mapping[int, Place]) -> set[Place]:
+    """Where the ranks wait that are absent from a collective; nowhere if one of them does not wait: it is what holds all up."""
+    absent = [rank.number for ranks in wait.absent.values() for rank in ranks]
+    if wait.told or any(number not in place_of for number in absent):
+        return set()
+    return {place_of[number] for number in absent}
+
+
+def _find_causes(place: Place, ahead: Mapping[Place, set[Place]]) -> set[Place]:
+    """Find at the end of which waits this one stands: on a mesh, who does not come in one group may wait in another.
+
+    There is none where it is itself the first, and none where ranks wait for each other in a circle.
+    """
+    seen, left = {place}, [place]
+    while left:
+        further = ahead[left.pop()] - seen
+        seen |= further
+        left += further
+    return {each for each in seen - {place} if not ahead[each]}
+
+
+def _find_waits(cluster: Cluster, places: dict[Place, list[Rank]]) -> Iterator[tuple[Place, _Wait]]:
     apart = {place[:2] for place, ranks in places.items() if len({collective_kind(rank) for rank in ranks}) > 1}
-    for (group, members, _), ranks in places.items():
+    for place, ranks in places.items():
+        group, members, _ = place
         if not members or not any(rank.hangs or rank.state == "hung" for rank in ranks):
             continue
-        if (group, members) in apart:
-            # Those that are there do not do the same: who else is missing, or was heard before the others came so far, is a
-            # consequence.
-            continue
         others = group_ranks((rank for rank in cluster.ranks if rank.number in members), functools.partial(_why, ranks[0]))
-        if "raised" in others:
-            # An exception is the cause, and a finding of its own, which names who waits.
-            continue
-        named = [(why, absent) for why in _PLAINEST_FIRST if (absent := others.get(why, []))]
-        unknown = others.get("unknown", [])
-        if named:
-            yield _make_finding(cluster, ranks, *named[0], [rank for _, absent in named for rank in absent], unknown)
-        elif unknown and not _has_only_begun(ranks):
-            yield _make_finding(cluster, ranks, "unknown", unknown, [], unknown)
+        unknown = others.pop("unknown", [])
+        others.pop("", None)
+        # Where those that are there do not do the same, who else is missing, or was heard before the others came so far, is a
+        # consequence; and an exception is a cause, and a finding of its own, which names who waits.
+        yield place, _Wait(ranks, others, unknown, told=(group, members) in apart or "raised" in others)
 
 
 _MOMENT = 1.0
@@ -60,7 +114,7 @@ def _has_only_begun(ranks: list[Rank]) -> bool:
     return bool(waits) and 0 < max(waits) < _MOMENT
 
 
-def waiting(cluster: Cluster) -> dict[tuple[str, tuple[int, ...], int], list[Rank]]:
+def waiting(cluster: Cluster) -> dict[Place, list[Rank]]:
     """Ranks by the place where they wait, or waited when a signal ended them: group, its ranks, number."""
     held = [
         rank
@@ -88,7 +142,7 @@ def word_kind(kind: str, size: int) -> str:
 _WAIT_NO_MORE = frozenset({"dead", "raised", "ended", "stale"})
 
 
-def _place(collective: Collective | None) -> tuple[str, tuple[int, ...], int]:
+def _place(collective: Collective | None) -> Place:
     assert collective is not None
     return collective.group, collective.ranks, collective.sequence
 
@@ -169,9 +223,15 @@ _FIXES = {
 
 
 def _make_finding(
-    cluster: Cluster, ranks: list[Rank], why: Why, others: list[Rank], absent: list[Rank], unknown: list[Rank]
+    cluster: Cluster,
+    ranks: list[Rank],
+    why: Why,
+    others: list[Rank],
+    absent: list[Rank],
+    unknown: list[Rank],
+    behind: list[Rank],
 ) -> Finding:
-    """One collective: who waits, the others by name, where all are that hold it up, and of whom nothing is known."""
+    """One collective: who waits, the others by name, where all are that hold it up, of whom nothing is known, who is behind."""
     first = ranks[0]
     collective = first.collective
     assert collective is not None
@@ -185,6 +245,9 @@ def _make_finding(
     of_one, of_many = _HEADLINES[how](wait=words_of(waits), others=format_rank_ranges(absence.ranks))
     waited = Message("they had waited for {seconds} s", seconds=round(seconds)) if over else None
     notes = [waited or Message("they have waited for {seconds} s", seconds=round(seconds)), *_whereabouts(cluster, absent)]
+    if behind:
+        behind_them = format_rank_ranges(sorted({rank.number for rank in behind}))
+        notes.insert(1, Message("behind them wait {others}, in collectives of other groups", others=behind_them))
     if unknown and absent:
         notes.append(
             Message("whether {others} began it is not known here", others=format_rank_ranges(rank.number for rank in unknown))
