@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from devwidget.language.speaking import said, say
-from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
+from devwidget.records.ranks.cluster import GONE, NOWHERE, Cluster, Rank
 from devwidget.records.ranks.rank import OWN_DEVICE, Collective, Holding, LocalTensor
 from devwidget.records.ranks.traced_steps import TracedJob, runs_of
 from devwidget.records.schema.record import presents
@@ -27,6 +27,7 @@ from devwidget.report.text.cluster_text import (
     size_words,
     step_headline,
 )
+from devwidget.views.ranks.held import HeldCollective, HeldRanks, find_held
 from devwidget.views.ranks.job import (
     ModuleRow,
     Span,
@@ -35,6 +36,7 @@ from devwidget.views.ranks.job import (
     find_named,
     find_spans,
     find_standings,
+    group_alike,
     lay_out_lanes,
     module_rows,
     name_lanes,
@@ -44,6 +46,8 @@ from devwidget.views.ranks.job import (
 from devwidget.views.ranks.meetings import CollectiveRow, Meeting, collective_rows, find_meetings, row_kind
 from devwidget.views.ranks.step_lanes import Lane, LaneBand, LaneBox, Link, StepLanes, draw_step_lanes
 
+GONE_OR_STOPPED = GONE | {"stopped"}
+"""States that say more than that a rank has not come."""
 MOST_COLUMNS = 24
 """Kinds of ranks on a page; more are told in words."""
 
@@ -192,6 +196,8 @@ def ranks_content(cluster: Cluster) -> Content:
         "lane_names": list(name_lanes(cluster)),
         "ranks": [_rank_content(cluster, rank, standings) for rank in cluster.ranks],
         "standings": standings.told,
+        "held": list(map(_held_content, find_held(cluster))),
+        "alike": [[rank.number for rank in ranks] for ranks in group_alike(cluster)],
         "stacks": [[[site_words(site), first_line(site)] for site in stack] for stack in cluster.stacks],
         "spans": [_span_content(span) for span in find_spans(cluster)],
         "findings": [finding_card(finding, -1) for finding in cluster.findings],
@@ -229,6 +235,30 @@ def _memory_words(rank: Rank) -> str:
     return row_words(
         (allocated, say("peak {size}", size=format_bytes(peak_taken_bytes(rank))) if peak_taken_bytes(rank) > 0 else "")
     )
+
+
+def _held_content(held: HeldCollective) -> Content:
+    """A collective that does not end, and a row for those that hold it up, those that came, and those behind them."""
+    collective = held.collective
+    what = say("{kind} number {number}", kind=collective.kind or say("collective"), number=collective.sequence)
+    count = {"came": held.came, "all": len(collective.ranks)}
+    return {
+        "what": say("{collective} of group {group}", collective=what, group=collective.group) if collective.group else what,
+        "came": say("{came} of {all} ranks wait in it", **count),
+        "rows": [_held_row(row) for row in held.rows],
+    }
+
+
+def _held_row(row: HeldRanks) -> Content:
+    waits = say("waiting for {time}", time=format_seconds(row.seconds)) if row.seconds else say("waiting")
+    words = {
+        "absent": code_word(row.state) if row.state in GONE_OR_STOPPED else say("not begun"),
+        "unknown": say("not known whether begun"),
+        "waiting": waits,
+        "behind": say("{waiting}, in other collectives", waiting=waits),
+    }
+    place = [site_words(row.site), first_line(row.site)] if row.site is not None else ["", ""]
+    return {"role": row.role, "who": ranks_words(row.ranks), "first": row.first, "place": place, "said": words[row.role]}
 
 
 class _Standings:

@@ -2,6 +2,7 @@
 import { ask, h, keepKeys, prose, watchKernel } from "./dom.js";
 import { findingsView } from "./findings.js";
 import { filterRanks } from "./ranks_filter.js";
+import { heldView } from "./ranks_held.js";
 import { RanksMap } from "./ranks_map.js";
 import { StepView } from "./ranks_step.js";
 import { memoryTable, PlacementTable, stateTag, troubledTable } from "./ranks_table.js";
@@ -19,7 +20,7 @@ async function render({ model, el, host, signal }) {
   const map = new RanksMap(show);
   const placements = new PlacementTable();
   const step = new StepView();
-  const [findings, troubled, memory] = [h("div"), h("div"), h("div")];
+  const [findings, held, troubled, memory] = [h("div"), h("div"), h("div"), h("div")];
   const place = h("div", { class: "dw-rank-map" }, map.el, detail);
   let content;
   /** @type {Set<number> | null} */
@@ -30,6 +31,7 @@ async function render({ model, el, host, signal }) {
     h("div", { class: "dw-top" }, title, model.get("live") && control ? again : ""),
     status,
     h("div", { class: "dw-rank-tools" }, input, chips, said),
+    held,
     findings,
     place,
     troubled,
@@ -63,6 +65,7 @@ async function render({ model, el, host, signal }) {
     const { checked, not_checked } = content;
     const all = findingsView({ summary: true, findings: content.findings, checked, not_checked, not_restored: [], failure: null }, () => undefined, () => "");
     findings.replaceChildren(...(content.findings.length || checked.length ? all : []));
+    held.replaceChildren(...heldView(content, show));
     map.show(content);
     place.style.setProperty("--dw-across", String(map.across));
     const odd = content.ranks.findIndex((rank) => !["answered", "ended"].includes(rank.state));

@@ -14,11 +14,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 from devwidget.records.finding import Claim, Finding, Fix
-from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
+from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank, line_of
 from devwidget.records.ranks.rank import Collective
 from devwidget.records.schema.message import Message, in_row
-from devwidget.records.site import Site
-from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_ranks
+from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_by, group_ranks
 from devwidget.rules.ranks.rank_claims import words_of
 from devwidget.rules.ranks.waiting.endings import raised_itself
 
@@ -49,24 +48,43 @@ class _Wait:
 
 @cluster_rule("absent-from-collective")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for each collective that holds up others, and none for those that it holds up."""
+    """One finding for each cause: for all collectives that the same ranks hold up, and those that these hold up in turn."""
     places = waiting(cluster)
     place_of = {rank.number: place for place, ranks in places.items() for rank in ranks}
     waits = dict(_find_waits(cluster, places))
     ahead = {place: _find_ahead(wait, place_of) & waits.keys() for place, wait in waits.items()}
     causes = {place: _find_causes(place, ahead) for place in waits}
-    for place, wait in waits.items():
-        if wait.told or causes[place]:
-            continue
-        behind = [rank for each, found in causes.items() if place in found for rank in waits[each].ranks]
-        elsewhere = {why: [rank for rank in ranks if rank.number not in place_of] for why, ranks in wait.absent.items()}
-        absent = elsewhere if any(elsewhere.values()) else wait.absent
-        named = [(why, absent[why]) for why in _PLAINEST_FIRST if absent.get(why)]
-        if named:
-            everyone = [rank for _, ranks in named for rank in ranks]
-            yield _make_finding(cluster, wait.ranks, *named[0], everyone, wait.unknown, behind)
-        elif wait.unknown and not _has_only_begun(wait.ranks):
-            yield _make_finding(cluster, wait.ranks, "unknown", wait.unknown, [], wait.unknown, behind)
+    firsts = [place for place, wait in waits.items() if not (wait.told or causes[place]) and (wait.absent or wait.unknown)]
+    for same in group_by(firsts, lambda place: _name_holders(waits[place], place_of)).values():
+        first = max(same, key=lambda place: _longest(waits[place].ranks))
+        rest = {place for place, found in causes.items() if found & {*same}} | {*same} - {first}
+        behind = sorted((rank for place in rest for rank in waits[place].ranks), key=lambda rank: rank.number)
+        yield from _judge_wait(cluster, waits[first], dict(_name_holders(waits[first], place_of)), behind)
+
+
+def _judge_wait(cluster: Cluster, wait: _Wait, named: Mapping[Why, tuple[int, ...]], behind: list[Rank]) -> Iterator[Finding]:
+    if "unknown" not in named:
+        absent = {why: [cluster.ranks[number] for number in numbers] for why, numbers in named.items()}
+        everyone = [rank for ranks in absent.values() for rank in ranks]
+        yield _make_finding(cluster, wait.ranks, *next(iter(absent.items())), everyone, wait.unknown, behind)
+    elif not _has_only_begun(wait.ranks):
+        yield _make_finding(cluster, wait.ranks, "unknown", wait.unknown, [], wait.unknown, behind)
+
+
+def _name_holders(wait: _Wait, place_of: Mapping[int, Place]) -> tuple[tuple[Why, tuple[int, ...]], ...]:
+    """The ranks that hold up a collective, the plainest reason first; of those only who waits nowhere, if there are any.
+
+    Where there are none, those of which nothing is known.
+    """
+    elsewhere = {why: [rank for rank in ranks if rank.number not in place_of] for why, ranks in wait.absent.items()}
+    absent = elsewhere if any(elsewhere.values()) else wait.absent
+    named = tuple((why, _numbers(absent[why])) for why in _PLAINEST_FIRST if absent.get(why))
+    return named or (("unknown", _numbers(wait.unknown)),)
+
+
+def _longest(ranks: list[Rank]) -> float:
+    """For how long the first of some ranks has waited."""
+    return max(rank.collective.seconds for rank in ranks if rank.collective is not None)
 
 
 def _find_ahead(wait: _Wait, place_of: Mapping[int, Place]) -> set[Place]:
@@ -110,8 +128,8 @@ _MOMENT = 1.0
 
 def _has_only_begun(ranks: list[Rank]) -> bool:
     """Whether ranks that live wait for a moment only: who was heard before is early, not unknown; the next question tells."""
-    waits = [rank.collective.seconds for rank in ranks if rank.collective is not None and rank.state == "hung"]
-    return bool(waits) and 0 < max(waits) < _MOMENT
+    hung = [rank for rank in ranks if rank.state == "hung"]
+    return bool(hung) and 0 < _longest(hung) < _MOMENT
 
 
 def waiting(cluster: Cluster) -> dict[Place, list[Rank]]:
@@ -235,7 +253,7 @@ def _make_finding(
     first = ranks[0]
     collective = first.collective
     assert collective is not None
-    seconds = max(rank.collective.seconds for rank in ranks if rank.collective is not None)
+    seconds = _longest(ranks)
     over = "before" if all(rank.state == "terminated" for rank in ranks) else ""
     how: Why = "not begun" if why == "terminated" else why
     waits = Claim(
@@ -246,8 +264,7 @@ def _make_finding(
     waited = Message("they had waited for {seconds} s", seconds=round(seconds)) if over else None
     notes = [waited or Message("they have waited for {seconds} s", seconds=round(seconds)), *_whereabouts(cluster, absent)]
     if behind:
-        behind_them = format_rank_ranges(sorted({rank.number for rank in behind}))
-        notes.insert(1, Message("behind them wait {others}, in collectives of other groups", others=behind_them))
+        notes.insert(1, words_of(Claim("behind", ranks=_numbers(behind))))
     if unknown and absent:
         notes.append(
             Message("whether {others} began it is not known here", others=format_rank_ranges(rank.number for rank in unknown))
@@ -260,26 +277,12 @@ def _make_finding(
         birth=next(filter(None, (line_of(cluster, rank) for rank in absent)), None),
         fixes=(Fix(_FIXES[how], "", "choice"), *([Fix(_FIXES["unknown"], "", "choice")] if unknown and absent else [])),
         notes=(*notes, *_whereabouts(cluster, unknown)),
-        claims=(waits, absence),
+        claims=(waits, absence, *([Claim("behind", ranks=_numbers(behind))] if behind else [])),
     )  # fmt: skip
 
 
 def _numbers(ranks: list[Rank]) -> tuple[int, ...]:
     return tuple(rank.number for rank in ranks)
-
-
-def line_of(cluster: Cluster, rank: Rank) -> Site | None:
-    """The user's innermost line of a rank; the innermost of all may be a library's."""
-    return innermost_own(cluster.stacks[rank.stack] if rank.stack != NOWHERE else ())
-
-
-def innermost_own(stack: tuple[Site, ...]) -> Site | None:
-    """The user's innermost line of a stack."""
-    return next((site for site in reversed(stack) if not _is_installed(site.file)), None)
-
-
-def _is_installed(file: str) -> bool:
-    return "/site-packages/" in file or "/dist-packages/" in file or "/lib/python" in file
 
 
 def _whereabouts(cluster: Cluster, absent: list[Rank]) -> Iterator[str]:
