@@ -41,7 +41,7 @@ FLOORS = {
     ),
     "distributed": (
         *("job", "unix_http", "collectives", "rank_tensors", "settings", "stacks", "step_history", "report"),
-        *("node_key", "node_line", "relay", "ask_nodes", "ask_ranks", "last_word", "agent"),
+        *("nodes", "ask_ranks", "outside_stacks", "last_word", "agent"),
     ),
     "records": (
         "schema",

@@ -35,7 +35,7 @@ from devwidget.distributed.job import (
     write_whole,
 )
 from devwidget.distributed.last_word import LastWords
-from devwidget.distributed.node_key import make_key
+from devwidget.distributed.nodes.key import make_key
 from devwidget.distributed.report import ReadMemory, Reporter
 from devwidget.distributed.unix_http import end_connections
 from devwidget.records.errors import DevwidgetError, error_text
@@ -44,7 +44,7 @@ from devwidget.records.schema.message import Message, in_language
 from devwidget.records.schema.record import dumps
 
 if TYPE_CHECKING:
-    from devwidget.distributed.relay import Relay
+    from devwidget.distributed.nodes.relay import Relay
 
 
 class Agent:
@@ -113,9 +113,9 @@ class Agent:
                 Message("the nodes of this job cannot find each other: `torch.distributed` is not initialised"),
                 instead=Message("call it after torch.distributed.init_process_group"),
             )
-        from devwidget.distributed.ask_nodes import write_heard  # late: a rank that asks for no relay loads none
         from devwidget.distributed.ask_ranks import ask_folder
-        from devwidget.distributed.relay import Relay
+        from devwidget.distributed.nodes.ask import write_heard  # late: a rank that asks for no relay loads none
+        from devwidget.distributed.nodes.relay import Relay
 
         answer = lambda: write_heard(ask_folder(self.folder, math.inf))  # noqa: E731  # who asks knows for how long is long
         return Relay(self.folder, make_key(), torch_internals.default_store(), answer)

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 from devwidget.capture.object_fields import module_name, mro_of
-from devwidget.distributed.ask_nodes import ask_other_nodes
 from devwidget.distributed.collectives import Progress, parse_progress
 from devwidget.distributed.job import (
     HANDLER,
@@ -28,7 +27,8 @@ from devwidget.distributed.job import (
     refuse_shared,
     socket_of,
 )
-from devwidget.distributed.relay import NODES_FILE
+from devwidget.distributed.nodes.ask import ask_other_nodes
+from devwidget.distributed.nodes.relay import NODES_FILE
 from devwidget.distributed.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.loading.alike_files import AlikeFiles

@@ -17,11 +17,11 @@ import pytest
 import torch.distributed as dist
 
 import devwidget
-from devwidget.distributed.ask_nodes import ask_other_nodes, read_heard, write_heard
 from devwidget.distributed.job import make_private
-from devwidget.distributed.node_key import KEY_VARIABLE, make_key, read_key, sign
-from devwidget.distributed.node_line import NodeLine
-from devwidget.distributed.relay import NODES_FILE, Node, Relay, read_nodes
+from devwidget.distributed.nodes.ask import ask_other_nodes, read_heard, write_heard
+from devwidget.distributed.nodes.key import KEY_VARIABLE, make_key, read_key, sign
+from devwidget.distributed.nodes.line import NodeLine
+from devwidget.distributed.nodes.relay import NODES_FILE, Node, Relay, read_nodes
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.alike_files import AlikeFiles
 from devwidget.records.ranks.merging import Heard

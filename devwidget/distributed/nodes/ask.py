@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from devwidget.distributed.job import find_machine
-from devwidget.distributed.node_key import read_key
-from devwidget.distributed.node_line import REFUSED, NodeLine
-from devwidget.distributed.relay import Node, read_nodes
+from devwidget.distributed.nodes.key import read_key
+from devwidget.distributed.nodes.line import REFUSED, NodeLine
+from devwidget.distributed.nodes.relay import Node, read_nodes
 from devwidget.distributed.unix_http import LARGEST_ANSWER
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.alike_files import AlikeFiles

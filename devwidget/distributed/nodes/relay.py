@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from devwidget.distributed.job import agree_on_run, find_identity, find_machine, write_whole
-from devwidget.distributed.node_key import is_signed, sign
-from devwidget.distributed.node_line import REFUSED, NodeLine
+from devwidget.distributed.nodes.key import is_signed, sign
+from devwidget.distributed.nodes.line import REFUSED, NodeLine
 from devwidget.records.errors import DevwidgetError, error_text
 
 NODES_FILE = "nodes.json"
