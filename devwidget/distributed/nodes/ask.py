@@ -17,6 +17,7 @@ from devwidget.distributed.nodes.relay import Node, read_nodes
 from devwidget.distributed.unix_http import LARGEST_ANSWER
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.alike_files import AlikeFiles
+from devwidget.records.loading.json_io import loads
 from devwidget.records.ranks.merging import Heard
 from devwidget.records.ranks.rank import RankReport
 from devwidget.records.schema.message import Message
@@ -88,8 +89,9 @@ def read_heard(text: str, alike: AlikeFiles) -> Iterator[Heard]:
     if not isinstance(parts, list) or not all(isinstance(each, list) and len(each) == len(_PARTS) for each in parts):
         raise ValueError("no list of what was heard of ranks")
     for each in parts:
-        heard, report, announced = (alike.loads(str(part)) if part else None for part in each)
+        heard = loads(str(each[0]), {"Heard": Heard})
+        report, announced = (alike.loads(str(part)) if part else None for part in each[1:])
         said = [part for part in (report, announced) if part is not None]
-        if not isinstance(heard, Heard) or any(not isinstance(part, RankReport) or part.rank != heard.rank for part in said):
+        if any(not isinstance(part, RankReport) or part.rank != heard.rank for part in said):
             raise ValueError("neither what was heard of a rank nor what it said")
         yield dataclasses.replace(heard, report=report, announced=announced)

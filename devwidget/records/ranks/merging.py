@@ -22,14 +22,13 @@ from devwidget.records.ranks.rank import (
 from devwidget.records.ranks.traced_steps import TracedStep, merge_steps, runs_of, split_steps
 from devwidget.records.schema.fields import Size
 from devwidget.records.schema.message import Message
-from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 
 _T = TypeVar("_T", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
-class Heard(Record):
+class Heard:
     """What came of asking one rank.
 
     Attributes:
