@@ -54,7 +54,7 @@ def _ask_node(node: Node, key: bytes, alike: AlikeFiles) -> list[Heard]:
 
 
 def _hear_nothing(node: Node, why: str) -> Iterator[Heard]:
-    for rank in range(node.first, node.first + node.count) if node.first >= 0 else ():
+    for rank in range(node.first, node.first + node.size) if node.first >= 0 else ():
         yield Heard(rank, "unknown", host=node.host, note=why)
 
 

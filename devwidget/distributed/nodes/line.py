@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from multiprocessing.connection import AuthenticationError, Connection, answer_challenge, deliver_challenge
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from typing import Self, cast
 
 from devwidget.distributed.unix_http import LARGEST_ANSWER

@@ -41,7 +41,7 @@ class Node(NamedTuple):
         address: of the network.
         port: there.
         first: the lowest of its ranks, -1 where its launcher does not say.
-        count: of its ranks, 0 where its launcher does not say.
+        size: how many ranks it has, 0 where its launcher does not say.
     """
 
     host: str
@@ -49,7 +49,7 @@ class Node(NamedTuple):
     address: str
     port: int
     first: int
-    count: int
+    size: int
 
 
 class Relay:
@@ -133,8 +133,9 @@ class Relay:
     def _meet_callers(self, listener: socket.socket, pause: float | None) -> bool:
         """Answer who calls, for so many seconds, or until all is over; whether it is."""
         until = math.inf if pause is None else time.monotonic() + pause
+        watched: list[Any] = [listener, self._wake]
         while (left := until - time.monotonic()) > 0:
-            ready, _, _ = select.select([listener, self._wake], [], [], None if left == math.inf else left)
+            ready, _, _ = select.select(watched, [], [], None if left == math.inf else left)
             if self._wake in ready:
                 return True
             if ready:
@@ -158,7 +159,7 @@ class Relay:
         nodes = {self._known[number].machine: self._known[number] for number in sorted(self._known)}
         if len(self._known) > before:
             write_whole(self._folder / NODES_FILE, json.dumps(list(nodes.values())))
-        return sum(node.count for node in nodes.values()) >= world_size
+        return sum(node.size for node in nodes.values()) >= world_size
 
     def _meet(self, listener: socket.socket) -> None:
         """Answer one caller, who has a moment to show the key; whoever has none hears a random number and nothing else."""

@@ -213,16 +213,9 @@ def _wait_words(ranks: Sequence[Rank], collective: Collective) -> str:
         group=collective.group,
     )
     seconds = max(each.collective.seconds for each in ranks if each.collective is not None)
+    words, time = _alike_words(ranks), format_seconds(seconds)
     if len(ranks) > 1:
-        facts = {"ranks": _alike_words(ranks), "collective": where, "time": format_seconds(seconds)}
-        return (
-            say("{ranks} wait for up to {time} in {collective}", **facts)
-            if seconds
-            else say("{ranks} wait in {collective}", **facts)
-        )
-    facts = {"rank": ranks[0].number, "collective": where, "time": format_seconds(seconds)}
-    return (
-        say("rank {rank} waits for {time} in {collective}", **facts)
-        if seconds
-        else say("rank {rank} waits in {collective}", **facts)
-    )
+        waits = say("{ranks} wait for up to {time} in {collective}", ranks=words, time=time, collective=where)
+        return waits if seconds else say("{ranks} wait in {collective}", ranks=words, collective=where)
+    waits = say("rank {rank} waits for {time} in {collective}", rank=ranks[0].number, time=time, collective=where)
+    return waits if seconds else say("rank {rank} waits in {collective}", rank=ranks[0].number, collective=where)
