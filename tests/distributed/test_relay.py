@@ -10,6 +10,7 @@ import pathlib
 import socket
 import stat
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -109,6 +110,35 @@ def test_an_answer_of_who_has_another_key_is_not_read(
         heard = ask_other_nodes(far[0])
         os.waitpid(child, 0)
     assert [each.state for each in heard] == ["unknown", "unknown"]
+
+
+def test_who_passes_on_what_a_relay_asks_gets_no_answer_that_counts_there(far: tuple[pathlib.Path, Node]):
+    """A stranger that listens where a relay was, between who has the key and the relay that there is now."""
+    here, node = far
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        (here / NODES_FILE).write_text(json.dumps([node._replace(port=listener.getsockname()[1])]), encoding="utf-8")
+        passed: list[bytes] = []
+        stranger = threading.Thread(target=pass_on, args=(listener, node, passed))
+        stranger.start()
+        assert [each.state for each in ask_other_nodes(here)] == ["unknown", "unknown"]
+        stranger.join()
+    _number, _answer, refused, *rest = passed
+    assert (b"FAILURE" in refused, b"".join(rest)) == (True, b"")
+    (here / NODES_FILE).write_text(json.dumps([node]), encoding="utf-8")
+    assert ask_other_nodes(here) == HEARD
+
+
+def pass_on(listener: socket.socket, node: Node, passed: list[bytes]) -> None:
+    """Pass on what one end says to the other, in the order in which they speak."""
+    caller, _ = listener.accept()
+    with caller, socket.create_connection((node.address, node.port), 5.0) as relay, contextlib.suppress(OSError):
+        for source, target in ((relay, caller), (caller, relay), (relay, caller), (caller, relay), (relay, caller)):
+            source.settimeout(3.0)
+            said = source.recv(4096)
+            passed.append(said)
+            if not said:
+                return
+            target.sendall(said)
 
 
 def test_an_address_that_nobody_with_the_key_has_signed_is_left_alone(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from devwidget.distributed.job import find_machine
-from devwidget.distributed.nodes.key import read_key
+from devwidget.distributed.nodes.key import key_of_line, read_key
 from devwidget.distributed.nodes.line import REFUSED, NodeLine
 from devwidget.distributed.nodes.relay import Node, read_nodes
 from devwidget.distributed.unix_http import LARGEST_ANSWER
@@ -44,7 +44,7 @@ def ask_other_nodes(folder: pathlib.Path) -> list[Heard]:
 def _ask_node(node: Node, key: bytes, alike: AlikeFiles) -> list[Heard]:
     try:
         with NodeLine(socket.create_connection((node.address, node.port), _CONNECT_S), _ANSWER_S) as line:
-            line.check_called(key)
+            line.check_called(key_of_line(key, node.address, node.port))
             return list(read_heard(_unpack(line.recv_bytes()), alike))
     except REFUSED as error:
         why = Message("{host} has another key, or sent what is no answer ({error})", host=node.host, error=type(error).__name__)

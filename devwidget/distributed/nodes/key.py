@@ -85,6 +85,15 @@ def sign(key: bytes, text: str) -> str:
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
+def key_of_line(key: bytes, address: str, port: int) -> bytes:
+    """Return the key by which one relay and its callers know each other.
+
+    Who listens where a relay was, and is called by who has the key, could pass on to it what another relay asks; an answer that
+    is of this address is none there.
+    """
+    return sign(key, f"{address} {port}").encode()
+
+
 def is_signed(key: bytes, text: str, signature: str) -> bool:
     """Whether somebody with the key has signed a text."""
     return hmac.compare_digest(sign(key, text).encode(), signature.encode())

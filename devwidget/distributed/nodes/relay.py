@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from devwidget.distributed.job import agree_on_run, find_identity, find_machine, write_whole
-from devwidget.distributed.nodes.key import is_signed, sign
+from devwidget.distributed.nodes.key import is_signed, key_of_line, sign
 from devwidget.distributed.nodes.line import REFUSED, NodeLine
 from devwidget.records.errors import DevwidgetError, error_text
 
@@ -166,7 +166,7 @@ class Relay:
         connected, _ = listener.accept()
         # A folder that is gone is no reason to be deaf either: it may be there again for the next.
         with contextlib.suppress(OSError, DevwidgetError, *REFUSED), NodeLine(connected, _GREETING_S) as greeting:
-            greeting.check_caller(self._key)
+            greeting.check_caller(key_of_line(self._key, *listener.getsockname()[:2]))
             answer = zlib.compress(self._answer().encode(), 1)
             NodeLine(connected, _ANSWER_S).send_bytes(answer)
 

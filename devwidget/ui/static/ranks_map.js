@@ -41,7 +41,7 @@ export class RanksMap {
 
   show(content) {
     this.content = content;
-    const { lanes, axes } = content;
+    const { lanes } = content;
     const across = Math.max(1, ...lanes.map((lane) => lane.length));
     this.lanes = lanes;
     this.across = across;
