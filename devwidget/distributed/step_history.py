@@ -98,7 +98,9 @@ class StepHistory:
 
     def list_settings(self) -> tuple[StepSettings, ...]:
         """List by what the last steps were taken, and after some of them which modules train."""
-        return (*self._modes, *(self._word_run(*run) for run in list(self._runs)))
+        done = self.count_steps()  # a training that has begun anew has fewer than one before it, of which the rest is
+        told = (*self._modes, *(self._word_run(*run) for run in list(self._runs)))
+        return tuple(run for run in told if run.first <= done)
 
     def _word_run(self, first: int, last: int, read: Raw, mode: Setting | None) -> StepSettings:
         return StepSettings(first, last, (*word_optimizers(read), *([mode] if mode is not None else [])))
@@ -106,6 +108,9 @@ class StepHistory:
     def _remember_step(self, step: int, frame: FrameType) -> None:
         model = self._find_model() if is_due(step) else self._model() if self._model is not None else None
         mode = read_mode(model) if model is not None else None
+        if self._ends and step < self._ends[-1][0]:
+            # Another training: what was read of the modules of the last is no step of this one.
+            self._modes.clear()
         self._ends.append((step, time.time()))
         self._extend_run(step, read_optimizers(self.list_optimizers()), mode)
         if model is not None and is_due(step):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 
@@ -74,3 +75,18 @@ def test_the_scaler_that_steps_is_read(history: tuple[nn.Module, StepHistory], s
         scaler.update()
     (scaled,) = (each for run in found.list_settings() for each in run.settings if each.name == "GradScaler")
     assert scaled.value == told
+
+
+def test_of_a_training_that_has_ended_no_module_is_told_in_the_steps_of_the_next(history: tuple[nn.Module, StepHistory]):
+    model, found = history
+    for steps in (5, 2):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+        walked = [run.first for run in found.list_settings() if all(each.kind != "optimizer" for each in run.settings)]
+        assert walked == [step for step in (1, 2, 4) if step <= steps]
+        del optimizer
+        gc.collect()
+        assert found.list_settings() == ()  # nothing is trained now
