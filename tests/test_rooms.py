@@ -41,7 +41,7 @@ FLOORS = {
     ),
     "distributed": (
         *("job", "unix_http", "collectives", "rank_tensors", "settings", "stacks", "step_history", "report"),
-        *("last_word", "agent", "ask_ranks"),
+        *("nodes", "ask_ranks", "outside_stacks", "last_word", "agent"),
     ),
     "records": (
         "schema",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import math
 import os
 import pathlib
 import socket as sockets
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -25,9 +27,12 @@ from devwidget.distributed.job import (
     refuse_shared,
     socket_of,
 )
+from devwidget.distributed.nodes.ask import ask_other_nodes
+from devwidget.distributed.nodes.relay import NODES_FILE
 from devwidget.distributed.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.errors import DevwidgetError, error_text
-from devwidget.records.loading.json_io import load, loads
+from devwidget.records.loading.alike_files import AlikeFiles
+from devwidget.records.loading.json_io import load, loads, read_regular
 from devwidget.records.ranks.cluster import GONE, WITH_LAST_WORD, Cluster
 from devwidget.records.ranks.merging import Heard, merge, split_cluster
 from devwidget.records.ranks.rank import RankReport
@@ -45,7 +50,8 @@ _MOST_AT_ONCE = 64
 def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> list[Heard]:
     """Ask each rank of a folder, by its socket or else by its file; raise DevwidgetError if it is none, or open to others."""
     refuse_shared(folder)
-    return mark_stale(ask_ranks(lambda rank: ask_rank(folder, rank), ranks_in(folder), patience))
+    alike = AlikeFiles()
+    return mark_stale(ask_ranks(lambda rank: ask_rank(folder, rank, alike.loads), ranks_in(folder), patience))
 
 
 def ask_ranks(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience: float) -> list[Heard]:
@@ -58,17 +64,23 @@ def ask_ranks(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience: f
 
 def mark_hung(heard: list[Heard], patience: float) -> list[Heard]:
     """Mark the ranks that hang by what was heard of all."""
-    gone = {each.rank: each for each in heard if each.state in ("stopped", *GONE)}
-    return [_mark_if_hung(each, patience, gone) for each in heard]
+    gone = {each.rank: _find_end(each) for each in heard if each.state in ("stopped", *GONE)}
+
+    @functools.cache  # a thousand ranks may wait in one collective of them all
+    def find_first_end(ranks: tuple[int, ...]) -> float:
+        return min((gone[rank] for rank in ranks if rank in gone), default=math.inf)
+
+    return [_mark_if_hung(each, patience, find_first_end) for each in heard]
 
 
-def _mark_if_hung(heard: Heard, patience: float, gone: Mapping[int, Heard]) -> Heard:
+def _mark_if_hung(heard: Heard, patience: float, find_first_end: Callable[[tuple[int, ...]], float]) -> Heard:
     """Mark a rank that has waited for longer than is usual, or that waits for one that cannot come."""
     waits = heard.report.collective if heard.report is not None else None
     if waits is None or waits.finished or heard.state in ("dead", "stale"):
         return heard
-    cannot_come = {rank for rank in waits.ranks if rank in gone and _has_gone_before(gone[rank], heard)}
-    if waits.seconds < patience and not cannot_come - {heard.rank}:
+    # One that has ended waits for who had gone before it, not for who was ended with it.
+    said = heard.taken if heard.state in WITH_LAST_WORD else math.inf
+    if waits.seconds < patience and not find_first_end(waits.ranks) < said:
         return heard
     if heard.state in WITH_LAST_WORD:
         return dataclasses.replace(heard, hangs=True)
@@ -80,16 +92,16 @@ def _mark_if_hung(heard: Heard, patience: float, gone: Mapping[int, Heard]) -> H
 _ONE_SIGNAL = 2.0
 
 
-def _has_gone_before(gone: Heard, heard: Heard) -> bool:
-    """Whether one rank had gone when the other said what it waits in; all are ended together at times."""
-    if gone.state in ("dead", "stopped") or heard.state not in WITH_LAST_WORD:
-        return True
-    return gone.taken < heard.taken - (_ONE_SIGNAL if gone.state == "terminated" else 0.0)
+def _find_end(gone: Heard) -> float:
+    """After which moment a rank had gone for certain; a signal may have ended others in the same moment."""
+    if gone.state in ("dead", "stopped"):
+        return -math.inf
+    return gone.taken + (_ONE_SIGNAL if gone.state == "terminated" else 0.0)
 
 
-def ask_rank(folder: pathlib.Path, rank: int) -> Heard:
-    """Ask one rank."""
-    path, written = socket_of(folder, rank), _load_report(file_of(folder, rank))
+def ask_rank(folder: pathlib.Path, rank: int, read: Callable[[str], Any] = loads) -> Heard:
+    """Ask one rank; `read` makes records of what it says."""
+    path, written = socket_of(folder, rank), _load_report(file_of(folder, rank), read)
     if not path.exists():
         return judge_written(rank, written)
     host, pid = (written.host, written.pid) if written is not None else ("", 0)
@@ -104,9 +116,12 @@ def ask_rank(folder: pathlib.Path, rank: int) -> Heard:
         return _judge_silence(path, rank, written, pid, silence.why)
     except OSError as error:
         return _judge_silence(path, rank, written, pid, str(error))
+    if answer.status != 200 and not path.exists():
+        # It has ended since it was asked, and torch's server answers a little longer.
+        return judge_written(rank, _load_report(file_of(folder, rank)))
     if answer.status != 200:
         return Heard(rank, "busy", host=host, pid=pid, note=answer.body[:200].decode(errors="replace"))
-    return _read_answer(rank, answer.body, host, pid)
+    return _read_answer(rank, answer.body, host, pid, read)
 
 
 def _judge_ended(rank: int, written: RankReport | None) -> Heard:
@@ -144,9 +159,9 @@ def _hear_last_word(rank: int, written: RankReport) -> Heard:
     return Heard(rank, "ended", written, note=Message("came to its end without an exception"), listens=False)
 
 
-def _read_answer(rank: int, body: bytes, host: str, pid: int) -> Heard:
+def _read_answer(rank: int, body: bytes, host: str, pid: int, read: Callable[[str], Any]) -> Heard:
     try:
-        said = loads(body.decode())
+        said = read(body.decode())
     except ValueError as error:
         return Heard(rank, "busy", host=host, pid=pid, note=Message("its answer cannot be read: {error}", error=error))
     if type(said) is not RankReport or said.rank != rank:
@@ -230,9 +245,9 @@ def _mark_if_stale(heard: Heard, newest: float) -> Heard:
 _MISSED, _LATE = 2, 1.0
 
 
-def _load_report(path: pathlib.Path) -> RankReport | None:
+def _load_report(path: pathlib.Path, read: Callable[[str], Any] = loads) -> RankReport | None:
     try:
-        found = load(path, LARGEST_ANSWER)
+        found = read(read_regular(path, LARGEST_ANSWER).decode())
     except (OSError, ValueError):
         # There is none, or somebody else's; who asks is told that the rank is missing.
         return None
@@ -325,7 +340,16 @@ def _how_much(heard: Heard) -> tuple[bool, float]:
 def _hear_source(source: pathlib.Path | Cluster, patience: float) -> list[Heard]:
     if isinstance(source, Cluster):
         return split_cluster(source)
-    return _hear_file(source) if source.is_file() else ask_folder(source, patience)
+    return _hear_file(source) if source.is_file() else _hear_nodes(source, patience)
+
+
+def _hear_nodes(folder: pathlib.Path, patience: float) -> list[Heard]:
+    """Hear the ranks of a folder, and at once those of the other nodes of which their relay has heard."""
+    refuse_shared(folder)
+    with ThreadPoolExecutor(1) as beside:
+        others = beside.submit(ask_other_nodes, folder) if (folder / NODES_FILE).exists() else None
+        heard = ask_folder(folder, patience)
+        return heard + (others.result() if others is not None else [])
 
 
 def _hear_file(path: pathlib.Path) -> list[Heard]:

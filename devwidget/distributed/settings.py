@@ -6,15 +6,17 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from types import CodeType, FrameType
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.modules import own, walk_modules
-from devwidget.capture.object_fields import parts_of
+from devwidget.capture.object_fields import dict_of, parts_of
 from devwidget.capture.snapshot.optimizer_state import groups_of
+from devwidget.records.errors import DevwidgetError
 from devwidget.records.ranks.rank import Setting
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
@@ -58,7 +60,7 @@ def read_modes(model: nn.Module) -> Iterator[Setting]:
     flags: dict[str, bool] = {}
     for path, module in walk_modules(model):
         flags[path] = own(module).get("training") is True
-        if not path or flags[path] != _flag_around(path, flags):
+        if not path or flags[path] != _around(path, flags):
             yield Setting("mode", path, _word_mode(flags[path]))
 
 
@@ -67,17 +69,70 @@ def read_mode(model: nn.Module) -> Setting:
     return Setting("mode", "", _word_mode(own(model).get("training") is True))
 
 
+_OF_POLICY = ("param_dtype", "reduce_dtype", "output_dtype", "cast_forward_inputs")
+
+
+def read_policies(model: nn.Module) -> Iterator[Setting]:
+    """Yield the mixed precision of each module that FSDP2 gathers by another policy than the one around it."""
+    policies: dict[str, str] = {}
+    for path, module in walk_modules(model) if torch_internals.FSDP in sys.modules else ():
+        if (policy := _find_policy(module)) is not None:
+            around = _around(path, policies) if path else ""
+            policies[path] = ", ".join(f"{name}={_word_value(getattr(policy, name, None))}" for name in _OF_POLICY)
+            if policies[path] != around:
+                yield Setting("precision", f"mp_policy of {path}" if path else "mp_policy", policies[path])
+
+
+def _find_policy(module: nn.Module) -> object:
+    try:
+        return getattr(torch_internals.fsdp_state_of(module), "_mp_policy", None)
+    except DevwidgetError:
+        # A torch that has no such state, or elsewhere.
+        return None
+
+
+def _word_value(value: object) -> str:
+    return str(value).removeprefix("torch.")
+
+
+_STEP_FRAMES = 12
+"""Calls between the step of a scaler and the end of that of its optimizer, and some more."""
+_OF_SCALER = ("_enabled", "_init_scale", "_growth_factor", "_backoff_factor", "_growth_interval")
+
+
+def read_scaler(frame: FrameType | None) -> Setting:
+    """Read which GradScaler has called the step that has just ended; its scale is a tensor, which would be waited for."""
+    for _ in range(_STEP_FRAMES):
+        if frame is None:
+            break
+        caller = frame.f_locals.get("self") if frame.f_code is _scaler_step() else None
+        if caller is not None:
+            facts = ((name.strip("_"), dict_of(caller).get(name)) for name in _OF_SCALER)
+            return Setting(
+                "precision", "GradScaler", ", ".join(f"{name}={value}" for name, value in facts if value is not None)
+            )
+        frame = frame.f_back
+    return Setting("precision", "GradScaler", "none")
+
+
+def _scaler_step() -> CodeType:
+    return torch.amp.GradScaler.step.__code__
+
+
 def _word_mode(training: bool) -> str:
     return "train" if training else "eval"
 
 
-def _flag_around(path: str, flags: Mapping[str, bool]) -> bool:
-    """The flag of the nearest module around a path that has one."""
+_Value = TypeVar("_Value")
+
+
+def _around(path: str, known: Mapping[str, _Value]) -> _Value | None:
+    """What the nearest module around a path has of which it is known."""
     while path:
         path = path.rpartition(".")[0]
-        if path in flags:
-            return flags[path]
-    return flags.get("", True)
+        if path in known:
+            return known[path]
+    return None
 
 
 def read_place(environ: Mapping[str, str] = os.environ) -> tuple[Setting, ...]:

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable
+from types import FrameType
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
 from devwidget.distributed.rank_tensors import compute_checksums
-from devwidget.distributed.settings import Raw, read_mode, read_modes, read_optimizers, word_optimizers
+from devwidget.distributed.settings import (
+    Raw,
+    read_mode,
+    read_modes,
+    read_optimizers,
+    read_policies,
+    read_scaler,
+    word_optimizers,
+)
 from devwidget.records.errors import error_text
 from devwidget.records.ranks.rank import Setting, StepSettings
 
@@ -69,7 +79,7 @@ class StepHistory:
         self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
         if not self.fault:
             try:
-                self._remember_step(self.count_steps())
+                self._remember_step(self.count_steps(), sys._getframe())
             except Exception as error:
                 # An optimizer of the user's that is like no other must not end the step.
                 self.fault = error_text(error)
@@ -88,18 +98,23 @@ class StepHistory:
 
     def list_settings(self) -> tuple[StepSettings, ...]:
         """List by what the last steps were taken, and after some of them which modules train."""
-        return (*self._modes, *(self._word_run(*run) for run in list(self._runs)))
+        done = self.count_steps()  # a training that has begun anew has fewer than one before it, of which the rest is
+        told = (*self._modes, *(self._word_run(*run) for run in list(self._runs)))
+        return tuple(run for run in told if run.first <= done)
 
     def _word_run(self, first: int, last: int, read: Raw, mode: Setting | None) -> StepSettings:
         return StepSettings(first, last, (*word_optimizers(read), *([mode] if mode is not None else [])))
 
-    def _remember_step(self, step: int) -> None:
+    def _remember_step(self, step: int, frame: FrameType) -> None:
         model = self._find_model() if is_due(step) else self._model() if self._model is not None else None
         mode = read_mode(model) if model is not None else None
+        if self._ends and step < self._ends[-1][0]:
+            # Another training: what was read of the modules of the last is no step of this one.
+            self._modes.clear()
         self._ends.append((step, time.time()))
         self._extend_run(step, read_optimizers(self.list_optimizers()), mode)
         if model is not None and is_due(step):
-            self._look_at(model, step)
+            self._look_at(model, step, read_scaler(frame))
 
     def _extend_run(self, step: int, read: Raw, mode: Setting | None) -> None:
         """One entry for steps of equal settings that follow each other; of one step with several optimizers the newest."""
@@ -115,9 +130,9 @@ class StepHistory:
                     self._runs.append((begun, step - 1, before, mode_before))
         self._runs.append((first, step, read, mode))
 
-    def _look_at(self, model: nn.Module, step: int) -> None:
+    def _look_at(self, model: nn.Module, step: int, scaler: Setting) -> None:
         self._model = weakref.ref(model)
-        self._modes.append(StepSettings(step, step, tuple(read_modes(model))))
+        self._modes.append(StepSettings(step, step, (*read_modes(model), *read_policies(model), scaler)))
         if self._checksums:
             checksums = compute_checksums(model)
             whole = f"{zlib.crc32(repr(checksums).encode()):08x}"

@@ -24,9 +24,9 @@ ClaimKind = Literal[
     "remained", "empty", "untrained", "shared", "copied", "typed", "cast", "promotes", "promoted", "crossed", "repeated",
     "produced", "filled", "waits", "called", "chained", "early", "changed", "linked", "nowhere", "lacking", "computed",
     "prefixed", "kept", "omitted", "wrapped", "outside", "gathered", "cut", "starved", "whole", "unjoined", "lost", "bare",
-    "overwritten", "shuttled", "loaded", "compared", "answered", "waiting", "absent",
+    "overwritten", "shuttled", "loaded", "compared", "answered", "waiting", "absent", "behind",
 ]  # fmt: skip
-"""Of the claims. `devwidget/rules/claims_checker.py` says of each what must have been seen for it, of the last three, which are
+"""Of the claims. `devwidget/rules/claims_checker.py` says of each what must have been seen for it, of the last four, which are
 about ranks, `devwidget/rules/ranks/rank_claims.py`."""
 
 _CONTEXT = 2

@@ -6,13 +6,15 @@ import pytest
 from playwright.sync_api import expect
 
 from devwidget.records.finding import Finding
+from devwidget.records.ranks.merging import merge
 from devwidget.records.ranks.rank import GroupProgress
 from devwidget.report.page.ranks import cluster_page
+from devwidget.rules.ranks.over_ranks import judge_cluster
 from tests.browser.axe import violations
 from tests.browser.chromium import Watched
 from tests.browser.esm import BarePage
 from tests.browser.lab import ARTIFACTS
-from tests.records.ranks.made_up import cluster, faulty, model, report, reports
+from tests.records.ranks.made_up import NOW, cluster, faulty, held_up, model, report, reports
 from tests.records.ranks.made_up_steps import begun, sharded, step, world
 from tests.views.builders import split_model
 
@@ -34,6 +36,11 @@ def troubled():
         for rank in job.ranks
     )
     return dataclasses.replace(job, ranks=ranks, findings=(EMPTY,), checked=("empty-rank", "wrong-collective"))
+
+
+def held():
+    """Sixty-four ranks on eight machines: one reads data, seven wait for it, and all others for those."""
+    return judge_cluster(merge(held_up(), NOW))
 
 
 def big():
@@ -62,6 +69,39 @@ def test_the_rank_that_does_not_answer_is_shown_first_with_its_stack_and_the_oth
         ["rank 2 began 962 collectives, 961 are over", "ranks 0, 4, 6 began 961 collectives, 961 are over"]
     )
     expect(detail.locator(".dw-stack li").first).to_contain_text("loss.backward()")
+
+
+def test_the_collective_that_does_not_end_is_drawn_once_with_who_waits_for_whom(shown):
+    page = shown(held())
+    rows = page.locator(".dw-queue-row")
+    expect(rows).to_have_text(
+        [
+            "rank 37 not begun data.py:88 shard = read_shard(self.path, index)",
+            "ranks 5, 13, 21, 29, 45, 53, 61 waiting for 43.0 s train.py:41 loss.backward()",
+            "ranks 0-4, 6-12, 14-20, 22-28, 30-36, 38-44, 46-52, 54-60, 62-63 waiting for 42.0 s, in other collectives"
+            " train.py:41 loss.backward()",
+        ],
+        use_inner_text=True,
+    )
+    expect(page.locator(".dw-queue")).to_contain_text("all_gather number 961 of group dp · 7 of 8 ranks wait in it")
+    rows.nth(1).get_by_role("button").click()
+    expect(page.locator(".dw-rank-title")).to_contain_text("rank 5 dp 0, tp 5")
+
+
+def test_a_machine_is_a_row_and_the_one_of_the_named_rank_says_so(shown):
+    page = shown(held())
+    expect(page.locator(".dw-lane:not(.dw-lane-head)")).to_have_count(8)
+    expect(page.locator(".dw-across")).to_have_text("tp 0 – 7 →")
+    expect(page.locator(".dw-lane-name").nth(5)).to_have_text("node4 · dp 4")
+    expect(page.locator(".dw-lane-named")).to_have_text(["rank 37"])
+    expect(page.locator(".dw-named[data-rank]")).to_have_count(1)
+
+
+def test_ranks_that_wait_alike_are_one_row(shown):
+    rows = shown(held()).locator(".dw-troubled")
+    expect(rows).to_have_count(2)
+    rows.nth(0).get_by_role("button", name="14–20").click()
+    expect(rows.page.locator(".dw-rank-title")).to_contain_text("rank 14")
 
 
 def test_the_table_of_those_that_do_not_answer_leads_to_each(shown):
@@ -138,7 +178,7 @@ def test_findings_are_the_cards_that_are_shown_elsewhere(shown):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("job", [troubled, big], ids=["troubled", "big"])
+@pytest.mark.parametrize("job", [troubled, big, held], ids=["troubled", "big", "held"])
 def test_nothing_is_hard_to_read_and_nothing_leaves_the_page(browser, scheme, job, tmp_path):
     path = tmp_path / "ranks.html"
     path.write_text(cluster_page(job()), encoding="utf-8")

@@ -41,7 +41,7 @@ class Rows(torch.utils.data.Dataset[torch.Tensor]):
         return torch.full((8,), float(at % 7))
 
 
-def run(fault: str, guilty: int, every: float) -> None:
+def run(fault: str, guilty: int, every: float, *, nodes: bool = False) -> None:
     """Train until somebody ends it; nobody is guilty of "none"."""
     dist.init_process_group("gloo")
     own = fault if dist.get_rank() == guilty else ""
@@ -52,7 +52,7 @@ def run(fault: str, guilty: int, every: float) -> None:
     inner.forward = lambda x, inner=inner: inner[2](inner[1](inner[0](x)))  # type: ignore[method-assign]
     model = nn.parallel.DistributedDataParallel(inner)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    devwidget.serve(model, every=every, checksums=True)
+    devwidget.serve(model, every=every, checksums=True, nodes=nodes)
     _change_model(own, inner, optimizer)
     batches = iter(torch.utils.data.DataLoader(Rows(own), batch_size=4))
     for step in _count_steps(fault):
@@ -106,9 +106,11 @@ def _strike(own: str, step: int) -> None:
 
 
 def _say_struck() -> None:
-    (pathlib.Path(os.environ["DEVWIDGET_RANKS"]) / "struck").touch()
+    folder = pathlib.Path(os.environ["STRUCK"])
+    folder.mkdir(mode=0o700, exist_ok=True)
+    (folder / "struck").touch()
 
 
-def main(fault: str, guilty: int, every: float) -> None:
+def main(fault: str, guilty: int, every: float, *, nodes: bool = False) -> None:
     with contextlib.suppress(KeyboardInterrupt):
-        run(fault, guilty, every)
+        run(fault, guilty, every, nodes=nodes)

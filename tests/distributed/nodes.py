@@ -24,6 +24,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 _NAMESPACES = 0x00020000 | 0x04000000 | 0x20000000 | 0x40000000
 """Of mounts, host names, process numbers and networks."""
 _PORT = 29611
+OWN_FOLDER = "/mnt/ranks"
+"""Of each node that has one of its own: nothing of it can be seen from the others."""
 LONGEST = 120
 
 
@@ -82,10 +84,12 @@ class Starter:
         )  # fmt: skip
 
     @contextlib.contextmanager
-    def job(self, nodes: int, ranks: int, fault: str, guilty: int, every: float) -> Iterator[Nodes]:
+    def job(self, nodes: int, ranks: int, fault: str, guilty: int, every: float, *, apart: bool = False) -> Iterator[Nodes]:
+        """A job of some nodes with a fault; `apart`: each has a folder of its own, and they hear of each other by relays."""
         with tempfile.TemporaryDirectory(prefix="nodes-") as above:
             folder = pathlib.Path(above) / "job"
-            asked = {"nodes": nodes, "ranks": ranks, "fault": fault, "guilty": guilty, "every": every, "folder": str(folder)}
+            facts = {"fault": fault, "guilty": guilty, "every": every, "apart": apart}
+            asked = {"nodes": nodes, "ranks": ranks, "folder": str(folder), **facts}
             assert self._process.stdin is not None
             assert self._process.stdout is not None
             print(json.dumps(asked), file=self._process.stdin, flush=True)
@@ -154,13 +158,16 @@ def _begin_rank(at: int, local: int, asked: dict[str, object]) -> int:
     ranks, nodes = int(str(asked["ranks"])), int(str(asked["nodes"]))
     numbers = {"RANK": at * ranks + local, "LOCAL_RANK": local, "WORLD_SIZE": nodes * ranks, "MASTER_PORT": _PORT}
     os.environ.update({name: str(number) for name, number in numbers.items()})
-    os.environ.update(MASTER_ADDR="10.77.0.1", DEVWIDGET_RANKS=str(asked["folder"]), TORCHELASTIC_RUN_ID=str(asked["folder"]))
+    folder = str(asked["folder"])
+    os.environ.update(MASTER_ADDR="10.77.0.1", DEVWIDGET_RANKS=folder, TORCHELASTIC_RUN_ID=folder, STRUCK=folder)
+    if asked["apart"]:
+        os.environ.update(DEVWIDGET_RANKS=OWN_FOLDER, DEVWIDGET_KEY=f"{folder}.key", LOCAL_WORLD_SIZE=str(ranks))
     os.dup2(2, 1)
     from tests.distributed import faulty
 
     status = 1
     try:
-        faulty.main(str(asked["fault"]), int(str(asked["guilty"])), float(str(asked["every"])))
+        faulty.main(str(asked["fault"]), int(str(asked["guilty"])), float(str(asked["every"])), nodes=bool(asked["apart"]))
         status = 0
     except BaseException as error:
         # As the end of a program would.

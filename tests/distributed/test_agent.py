@@ -102,7 +102,7 @@ def test_what_is_no_question_at_all_does_no_harm(one_rank: Job, raw: bytes):
     assert ask_rank(one_rank.folder, 2).state == "answered"
 
 
-def _as_another_user(attempt: str) -> int:
+def as_another_user(attempt: str) -> int:
     """What errno another user gets; 0 if it succeeds."""
     child = os.fork()
     if child == 0:
@@ -126,7 +126,7 @@ def _as_another_user(attempt: str) -> int:
 def test_another_user_can_neither_ask_nor_read(one_rank: Job):
     one_rank.folder.parent.chmod(0o755)  # what is above is not what keeps others out
     for name in ("", "rank-2.sock", "rank-2.json"):
-        assert _as_another_user(str(one_rank.folder / name)) == 13  # EACCES
+        assert as_another_user(str(one_rank.folder / name)) == 13  # EACCES
 
 
 _ASK = "import sys, devwidget; print([rank.state for rank in devwidget.ranks(sys.argv[1]).ranks])"

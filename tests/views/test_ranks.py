@@ -2,8 +2,8 @@
 
 import dataclasses
 
-from devwidget.records.ranks.rank import GroupProgress
-from devwidget.views.ranks.job import find_spans, find_standings, lay_out_lanes, module_rows, name_lanes
+from devwidget.records.ranks.rank import Collective, GroupProgress
+from devwidget.views.ranks.job import find_spans, find_standings, group_alike, lay_out_lanes, module_rows, name_lanes
 from tests.records.ranks.made_up import cluster, faulty, reports, with_change
 
 
@@ -34,7 +34,24 @@ def test_of_more_machines_than_can_be_seen_the_ranks_stand_in_lines():
 
 def test_a_row_of_a_mesh_is_named_by_the_machine_where_that_is_one():
     assert name_lanes(cluster(reports((("dp", 2), ("tp", 8))))) == ("node0", "node1")
-    assert set(name_lanes(cluster(reports((("dp", 16), ("tp", 2)))))) == {""}
+    assert name_lanes(cluster(reports((("dp", 16), ("tp", 2))))) == ("node0", "node1", "node2", "node3")
+
+
+def test_of_a_mesh_on_more_machines_than_have_a_row_the_longest_axis_stands_across():
+    job = cluster(reports((("dp", 32), ("tp", 8))))
+    assert [len(lane) for lane in lay_out_lanes(job)] == [32] * 8
+    assert set(name_lanes(job)) == {""}
+
+
+def test_ranks_that_wait_alike_are_told_together():
+    job = cluster(reports((("dp", 2), ("tp", 2))))
+    waits = [Collective("all_reduce", 7, "tp", (0, 1), seconds=seconds) for seconds in (3.0, 4.0)]
+    ranks = [dataclasses.replace(rank, state="hung", collective=waits[rank.number % 2]) for rank in job.ranks[:3]]
+    job = dataclasses.replace(job, ranks=(*ranks, job.ranks[3]))
+    assert [[rank.number for rank in alike] for alike in group_alike(job)] == [[0, 1, 2]]
+    later = dataclasses.replace(ranks[1], step=3)
+    job = dataclasses.replace(job, ranks=(ranks[0], later, *job.ranks[2:]))
+    assert [[rank.number for rank in alike] for alike in group_alike(job)] == [[0, 2], [1]]
 
 
 def test_a_rank_that_has_not_said_stands_where_a_mesh_would_put_it():

@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import stat
+from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar, cast
 
 from devwidget._version import __version__
@@ -68,8 +69,12 @@ def load(path: str | pathlib.Path, most: int = LARGEST_TEXT) -> Any:
         raise _make_unreadable(Message("no UTF-8 text: {error}", error=error)) from None
 
 
-def loads(text: str) -> Any:
+def loads(text: str, kinds: Mapping[str, type] = saved_kinds) -> Any:
     """The record that `dumps` wrote; fields that this version does not know are left out.
+
+    Args:
+        text: JSON.
+        kinds: that it may be, by name; what is said between processes is no record that anybody saves.
 
     Raises:
         ValueError: if the text is not JSON of ours, or of a schema that this version does not know; the message names the
@@ -79,7 +84,7 @@ def loads(text: str) -> Any:
         raise _make_unreadable(Message("{count} characters, more than any has", count=f"{len(text):,}"))
     try:
         first, _, more = text.partition("\n")
-        return _join_lines(text) if more and _IN_LINES in first[:_HEAD] else _read_envelope(_parse_json(text))
+        return _join_lines(text) if more and _IN_LINES in first[:_HEAD] else _read_envelope(_parse_json(text), kinds)
     except RecursionError:
         raise _make_unreadable(Message("lists or objects are nested too deeply")) from None
     except Unexpected as wrong:
@@ -119,12 +124,12 @@ def refuse_brackets(text: str | bytes) -> None:
 def _parse_json(text: str) -> Any:
     refuse_brackets(text)
     try:
-        return json.loads(text, object_pairs_hook=_refuse_repeated_names, parse_constant=_refuse_infinity)
+        return DECODER.decode(text)
     except ValueError as error:  # also of a number with too many digits
         raise Unexpected(Message("JSON; {error}", error=error)) from None
 
 
-def _read_envelope(envelope: Any) -> Any:
+def _read_envelope(envelope: Any, kinds: Mapping[str, type] = saved_kinds) -> Any:
     if not isinstance(envelope, dict) or "devwidget" not in envelope:
         raise Unexpected(Message("an object with `devwidget`, `record` and `data`"), envelope)
     version, kind = envelope["devwidget"], envelope.get("record")
@@ -134,16 +139,16 @@ def _read_envelope(envelope: Any) -> Any:
         raise UnreadableError(
             _describe_newer_version(version, envelope.get("written_by")), instead="pip install --upgrade devwidget"
         )
-    if not isinstance(kind, str) or kind not in saved_kinds:
-        raise Unexpected(Message("one of {known} as `record`", known=", ".join(sorted(saved_kinds))), kind)
-    token = known_messages.set(_read_messages(envelope.get("messages", {})))
+    if not isinstance(kind, str) or kind not in kinds:
+        raise Unexpected(Message("one of {known} as `record`", known=", ".join(sorted(kinds))), kind)
+    token = known_messages.set(read_messages(envelope.get("messages", {})))
     try:
-        return make_reader(saved_kinds[kind])(envelope.get("data"))
+        return make_reader(kinds[kind])(envelope.get("data"))
     finally:
         known_messages.reset(token)
 
 
-def _read_messages(table: Any) -> dict[str, Message]:
+def read_messages(table: Any) -> dict[str, Message]:
     """Text -> the message that it is; one may be a part of those after it."""
     if not isinstance(table, dict):
         raise Unexpected(Message("an object as `messages`"), table)
@@ -189,3 +194,7 @@ def _refuse_repeated_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_infinity(word: str) -> NoReturn:
     raise Unexpected(Message("a finite number, not {word}", word=word))
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=_refuse_repeated_names, parse_constant=_refuse_infinity)
+"""Of JSON of ours; raises ValueError, or Unexpected for what JSON of others may have."""

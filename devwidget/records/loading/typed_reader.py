@@ -179,11 +179,8 @@ def _make_tuple_reader(inner: tuple[Reader, ...]) -> Reader:
 
 
 def _make_record_reader(kind: Any) -> Reader:
-    hints = typing.get_type_hints(kind, include_extras=True)
-    readers = {field.name: make_reader(hints[field.name]) for field in saved_fields(kind)}
-    required = {field.name for field in saved_fields(kind) if field.default is dataclasses.MISSING}
-    expected, check = _name_kind(kind), _checks.get(kind)
-    build = functools.lru_cache(maxsize=256)(kind) if kind is DeviceId else kind  # few devices, named again and again
+    readers, expected = field_readers(kind), _name_kind(kind)
+    finish = record_builder(kind)
 
     def read(value: Any) -> Any:
         if type(value) is not dict:
@@ -196,6 +193,26 @@ def _make_record_reader(kind: Any) -> Reader:
         except Unexpected as wrong:
             wrong.prepend_path(name)
             raise
+        return finish(fields)
+
+    return read
+
+
+@functools.cache
+def field_readers(kind: Any) -> Mapping[str, Reader]:
+    """What reads each field of a record."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {field.name: make_reader(hints[field.name]) for field in saved_fields(kind)}
+
+
+@functools.cache
+def record_builder(kind: Any) -> Callable[[dict[str, Any]], Any]:
+    """The function that makes a record of fields that were read; raises Unexpected if they are not enough, or do not agree."""
+    required = {field.name for field in saved_fields(kind) if field.default is dataclasses.MISSING}
+    expected, check = _name_kind(kind), _checks.get(kind)
+    build = functools.lru_cache(maxsize=256)(kind) if kind is DeviceId else kind  # few devices, named again and again
+
+    def finish(fields: dict[str, Any]) -> Any:
         if not fields.keys() >= required:
             raise Unexpected(
                 Message("{expected} with {names}", expected=expected, names=_quote_names(required - fields.keys()))
@@ -205,7 +222,7 @@ def _make_record_reader(kind: Any) -> Reader:
             raise Unexpected(wanted, path=path)
         return record
 
-    return read
+    return finish
 
 
 def _name_kind(kind: type) -> str:

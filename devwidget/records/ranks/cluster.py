@@ -190,6 +190,20 @@ class Cluster(Record):
         return None if at == NOWHERE else self.holdings[at]
 
 
+def line_of(cluster: Cluster, rank: Rank) -> Site | None:
+    """The user's innermost line of a rank; the innermost of all may be a library's."""
+    return innermost_own(cluster.stacks[rank.stack] if rank.stack != NOWHERE else ())
+
+
+def innermost_own(stack: tuple[Site, ...]) -> Site | None:
+    """The user's innermost line of a stack."""
+    return next((site for site in reversed(stack) if not _is_installed(site.file)), None)
+
+
+def _is_installed(file: str) -> bool:
+    return "/site-packages/" in file or "/dist-packages/" in file or "/lib/python" in file
+
+
 def may_be_asked_again(cluster: Cluster, ask: Callable[[], Cluster]) -> Cluster:
     """The cluster, as one whose ranks can be asked once more in this process."""
     return replace(cluster, _asker=ProcessLocal(ask))

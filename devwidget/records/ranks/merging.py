@@ -20,6 +20,7 @@ from devwidget.records.ranks.rank import (
     StepSettings,
 )
 from devwidget.records.ranks.traced_steps import TracedStep, merge_steps, runs_of, split_steps
+from devwidget.records.schema.fields import Size
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 
@@ -44,7 +45,7 @@ class Heard:
         hangs: it waits in a collective, or waited in it at its end, for longer than is usual or for a rank that cannot come.
     """
 
-    rank: int
+    rank: Size
     state: State
     report: RankReport | None = None
     host: str = ""

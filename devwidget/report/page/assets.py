@@ -19,7 +19,7 @@ PANEL = (
 )  # fmt: skip
 RANKS = (
     "words.js", "dom.js", "tables.js", "edits.js", "findings.js", "ranks_filter.js", "ranks_map.js", "ranks_table.js",
-    "ranks_step.js", "ranks_widget.js",
+    "ranks_held.js", "ranks_step.js", "ranks_widget.js",
 )  # fmt: skip
 RANKS_STYLES = ("base.css", "panel.css", "ranks.css", "ranks_step.css")
 

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from devwidget.language.speaking import said, say
-from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
-from devwidget.records.ranks.rank import OWN_DEVICE, Holding, LocalTensor
+from devwidget.records.ranks.cluster import GONE, NOWHERE, Cluster, Rank
+from devwidget.records.ranks.rank import OWN_DEVICE, Collective, Holding, LocalTensor
 from devwidget.records.ranks.traced_steps import TracedJob, runs_of
 from devwidget.records.schema.record import presents
 from devwidget.report.page.assets import RANKS, RANKS_STYLES, join_modules, page_words
@@ -27,6 +27,7 @@ from devwidget.report.text.cluster_text import (
     size_words,
     step_headline,
 )
+from devwidget.views.ranks.held import HeldCollective, HeldRanks, find_held
 from devwidget.views.ranks.job import (
     ModuleRow,
     Span,
@@ -35,6 +36,7 @@ from devwidget.views.ranks.job import (
     find_named,
     find_spans,
     find_standings,
+    group_alike,
     lay_out_lanes,
     module_rows,
     name_lanes,
@@ -44,6 +46,8 @@ from devwidget.views.ranks.job import (
 from devwidget.views.ranks.meetings import CollectiveRow, Meeting, collective_rows, find_meetings, row_kind
 from devwidget.views.ranks.step_lanes import Lane, LaneBand, LaneBox, Link, StepLanes, draw_step_lanes
 
+GONE_OR_STOPPED = GONE | {"stopped"}
+"""States that say more than that a rank has not come."""
 MOST_COLUMNS = 24
 """Kinds of ranks on a page; more are told in words."""
 
@@ -181,6 +185,7 @@ TROUBLE = ("raised", "dead", "hung", "stopped", "terminated", "unknown", "busy",
 def ranks_content(cluster: Cluster) -> Content:
     """Everything that the panel of a job shows."""
     states = ranks_by_state(cluster)
+    standings = _Standings(cluster)
     return {
         "title": cluster_headline(cluster),
         "asked": _time_words(cluster.asked),
@@ -189,7 +194,10 @@ def ranks_content(cluster: Cluster) -> Content:
         "lanes": [list(lane) for lane in lay_out_lanes(cluster)],
         "named": sorted(find_named(cluster)),
         "lane_names": list(name_lanes(cluster)),
-        "ranks": [_rank_content(cluster, rank) for rank in cluster.ranks],
+        "ranks": [_rank_content(cluster, rank, standings) for rank in cluster.ranks],
+        "standings": standings.told,
+        "held": list(map(_held_content, find_held(cluster))),
+        "alike": [[rank.number for rank in ranks] for ranks in group_alike(cluster)],
         "stacks": [[[site_words(site), first_line(site)] for site in stack] for stack in cluster.stacks],
         "spans": [_span_content(span) for span in find_spans(cluster)],
         "findings": [finding_card(finding, -1) for finding in cluster.findings],
@@ -201,7 +209,7 @@ def ranks_content(cluster: Cluster) -> Content:
     }
 
 
-def _rank_content(cluster: Cluster, rank: Rank) -> Content:
+def _rank_content(cluster: Cluster, rank: Rank, standings: _Standings) -> Content:
     """One rank; what is not known is left out, because there may be a thousand."""
     facts = {
         "state": rank.state,
@@ -215,7 +223,7 @@ def _rank_content(cluster: Cluster, rank: Rank) -> Content:
         "age": format_seconds(rank.age) if rank.age else "",
         "note": said(rank.note),
         "stack": rank.stack if rank.stack != NOWHERE and (rank.state != "answered" or cluster.findings) else None,
-        **_waits_content(cluster, rank),
+        **_waits_content(rank, standings),
     }
     return {name: value for name, value in facts.items() if value not in (None, "", [])}
 
@@ -229,8 +237,58 @@ def _memory_words(rank: Rank) -> str:
     )
 
 
-def _waits_content(cluster: Cluster, rank: Rank) -> Content:
-    """The collective in which a rank waits, and how far the others of its group are."""
+def _held_content(held: HeldCollective) -> Content:
+    """A collective that does not end, and a row for those that hold it up, those that came, and those behind them."""
+    collective = held.collective
+    what = say("{kind} number {number}", kind=collective.kind or say("collective"), number=collective.sequence)
+    count = {"came": held.came, "all": len(collective.ranks)}
+    return {
+        "what": say("{collective} of group {group}", collective=what, group=collective.group) if collective.group else what,
+        "came": say("{came} of {all} ranks wait in it", **count),
+        "rows": [_held_row(row) for row in held.rows],
+    }
+
+
+def _held_row(row: HeldRanks) -> Content:
+    waits = say("waiting for {time}", time=format_seconds(row.seconds)) if row.seconds else say("waiting")
+    words = {
+        "absent": code_word(row.state) if row.state in GONE_OR_STOPPED else say("not begun"),
+        "unknown": say("not known whether begun"),
+        "waiting": waits,
+        "behind": say("{waiting}, in other collectives", waiting=waits),
+    }
+    place = [site_words(row.site), first_line(row.site)] if row.site is not None else ["", ""]
+    return {"role": row.role, "who": ranks_words(row.ranks), "first": row.first, "place": place, "said": words[row.role]}
+
+
+class _Standings:
+    """How far the ranks of a group have come, told once for all ranks that wait in one collective.
+
+    Attributes:
+        told: for each such collective `[ranks, how far]` of those that are equally far.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._silent = {rank.number for rank in cluster.ranks if not rank.groups}
+        self._places: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.told: list[list[list[str]]] = []
+
+    def place(self, rank: Rank, waits: Collective) -> int:
+        """The place in `told` of what a rank waits in."""
+        key = waits.group, waits.ranks
+        if key not in self._places:
+            self._places[key] = len(self.told)
+            far = [[ranks_words(each.ranks), _standing_words(each)] for each in find_standings(self._cluster, rank)]
+            missing = self._silent.intersection(waits.ranks)
+            if far and missing:
+                far.append([ranks_words(runs_of(missing)), say("have not said")])
+            self.told.append(far)
+        return self._places[key]
+
+
+def _waits_content(rank: Rank, standings: _Standings) -> Content:
+    """The collective in which a rank waits, and the place of how far the others of its group are."""
     waits = rank.collective
     if waits is None or waits.finished or rank.state == "raised":
         return {}
@@ -240,11 +298,7 @@ def _waits_content(cluster: Cluster, rank: Rank) -> Content:
     if waits.seconds:
         where = say("{collective} for {time}", collective=where, time=format_seconds(waits.seconds))
     size = format_bytes(waits.bytes) if waits.bytes else ""
-    far = [[ranks_words(each.ranks), _standing_words(each)] for each in find_standings(cluster, rank)]
-    missing = set(waits.ranks) - {number for each in cluster.ranks if each.groups for number in [each.number]}
-    if far and missing:
-        far.append([ranks_words(runs_of(missing)), say("have not said")])
-    return {"waits": row_words((where, size)), "far": far}
+    return {"waits": row_words((where, size)), "far": standings.place(rank, waits)}
 
 
 def _standing_words(each: Standing) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from devwidget.language.speaking import said, say
 from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank, RankPlacement
-from devwidget.records.ranks.rank import RankReport
+from devwidget.records.ranks.rank import Collective, RankReport
 from devwidget.records.ranks.traced_steps import TracedJob, runs_of
 from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import safe_text, text_of
@@ -23,6 +23,7 @@ from devwidget.report.style.words import (
     site_words,
 )
 from devwidget.report.text.finding_text import finding_lines
+from devwidget.views.ranks.job import group_alike
 from devwidget.views.ranks.meetings import CollectiveRow, Meeting, collective_rows, find_meetings, given_bytes
 
 _MOST_ROWS = 24
@@ -101,7 +102,7 @@ def difference_words(meeting: Meeting) -> str:
     return f"{numbered}: {', '.join(parts)}"
 
 
-_MOST_RANKS, _MOST_LINES = 16, 6
+_MOST_RANKS, _MOST_LINES, _MOST_RUNS = 16, 6, 4
 
 
 @presents("text", Cluster)
@@ -131,14 +132,14 @@ def _cluster_lines(cluster: Cluster) -> Iterator[str]:
         yield f"  {ranks_words(placement.ranks)}: {_placement_words(cluster, placement)}"
     if cluster.older:
         yield "  " + say("{ranks} of another job left files here", ranks=ranks_words(cluster.older))
-    odd = [rank for rank in cluster.ranks if rank.state not in ("answered", "ended")]
+    odd = group_alike(cluster)
     if odd:
         yield ""
-        yield from align_columns([_rank_row(rank) for rank in odd[:_MOST_RANKS]], indent="  ")
-    for rank in odd[:_MOST_RANKS]:
-        yield from _stack_lines(cluster, rank)
+        yield from align_columns([_alike_row(ranks) for ranks in odd[:_MOST_RANKS]], indent="  ")
+    for ranks in odd[:_MOST_RANKS]:
+        yield from _stack_lines(cluster, ranks)
     if len(odd) > _MOST_RANKS:
-        yield "  " + say("and {count} more", count=len(odd) - _MOST_RANKS)
+        yield "  " + say("and {count} more", count=sum(map(len, odd[_MOST_RANKS:])))
     if cluster.traced is not None:
         yield ""
         yield from step_lines(cluster.traced)
@@ -175,30 +176,46 @@ def _placement_words(cluster: Cluster, placement: RankPlacement) -> str:
     return f"{held}; {' | '.join(kinds[:3])}"
 
 
-def _rank_row(rank: Rank) -> tuple[str, ...]:
-    step = "" if rank.step < 0 else say("step {step}", step=rank.step)
-    return ranks_words(runs_of([rank.number])), code_word(rank.state), step, said(rank.note)
+def _alike_row(ranks: Sequence[Rank]) -> tuple[str, ...]:
+    step = "" if ranks[0].step < 0 else say("step {step}", step=ranks[0].step)
+    return _alike_words(ranks), code_word(ranks[0].state), step, said(ranks[0].note)
 
 
-def _stack_lines(cluster: Cluster, rank: Rank) -> Iterator[str]:
-    """Where a rank is, or was when it spoke last, and the collective in which it waits."""
+def _alike_words(ranks: Sequence[Rank]) -> str:
+    """`rank 3`, `ranks 0-7, 12`, and how many where they are scattered."""
+    runs = runs_of(rank.number for rank in ranks)
+    first = ranks_words(runs[:_MOST_RUNS])
+    return first if len(runs) <= _MOST_RUNS else say("{count} ranks, such as {ranks}", count=len(ranks), ranks=first)
+
+
+def _stack_lines(cluster: Cluster, ranks: Sequence[Rank]) -> Iterator[str]:
+    """Where ranks are, or were when they spoke last, and the collective in which they wait."""
+    rank, words = ranks[0], _alike_words(ranks)
     if rank.stack != NOWHERE:
         is_there = rank.state not in ("dead", "stale", "raised", "terminated")
-        yield "  " + (
-            say("rank {number} is at", number=rank.number) if is_there else say("rank {number} was at", number=rank.number)
-        )
+        if len(ranks) > 1:
+            yield "  " + (say("{ranks} are at", ranks=words) if is_there else say("{ranks} were at", ranks=words))
+        else:
+            yield "  " + (
+                say("rank {number} is at", number=rank.number) if is_there else say("rank {number} was at", number=rank.number)
+            )
         for site in cluster.stacks[rank.stack][-_MOST_LINES:]:
             yield f"    {site_words(site)}  {first_line(site)}"
     if rank.collective is not None and not rank.collective.finished and rank.state != "raised":
-        collective = rank.collective
-        where = say(
-            "{kind} number {number} of group {group}",
-            kind=collective.kind,
-            number=collective.sequence,
-            group=collective.group,
-        )
-        facts = {"rank": rank.number, "collective": where, "time": format_seconds(collective.seconds)}
-        waits = say("rank {rank} waits for {time} in {collective}", **facts)
-        yield "  " + (
-            waits if collective.seconds else say("rank {rank} waits in {collective}", rank=rank.number, collective=where)
-        )
+        yield f"  {_wait_words(ranks, rank.collective)}"
+
+
+def _wait_words(ranks: Sequence[Rank], collective: Collective) -> str:
+    where = say(
+        "{kind} number {number} of group {group}",
+        kind=collective.kind,
+        number=collective.sequence,
+        group=collective.group,
+    )
+    seconds = max(each.collective.seconds for each in ranks if each.collective is not None)
+    words, time = _alike_words(ranks), format_seconds(seconds)
+    if len(ranks) > 1:
+        waits = say("{ranks} wait for up to {time} in {collective}", ranks=words, time=time, collective=where)
+        return waits if seconds else say("{ranks} wait in {collective}", ranks=words, collective=where)
+    waits = say("rank {rank} waits for {time} in {collective}", rank=ranks[0].number, time=time, collective=where)
+    return waits if seconds else say("rank {rank} waits in {collective}", rank=ranks[0].number, collective=where)

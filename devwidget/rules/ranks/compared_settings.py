@@ -77,7 +77,7 @@ def _numbers_of(ranks: Iterable[Rank]) -> list[int]:
 
 def _is_of_modules(run: StepSettings) -> bool:
     """Whether it was taken by a walk over all modules, which is done after few steps."""
-    return all(setting.kind == "mode" for setting in run.settings)
+    return all(setting.kind != "optimizer" for setting in run.settings)
 
 
 def _find_common_step(tables: Iterable[list[StepSettings]]) -> int:

@@ -132,11 +132,19 @@ def modules_of(cluster: Cluster, placement: int) -> frozenset[int]:
     return frozenset(module for module, at in enumerate(cluster.placements[placement].held) if at != NOWHERE)
 
 
+Item = TypeVar("Item")
+
+
 def group_ranks(ranks: Iterable[Rank], key: Callable[[Rank], Group]) -> dict[Group, list[Rank]]:
     """Ranks by something of them."""
-    found: dict[Group, list[Rank]] = {}
-    for rank in ranks:
-        found.setdefault(key(rank), []).append(rank)
+    return group_by(ranks, key)
+
+
+def group_by(items: Iterable[Item], key: Callable[[Item], Group]) -> dict[Group, list[Item]]:
+    """Things by something of them."""
+    found: dict[Group, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
     return found
 
 

@@ -19,6 +19,12 @@ def words_of(claim: Claim) -> str:
         return Message("{ranks} answered", ranks=facts["ranks"])
     if claim.kind == "absent":
         return Message("{ranks}: {why}", ranks=facts["ranks"], why=Message(claim.how))
+    if claim.kind == "behind":
+        return (
+            Message("{ranks} waits too, in another collective", ranks=facts["ranks"])
+            if len(claim.ranks) == 1
+            else Message("{ranks} wait too, in other collectives", ranks=facts["ranks"])
+        )
     if claim.how == "before":
         return Message("{ranks} waited in `{kind}` number {number} of `{group}`", **facts)
     return (
@@ -83,9 +89,16 @@ def _absent(claim: Claim, rank: Rank) -> Iterator[str]:
         yield f"rank {rank.number} has not said how far it has come"
 
 
+def _behind(claim: Claim, rank: Rank) -> Iterator[str]:
+    """Each of these ranks has said that it is inside some collective, and has not left it."""
+    if rank.collective is None or rank.collective.finished:
+        yield f"rank {rank.number} has not said that it waits"
+
+
 REQUIRED: dict[ClaimKind, Callable[[Claim, Rank], Iterator[str]]] = {
     "answered": _answered,
     "waiting": _waiting,
     "absent": _absent,
+    "behind": _behind,
 }
 """What must have been heard of each rank for each kind of claim."""

@@ -2,13 +2,16 @@
 import { h, hueOf, prose, traceLink } from "./dom.js";
 import { editRows, icon, severityIcon, triedWords } from "./edits.js";
 import { moduleLink } from "./tables.js";
-import { say, sayCount } from "./words.js";
+import { say, sayCount, word } from "./words.js";
 
 const COUNTS = {
   error: (count) => sayCount("{count} error", "{count} errors", count),
   warning: (count) => sayCount("{count} warning", "{count} warnings", count),
   info: (count) => sayCount("{count} hint", "{count} hints", count),
 };
+
+// What the two places of a finding are, where nothing was made or has failed.
+const PLACES = { "absent-from-collective": [word("who is absent is here"), word("who waits is here")] };
 
 // `act.tryIt(finding, fix)` asks Python to try a fix, `act.apply(finding, fix)` to write it; a saved page has no `act`.
 export function findingsView(traced, reveal, none, act) {
@@ -78,12 +81,13 @@ function findingCard(card, number, reveal, act) {
 
 function findingBody(card, number, reveal, act) {
   const [first, ...others] = card.fixes;
+  const [born, fails] = PLACES[card.kind] ?? [];
   const part = (fix, at) => fixPart(fix, act && { tryIt: () => act.tryIt(number, at), apply: () => act.apply(number, at) });
   return [
     card.why ? h("p", { class: "dw-why" }, ...prose(card.why)) : "",
     card.raised ? h("pre", { class: "dw-message" }, card.raised.message) : "",
-    source(card.birth, say("placed here"), true),
-    source(card.fault, card.severity === "error" ? say("fails here") : say("happens here")),
+    source(card.birth, born ? say(born) : say("placed here"), true),
+    source(card.fault, fails ? say(fails) : card.severity === "error" ? say("fails here") : say("happens here")),
     operands(card.operands),
     notes(card.notes),
     first ? part(first, 0) : "",

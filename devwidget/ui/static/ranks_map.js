@@ -41,25 +41,24 @@ export class RanksMap {
 
   show(content) {
     this.content = content;
-    const { lanes, axes } = content;
+    const { lanes } = content;
     const across = Math.max(1, ...lanes.map((lane) => lane.length));
     this.lanes = lanes;
     this.across = across;
     this.grid.style.setProperty("--dw-across", String(across));
+    this.grid.style.setProperty("--dw-longest-name", String(Math.max(...lanes.map((lane) => laneName(content, lane).length))));
     this.grid.classList.toggle("dw-many", lanes.length > 16 || across > 32);
     this.cells = [];
     const rows = lanes.map((lane) => {
       const cells = lane.map((number) => (this.cells[number] = h("span", { class: "dw-rank", role: "gridcell", id: `${this.id}-${number}`, "data-rank": number })));
-      return h("div", { class: "dw-lane", role: "row" }, h("span", { class: "dw-lane-name", role: "rowheader" }, laneName(content, lane)), cells);
+      const own = lane.filter((number) => content.named?.includes(number));
+      const said = own.length ? h("span", { class: "dw-lane-named", role: "gridcell" }, own.length > 3 ? say("{count} ranks", { count: own.length }) : own.map((number) => say("rank {number}", { number })).join(", ")) : "";
+      return h("div", { class: `dw-lane${own.length ? " dw-lane-odd" : ""}`, role: "row" }, h("span", { class: "dw-lane-name", role: "rowheader" }, laneName(content, lane)), cells, said);
     });
-    const [name, size] = this.longest(axes, across);
+    const [name, size] = acrossAxis(content, across);
     const head = h("div", { class: "dw-lane dw-lane-head", "aria-hidden": "true" }, h("span", { class: "dw-lane-name" }), h("span", { class: "dw-across" }, `${name} 0 – ${size - 1} →`));
     this.grid.replaceChildren(head, ...rows);
     this.paint();
-  }
-
-  longest(axes, across) {
-    return axes.length > 1 ? (axes.find(([, size]) => size === across) ?? axes[0]) : [say("ranks"), this.content.ranks.length];
   }
 
   colour(look) {
@@ -137,6 +136,13 @@ export class RanksMap {
     this.choose(numbers[Math.min(Math.max(at + right, 0), numbers.length - 1)]);
     event.preventDefault();
   }
+}
+
+// Along what the ranks of a row differ: an axis of the mesh, their place on their machine, or their number.
+function acrossAxis({ ranks, axes, lanes, lane_names }, across) {
+  const differ = axes.filter((_, at) => new Set(lanes[0].map((number) => ranks[number].at[at])).size > 1);
+  if (axes.length > 1 && differ.length === 1 && differ[0][1] === across) return differ[0];
+  return lane_names?.some(Boolean) ? [say("place on the machine"), across] : [say("ranks"), ranks.length];
 }
 
 // What the ranks of a lane have in common: `pp 0 · tp 3`; its machine; of one machine and one axis the first number.

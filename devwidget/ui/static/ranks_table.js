@@ -6,31 +6,46 @@ import { say, sayCount } from "./words.js";
 
 const MOST_ROWS = 1500;
 const MOST_TROUBLED = 64;
+const MOST_RUNS = 12;
 
 export function stateTag(state) {
   return h("span", { class: "dw-state-tag", title: say(MEANINGS[state]) }, h("i", { class: `dw-state-${state}`, "aria-hidden": "true" }, SIGNS[state]), say(state));
 }
 
-// Every rank that is not simply there; a click on its number shows it.
-export function troubledTable({ ranks, named }, kept, show) {
-  const odd = ranks.flatMap((rank, number) => (!["answered", "ended"].includes(rank.state) && (!kept || kept.has(number)) ? [number] : []));
-  const first = odd.filter((number) => named?.includes(number));
-  const numbers = [...first, ...odd.filter((number) => !first.includes(number))];
-  if (!numbers.length) return "";
-  const head = [[say("rank"), "dw-number"], [say("state")], [say("step"), "dw-number"], [say("said"), "dw-number"], [say("why")]];
-  const rows = numbers.slice(0, MOST_TROUBLED).map((number) => {
-    const rank = ranks[number];
+// Ranks that are not simply there, those that are alike in one row, what findings name first; a click on a number shows the rank.
+export function troubledTable({ ranks, named, alike }, kept, show) {
+  const groups = alike.map((numbers) => numbers.filter((number) => !kept || kept.has(number))).filter((numbers) => numbers.length);
+  const isNamed = (numbers) => numbers.some((number) => named?.includes(number));
+  const ordered = [...groups.filter(isNamed), ...groups.filter((numbers) => !isNamed(numbers))];
+  if (!ordered.length) return "";
+  const head = [[say("ranks")], [say("state")], [say("step"), "dw-number"], [say("said"), "dw-number"], [say("why")]];
+  const rows = ordered.slice(0, MOST_TROUBLED).map((numbers) => {
+    const rank = ranks[numbers[0]];
     return h(
       "tr",
-      { class: "dw-troubled", "data-rank": number },
-      h("td", { class: "dw-number" }, h("button", { class: "dw-link", type: "button", onclick: () => show(number) }, number)),
+      { class: "dw-troubled", "data-rank": numbers[0] },
+      h("td", { class: "dw-alike" }, runLinks(numbers, show)),
       h("td", { class: "dw-nowrap" }, stateTag(rank.state)),
       h("td", { class: "dw-number" }, rank.step ?? ""),
       h("td", { class: "dw-number dw-nowrap" }, rank.age ? say("{time} ago", { time: rank.age }) : ""),
       h("td", null, prose(rank.note ?? ""), rank.waits ? h("div", { class: "dw-soft" }, say("in {collective}", { collective: rank.waits })) : ""),
     );
   });
-  return [table(say("ranks that did not answer"), head, rows), numbers.length > MOST_TROUBLED ? h("p", { class: "dw-soft" }, say("… and {count} more", { count: numbers.length - MOST_TROUBLED })) : ""];
+  const more = ordered.slice(MOST_TROUBLED).reduce((sum, numbers) => sum + numbers.length, 0);
+  return [table(say("ranks that did not answer"), head, rows), more ? h("p", { class: "dw-soft" }, say("… and {count} more", { count: more })) : ""];
+}
+
+// `0–7, 12`: a button for each run of numbers, which shows its first rank.
+function runLinks(numbers, show) {
+  /** @type {number[][]} */
+  const runs = [];
+  for (const number of numbers) {
+    const last = runs[runs.length - 1];
+    if (last && last[1] === number - 1) last[1] = number;
+    else runs.push([number, number]);
+  }
+  const links = runs.slice(0, MOST_RUNS).map(([first, last]) => h("button", { class: "dw-link", type: "button", onclick: () => show(first) }, first === last ? first : `${first}–${last}`));
+  return [...links.flatMap((link, at) => (at ? [", ", link] : [link])), runs.length > MOST_RUNS ? h("span", { class: "dw-soft" }, ` ${say("of {count} ranks", { count: numbers.length })}`) : ""];
 }
 
 // Least, usual and most of each quantity, and the rank that is far from all others.

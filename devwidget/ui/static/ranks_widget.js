@@ -2,6 +2,7 @@
 import { ask, h, keepKeys, prose, watchKernel } from "./dom.js";
 import { findingsView } from "./findings.js";
 import { filterRanks } from "./ranks_filter.js";
+import { heldView } from "./ranks_held.js";
 import { RanksMap } from "./ranks_map.js";
 import { StepView } from "./ranks_step.js";
 import { memoryTable, PlacementTable, stateTag, troubledTable } from "./ranks_table.js";
@@ -19,7 +20,7 @@ async function render({ model, el, host, signal }) {
   const map = new RanksMap(show);
   const placements = new PlacementTable();
   const step = new StepView();
-  const [findings, troubled, memory] = [h("div"), h("div"), h("div")];
+  const [findings, held, troubled, memory] = [h("div"), h("div"), h("div"), h("div")];
   const place = h("div", { class: "dw-rank-map" }, map.el, detail);
   let content;
   /** @type {Set<number> | null} */
@@ -30,6 +31,7 @@ async function render({ model, el, host, signal }) {
     h("div", { class: "dw-top" }, title, model.get("live") && control ? again : ""),
     status,
     h("div", { class: "dw-rank-tools" }, input, chips, said),
+    held,
     findings,
     place,
     troubled,
@@ -63,6 +65,7 @@ async function render({ model, el, host, signal }) {
     const { checked, not_checked } = content;
     const all = findingsView({ summary: true, findings: content.findings, checked, not_checked, not_restored: [], failure: null }, () => undefined, () => "");
     findings.replaceChildren(...(content.findings.length || checked.length ? all : []));
+    held.replaceChildren(...heldView(content, show));
     map.show(content);
     place.style.setProperty("--dw-across", String(map.across));
     const odd = content.ranks.findIndex((rank) => !["answered", "ended"].includes(rank.state));
@@ -93,6 +96,7 @@ async function render({ model, el, host, signal }) {
   }
   function show(number) {
     const rank = content.ranks[number];
+    const far = content.standings[rank.far] ?? [];
     map.select(number);
     const at = content.axes.length > 1 ? content.axes.map(([name], place) => `${name} ${rank.at[place]}`).join(", ") : "";
     const facts = [
@@ -106,7 +110,7 @@ async function render({ model, el, host, signal }) {
     detail.replaceChildren(
       h("div", { class: "dw-rank-title" }, h("b", null, say("rank {number}", { number })), at ? h("span", { class: "dw-soft" }, ` ${at} `) : " ", stateTag(rank.state)),
       h("dl", null, facts.filter(([, text]) => text).map(([name, text]) => [h("dt", null, name), h("dd", null, prose(text))])),
-      rank.far?.length ? h("ul", { class: "dw-words dw-far" }, rank.far.map(([who, far]) => h("li", null, h("b", null, who), ` ${far}`))) : "",
+      far.length ? h("ul", { class: "dw-words dw-far" }, far.map(([who, words]) => h("li", null, h("b", null, who), ` ${words}`))) : "",
       rank.stack === undefined ? "" : h("ol", { class: "dw-stack", "aria-label": say("stack, the innermost line last") }, content.stacks[rank.stack].map(([place, code]) => h("li", null, h("span", { class: "dw-soft" }, place), " ", h("code", null, code)))),
     );
   }

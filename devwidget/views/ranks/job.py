@@ -14,7 +14,7 @@ from devwidget.records.ranks.traced_steps import runs_of
 
 MOST_ACROSS = 64
 """Ranks beside each other on the map."""
-MOST_MACHINES = 32
+MOST_MACHINES = 16
 """Machines that have a row of their own."""
 
 
@@ -98,13 +98,13 @@ def _find_outlier(sizes: dict[int, int], median: int) -> int:
 
 
 def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
-    """The map: ranks by their coordinates, the longest axis across, what stands before it in rows; a single axis by machine."""
+    """The map: a row for each machine where there are some; else by coordinates, the longest axis across."""
     sizes = [axis.size for axis in cluster.axes]
     numbers = tuple(rank.number for rank in cluster.ranks)
+    machines = group_by_machine(cluster)
+    if 1 < len(machines) <= MOST_MACHINES and 1 < max(map(len, machines.values())) <= MOST_ACROSS:
+        return tuple(machines.values())
     if len(sizes) < 2 or math.prod(sizes) != len(numbers):
-        machines = group_by_machine(cluster)
-        if 1 < len(machines) <= MOST_MACHINES and max(map(len, machines.values())) <= MOST_ACROSS:
-            return tuple(machines.values())
         return tuple(numbers[at : at + MOST_ACROSS] for at in range(0, len(numbers), MOST_ACROSS))
     across = sizes.index(max(sizes))
     places: dict[tuple[int, ...], list[int]] = {}
@@ -164,11 +164,27 @@ def find_standings(cluster: Cluster, rank: Rank) -> tuple[Standing, ...]:
     if waits is None:
         return ()
     far: dict[tuple[int, int], list[int]] = {}
+    members = frozenset(waits.ranks)
     for other in cluster.ranks:
         for group in other.groups:
-            if group.name == waits.group and (not waits.ranks or other.number in waits.ranks):
+            if group.name == waits.group and (not members or other.number in members):
                 far.setdefault((group.begun, group.finished), []).append(other.number)
     return tuple(Standing(runs_of(ranks), *at) for at, ranks in sorted(far.items(), reverse=True))
+
+
+ORDERLY = frozenset({"answered", "ended"})
+"""States of ranks with which nothing is wrong."""
+
+
+def group_alike(cluster: Cluster) -> tuple[tuple[Rank, ...], ...]:
+    """Ranks that did not simply answer: those together that wait at one line in one collective, or say the same otherwise."""
+    found: dict[Any, list[Rank]] = {}
+    for rank in cluster.ranks:
+        if rank.state not in ORDERLY:
+            held = rank.collective
+            where = (held.kind, held.group, held.sequence) if held is not None else None
+            found.setdefault((rank.state, rank.step, rank.note, rank.stack, where), []).append(rank)
+    return tuple(map(tuple, found.values()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from devwidget.records.device import DeviceId
-from devwidget.records.ranks.cluster import Cluster
+from devwidget.records.ranks.cluster import Cluster, State
 from devwidget.records.ranks.merging import Heard, merge
 from devwidget.records.ranks.rank import (
     Axis,
     Collective,
+    GroupProgress,
     Holding,
     LocalTensor,
     RankMemory,
@@ -129,3 +130,23 @@ def faulty() -> Cluster:
     gone = Heard(7, "dead", host="node0", pid=4007, note="its process has ended")
     hung = Heard(2, "hung", said[2], note="waits in `all_gather` number 962, which ranks 0, 4 and 6 have not begun")
     return cluster(said[:7], r2=hung, r7=gone)
+
+
+LOADS = Site("/home/ada/data.py", 88, "shard = read_shard(self.path, index)", "__getitem__")
+
+
+def held_up(nodes: int = 8, guilty: int = 37) -> list[Heard]:
+    """Nodes of eight ranks along tp: one reads data, the others of its dp group wait for it, and all others for those."""
+    size, found = 8 * nodes, []
+    for said in reports((("dp", nodes), ("tp", 8)), rows=8 * size):
+        dp, tp = tuple(range(said.rank % 8, size, 8)), tuple(range(said.rank // 8 * 8, said.rank // 8 * 8 + 8))
+        late = said.rank % 8 == guilty % 8
+        far = (961, 960) if late and said.rank != guilty else (960 + (not late),) * 2
+        groups = GroupProgress("dp", *far, dp[0], nodes), GroupProgress("tp", 2400 + (not late), 2400, tp[0], 8)
+        waits = Collective("all_gather", 961, "dp", dp, 2**23, seconds=43.0) if late else None
+        waits = waits or Collective("all_reduce", 2401, "tp", tp, 2**21, seconds=42.0)
+        own = {"collective": None, "stack": (LOADS,)} if said.rank == guilty else {"collective": waits}
+        said = dataclasses.replace(said, groups=groups, **own)
+        state: State = "answered" if said.rank == guilty else "hung"
+        found.append(Heard(said.rank, state, said, note="" if said.rank == guilty else "waits", hangs=said.rank != guilty))
+    return found

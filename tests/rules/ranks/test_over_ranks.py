@@ -304,12 +304,54 @@ def test_the_node_of_the_rank_that_sleeps_names_it_and_says_of_whom_it_knows_not
     assert len(finding.fixes) == 2
 
 
+def on_mesh(sleeps: int | None, swapped: bool = False) -> Cluster:
+    """2 x 2 ranks: a rank that does not come along one axis holds up another, which is then absent along the other axis."""
+    waits = {
+        0: ("dp", (0, 2)) if swapped else ("tp", (0, 1)), 1: ("tp", (0, 1)) if swapped else ("dp", (1, 3)),
+        2: ("tp", (2, 3)), 3: ("dp", (1, 3)),
+    }  # fmt: skip
+    said = []
+    for each in reports((("dp", 2), ("tp", 2))):
+        group, members = waits[each.rank]
+        other = ("tp", (each.rank // 2 * 2,)) if group == "dp" else ("dp", (each.rank % 2,))
+        begun = (GroupProgress(group, 961, 960, members[0], 2), GroupProgress(other[0], 960, 960, other[1][0], 2))
+        collective = None if each.rank == sleeps else Collective("all_reduce", 961, group, members, 4096, seconds=31.0)
+        both = tuple(dataclasses.replace(one, begun=960) for one in begun) if each.rank == sleeps else begun
+        said.append(dataclasses.replace(each, groups=both, collective=collective))
+    return _hanging(said)
+
+
+def test_of_a_mesh_only_the_rank_is_named_that_waits_for_nobody():
+    """Rank 0 waits for 1 along tp, 1 for 3 along dp, and 3 is elsewhere; 2 waits for 3 along tp."""
+    finding = only(on_mesh(3))
+    assert finding.headline == "rank 1 waits in `all_reduce` number 961 of `dp`, which rank 3 has not begun"
+    assert "ranks 0, 2 wait too, in other collectives" in finding.notes
+
+
+def test_ranks_that_wait_for_each_other_in_a_circle_are_all_told():
+    """Rank 0 waits for 2 along dp, 2 for 3 along tp, 3 for 1 along dp, and 1 for 0 along tp: nobody is elsewhere."""
+    headlines = [finding.headline for finding in found(on_mesh(None, swapped=True))]
+    assert [headline.partition(" which ")[2] for headline in headlines] == [f"rank {n} has not begun" for n in (2, 0, 3, 1)]
+
+
 def test_ranks_in_different_collectives_at_one_place_are_told():
     kinds = {2: "broadcast"}
     said = [_in_group(each, 961, collective=_waits(kinds.get(each.rank, "all_reduce"))) for each in copies()]
     finding = only(_hanging(said))
     assert finding.headline == (
         "number 961 of group `dp` is `broadcast` of 4,096 bytes on rank 2, `all_reduce` of 4,096 bytes on ranks 0-1, 3"
+    )
+
+
+def test_a_rank_that_was_heard_before_the_others_did_different_things_is_not_accused():
+    kinds = {2: "broadcast"}
+    said = [_in_group(each, 961, collective=_waits(kinds.get(each.rank, "all_reduce"))) for each in copies(6)]
+    said[0] = _in_group(said[0], 960, collective=_waits(number=960), taken=NOW - 1)
+    said[1] = _in_group(said[1], 951, collective=_waits(number=951), taken=NOW - 2)
+    finding = only(_hanging(said))
+    assert (finding.kind, finding.headline.partition(" on rank 2,")[0]) == (
+        "different-collectives",
+        "number 961 of group `dp` is `broadcast` of 4,096 bytes",
     )
 
 

@@ -57,6 +57,22 @@ def test_a_rank_in_evaluation_is_named():
     assert finding.headline == "the model is in different modes: eval on rank 2, train on ranks 0-1, 3"
 
 
+def test_another_policy_of_fsdp_on_one_rank_is_named_with_the_modules_that_have_it():
+    def walked(dtype: str) -> tuple[StepSettings, ...]:
+        names = ("mp_policy", "mp_policy of blocks.0")
+        policies = (Setting("precision", name, f"param_dtype={dtype}, reduce_dtype=float32") for name in names)
+        return (*steps(), StepSettings(4, 4, (Setting("mode", "", "train"), *policies)))
+
+    said = [dataclasses.replace(each, steps=walked("float32" if each.rank == 2 else "bfloat16")) for each in job()]
+    (finding,) = found(said)
+    assert (finding.severity, finding.headline) == (
+        "warning",
+        "`mp_policy` differs: param_dtype=float32, reduce_dtype=float32 on rank 2, "
+        "param_dtype=bfloat16, reduce_dtype=float32 on ranks 0-1, 3",
+    )
+    assert finding.notes == ("so it was at the end of step 4", "the same ranks differ in `mp_policy of blocks.0`")
+
+
 def test_a_module_in_evaluation_on_one_rank_is_named_by_its_path():
     def walked(*more: Setting) -> tuple[StepSettings, ...]:
         return (*steps(), StepSettings(4, 4, (Setting("mode", "", "train"), *more)))

@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 from devwidget.records.finding import Claim, Finding, Fix
-from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
+from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank, line_of
 from devwidget.records.ranks.rank import Collective
 from devwidget.records.schema.message import Message, in_row
-from devwidget.records.site import Site
-from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_ranks
+from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_by, group_ranks
 from devwidget.rules.ranks.rank_claims import words_of
 from devwidget.rules.ranks.waiting.endings import raised_itself
 
@@ -26,28 +25,114 @@ Why = Literal["dead", "stopped", "raised", "ended", "terminated", "not begun", "
 """Of a rank for which others wait; "" for one that does its part."""
 
 
+Place = tuple[str, tuple[int, ...], int]
+"""Where ranks wait: a group, its ranks, and the number of the collective."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Wait:
+    """Ranks that wait in one collective longer than is usual.
+
+    Attributes:
+        ranks: that wait.
+        absent: those that hold it up, by why.
+        unknown: those of which that is not known.
+        told: what holds it up is a finding of another kind.
+    """
+
+    ranks: list[Rank]
+    absent: dict[Why, list[Rank]]
+    unknown: list[Rank]
+    told: bool = False
+
+
 @cluster_rule("absent-from-collective")
 def check(cluster: Cluster) -> Iterator[Finding]:
-    """One finding for each collective in which somebody waits longer than is usual."""
-    for (_, members, _), ranks in waiting(cluster).items():
+    """One finding for each cause: for all collectives that the same ranks hold up, and those that these hold up in turn."""
+    places = waiting(cluster)
+    place_of = {rank.number: place for place, ranks in places.items() for rank in ranks}
+    waits = dict(_find_waits(cluster, places))
+    ahead = {place: _find_ahead(wait, place_of) & waits.keys() for place, wait in waits.items()}
+    causes = {place: _find_causes(place, ahead) for place in waits}
+    firsts = [place for place, wait in waits.items() if not (wait.told or causes[place]) and (wait.absent or wait.unknown)]
+    for same in group_by(firsts, lambda place: _name_holders(waits[place], place_of)).values():
+        first = max(same, key=lambda place: _longest(waits[place].ranks))
+        rest = {place for place, found in causes.items() if found & {*same}} | {*same} - {first}
+        behind = sorted((rank for place in rest for rank in waits[place].ranks), key=lambda rank: rank.number)
+        yield from _judge_wait(cluster, waits[first], dict(_name_holders(waits[first], place_of)), behind)
+
+
+def _judge_wait(cluster: Cluster, wait: _Wait, named: Mapping[Why, tuple[int, ...]], behind: list[Rank]) -> Iterator[Finding]:
+    if "unknown" not in named:
+        absent = {why: [cluster.ranks[number] for number in numbers] for why, numbers in named.items()}
+        everyone = [rank for ranks in absent.values() for rank in ranks]
+        yield _make_finding(cluster, wait.ranks, *next(iter(absent.items())), everyone, wait.unknown, behind)
+    elif not _has_only_begun(wait.ranks):
+        yield _make_finding(cluster, wait.ranks, "unknown", wait.unknown, [], wait.unknown, behind)
+
+
+def _name_holders(wait: _Wait, place_of: Mapping[int, Place]) -> tuple[tuple[Why, tuple[int, ...]], ...]:
+    """The ranks that hold up a collective, the plainest reason first; of those only who waits nowhere, if there are any.
+
+    Where there are none, those of which nothing is known.
+    """
+    elsewhere = {why: [rank for rank in ranks if rank.number not in place_of] for why, ranks in wait.absent.items()}
+    absent = elsewhere if any(elsewhere.values()) else wait.absent
+    named = tuple((why, _numbers(absent[why])) for why in _PLAINEST_FIRST if absent.get(why))
+    return named or (("unknown", _numbers(wait.unknown)),)
+
+
+def _longest(ranks: list[Rank]) -> float:
+    """For how long the first of some ranks has waited."""
+    return max(rank.collective.seconds for rank in ranks if rank.collective is not None)
+
+
+def _find_ahead(wait: _Wait, place_of: Mapping[int, Place]) -> set[Place]:
+    """Where the ranks wait that are absent from a collective; nowhere if one of them does not wait: it is what holds all up."""
+    absent = [rank.number for ranks in wait.absent.values() for rank in ranks]
+    if wait.told or any(number not in place_of for number in absent):
+        return set()
+    return {place_of[number] for number in absent}
+
+
+def _find_causes(place: Place, ahead: Mapping[Place, set[Place]]) -> set[Place]:
+    """Find at the end of which waits this one stands: on a mesh, who does not come in one group may wait in another.
+
+    There is none where it is itself the first, and none where ranks wait for each other in a circle.
+    """
+    seen, left = {place}, [place]
+    while left:
+        further = ahead[left.pop()] - seen
+        seen |= further
+        left += further
+    return {each for each in seen - {place} if not ahead[each]}
+
+
+def _find_waits(cluster: Cluster, places: dict[Place, list[Rank]]) -> Iterator[tuple[Place, _Wait]]:
+    apart = {place[:2] for place, ranks in places.items() if len({collective_kind(rank) for rank in ranks}) > 1}
+    for place, ranks in places.items():
+        group, members, _ = place
         if not members or not any(rank.hangs or rank.state == "hung" for rank in ranks):
             continue
-        if len({collective_kind(rank) for rank in ranks}) > 1:
-            # Those that are there do not do the same: who else is missing is a consequence.
-            continue
         others = group_ranks((rank for rank in cluster.ranks if rank.number in members), functools.partial(_why, ranks[0]))
-        if "raised" in others:
-            # An exception is the cause, and a finding of its own, which names who waits.
-            continue
-        named = [(why, absent) for why in _PLAINEST_FIRST if (absent := others.get(why, []))]
-        unknown = others.get("unknown", [])
-        if named:
-            yield _make_finding(cluster, ranks, *named[0], [rank for _, absent in named for rank in absent], unknown)
-        elif unknown:
-            yield _make_finding(cluster, ranks, "unknown", unknown, [], unknown)
+        unknown = others.pop("unknown", [])
+        others.pop("", None)
+        # Where those that are there do not do the same, who else is missing, or was heard before the others came so far, is a
+        # consequence; and an exception is a cause, and a finding of its own, which names who waits.
+        yield place, _Wait(ranks, others, unknown, told=(group, members) in apart or "raised" in others)
 
 
-def waiting(cluster: Cluster) -> dict[tuple[str, tuple[int, ...], int], list[Rank]]:
+_MOMENT = 1.0
+"""Seconds within which the ranks of a job are heard, one after the other."""
+
+
+def _has_only_begun(ranks: list[Rank]) -> bool:
+    """Whether ranks that live wait for a moment only: who was heard before is early, not unknown; the next question tells."""
+    hung = [rank for rank in ranks if rank.state == "hung"]
+    return bool(hung) and 0 < _longest(hung) < _MOMENT
+
+
+def waiting(cluster: Cluster) -> dict[Place, list[Rank]]:
     """Ranks by the place where they wait, or waited when a signal ended them: group, its ranks, number."""
     held = [
         rank
@@ -75,7 +160,7 @@ def word_kind(kind: str, size: int) -> str:
 _WAIT_NO_MORE = frozenset({"dead", "raised", "ended", "stale"})
 
 
-def _place(collective: Collective | None) -> tuple[str, tuple[int, ...], int]:
+def _place(collective: Collective | None) -> Place:
     assert collective is not None
     return collective.group, collective.ranks, collective.sequence
 
@@ -156,13 +241,19 @@ _FIXES = {
 
 
 def _make_finding(
-    cluster: Cluster, ranks: list[Rank], why: Why, others: list[Rank], absent: list[Rank], unknown: list[Rank]
+    cluster: Cluster,
+    ranks: list[Rank],
+    why: Why,
+    others: list[Rank],
+    absent: list[Rank],
+    unknown: list[Rank],
+    behind: list[Rank],
 ) -> Finding:
-    """One collective: who waits, the others by name, where all are that hold it up, and of whom nothing is known."""
+    """One collective: who waits, the others by name, where all are that hold it up, of whom nothing is known, who is behind."""
     first = ranks[0]
     collective = first.collective
     assert collective is not None
-    seconds = max(rank.collective.seconds for rank in ranks if rank.collective is not None)
+    seconds = _longest(ranks)
     over = "before" if all(rank.state == "terminated" for rank in ranks) else ""
     how: Why = "not begun" if why == "terminated" else why
     waits = Claim(
@@ -172,6 +263,8 @@ def _make_finding(
     of_one, of_many = _HEADLINES[how](wait=words_of(waits), others=format_rank_ranges(absence.ranks))
     waited = Message("they had waited for {seconds} s", seconds=round(seconds)) if over else None
     notes = [waited or Message("they have waited for {seconds} s", seconds=round(seconds)), *_whereabouts(cluster, absent)]
+    if behind:
+        notes.insert(1, words_of(Claim("behind", ranks=_numbers(behind))))
     if unknown and absent:
         notes.append(
             Message("whether {others} began it is not known here", others=format_rank_ranges(rank.number for rank in unknown))
@@ -184,26 +277,12 @@ def _make_finding(
         birth=next(filter(None, (line_of(cluster, rank) for rank in absent)), None),
         fixes=(Fix(_FIXES[how], "", "choice"), *([Fix(_FIXES["unknown"], "", "choice")] if unknown and absent else [])),
         notes=(*notes, *_whereabouts(cluster, unknown)),
-        claims=(waits, absence),
+        claims=(waits, absence, *([Claim("behind", ranks=_numbers(behind))] if behind else [])),
     )  # fmt: skip
 
 
 def _numbers(ranks: list[Rank]) -> tuple[int, ...]:
     return tuple(rank.number for rank in ranks)
-
-
-def line_of(cluster: Cluster, rank: Rank) -> Site | None:
-    """The user's innermost line of a rank; the innermost of all may be a library's."""
-    return innermost_own(cluster.stacks[rank.stack] if rank.stack != NOWHERE else ())
-
-
-def innermost_own(stack: tuple[Site, ...]) -> Site | None:
-    """The user's innermost line of a stack."""
-    return next((site for site in reversed(stack) if not _is_installed(site.file)), None)
-
-
-def _is_installed(file: str) -> bool:
-    return "/site-packages/" in file or "/dist-packages/" in file or "/lib/python" in file
 
 
 def _whereabouts(cluster: Cluster, absent: list[Rank]) -> Iterator[str]:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.ranks.cluster import Cluster, Rank
+from devwidget.records.ranks.cluster import Cluster, Rank, line_of
 from devwidget.records.schema.message import Message, in_row
 from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_ranks
 from devwidget.rules.ranks.rank_claims import answered
-from devwidget.rules.ranks.waiting.absent_from_collective import collective_kind, line_of, waiting, word_kind
+from devwidget.rules.ranks.waiting.absent_from_collective import collective_kind, waiting, word_kind
 
 
 @cluster_rule("different-collectives")

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.ranks.cluster import Cluster, Rank
+from devwidget.records.ranks.cluster import Cluster, Rank, innermost_own
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.rules.ranks.over_ranks import cluster_rule, format_rank_ranges, group_ranks
 from devwidget.rules.ranks.rank_claims import answered
-from devwidget.rules.ranks.waiting.absent_from_collective import innermost_own
 from devwidget.rules.ranks.waiting.endings import find_hanging, lost_another, raised_itself, select_first
 
 _LONGEST = 200

@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.records.finding import Finding, Fix
-from devwidget.records.ranks.cluster import NOWHERE, Arrivals, Cluster, Rank
+from devwidget.records.ranks.cluster import NOWHERE, Arrivals, Cluster, Rank, line_of
 from devwidget.records.schema.message import Message
 from devwidget.rules.ranks.over_ranks import cluster_rule
 from devwidget.rules.ranks.rank_claims import answered
-from devwidget.rules.ranks.waiting.absent_from_collective import line_of
 
 LEAST_COLLECTIVES, LEAST_SHARE, LEAST_PART = 8, 0.2, 0.85
 """Of fewer waits chance decides who is last; less than a fifth of the time comes and goes with other programs; and a rank that
