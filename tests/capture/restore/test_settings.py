@@ -106,7 +106,8 @@ CHANGES = {
     "folder of the hub": (lambda: torch.hub.set_dir("/tmp/elsewhere"), torch.hub.get_dir),
     "byte order": (lambda: torch.serialization.set_default_load_endianness(torch.serialization.LoadEndianness.BIG),
                    torch.serialization.get_default_load_endianness),
-    "checksums of files": (lambda: torch.serialization.set_crc32_options(False), lambda: torch.serialization.get_crc32_options()),
+    "checksums of files": (
+        lambda: torch.serialization.set_crc32_options(False), lambda: torch.serialization.get_crc32_options()),
     "mapping of files": (lambda: torch.serialization.set_default_mmap_options(1), torch.serialization.get_default_mmap_options),
     "sharing": (lambda: torch.multiprocessing.set_sharing_strategy("file_system"), torch.multiprocessing.get_sharing_strategy),
     "hooks of all modules": (
