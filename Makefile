@@ -27,7 +27,7 @@ WORKERS ?= 2
 
 # The first Python that is new enough; `python3` wins, because torch may be installed in it.
 ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
-PYTHON ?= $(firstword $(foreach each,python3 python3.13 python3.12 python3.11 python,\
+PYTHON ?= $(firstword $(foreach each,python3 python3.14 python3.13 python3.12 python3.11 python,\
 	$(shell $(each) -c '$(ENOUGH)' >/dev/null 2>&1 && echo $(each))) python3)
 
 # Tests start hundreds of processes: each would compile devwidget again, and would start threads that wait by spinning.

@@ -50,7 +50,7 @@ IN_SDIST = {".gitignore", "CHANGELOG.md", "LICENSE", "PKG-INFO", "README.md", "R
 PARALLEL = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 
 
-@nox.session(python=["3.11", "3.12", "3.13"])
+@nox.session(python=["3.11", "3.12", "3.13", "3.14"])
 @nox.parametrize("torch", list(TORCH), ids=list(TORCH))
 def wheel(session: nox.Session, torch: str) -> None:
     """The whole suite."""

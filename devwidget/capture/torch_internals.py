@@ -181,6 +181,7 @@ OPTIONAL: Mapping[str, str] = {
     "queue_callback": "torch.autograd.Variable._execution_engine.queue_callback",
     "ranks_of_group": "torch.distributed.get_process_group_ranks",
     "resolve_group": "torch._C._distributed_c10d._resolve_process_group",
+    "saved_data": "torch._C._autograd.SavedTensor.data",
     "set_function_state": "torch._C._set_torch_function_state",
     "outer_module_call": "torch.nn.Module._wrapped_call_impl.__code__",
     "step_post_hooks": "torch.optim.optimizer._global_optimizer_post_hooks",

@@ -100,6 +100,8 @@ PUT_IN = frozenset(
 )
 """Names that are put in whether this torch has them or not: builds without GPUs lack most of what is asked of C."""
 
+_WHY = Message("they replace parts of torch that differ from version to version")
+
 
 def check_torch(accelerator: Accelerator) -> None:
     """Refuse a torch that is not as expected, before anything is replaced.
@@ -109,7 +111,14 @@ def check_torch(accelerator: Accelerator) -> None:
     """
     version = torch.__version__
     if tuple(int(part) for part in version.split(".")[:2]) < LOWEST:
-        raise _refuse_torch(Message("virtual GPUs do not know torch {version}", version=version))
+        raise SimulationError(
+            Message("virtual GPUs do not know torch {version}", version=version),
+            why=_WHY,
+            instead=Message(
+                "torch {lowest} or newer; `trace`, `record`, `explain` and `check` need no virtual GPUs",
+                lowest=".".join(map(str, LOWEST)),
+            ),
+        )
     missing = ", ".join(f"`{path}`" for path in _list_absent())
     if missing:
         raise _refuse_torch(
@@ -151,8 +160,7 @@ def _list_absent() -> Iterator[str]:
 
 
 def _refuse_torch(what: str) -> SimulationError:
-    why = Message("they replace parts of torch that differ from version to version")
-    return SimulationError(what, why=why, instead=f"torch {TESTED}")
+    return SimulationError(what, why=_WHY, instead=f"torch {TESTED}")
 
 
 def __getattr__(name: str) -> Any:

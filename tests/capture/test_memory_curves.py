@@ -10,11 +10,13 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.capture import torch_internals
 from devwidget.capture.memory.curves import MOST_POINTS, Allocation, _Point, thin_points
 from devwidget.capture.memory.training_state import training_bytes
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import ROLES, MemoryCurve
 from devwidget.report.text.advice import memory_advice
+from devwidget.report.text.memory_words import BY_LIFETIME, memory_cards
 from devwidget.simulator.devices.ledger import Ledger
 
 needs_saved_tensors = pytest.mark.skipif(
@@ -110,7 +112,6 @@ def test_parts_add_up_at_every_point_and_peaks_are_the_allocators(name, gpus, se
         assert len(drawn) >= min(len(seen.get(index, ())), MOST_POINTS // 2)
 
 
-@needs_saved_tensors
 def test_categories_are_those_of_the_training_step():
     with devwidget.simulate(1):
         model, batch = mlp().to("cuda:0"), torch.randn(64, 256, device="cuda:0")
@@ -147,7 +148,6 @@ def test_the_peak_names_the_module_and_the_line_that_made_it():
     assert curve.peak.site.text.strip() == "return self.wide(x)"
 
 
-@needs_saved_tensors
 def test_what_lives_at_the_peak_is_told_by_module_and_line():
     with devwidget.simulate(1):
         model = nn.Sequential(nn.Linear(16, 4096), nn.Linear(4096, 16)).to("cuda:0")
@@ -158,7 +158,6 @@ def test_what_lives_at_the_peak_is_told_by_module_and_line():
     assert made == curve.peak.allocated - curve.peak.parameters - curve.peak.inputs
 
 
-@needs_saved_tensors
 def test_in_backward_the_peak_names_the_module_whose_gradients_were_computed():
     model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 1024), nn.Linear(1024, 8))
     with devwidget.simulate(1):
@@ -264,6 +263,35 @@ def test_what_writing_to_a_result_of_the_model_keeps_is_an_activation_too():
             out.sum().backward()
         points = recording.trace.memory[0].points
     assert max(point.activations for point in points) == MIB
+
+
+@pytest.mark.parametrize("name", ["mlp", "transformer", "data parallel"])
+def test_a_torch_that_does_not_tell_what_is_kept_counts_what_outlives_modules_and_says_so(name, monkeypatch):
+    def traced():
+        with devwidget.simulate(2):
+            return devwidget.trace(*program(name, 2), loss_fn=lambda out: out.square().mean())
+
+    def at_the_end_of_forward(trace):
+        last = [[point for point in curve.points if point.phase == "forward"][-1] for curve in trace.memory]
+        return [(point.activations + point.outputs, point.other) for point in last]
+
+    told = traced()
+    monkeypatch.setattr(torch_internals, "saved_data", None)
+    counted = traced()
+    assert at_the_end_of_forward(counted) == at_the_end_of_forward(told)
+    assert all(curve.by_lifetime for curve in counted.memory if any(point.activations for point in curve.points))
+    assert str(counted).count("torch before 2.9 does not tell what autograd keeps") == 1
+    assert memory_cards(counted)["notes"] == [str(BY_LIFETIME)]
+
+
+def test_without_gradients_nothing_that_outlives_a_module_is_kept_for_backward(monkeypatch):
+    monkeypatch.setattr(torch_internals, "saved_data", None)
+    with devwidget.simulate(1), torch.no_grad():
+        model, batch = program("mlp", 1)
+        trace = devwidget.trace(model, batch)
+    (curve,) = trace.memory
+    assert not curve.by_lifetime
+    assert "before 2.9" not in str(trace)
 
 
 def test_saved_tensor_hooks_are_not_run_and_versions_still_checked():

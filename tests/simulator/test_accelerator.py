@@ -10,6 +10,7 @@ from devwidget.records.device import KINDS
 from devwidget.simulator import Simulation
 from devwidget.simulator.accelerator import CUDA
 from devwidget.simulator.virtual_machine import parse_cluster
+from tests.older_torch import before
 
 TOY = replace(
     CUDA,
@@ -81,6 +82,7 @@ def test_a_trace_speaks_of_it_and_leaves_its_generators_as_they_were(model):
     assert torch.equal(torch.xpu.get_rng_state(), before)
 
 
+@before((2, 9), "its DataParallel asks for streams of CUDA alone")
 def test_a_replica_that_fails_on_it_is_explained(model):
     model.index = None
     with pytest.raises(RuntimeError, match="in replica 1 on device 1") as caught:

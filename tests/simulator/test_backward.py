@@ -140,7 +140,7 @@ def test_backward_must_start_on_the_device_of_the_output():
     assert x.grad.tolist() == [6, 6, 6]
 
 
-@before((2, 9), "it cannot keep operators from function modes")
+@before((2, 11), "it cannot keep operators from function modes")
 def test_what_is_read_of_tensors_in_backward_is_no_call_for_a_recording(monkeypatch):
     names, original = [], BirthMode.__torch_function__
     with devwidget.record():

@@ -11,6 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 from devwidget import SimulationError, simulate
+from tests.older_torch import before
 
 FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
 pytestmark = pytest.mark.usefixtures("gpus")
@@ -204,6 +205,7 @@ def test_only_the_last_factor_may_be_a_number_on_the_cpu():
             torch.addcmul(*factors)
 
 
+@before((2, 8), "it refuses itself to fill a tensor under a default device that is not this one")
 def test_a_given_tensor_is_filled_under_a_default_gpu():
     with torch.device("cuda"):
         assert torch.eye(2, out=torch.empty(2, 2)).device == FIRST
@@ -318,7 +320,7 @@ def test_copies_between_gpus_are_checked():
 @pytest.mark.parametrize(
     "call",
     [
-        torch.cuda.host_memory_stats,
+        lambda: torch.cuda.host_memory_stats(),
         lambda: torch.cuda.caching_allocator_alloc(100),
         lambda: torch.cuda.current_blas_handle(),
         lambda: torch.cuda.tunable.is_enabled(),

@@ -158,6 +158,16 @@ def test_sparse_tensors_move():
     assert sparse.cuda().cpu().device == CPU
 
 
+def test_a_number_is_written_to_samples_of_vmap_on_their_gpu():
+    def mark(row):
+        marks = row.new_zeros(3)
+        marks[row] = 1
+        return marks
+
+    marked = torch.vmap(mark)(torch.tensor([[0, 1], [2, 2]], device=FIRST))
+    assert (marked.device, marked.tolist()) == (FIRST, [[1, 1, 0], [0, 0, 1]])
+
+
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, where it goes forward
 @pytest.mark.parametrize(
     "transform",

@@ -185,8 +185,9 @@ def test_a_torch_with_another_inside_is_refused_by_name(monkeypatch):
 
 def test_a_torch_that_is_too_old_is_refused(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.3.1")
-    with pytest.raises(SimulationError, match=r"2\.3\.1"):
+    with pytest.raises(SimulationError, match=r"2\.3\.1") as refused:
         simulate(1).start()
+    assert "torch 2.6 or newer" in str(refused.value)
 
 
 def test_importing_the_simulator_sets_nothing_up():

@@ -6,7 +6,7 @@ import bisect
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from devwidget.capture import torch_internals
@@ -191,7 +191,7 @@ class Curves:
     def fold_events(self) -> None:
         """Make points of the events so far, with what is known of their blocks by now."""
         with uninterrupted(), self._lock:  # what is taken off the queue is counted
-            events = list(self._take_events())
+            events = list(_read_events([self._queue.popleft() for _ in range(len(self._queue))]))
             for block, (place, allocation) in self._counted.items():
                 now = _PLACE[block.role]
                 if now != place:
@@ -216,17 +216,6 @@ class Curves:
                 if event is fullest.get(device):
                     self._kept[device] = self._sum_shares(device, {_PLACE["activations"]})
             self._points = {index: thin_points(points) for index, points in self._points.items()}
-
-    def _take_events(self) -> Iterator[_MemoryEvent]:
-        """What is in the queue; without its lock others put in more meanwhile."""
-        entries = iter([self._queue.popleft() for _ in range(len(self._queue))])
-        for first in entries:
-            if isinstance(first, MemoryBlock):
-                yield first, first.index, -1, None
-                continue
-            which, held, number = next(entries), next(entries), next(entries)
-            block, index = (which, which.index) if isinstance(which, MemoryBlock) else (None, which)
-            yield block, index, held, Allocation(number, *first) if first is not None else None
 
     def _count_event(self, event: _MemoryEvent) -> None:
         block, device, held, allocation = event
@@ -285,6 +274,17 @@ class Curves:
         return sums
 
     # -- records
+
+    def list_in_use(self) -> Collection[MemoryBlock]:
+        """The blocks that are in use now; their roles may change yet, so nothing is folded."""
+        with self._lock:
+            living = dict.fromkeys(self._counted)
+            for block, _, held, _ in _read_events(self._queue.copy()):
+                if block is not None and held >= 0:
+                    living[block] = None
+                elif block is not None:
+                    living.pop(block, None)
+            return living
 
     def list_points(self, index: int) -> tuple[MemoryPoint, ...]:
         """The curve of one device."""
@@ -350,6 +350,18 @@ class Curves:
         if raw not in self._sites:
             self._sites[raw] = to_site(raw)
         return self._sites[raw]
+
+
+def _read_events(queue: Iterable[Any]) -> Iterator[_MemoryEvent]:
+    """The events of a queue, of which nobody else takes or puts in any meanwhile."""
+    entries = iter(queue)
+    for first in entries:
+        if isinstance(first, MemoryBlock):
+            yield first, first.index, -1, None
+            continue
+        which, held, number = next(entries), next(entries), next(entries)
+        block, index = (which, which.index) if isinstance(which, MemoryBlock) else (None, which)
+        yield block, index, held, Allocation(number, *first) if first is not None else None
 
 
 def _made_up(parts: list[int], held: int, before: int) -> tuple[int, ...]:

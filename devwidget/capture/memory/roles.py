@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
+from devwidget.capture import torch_internals
 from devwidget.capture.faults.owners import plain_tensors
 from devwidget.capture.modules import own_tensors, registered_entries
 from devwidget.capture.object_fields import dict_of, is_a
@@ -96,7 +97,7 @@ def _saved_names(node: Any) -> tuple[str, ...]:
 def _saved_data(saved: Any) -> Any:
     try:
         return saved.data
-    except (RuntimeError, AttributeError):  # backward has let it go, or this torch cannot tell
+    except RuntimeError:  # backward has let it go
         return None
 
 
@@ -136,10 +137,16 @@ class Roles:
     Args:
         state: of the recording.
         blocks_of: the blocks that a tensor lives in.
+        list_living: the blocks that are in use now.
     """
 
-    def __init__(self, state: RecordingState, blocks_of: Callable[[torch.Tensor], tuple[MemoryBlock, ...]]) -> None:
-        self._state, self._blocks_of = state, blocks_of
+    def __init__(
+        self,
+        state: RecordingState,
+        blocks_of: Callable[[torch.Tensor], tuple[MemoryBlock, ...]],
+        list_living: Callable[[], Iterable[MemoryBlock]],
+    ) -> None:
+        self._state, self._blocks_of, self._list_living = state, blocks_of, list_living
         self._optimizers: MutableMapping[torch.optim.Optimizer, bool] = WeakIdKeyDictionary()
         self._walked: list[tuple[TensorRef, int]] = []
 
@@ -184,7 +191,19 @@ class Roles:
 
     def claim_saved(self, results: Any) -> None:
         """What autograd keeps for the backward pass of some results."""
-        self.claim_role("activations", kept_for_backward(tensors_in(results), self._list_walked()))
+        if torch_internals.saved_data is not None:
+            self.claim_role("activations", kept_for_backward(tensors_in(results), self._list_walked()))
+        elif self._state.tracker.here.replica < 0 and any(node_of(tensor) is not None for tensor in tensors_in(results)):
+            self._claim_outliving()
+
+    def _claim_outliving(self) -> None:
+        """What modules made that is in use when they are done: all that can be known where torch does not tell what is kept.
+
+        Not when a replica is done, because others still run, in other threads.
+        """
+        for block in self._list_living():
+            if block.inside and block.role == "other":
+                block.role = "activations"
 
     def note_walked(self, results: Any) -> None:
         """What lies behind these results has its role; the next backward pass need not look there once more."""

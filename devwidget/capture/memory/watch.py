@@ -104,7 +104,7 @@ class MemoryWatch:
         self._ends: tuple[DeviceMemory, ...] = ()
         self._backward = BackwardModules()
         self._curves = Curves(state, self._backward, exact=source.exact)
-        self._roles = Roles(state, source.blocks_of)
+        self._roles = Roles(state, source.blocks_of, self._curves.list_in_use)
 
     def begin_watch(self, undo: Undo) -> None:
         """Listen."""
@@ -159,7 +159,8 @@ class MemoryWatch:
         end = replace(end, **last, activations=end.activations - sum(last.values()))
         curves = self._curves
         told = curves.list_refusals(index), curves.list_holdings(index), curves.list_shares(index), curves.list_kept(index)
-        return MemoryCurve(end, "allocator", points, *told)
+        by_lifetime = torch_internals.saved_data is None and any(point.activations for point in points)
+        return MemoryCurve(end, "allocator", points, *told, by_lifetime)
 
     @contextlib.contextmanager
     def _guard_reading(self) -> Iterator[None]:
@@ -194,9 +195,9 @@ class MemoryWatch:
                 self._roles.claim_failed(sys.exc_info()[2])
                 return
             self._roles.claim_inputs((args, rest[0]))
+            self._roles.claim_outputs(rest[1])
             self._roles.claim_saved(rest[1])
             self._roles.note_walked(rest[1])
-            self._roles.claim_outputs(rest[1])
 
     def _enter_module(self, path: str | None) -> None:
         replica = self._state.tracker.here.replica

@@ -25,6 +25,10 @@ OUR_KEY = -1
 _lock = Lock()
 
 
+KEYWORDS = "hooks_with_kwargs"
+"""The table of hooks after a module that are given its keyword arguments, which came with torch 2.5."""
+
+
 class HookTable(MutableMapping[int, Hook]):
     """A table of torch with our hook at its end, which stands in its place: torch's own is never changed.
 
@@ -108,13 +112,14 @@ class GlobalHook:
             self._put_in = None
 
     def _install_table(self, undo: Undo) -> None:
-        places = [torch_internals.find_target(name) for name in self._names]
+        names = [name for name in self._names if name != KEYWORDS or torch_internals.has_name(name)]
+        places = [torch_internals.find_target(name) for name in names]
         own, *flags = (vars(owner).get(name) for owner, name in places)  # torch's own, also while patches are suspended
         if own is None or None in flags:
             undo.add_step(self._register(self).remove)
             return
         if self._table is None or self._table.own is not own:
-            self._table = HookTable(own, self)
+            self._table = HookTable(own, self if names == [*self._names] else _find_keywords(self))
         for table in flags:
             undo.add_step(table.pop, OUR_KEY, None)
             table[OUR_KEY] = True
@@ -129,10 +134,15 @@ class GlobalHook:
 def _register_at_end(hook: Hook) -> Any:
     """After a module has run, or raised.
 
-    Before torch 2.5 a global hook is not given keyword arguments, and must find out itself whether `forward` has raised.
+    Before torch 2.5 a global hook is not given keyword arguments.
     """
-    if torch_internals.has_name("hooks_with_kwargs"):
+    if torch_internals.has_name(KEYWORDS):
         return modules.register_module_forward_hook(hook, with_kwargs=True, always_call=True)
+    return modules.register_module_forward_hook(_find_keywords(hook), always_call=True)
+
+
+def _find_keywords(hook: Hook) -> Hook:
+    """A hook that is given none, and must find out itself whether `forward` has raised."""
 
     def call_hook(module: nn.Module, args: Any, result: Any) -> None:
         error = sys.exception()
@@ -140,14 +150,14 @@ def _register_at_end(hook: Hook) -> Any:
         raised = caught_in is not None and caught_in.tb_frame is sys._getframe(1)  # not one that a caller handles meanwhile
         hook(module, args, *(() if raised else ({},)), result)
 
-    return modules.register_module_forward_hook(call_hook, always_call=True)
+    return call_hook
 
 
 MODULE_BEGINS = GlobalHook(modules.register_module_forward_pre_hook, "global_forward_pre_hooks")
 MODULE_ENDS = GlobalHook(
     _register_at_end,
     "global_forward_hooks",
-    "hooks_with_kwargs",
+    KEYWORDS,
     "hooks_always_called",
 )
 STEP_BEGINS = GlobalHook(optimizers.register_optimizer_step_pre_hook, "step_pre_hooks")

@@ -30,11 +30,15 @@ MODEL_ONLY = Message(
     line=_START,
 )
 
+BY_LIFETIME = Message(
+    "activations: made by modules and still in use after forward; torch before 2.9 does not tell what autograd keeps"
+)
+
 
 def memory_cards(trace: Trace) -> Card:
     """The peaks as rows of a table, what did not fit, and what is not known."""
     series = memory_series(trace)
-    notes = [said(NO_ALLOCATOR)] if not series else [said(MODEL_ONLY)] if _model_only(series) else []
+    notes = [said(NO_ALLOCATOR)] if not series else [said(MODEL_ONLY)] if _model_only(series) else _lifetime_notes(series)
     refused = [refusal_words(each.curve, refused) for each in series for refused in each.curve.refused[:3]]
     holdings = [holding_card(each.curve, holding) for each in series for holding in each.curve.holdings[:_MOST_HOLDINGS]]
     return {"peaks": [_peak_card(each) for each in series], "refused": refused, "holdings": holdings, "notes": notes}
@@ -42,6 +46,10 @@ def memory_cards(trace: Trace) -> Card:
 
 def _model_only(series: Iterable[MemorySeries]) -> bool:
     return any(each.curve.source == "model" for each in series)
+
+
+def _lifetime_notes(series: Iterable[MemorySeries]) -> list[str]:
+    return [said(BY_LIFETIME)] if any(each.curve.by_lifetime for each in series) else []
 
 
 def _peak_card(series: MemorySeries) -> Card:
@@ -123,7 +131,7 @@ def memory_parts(trace: Trace) -> Iterator[Part]:
         return
     names = ("device", "peak", "of", "phase", "module", "place", "parts")
     yield line_table(say("memory at its peak"), [[card[name] for name in names] for card in cards["peaks"]], (1, 2))
-    yield from (Sentence(f"  {text}") for text in cards["refused"])
+    yield from (Sentence(f"  {text}") for text in (*cards["notes"], *cards["refused"]))
     fullest = max(series, key=lambda each: each.peak.allocated).curve
     if fullest.holdings:
         title = say("live at the peak of {device}, by the line that allocated it", device=fullest.device)

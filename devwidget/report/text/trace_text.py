@@ -118,12 +118,13 @@ def _is_clean(trace: Trace) -> bool:
 
 def _clean_block(trace: Trace) -> list[str]:
     """All tables without what lived at the peaks, the first rows of each."""
-    at_peak = [part for part in memory_parts(trace) if isinstance(part, Table)][:1]
-    tables = [*_line_tables(trace), *_copy_tables(trace), *at_peak]
-    taken = 3 + len(tables) + len(list(check_lines(trace)))  # the summary, two empty lines, and the titles
+    memory = list(memory_parts(trace))
+    notes = [part for part in memory if isinstance(part, Sentence)]
+    tables = [*_line_tables(trace), *_copy_tables(trace), *[part for part in memory if isinstance(part, Table)][:1]]
+    taken = 3 + len(tables) + len(notes) + len(list(check_lines(trace)))  # the summary, two empty lines, and the titles
     most = _share_rows([len(table.rows) for table in tables], _MOST_CLEAN - taken)
     cut = [replace(table, most=rows) for table, rows in zip(tables, most, strict=True)]
-    return [text_of(draw_lines(cut))] if cut else []
+    return [text_of(draw_lines([*cut, *notes]))] if cut else []
 
 
 def _share_rows(counts: Sequence[int], room: int) -> list[int]:

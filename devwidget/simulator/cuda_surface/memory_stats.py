@@ -99,7 +99,7 @@ def reset_totals(index: int) -> None:
         allocator.figures.reset_totals()
 
 
-def memory_snapshot(mempool: object) -> dict[str, Any]:
+def memory_snapshot(mempool: object = None) -> dict[str, Any]:
     """The segments of cards, without a history."""
     SimulationState.ledger.settle_freed()
     allocators = [(index, account.allocator) for index, account in enumerate(SimulationState.ledger.accounts)]

@@ -168,7 +168,13 @@ def run_foreign(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
         if SimulationState.accelerator.type not in kernels:
             raise cuda_errors.no_kernel(func._schema.name)
         func = kernels[SimulationState.accelerator.type]
+    if SimulationState.compute and any(map(_is_gpu, args)):  # before torch 2.9 FSDP2 tells one where to make a tensor
+        args = tuple(labels.CPU_DEVICE if _is_gpu(each) else each for each in args)
     return _run_on_cpu(schema, func, args, kwargs)
+
+
+def _is_gpu(given: Any) -> bool:
+    return isinstance(given, torch.device) and given.type == SimulationState.accelerator.type
 
 
 def _run_on_cpu(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

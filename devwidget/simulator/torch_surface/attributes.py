@@ -13,7 +13,7 @@ from devwidget.simulator.devices import context, cuda_errors, labels, machine, m
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META_DEVICE, TEMPORARY, inside, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing
-from devwidget.simulator.torch_internals import TensorBase, locate_name
+from devwidget.simulator.torch_internals import TensorBase, functorch, locate_name
 from devwidget.simulator.torch_surface import conversions, gradient_hooks
 from devwidget.simulator.without_values import known_values
 
@@ -82,8 +82,12 @@ def wrap_setitem(original: Callable[..., None], self: torch.Tensor, key: Any, va
     if has_torch_function((self, value)):
         # C++ hands the call over before it looks at anything, with `torch.Tensor.__setitem__` for the function, which is this.
         return original(self, key, value)
-    if is_exactly(value, (bool, int, float, complex)) and _is_indexed_from_elsewhere(self, key):
-        value = torch.tensor(value, dtype=self.dtype)
+    if is_exactly(value, (bool, int, float, complex)):
+        if functorch.peek_interpreter_stack() is not None and (label := labels.label_of(self)) >= 0:
+            # `vmap` makes one for each sample of it, which is no single number any more, and would be one of the CPU.
+            value = torch.tensor(value, dtype=self.dtype, device=DEVICES[label])
+        elif _is_indexed_from_elsewhere(self, key):
+            value = torch.tensor(value, dtype=self.dtype)
     return original(self, key, place_like(self, value))
 
 

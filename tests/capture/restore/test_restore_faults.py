@@ -4,6 +4,7 @@ import _thread
 import csv
 import io
 import itertools
+import sys
 
 import pytest
 import torch
@@ -297,6 +298,8 @@ MOVING = [
 
 @pytest.mark.parametrize("rows", MOVING, ids=lambda rows: type(rows).__name__)
 def test_an_iterator_that_cannot_be_set_back_is_named(rows):
+    if sys.version_info >= (3, 14) and isinstance(rows, (itertools.count, itertools.cycle)):
+        pytest.skip("Python 3.14 does not tell where an iterator of itertools stands")
     model = Changing(lambda m, x: (next(m.rows), next(m.rows, None)), rows=rows)
     assert _traced(model).not_restored == ("`rows` (an iterator that has moved on)",)
 

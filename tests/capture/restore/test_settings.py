@@ -73,9 +73,9 @@ CHANGES = {
     "flash attention": (lambda: B.cuda.enable_flash_sdp(False), B.cuda.flash_sdp_enabled),
     "mathematical attention": (lambda: B.cuda.enable_math_sdp(False), B.cuda.math_sdp_enabled),
     "efficient attention": (lambda: B.cuda.enable_mem_efficient_sdp(False), B.cuda.mem_efficient_sdp_enabled),
-    "cuDNN's attention": (lambda: B.cuda.enable_cudnn_sdp(False), B.cuda.cudnn_sdp_enabled),
+    "cuDNN's attention": (lambda: B.cuda.enable_cudnn_sdp(not B.cuda.cudnn_sdp_enabled()), B.cuda.cudnn_sdp_enabled),
     "reduction in attention": (
-        lambda: B.cuda.allow_fp16_bf16_reduction_math_sdp(True), B.cuda.fp16_bf16_reduction_math_sdp_allowed),
+        lambda: B.cuda.allow_fp16_bf16_reduction_math_sdp(True), lambda: B.cuda.fp16_bf16_reduction_math_sdp_allowed()),
     "TF32 in products": _flag("backends.cuda.matmul", "allow_tf32"),
     "float16 in products": _flag("backends.cuda.matmul", "allow_fp16_reduced_precision_reduction"),
     "bfloat16 in products": _flag("backends.cuda.matmul", "allow_bf16_reduced_precision_reduction"),
@@ -106,7 +106,8 @@ CHANGES = {
     "folder of the hub": (lambda: torch.hub.set_dir("/tmp/elsewhere"), torch.hub.get_dir),
     "byte order": (lambda: torch.serialization.set_default_load_endianness(torch.serialization.LoadEndianness.BIG),
                    torch.serialization.get_default_load_endianness),
-    "checksums of files": (lambda: torch.serialization.set_crc32_options(False), torch.serialization.get_crc32_options),
+    "checksums of files": (
+        lambda: torch.serialization.set_crc32_options(False), lambda: torch.serialization.get_crc32_options()),
     "mapping of files": (lambda: torch.serialization.set_default_mmap_options(1), torch.serialization.get_default_mmap_options),
     "sharing": (lambda: torch.multiprocessing.set_sharing_strategy("file_system"), torch.multiprocessing.get_sharing_strategy),
     "hooks of all modules": (

@@ -6,6 +6,7 @@ import io
 import itertools
 import multiprocessing
 import signal
+import sys
 import weakref
 
 import numpy
@@ -102,6 +103,8 @@ def left(iterator):
 @pytest.mark.parametrize("name", COPIED)
 def test_an_iterator_stands_where_it_stood(name, start):
     source, untouched = start(COPIED[name](rows())), start(COPIED[name](rows()))
+    if sys.version_info >= (3, 14) and type(source).__module__ == "itertools" and not hasattr(source, "__copy__"):
+        pytest.skip("Python 3.14 copies no iterators of itertools but those of tee")
     traced = devwidget.trace(Loose(), source)
     assert (traced.error, traced.not_restored) == ("", ())
     assert left(source) == left(untouched)

@@ -8,11 +8,20 @@ from pathlib import Path
 import pytest
 
 from tests.distributed.jobs import ROOT
+from tests.older_torch import IS_OLDER, before
 
 PROGRAMS = Path(__file__).with_name("programs")
 EXACT = ("collectives", "ddp", "ddp_two_gpus", "fsdp2", "notebook", "pipeline", "tensor_parallel", "unused")
 ALL = (*EXACT, "refused", "sync_batchnorm")
 CLOSE = 1e-5
+no_average = before((2, 8), "its gloo has no average")
+ON_THE_CPU = {
+    "ddp": no_average,
+    "fsdp2": before((2, 8), "its FSDP2 does not run on the CPU"),
+    "pipeline": before((2, 8), "its pipelines hang on the CPU"),
+}
+LOSSES = [pytest.param(name, marks=ON_THE_CPU.get(name, ())) for name in EXACT if name != "collectives"]
+NOT_IN_GLOO = "Backend gloo does not support alltoall"
 
 
 def run_jobs(folder, ranks, names):
@@ -26,8 +35,10 @@ def run_jobs(folder, ranks, names):
 
 
 def printed(folder, name, way):
-    """What all ranks of a job printed, without what gloo of older torch says."""
+    """What all ranks of a job printed, as far as gloo of older torch goes, and without what that says."""
     texts = [path.read_text() for path in sorted(folder.glob(f"{name}-{way}-*"))]
+    if IS_OLDER:
+        texts = [text.partition("Traceback")[0] if NOT_IN_GLOO in text else text for text in texts]
     return ["".join(line for line in text.splitlines(True) if not line.startswith("[Gloo]")) for text in texts]
 
 
@@ -45,7 +56,7 @@ def four_ranks(tmp_path_factory, virtual_gpus):
     return run_jobs(tmp_path_factory.mktemp("jobs"), 4, (*EXACT, "sync_batchnorm"))
 
 
-@pytest.mark.parametrize("name", [name for name in EXACT if name != "collectives"])
+@pytest.mark.parametrize("name", LOSSES)
 def test_losses_are_those_of_the_cpu_to_the_last_bit(two_ranks, name):
     expected = losses(two_ranks, name, "cpu")
     assert len(expected) >= 2, printed(two_ranks, name, "cpu")
@@ -53,7 +64,7 @@ def test_losses_are_those_of_the_cpu_to_the_last_bit(two_ranks, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in EXACT if name != "collectives"])
+@pytest.mark.parametrize("name", LOSSES)
 def test_losses_of_four_ranks_are_those_of_the_cpu(four_ranks, name):
     expected = losses(four_ranks, name, "cpu")
     assert len(expected) >= 2, printed(four_ranks, name, "cpu")
@@ -62,16 +73,18 @@ def test_losses_of_four_ranks_are_those_of_the_cpu(four_ranks, name):
 
 def test_every_collective_gives_what_it_gives_on_the_cpu(two_ranks):
     on_cpu, on_gpus = printed(two_ranks, "collectives", "cpu"), printed(two_ranks, "collectives", "cuda")
-    assert len(on_cpu[1].splitlines()) == 33
+    assert len(on_cpu[1].splitlines()) == 33 or IS_OLDER
+    assert on_cpu[1].splitlines()
     assert on_gpus == on_cpu
 
 
 @pytest.mark.slow
 def test_every_collective_of_four_ranks_gives_what_it_gives_on_the_cpu(four_ranks):
-    assert "functional coalesced" in printed(four_ranks, "collectives", "cpu")[3]
+    assert "functional coalesced" in printed(four_ranks, "collectives", "cpu")[3] or IS_OLDER
     assert printed(four_ranks, "collectives", "cuda") == printed(four_ranks, "collectives", "cpu")
 
 
+@no_average
 def test_ranks_share_the_statistics_of_a_batch_norm(two_ranks):
     expected = losses(two_ranks, "sync_batchnorm", "cpu")
     assert len(expected) == 7
@@ -79,11 +92,13 @@ def test_ranks_share_the_statistics_of_a_batch_norm(two_ranks):
 
 
 @pytest.mark.slow
+@no_average
 def test_four_ranks_share_the_statistics_of_a_batch_norm(four_ranks):
     expected = losses(four_ranks, "sync_batchnorm", "cpu")
     assert losses(four_ranks, "sync_batchnorm", "cuda") == pytest.approx(expected, rel=CLOSE)
 
 
+@no_average
 def test_ddp_runs_over_nccl_by_its_name(two_ranks):
     assert printed(two_ranks, "ddp", "cuda")[0].count("backend nccl") == 2
     assert printed(two_ranks, "ddp", "cpu")[0].count("backend gloo") == 2
@@ -145,6 +160,7 @@ def run_program(*command, gpus=2):
     return ended.stdout
 
 
+@no_average
 @pytest.mark.usefixtures("virtual_gpus")
 def test_ranks_that_torchrun_begins_have_a_gpu_each():
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
