@@ -18,6 +18,23 @@ the length of texts."""
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """What a page of a plan can change of its step.
+
+    Attributes:
+        batch: samples; 0 where the batch has no size.
+        length: tokens of each text; 0 where there is no text.
+        card: the kind of card; "" where GPUs are a capacity and nothing else.
+        memory: bytes of each GPU; empty where a card is named.
+    """
+
+    batch: Size
+    length: Size
+    card: str
+    memory: tuple[Size, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FittedGpu:
     """One GPU.
 

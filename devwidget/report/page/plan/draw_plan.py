@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.language.speaking import language, said, say
-from devwidget.records.answers import Changes, Fitted, Generation, LargestBatch, OnCards
+from devwidget.records.answers import Changes, Fitted, Generation, LargestBatch, OnCards, Setting
 from devwidget.records.evidence.compared import Fit
-from devwidget.records.plan import DevicePlan, Plan
+from devwidget.records.plan import DevicePlan, Plan, questions_of
 from devwidget.records.schema.record import presents
 from devwidget.report.answers.plan import answer_words, moment_words
 from devwidget.report.page.assets import static_text
 from devwidget.report.page.plan.answers import draw_batches, draw_cards, draw_changes, draw_generation, draw_sizes
 from devwidget.report.page.plan.marks import draw_glyph, draw_percent, draw_prose
+from devwidget.report.page.plan.offers import draw_ask, draw_offer
 from devwidget.report.page.plan.step import draw_step
 from devwidget.report.page.plan.trust import draw_trust
 from devwidget.report.style.palette import device_hue
@@ -55,7 +56,19 @@ def draw_plan(plan: Plan, most_rows: int = 0) -> Markup:
     Args:
         most_rows: of published figures of each kind, those that are farthest off; 0 for all.
     """
-    pages = list(_list_pages(plan, most_rows))
+    # A group of radio buttons ends with its form; Enter in one would send it, but for a button that cannot.
+    unsent = Markup('<button type="submit" disabled hidden></button>')
+    parts = _draw_head(plan), _draw_verdict(plan), _draw_body(list(_list_pages(plan, most_rows))), unsent
+    return html_element("form", *parts, class_="dw dw-panel dw-plan", **{"aria-label": say("plan")})
+
+
+def draw_live_parts(plan: Plan) -> dict[str, str]:
+    """The parts of the page between which a live one has its form; what was not asked has a button that asks."""
+    body = _draw_body(list(_list_pages(plan, _MOST_ROWS, is_live=True)))
+    return {"head": str(_draw_head(plan)), "verdict": str(_draw_verdict(plan, is_live=True)), "body": str(body)}
+
+
+def _draw_body(pages: list[tuple[str, Markup]]) -> Markup:
     tabs = html_element(
         "div",
         *(_draw_tab(at, name) for at, (name, _) in enumerate(pages)),
@@ -64,10 +77,7 @@ def draw_plan(plan: Plan, most_rows: int = 0) -> Markup:
         **{"aria-label": say("views")},
     )
     drawn = (html_element("section", page, class_=f"dw-page dw-page-{at}") for at, (_, page) in enumerate(pages))
-    # A group of radio buttons ends with its form; Enter in one would send it, but for a button that cannot.
-    unsent = Markup('<button type="submit" disabled hidden></button>')
-    parts = _draw_head(plan), _draw_verdict(plan), tabs, *drawn, unsent
-    return html_element("form", *parts, class_="dw dw-panel dw-plan", **{"aria-label": say("plan")})
+    return join_html(tabs, *drawn)
 
 
 def _draw_tab(at: int, name: str) -> Markup:
@@ -76,21 +86,30 @@ def _draw_tab(at: int, name: str) -> Markup:
     return html_element("label", pick, name, class_="dw-tab")
 
 
-def _list_pages(plan: Plan, most_rows: int) -> Iterator[tuple[str, Markup]]:
-    """Names and contents of the tabs; what was not asked has none."""
-    asked = plan.answers
+def _list_pages(plan: Plan, most_rows: int, is_live: bool = False) -> Iterator[tuple[str, Markup]]:
+    """Names and contents of the tabs; what was not asked has none, and on a live page one that asks."""
     yield say("Step"), draw_step(plan)
-    for changes in (each for each in asked if isinstance(each, Changes)):
-        yield say("Changes"), draw_changes(changes)
-    batches = [each for each in asked if isinstance(each, LargestBatch)]
-    sizes = [each for each in asked if isinstance(each, Fitted)]
-    if batches or sizes:
-        yield say("Batch × length"), join_html(*map(draw_batches, batches), *map(draw_sizes, sizes))
-    for cards in (each for each in asked if isinstance(each, OnCards)):
-        yield say("Cards"), draw_cards(cards, _describe_step(plan))
-    if written := [each for each in asked if isinstance(each, Generation)]:
-        yield say("Generation"), join_html(*map(draw_generation, written))
+    for name, questions, drawn in _list_answers(plan):
+        offers = [draw_offer(each) for each, answer in questions.items() if not _was_asked(plan, answer)] if is_live else []
+        if drawn or offers:
+            yield name, join_html(*drawn, *offers)
     yield say("How sure"), draw_trust(most_rows)
+
+
+def _was_asked(plan: Plan, kind: type) -> bool:
+    return any(isinstance(answer, kind) for answer in plan.answers)
+
+
+def _list_answers(plan: Plan) -> Iterator[tuple[str, dict[str, type], list[Markup]]]:
+    """Names of tabs, the questions whose answers are in them, and what is drawn of those."""
+    asked = plan.answers
+    yield say("Changes"), {"changes": Changes}, [draw_changes(each) for each in asked if isinstance(each, Changes)]
+    batches = [draw_batches(each) for each in asked if isinstance(each, LargestBatch)]
+    sizes = [draw_sizes(each) for each in asked if isinstance(each, Fitted)]
+    yield say("Batch × length"), {"batch": LargestBatch, "sizes": Fitted}, batches + sizes
+    cards = [draw_cards(each, _describe_step(plan)) for each in asked if isinstance(each, OnCards)]
+    yield say("Cards"), {"cards": OnCards}, cards
+    yield say("Generation"), {}, [draw_generation(each) for each in asked if isinstance(each, Generation)]
 
 
 def _describe_step(plan: Plan) -> str:
@@ -100,11 +119,20 @@ def _describe_step(plan: Plan) -> str:
 def _draw_head(plan: Plan) -> Markup:
     gpus = count_words(len(plan.devices), "GPU")
     where = say("{gpus} that are not here", gpus=gpus) if len(plan.devices) > 1 else say("1 GPU that is not here")
-    facts = [plan.card, code_word(plan.placement), _describe_step(plan), where]
+    facts = [_size_words(plan), plan.card, code_word(plan.placement), _describe_step(plan), where]
     told = html_element("span", *(html_element("span", fact) for fact in facts if fact), class_="dw-facts dw-soft")
     meters = html_element("span", *map(_draw_meter, plan.devices), class_="dw-chips")
     name = html_element("strong", plan.model, class_="dw-title", title=plan.model)
     return html_element("div", html_element("div", name, told, meters, class_="dw-headline", style="flex: 1"), class_="dw-top")
+
+
+def _size_words(plan: Plan) -> str:
+    """Batch and length of the step, as far as they are known here."""
+    questions = questions_of(plan)
+    setting = questions.setting if questions is not None else Setting(0, 0, "", ())
+    if setting.batch and setting.length:
+        return say("batch {batch} × length {length}", batch=f"{setting.batch:,}", length=f"{setting.length:,}")
+    return say("batch {batch}", batch=f"{setting.batch:,}") if setting.batch else ""
 
 
 def _draw_meter(device: DevicePlan) -> Markup:
@@ -121,7 +149,7 @@ def _draw_meter(device: DevicePlan) -> Markup:
     return html_element("span", dot, name, bar, told, class_="dw-meter", style=f"--dw-hue:{device_hue(device.device)}")
 
 
-def _draw_verdict(plan: Plan) -> Markup:
+def _draw_verdict(plan: Plan, is_live: bool = False) -> Markup:
     look, glyph = _LOOKS[plan.fit]
     device = plan.tightest
     told = (
@@ -131,11 +159,21 @@ def _draw_verdict(plan: Plan) -> Markup:
     sentence = html_element("p", *told, class_="dw-sentence")
     tried, action = _choose_action(plan)
     beside = html_element("span", tried, class_="dw-tried") if tried else Markup("")
-    line = html_element(
-        "div", draw_glyph(glyph), sentence, beside, html_element("code", action, class_="dw-action"), class_="dw-verdict-line"
-    )
+    line = html_element("div", draw_glyph(glyph), sentence, beside, _draw_action(action, is_live), class_="dw-verdict-line")
     part = html_element("div", line, class_=f"dw-verdict-part dw-verdict-{look}")
     return html_element("section", part, class_="dw-verdict", **{"aria-label": say("verdict")})
+
+
+_ASKS = {"plan.cheapest_change()": "changes", "plan.largest_batch()": "batch", "plan.on_cards()": "cards"}
+"""What is written -> the question that a live page asks in its place."""
+
+
+def _draw_action(action: str, is_live: bool) -> Markup:
+    if not action:
+        return Markup("")
+    if is_live and action in _ASKS:
+        return draw_ask(_ASKS[action], "dw-primary")
+    return html_element("code", action, class_="dw-action")
 
 
 def _verdict_words(plan: Plan, device: DevicePlan) -> str:
@@ -172,5 +210,6 @@ def _choose_action(plan: Plan) -> tuple[str, str]:
         if not isinstance(changes, Changes):
             return say("what would make it fit:"), "plan.cheapest_change()"
     if isinstance(batch, LargestBatch):
-        return say("the largest batch that fits by more than plans were off: {size}", size=batch.safe_size), "plan.on_cards()"
+        action = "" if OnCards in asked else "plan.on_cards()"
+        return say("the largest batch that fits by more than plans were off: {size}", size=batch.safe_size), action
     return say("how far the batch may grow:"), "plan.largest_batch()"
