@@ -211,11 +211,38 @@ class PlacedGpu:
         device: which GPU.
         on_card: the most that is taken of it, in bytes.
         capacity: what it has, in bytes.
+        is_close: whether it has room by less than plans were off on real cards.
     """
 
     device: DeviceId
     on_card: Size
     capacity: Size
+    is_close: bool = False
+
+    @property
+    def fit(self) -> Fit:
+        """Whether it fits by more than plans were off on real cards, by less, or not."""
+        return name_fit(self.on_card <= self.capacity, self.is_close)
+
+
+@dataclass(frozen=True, slots=True)
+class AutoProposal:
+    """What accelerate proposes for the same step and GPUs, planned in full.
+
+    Attributes:
+        fits: whether every GPU has room.
+        devices: the GPUs, in order.
+        places: where each block of the layout is in it; empty where its map splits one of them.
+        hops, crossing: as of a layout, where there are places.
+        problem: why there is none; "" if there is one.
+    """
+
+    fits: bool
+    devices: tuple[PlacedGpu, ...] = ()
+    places: tuple[DeviceId, ...] = ()
+    hops: Size = 0
+    crossing: Size = 0
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,6 +271,7 @@ class Layout(Record):
         crossing: bytes that do.
         ties: paths of blocks that share weights.
         rejected: layouts that were run before, in their order.
+        auto: what accelerate's "auto" proposes; None for one GPU, and in files of older versions.
     """
 
     model: str
@@ -254,6 +282,17 @@ class Layout(Record):
     crossing: Size = 0
     ties: tuple[tuple[str, ...], ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    auto: AutoProposal | None = None
+
+    @property
+    def tightest(self) -> PlacedGpu:
+        """The GPU of which the largest share is taken."""
+        return max(self.devices, key=lambda gpu: gpu.on_card / gpu.capacity)
+
+    @property
+    def fit(self) -> Fit:
+        """Whether every GPU has room by more than plans were off on real cards, one by less, or one has none."""
+        return name_fit(self.fits, any(gpu.is_close for gpu in self.devices))
 
     @property
     def device_map(self) -> dict[str, int]:

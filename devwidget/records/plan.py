@@ -188,7 +188,7 @@ class Questions(Protocol):
         """Names of all kinds of cards that are known."""
 
     def ask_in_pieces(self, question: str) -> Iterator[int]:
-        """Answer one of `PIECEWISE` in pieces of one plan each, after which it yields their count; the answer is in `answers`."""
+        """Answer one of `PIECEWISE` in pieces of one plan each, after which it yields their count; `answers` has the answer."""
 
     def try_in_pieces(self, setting: Setting) -> Iterator[int]:
         """Plan another setting in the same way, and leave the plan in `tried`."""

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from devwidget.records.answers import CacheAt, Changes, Generation, OnCards, OneCard, PlannedChange
+from devwidget.records.answers import CacheAt, Changes, Generation, OnCards, OneCard, PlannedChange, Setting
 from devwidget.records.device import DeviceId
 from devwidget.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, StepPoint, may_be_asked
 
@@ -20,6 +20,8 @@ def make_plan(capacity, **more):
 
 class Asked:
     """Questions with answers."""
+
+    setting = Setting(8, 512, "Card", ())
 
     def __init__(self, *answers):
         self.answers = {str(at): answer for at, answer in enumerate(answers)}

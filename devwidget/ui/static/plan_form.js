@@ -3,15 +3,15 @@ import { h } from "./dom.js";
 import { sizeWords, weights } from "./knots.js";
 import { say, word } from "./words.js";
 
-const FITS = { fits: word("fits"), "fits by less": word("fits, closely"), "does not fit": word("does not fit") };
+const FITS = { fits: word("fits"), close: word("fits, closely"), over: word("does not fit") };
 let lists = 0;
 
 const isSame = (one, other) => one.batch === other.batch && one.length === other.length && one.card === other.card;
 const hasMemory = (one, other) => one.memory.length === other.memory.length && one.memory.every((size, at) => size === other.memory[at]);
 
 function nameFit(taken, most, capacity) {
-  if (taken > capacity) return "does not fit";
-  return most > capacity ? "fits by less" : "fits";
+  if (taken > capacity) return "over";
+  return most > capacity ? "close" : "fits";
 }
 
 // What was run with just this setting; without a card what is taken does not depend on the memory, unless a map does.

@@ -4,7 +4,7 @@ import { icon } from "./edits.js";
 import { answerAtOnce, PlanForm } from "./plan_form.js";
 import { say, spoken } from "./words.js";
 
-const LOOKS = { fits: ["clean", "tried"], "fits by less": ["warning", "warning"], "does not fit": ["error", "error"], "": ["info", "info"] };
+const LOOKS = { fits: ["clean", "tried"], close: ["warning", "warning"], over: ["error", "error"], "": ["info", "info"] };
 const STANDS_MS = 250; // after the last key or move, so that a slider that is led past a size does not plan it
 
 // What Python draws is markup whose every text was escaped there (`report/style/safe_text.py`).

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from devwidget.language.speaking import language, said, say
 from devwidget.records.answers import Changes, Fitted, Generation, LargestBatch, OnCards, Setting
+from devwidget.records.device import DeviceId
 from devwidget.records.evidence.compared import Fit
 from devwidget.records.plan import DevicePlan, Plan, questions_of
 from devwidget.records.schema.record import presents
@@ -21,10 +22,10 @@ from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import code_word, row_words
 
-_STYLES = "base.css", "panel.css", "plan.css"
+STYLES = "base.css", "panel.css", "plan.css"
 # In a notebook, which holds every output that was ever shown.
 _MOST_ROWS = 5
-_LOOKS: dict[Fit, tuple[str, str]] = {
+LOOKS: dict[Fit, tuple[str, str]] = {
     "fits": ("clean", "tried"),
     "fits by less": ("warning", "warning"),
     "does not fit": ("error", "error"),
@@ -35,7 +36,7 @@ _LOOKS: dict[Fit, tuple[str, str]] = {
 @presents("notebook", Plan)
 def plan_in_notebook(plan: Plan) -> Markup:
     """The page as an output, with its style."""
-    style = "\n".join(map(static_text, _STYLES))
+    style = "\n".join(map(static_text, STYLES))
     return join_html(html_element("style", Markup(style)), draw_plan(plan, most_rows=_MOST_ROWS))
 
 
@@ -45,7 +46,7 @@ def plan_page(plan: Plan) -> str:
     title = html_element("title", f"{plan.model}: {answer_words(plan.fit)}")
     view = Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">')
     head = html_element("head", view, title, html_element("style", Markup(static_text("page.css"))))
-    style = html_element("style", Markup("\n".join(map(static_text, _STYLES))))
+    style = html_element("style", Markup("\n".join(map(static_text, STYLES))))
     body = html_element("body", html_element("main", style, draw_plan(plan)))
     return f"<!DOCTYPE html>\n{html_element('html', head, body, lang=language())}\n"
 
@@ -121,7 +122,9 @@ def _draw_head(plan: Plan) -> Markup:
     where = say("{gpus} that are not here", gpus=gpus) if len(plan.devices) > 1 else say("1 GPU that is not here")
     facts = [_size_words(plan), plan.card, code_word(plan.placement), _describe_step(plan), where]
     told = html_element("span", *(html_element("span", fact) for fact in facts if fact), class_="dw-facts dw-soft")
-    meters = html_element("span", *map(_draw_meter, plan.devices), class_="dw-chips")
+    meters = html_element(
+        "span", *(draw_meter(gpu.device, gpu.on_card, gpu.capacity) for gpu in plan.devices), class_="dw-chips"
+    )
     name = html_element("strong", plan.model, class_="dw-title", title=plan.model)
     return html_element("div", html_element("div", name, told, meters, class_="dw-headline", style="flex: 1"), class_="dw-top")
 
@@ -135,22 +138,23 @@ def _size_words(plan: Plan) -> str:
     return say("batch {batch}", batch=f"{setting.batch:,}") if setting.batch else ""
 
 
-def _draw_meter(device: DevicePlan) -> Markup:
-    share = device.on_card / max(device.capacity, 1)
+def draw_meter(device: DeviceId, on_card: int, capacity: int) -> Markup:
+    """How full a GPU is, beside its name."""
+    share = on_card / max(capacity, 1)
     used = html_element("i", class_="dw-meter-peak", style=f"width:{draw_percent(min(share, 1))}")
     over = html_element("i", class_="dw-meter-refused") if share > 1 else Markup("")
-    sizes = {"size": format_bytes(device.on_card), "capacity": format_bytes(device.capacity)}
+    sizes = {"size": format_bytes(on_card), "capacity": format_bytes(capacity)}
     words = say("{size} of {capacity}", **sizes)
-    title = say("{device}: {size} of {capacity}", device=device.device, **sizes)
+    title = say("{device}: {size} of {capacity}", device=device, **sizes)
     bar = html_element("span", used, over, class_="dw-meter-bar", role="img", **{"aria-label": title})
     told = html_element("span", words, class_="dw-meter-words" if share <= 1 else "dw-meter-words dw-over")
     dot = html_element("span", class_="dw-dot", **{"aria-hidden": "true"})
-    name = html_element("span", str(device.device), class_="dw-meter-name")
-    return html_element("span", dot, name, bar, told, class_="dw-meter", style=f"--dw-hue:{device_hue(device.device)}")
+    name = html_element("span", str(device), class_="dw-meter-name")
+    return html_element("span", dot, name, bar, told, class_="dw-meter", style=f"--dw-hue:{device_hue(device)}")
 
 
 def _draw_verdict(plan: Plan, is_live: bool = False) -> Markup:
-    look, glyph = _LOOKS[plan.fit]
+    look, glyph = LOOKS[plan.fit]
     device = plan.tightest
     told = (
         html_element("b", _verdict_words(plan, device)),

@@ -13,6 +13,8 @@ from devwidget.report.page.plan.answers import fullest_of_size
 from devwidget.report.style.safe_text import displays_safely
 
 Figure = dict[str, Any]
+_FITS: dict[Fit, str] = {"fits": "fits", "fits by less": "close", "does not fit": "over"}
+"""Answer -> its name in the script."""
 _ONE_BY_ONE, _GROWTH, _LEAST = 16, 1.125, 64
 _EIGHTHS = 32
 """A slider reaches up to four times what was asked for, in steps of an eighth."""
@@ -111,4 +113,4 @@ def _with_batch(setting: Setting, batch: int) -> Setting:
 
 
 def _make_figure(setting: Setting, taken: int, capacity: int, fit: Fit) -> Figure:
-    return {**_setting_content(setting), "taken": taken, "capacity": capacity, "fit": fit}
+    return {**_setting_content(setting), "taken": taken, "capacity": capacity, "fit": _FITS[fit]}
