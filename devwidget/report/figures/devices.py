@@ -214,7 +214,7 @@ class _Drawing:
                 fill=CATEGORY_HUES[part],
             )
         if column.refused:
-            yield draw_rectangle(left - 1, 0.5, _WALL + 3, 6, 0, fill=WRONG)
+            yield draw_rectangle(left - 1, max(bottom - whole - 6, 0.5), _WALL + 3, 6, 0, fill=WRONG)
 
     def _draw_idle(self, left: float, wide: float) -> list[Markup]:
         letters = int((wide - _WALL - 8) / SMALL)
