@@ -456,3 +456,30 @@ class Changes(Record):
     def closest(self) -> PlannedChange | None:
         """The cheapest with which it fits by less than that; None if there is none."""
         return next((change for change in self.changes if change.fits and change.is_close), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What was asked of a plan, by kind; it is saved with it."""
+
+    changes: tuple[Changes, ...] = ()
+    batches: tuple[LargestBatch, ...] = ()
+    sizes: tuple[Fitted, ...] = ()
+    cards: tuple[OnCards, ...] = ()
+    generations: tuple[Generation, ...] = ()
+
+    @property
+    def all(self) -> tuple[Changes | LargestBatch | Fitted | OnCards | Generation, ...]:
+        """All answers."""
+        return (*self.changes, *self.batches, *self.sizes, *self.cards, *self.generations)
+
+
+def group_answers(answers: Sequence[object]) -> Answered:
+    """Answers by kind."""
+    return Answered(
+        tuple(each for each in answers if isinstance(each, Changes)),
+        tuple(each for each in answers if isinstance(each, LargestBatch)),
+        tuple(each for each in answers if isinstance(each, Fitted)),
+        tuple(each for each in answers if isinstance(each, OnCards)),
+        tuple(each for each in answers if isinstance(each, Generation)),
+    )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from devwidget.records.answers import Changes, Generation, LargestBatch, OnCards, Setting
+from devwidget.records.answers import Answered, Changes, Generation, LargestBatch, OnCards, Setting, group_answers
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.evidence.compared import Fit, find_band, find_card_band, name_fit
@@ -227,6 +228,7 @@ class Plan(Record):
             token; such choices are taken to be spread evenly.
         loop: the loop around the step.
         other_loops: what others would take, where none was asked for.
+        answered: what was asked of a plan before it was saved; see `answers`.
     """
 
     model: str
@@ -238,6 +240,7 @@ class Plan(Record):
     card: str = ""
     loop: PlannedLoop = PlannedLoop()
     other_loops: tuple[LoopPeak, ...] = ()
+    answered: Answered = field(default=Answered(), compare=False)
     _questions: ProcessLocal[Questions] = process_local()
 
     @property
@@ -257,8 +260,16 @@ class Plan(Record):
 
     @property
     def answers(self) -> tuple[Any, ...]:
-        """What was asked of it so far in this process, the last of each kind; its page shows them."""
-        return () if self._questions.value is None else tuple(self._questions.value.answers.values())
+        """What was asked of it so far, the last of each kind; its page shows them, and they are saved with it."""
+        return self.answered.all if self._questions.value is None else tuple(self._questions.value.answers.values())
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as JSON, with what was asked of it; `devwidget.load` reads it back, on any machine.
+
+        Raises:
+            UnwritableError: if the file cannot be written.
+        """
+        return Record.save(replace(self, answered=group_answers(self.answers), _questions=ProcessLocal()), path)
 
     def _ipython_display_(self) -> None:
         """Show the page with its sliders where a notebook runs; what a viewer without a kernel shows is saved beside it."""

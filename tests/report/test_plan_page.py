@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import devwidget
 from devwidget.records.answers import CacheAt, Changes, Generation, OnCards, OneCard, PlannedChange, Setting
 from devwidget.records.device import DeviceId
 from devwidget.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, StepPoint, may_be_asked
@@ -84,3 +85,15 @@ def test_each_length_of_a_generation_has_one_of_three_answers():
     ladder = page[page.index("<b>Generation</b>") : page.index("<b>Planned against measured</b>")]
     told = [words for words in ("fits", "fits, closely", "does not fit") if f'aria-label="{words}"' in ladder]
     assert told == ["fits", "fits, closely", "does not fit"]
+
+
+def test_what_was_asked_is_saved_with_the_plan_and_on_its_page_again(tmp_path):
+    changes = Changes("Net", 30 * GIB, (FITS, CLOSE, CACHED))
+    cards = OnCards("Net", 1, (OneCard("T4", 21 * GIB, 14 * GIB, False), OneCard("A100", 21 * GIB, 40 * GIB, True)))
+    asked = may_be_asked(make_plan(18), Asked(changes, cards))
+    loaded = devwidget.load(asked.save(tmp_path / "plan.json"))
+    assert loaded == make_plan(18)
+    assert loaded.answers == asked.answers
+    assert all(words in loaded.to_html() for words in ("What would make it fit", "The same step on other cards"))
+    again = devwidget.load(loaded.save(tmp_path / "again.json"))
+    assert again.answers == asked.answers
