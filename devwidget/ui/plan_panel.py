@@ -17,7 +17,8 @@ from devwidget.report.page.assets import PLAN, PLAN_STYLES, join_modules, page_w
 from devwidget.report.page.html import as_saved
 from devwidget.report.page.plan.draw_plan import draw_live_parts, plan_in_notebook
 from devwidget.report.page.plan.form import form_content, read_setting
-from devwidget.report.style.safe_text import safe_block
+from devwidget.report.page.plan.share import plan_card
+from devwidget.report.style.safe_text import file_name, safe_block
 from devwidget.ui.actions import PieceJobs
 from devwidget.ui.bridge import Control, refer_to
 from devwidget.ui.displayed import Displayed, fall_silent, runs_in_notebook, speak_along
@@ -125,6 +126,8 @@ class PlanWidget(Displayed, ipywidgets.VBox):
                 self.jobs.start(shown.ask_in_pieces(asked["question"]))
         if asked.get("ask") == "setting":
             self._show_setting(asked)
+        if asked.get("ask") == "export":
+            return {"name": f"{file_name(self.shown.model)}-plan.png", "text": plan_card(self.shown)}
         return {}
 
     def _show_setting(self, asked: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ import os
 
 import pytest
 import torch
+from PIL import Image
 from playwright.sync_api import expect
 
 import devwidget
@@ -248,3 +249,14 @@ def test_a_size_that_cannot_be_planned_is_told_and_what_was_shown_stays(live):
     assert page.widget.shown.fit == "fits"
     page.slide("batch", "2")
     expect(page.page.locator(".dw-verdict")).to_contain_text(before[:20])
+
+
+def test_the_plan_that_is_shown_is_saved_as_one_picture(live):
+    page = live(plan_asked())
+    with page.page.expect_download() as saving:
+        page.page.get_by_role("button", name="Save picture to share (PNG)").click()
+    assert saving.value.suggested_filename == "LlamaForCausalLM-plan.png"
+    with Image.open(saving.value.path()) as picture:
+        assert (picture.format, picture.size) == ("PNG", (1200, 630))
+    if folder := os.environ.get("SHOTS"):
+        saving.value.save_as(f"{folder}/share.png")

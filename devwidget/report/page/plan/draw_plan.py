@@ -120,7 +120,7 @@ def _describe_step(plan: Plan) -> str:
 def _draw_head(plan: Plan) -> Markup:
     gpus = count_words(len(plan.devices), "GPU")
     where = say("{gpus} that are not here", gpus=gpus) if len(plan.devices) > 1 else say("1 GPU that is not here")
-    facts = [_size_words(plan), plan.card, code_word(plan.placement), _describe_step(plan), where]
+    facts = [size_words(plan), plan.card, code_word(plan.placement), _describe_step(plan), where]
     told = html_element("span", *(html_element("span", fact) for fact in facts if fact), class_="dw-facts dw-soft")
     meters = html_element(
         "span", *(draw_meter(gpu.device, gpu.on_card, gpu.capacity) for gpu in plan.devices), class_="dw-chips"
@@ -129,7 +129,7 @@ def _draw_head(plan: Plan) -> Markup:
     return html_element("div", html_element("div", name, told, meters, class_="dw-headline", style="flex: 1"), class_="dw-top")
 
 
-def _size_words(plan: Plan) -> str:
+def size_words(plan: Plan) -> str:
     """Batch and length of the step, as far as they are known here."""
     questions = questions_of(plan)
     setting = questions.setting if questions is not None else Setting(0, 0, "", ())
@@ -157,8 +157,8 @@ def _draw_verdict(plan: Plan, is_live: bool = False) -> Markup:
     look, glyph = LOOKS[plan.fit]
     device = plan.tightest
     told = (
-        html_element("b", _verdict_words(plan, device)),
-        html_element("span", draw_prose(_where_words(plan, device)), class_="dw-soft"),
+        html_element("b", verdict_words(plan, device)),
+        html_element("span", draw_prose(where_words(plan, device)), class_="dw-soft"),
     )
     sentence = html_element("p", *told, class_="dw-sentence")
     tried, action = _choose_action(plan)
@@ -180,7 +180,7 @@ def _draw_action(action: str, is_live: bool) -> Markup:
     return html_element("code", action, class_="dw-action")
 
 
-def _verdict_words(plan: Plan, device: DevicePlan) -> str:
+def verdict_words(plan: Plan, device: DevicePlan) -> str:
     """`Fits an A100-40GB with 3.7 GiB to spare:`."""
     facts = {"size": format_bytes(abs(device.capacity - device.on_card)), "where": plan.card or str(device.device)}
     if len(plan.devices) > 1:
@@ -192,7 +192,8 @@ def _verdict_words(plan: Plan, device: DevicePlan) -> str:
     return say("Fits {where} with {size} to spare:", **facts)
 
 
-def _where_words(plan: Plan, device: DevicePlan) -> str:
+def where_words(plan: Plan, device: DevicePlan) -> str:
+    """How full it is, and when."""
     sizes = {"size": format_bytes(device.on_card), "capacity": format_bytes(device.capacity)}
     taken = say("{size} of {capacity}", **sizes)
     moment = moment_words(plan, device.peak_at if device.fits else device.tips_over or device.peak_at)
