@@ -25,7 +25,7 @@ _KEYS_PER_LINE = 3
 def plan_card(plan: Plan) -> str:
     """The picture, light on every page."""
     device = plan.tightest
-    facts = row_words(filter(None, (size_words(plan), plan.card, *map(code_word, plan.phases))))
+    facts = row_words(filter(None, (say("planned"), size_words(plan), plan.card, *map(code_word, plan.phases))))
     lines = textwrap.wrap(verdict_words(plan, device).rstrip(":："), LETTERS[30])[:2]
     parts = [draw_card_text(line, MARGIN, 186 + 40 * at, 30, INK, bold=True) for at, line in enumerate(lines)]
     y = 186 + 40 * len(lines)
@@ -35,7 +35,7 @@ def plan_card(plan: Plan) -> str:
     for each in shown:
         y += _PITCH
         parts += _draw_device(each, y, reach)
-    parts += _draw_keys(device, y + 62)
+    parts += _draw_keys(device, y + 84)
     if plan.card:
         least, most = map(format_bytes, device.on_card_band)
         words = say("may take {least} to {most}, as far as plans were off on real cards", least=least, most=most)
