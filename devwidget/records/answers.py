@@ -233,7 +233,8 @@ class AutoProposal:
         fits: whether every GPU has room.
         devices: the GPUs, in order.
         places: where each block of the layout is in it; empty where its map splits one of them.
-        hops, crossing: as of a layout, where there are places.
+        hops: as of a layout, where there are places.
+        crossing: as of a layout, where there are places.
         problem: why there is none; "" if there is one.
     """
 
@@ -460,7 +461,15 @@ class Changes(Record):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What was asked of a plan, by kind; it is saved with it."""
+    """What was asked of a plan, by kind; it is saved with it.
+
+    Attributes:
+        changes: of `cheapest_change`.
+        batches: of `largest_batch`.
+        sizes: of `sliders`.
+        cards: of `on_cards`.
+        generations: of `generation`.
+    """
 
     changes: tuple[Changes, ...] = ()
     batches: tuple[LargestBatch, ...] = ()

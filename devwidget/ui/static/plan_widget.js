@@ -96,7 +96,7 @@ async function render({ model, el, host, signal }) {
   }
   function end() {
     ended = true;
-    for (const input of root.querySelectorAll(".dw-knobs input, .dw-knobs select")) input.disabled = true;
+    for (const input of form.el.querySelectorAll("input,select")) input.disabled = true;
     tell({ kind: "error", text: say("The kernel was restarted. Run the cell again; this is the last state.") });
   }
   const drawStatus = () => model.get("status")?.kind && tell(model.get("status"));

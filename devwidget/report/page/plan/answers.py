@@ -62,7 +62,7 @@ def _draw_group(fit: Fit, group: Sequence[PlannedChange], scale: Scale, capacity
 
 
 def _draw_failed(change: PlannedChange) -> Markup:
-    return html_element("p", html_element("b", said(change.what)), ": ", draw_prose(said(change.problem)))
+    return html_element("p", html_element("b", said(change.what)), ": ", said(change.problem))
 
 
 def draw_batches(batch: LargestBatch) -> Markup:
@@ -133,11 +133,7 @@ def draw_cards(cards: OnCards, step: str) -> Markup:
     heading = draw_heading(
         say("The same step on other cards"), say("{step}; a bar is of its own card, up to what a program finds", step=step)
     )
-    failed = [
-        html_element("p", html_element("b", card.card), ": ", draw_prose(said(card.problem)))
-        for card in cards.cards
-        if card.problem
-    ]
+    failed = [html_element("p", html_element("b", card.card), ": ", said(card.problem)) for card in cards.cards if card.problem]
     head = draw_rung_head(scale, 1, say("full"), heads)
     return join_html(heading, html_element("div", head, *rungs, class_="dw-rungs"), *failed)
 

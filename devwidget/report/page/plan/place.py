@@ -131,7 +131,7 @@ def _list_rows(layout: Layout) -> Iterator[Sequence[str]]:
     if auto is None:
         return
     if auto.problem:
-        yield say('accelerate\'s "auto"'), *("" for _ in layout.devices), "", draw_prose(said(auto.problem))
+        yield say('accelerate\'s "auto"'), *("" for _ in layout.devices), "", said(auto.problem)
         return
     hops = _hop_words(auto.hops, auto.crossing) if auto.places else ""
     told = "" if auto.places else say("its map splits where no block ends")
@@ -166,7 +166,7 @@ def _draw_rest(layout: Layout) -> Iterator[Markup]:
         "details", html_element("summary", say("device map")), draw_table([(say("module"), say("device")), *entries])
     )
     if layout.rejected:
-        rows = [(said(each.what), draw_prose(said(each.why))) for each in layout.rejected]
+        rows = [(said(each.what), said(each.why)) for each in layout.rejected]
         yield html_element(
             "details", html_element("summary", say("tried before")), draw_table([(say("split"), say("why not")), *rows])
         )
