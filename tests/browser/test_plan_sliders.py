@@ -230,6 +230,7 @@ def test_a_card_has_its_own_memory_and_without_one_memory_slides(live):
 def test_keys_alone_move_ask_and_read(live):
     page = live(make_plan(2))
     page.page.keyboard.press("Tab")
+    page.page.keyboard.press("Tab")  # past the picture to share
     page.page.keyboard.press("ArrowRight")
     expect(page.page.locator(".dw-facts")).to_contain_text("batch 3 ×")
     assert page.page.evaluate("document.activeElement.getAttribute('aria-label')") == "batch"
