@@ -64,7 +64,6 @@ function slider(label, stops, value, run, words, act) {
   const show = () => {
     output.textContent = words(get());
     input.setAttribute("aria-valuetext", output.textContent);
-    input.style.setProperty("--dw-share", `${(100 * Number(input.value)) / Math.max(stops.length - 1, 1)}%`);
   };
   input.addEventListener("input", () => {
     show();
@@ -96,7 +95,7 @@ export class PlanForm {
     this.card.addEventListener("change", () => this.hold());
     const own = shown.memory[0] ?? form.memory.find((size) => size === figures[0].capacity) ?? form.memory[Math.floor(form.memory.length / 4)];
     this.memory = form.memory.length ? slider(say("memory"), form.memory, own, new Set(), sizeWords, this.act) : null;
-    const focused = this.el.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+    const focused = this.el.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
     this.el.replaceChildren(...[this.batch?.el, this.length?.el, h("label", { class: "dw-field" }, h("span", null, say("card")), this.card), this.memory?.el].filter(Boolean));
     this.hold();
     if (focused) this.el.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
