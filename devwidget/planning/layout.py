@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any
 
@@ -20,10 +21,10 @@ from devwidget.planning.child_process import ask_child
 from devwidget.planning.layout_blocks import ModelBlock, Need, find_block_paths, measure_blocks, weight_bytes
 from devwidget.planning.placement import retry_with_lengths
 from devwidget.planning.watcher import virtual_gpu
-from devwidget.records.answers import BlockCost, Layout, PlacedGpu, Rejected
+from devwidget.records.answers import AutoProposal, BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.plan import Plan
+from devwidget.records.plan import DevicePlan, Plan
 from devwidget.records.schema.message import Message
 from devwidget.simulator.virtual_machine import parse_cluster
 
@@ -259,7 +260,58 @@ def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]
 
 
 def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int]) -> Layout:
-    """Propose a layout; see `devwidget.place`. Raise DevwidgetError if none can be run."""
+    """Propose a layout, with accelerate's beside it; see `devwidget.place`. Raise DevwidgetError if none can be run."""
+    plan_auto = functools.cache(functools.partial(_plan_auto, model, inputs, asked))
+    layout = _search_layout(model, inputs, asked, capacities, plan_auto)
+    return replace(layout, auto=_describe_auto(layout, plan_auto())) if len(capacities) > 1 else layout
+
+
+def _plan_auto(model: nn.Module, inputs: Arguments, asked: dict[str, Any]) -> Plan | DevwidgetError:
+    """Plan the map that accelerate proposes; nobody has asked for it, so what it logs on the way is dropped."""
+    logger = logging.getLogger("accelerate.utils.modeling")
+    before, logger.disabled = logger.disabled, True
+    try:
+        return plan_step(model, inputs, {**asked, "placement": "auto"}, Changed())
+    except DevwidgetError as error:
+        return error
+    finally:
+        logger.disabled = before
+
+
+def _describe_auto(layout: Layout, auto: Plan | DevwidgetError) -> AutoProposal:
+    if isinstance(auto, DevwidgetError):
+        return AutoProposal(False, problem=auto.what)
+    places = _place_blocks(layout, dict(auto.device_map))
+    steps = list(zip(places, layout.blocks, strict=True)) if places else []
+    around = zip(steps, [*steps[1:], *steps[:1]], strict=True)
+    passed = [block.passed for (here, block), (there, _) in around if here != there and block.passed]
+    return AutoProposal(auto.fits, tuple(map(_describe_gpu, auto.devices)), places, len(passed), sum(passed))
+
+
+def _place_blocks(layout: Layout, device_map: dict[str, str]) -> tuple[DeviceId, ...]:
+    """Return where each block is in a map; nothing where the map has its parts on several devices, or off the GPUs."""
+    places = []
+    for block in layout.blocks:
+        inside = {device for path, device in device_map.items() if path.startswith(f"{block.path}.")}
+        around = [path for path in device_map if f"{block.path}.".startswith(f"{path}.") or not path]
+        found = {device_map[max(around, key=len)]} if around else inside
+        if len(found) != 1 or not found <= {str(gpu.device) for gpu in layout.devices}:
+            return ()
+        places += [gpu.device for gpu in layout.devices if str(gpu.device) in found]
+    return tuple(places)
+
+
+def _describe_gpu(device: DevicePlan) -> PlacedGpu:
+    return PlacedGpu(device.device, device.on_card, device.capacity, device.fit == "fits by less")
+
+
+def _search_layout(
+    model: nn.Module,
+    inputs: Arguments,
+    asked: dict[str, Any],
+    capacities: Sequence[int],
+    plan_auto: Callable[[], Plan | DevwidgetError],
+) -> Layout:
     found: list[Layout] = []
     rejected: list[Rejected] = []
     for paths in dict.fromkeys(tuple(find_block_paths(model, finest)) for finest in (True, False)):
@@ -268,7 +320,7 @@ def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any], c
         found += [] if nearest is None else [_describe_layout(model, need.blocks, *nearest, rejected)]
         if found and found[-1].fits:
             return found[-1]
-    found += _try_proposal(model, inputs, asked, capacities, rejected)
+    found += _try_proposal(model, inputs, asked, capacities, rejected, plan_auto())
     if not found:
         why = rejected[-1].why if rejected else Message("there are fewer blocks than GPUs")
         raise DevwidgetError(
@@ -278,11 +330,18 @@ def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any], c
 
 
 def _try_proposal(
-    model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int], rejected: list[Rejected]
+    model: nn.Module,
+    inputs: Arguments,
+    asked: dict[str, Any],
+    capacities: Sequence[int],
+    rejected: list[Rejected],
+    auto: Plan | DevwidgetError,
 ) -> Iterator[Layout]:
     """Yield the map that accelerate proposes, run: it splits where no block of ours ends."""
     try:
-        proposed = dict(plan_step(model, inputs, {**asked, "placement": "auto"}, Changed()).device_map)
+        if isinstance(auto, DevwidgetError):
+            raise auto
+        proposed = dict(auto.device_map)
         places = {path: torch.device(device) for path, device in proposed.items()}
         if not all(place.type == virtual_gpu(0).type for place in places.values()):
             return
@@ -307,7 +366,7 @@ def _describe_layout(
         )
         for block, index in zip(blocks, split, strict=True)
     )
-    gpus = tuple(PlacedGpu(device.device, device.on_card, device.capacity) for device in plan.devices)
+    gpus = tuple(map(_describe_gpu, plan.devices))
     tied, shown = _find_ties(blocks), tuple(rejected[-MOST_SHOWN:])
     return Layout(type(model).__name__, plan.fits, costs, gpus, hops, crossing, tied, shown)
 

@@ -18,6 +18,7 @@ from devwidget.planning.changes import Changed, Option, find_batch_size, list_op
 from devwidget.planning.child_process import ask_child
 from devwidget.planning.generation import make_generation
 from devwidget.planning.loops import MOST_ACCUMULATED
+from devwidget.planning.pieces import run_in_pieces
 from devwidget.planning.placement import find_step_sizes
 from devwidget.records.answers import (
     Changes,
@@ -29,9 +30,10 @@ from devwidget.records.answers import (
     OneCard,
     PlannedChange,
     PlannedSize,
+    Setting,
 )
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.plan import DevicePlan, Plan
+from devwidget.records.plan import PIECEWISE, DevicePlan, Plan, may_be_asked
 from devwidget.records.schema.message import Message
 from devwidget.simulator.virtual_machine import CARDS, find_card
 
@@ -186,7 +188,9 @@ class WhatIf:
         asked: the other arguments of the plan.
         first: the plan itself.
         again: plans a step.
+        has_gradients: whether autograd recorded when it was planned; the step of a question is the same.
         answers: what was asked so far, the last of each kind.
+        tried: plans of other settings.
     """
 
     model: nn.Module
@@ -194,13 +198,18 @@ class WhatIf:
     asked: dict[str, Any]
     first: Plan
     again: Callable[[nn.Module, Arguments, dict[str, Any], Changed], Plan]
+    has_gradients: bool = field(default_factory=torch.is_grad_enabled)
     answers: dict[str, Any] = field(default_factory=dict)
+    tried: dict[Setting, Plan] = field(default_factory=dict)
 
     def plan_changed(self, change: Callable[[torch.Tensor], torch.Tensor], changed: Changed) -> Plan:
         """Plan the step again, with the tensors of the batch and other things changed."""
+        with torch.inference_mode(False), torch.set_grad_enabled(self.has_gradients):
+            return self.again(self.model, self._change_batch(change), {**self.asked, **changed.asked}, changed)
+
+    def _change_batch(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Arguments:
         parts = (self.inputs.args, self.inputs.kwargs, self.inputs.target)
-        inputs = Arguments(*(replace_tensors(part, change) for part in parts))
-        return self.again(self.model, inputs, {**self.asked, **changed.asked}, changed)
+        return Arguments(*(replace_tensors(part, change) for part in parts))
 
     def largest_batch(self) -> LargestBatch:
         """See `Plan.largest_batch`."""
@@ -212,9 +221,7 @@ class WhatIf:
 
     def on_cards(self, cards: tuple[str, ...]) -> OnCards:
         """See `Plan.on_cards`."""
-        found = [find_card(name) for name in cards] or list(CARDS.values())
-        ordered = sorted(found, key=lambda card: card.memory_bytes)
-        return self._keep(ask_child(WhatIf._try_cards, self, tuple(card.name for card in ordered)))
+        return self._keep(ask_child(WhatIf._try_cards, self, cards))
 
     def _keep(self, answer: Answer, kind: str = "") -> Answer:
         self.answers[f"{type(answer).__name__} {kind}"] = answer
@@ -237,13 +244,52 @@ class WhatIf:
             raise _refuse_no_size()
 
         def plan_size(samples: int, tokens: int) -> Plan:
-            def resize_tensor(tensor: torch.Tensor) -> torch.Tensor:
-                longer = tensor if length is None else resize_batch(tensor, 1, length, tokens)
-                return resize_batch(longer, 0, batch, samples)
-
-            return self.plan_changed(resize_tensor, Changed())
+            return self.plan_changed(lambda tensor: self._resize_tensor(tensor, samples, tokens), Changed())
 
         return fit_plans(PlanGrid(plan_size, {(batch, length or 0): self.first}), batch, length)
+
+    def _resize_tensor(self, tensor: torch.Tensor, samples: int, tokens: int) -> torch.Tensor:
+        batch, length = self._find_size(0), self._find_size(1)
+        longer = resize_batch(tensor, 1, length, tokens) if length else tensor
+        return resize_batch(longer, 0, batch, samples) if batch else longer
+
+    @property
+    def setting(self) -> Setting:
+        """See `Questions`."""
+        card = self.asked["card"] or ""
+        memory = () if card else tuple(device.capacity for device in self.first.devices)
+        return Setting(self._find_size(0) or 0, self._find_size(1) or 0, find_card(card).name if card else "", memory)
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """See `Questions`."""
+        return tuple(card.name for card in CARDS.values())
+
+    def ask_in_pieces(self, question: str) -> Iterator[int]:
+        """See `Questions`."""
+        return run_in_pieces(self.again, lambda again: self._keep(_PIECEWISE[question](replace(self, again=again))))
+
+    def try_in_pieces(self, setting: Setting) -> Iterator[int]:
+        """See `Questions`."""
+        return run_in_pieces(self.again, lambda again: self._try_setting(setting, replace(self, again=again)))
+
+    def _try_setting(self, setting: Setting, asked: WhatIf) -> None:
+        """Plan another setting, and keep a plan that is asked about that."""
+
+        def resize(tensor: torch.Tensor) -> torch.Tensor:
+            return self._resize_tensor(tensor, setting.batch, setting.length)
+
+        other: dict[str, Any] = {"card": setting.card or None, "memory": list(setting.memory) or None}
+        has_others = bool(self.first.other_loops)
+        plan = asked.plan_changed(resize, Changed(asked={**other, "others": has_others}))
+        inputs, changed = self._change_batch(resize), {**self.asked, **other}
+        self.tried[setting] = may_be_asked(plan, replace(self, inputs=inputs, asked=changed, first=plan, answers={}, tried={}))
+
+    def show_live(self) -> None:
+        """See `Questions`."""
+        from devwidget.ui.plan_panel import show_plan  # late: a plan needs no widgets
+
+        show_plan(may_be_asked(self.first, self))
 
     def _find_largest_batch(self) -> LargestBatch:
         size = self._find_size(0)
@@ -281,8 +327,10 @@ class WhatIf:
         rest = sorted((change for change in found if not change.fits), key=lambda change: -change.saved)
         return Changes(self.first.model, self.first.tightest.on_card, (*fitting, *rest))
 
-    def _try_cards(self, names: tuple[str, ...]) -> OnCards:
-        return OnCards(self.first.model, self.asked["gpus"], tuple(map(self._try_card, names)))
+    def _try_cards(self, names: tuple[str, ...] = ()) -> OnCards:
+        found = [find_card(name) for name in names] or list(CARDS.values())
+        ordered = sorted(found, key=lambda card: card.memory_bytes)
+        return OnCards(self.first.model, self.asked["gpus"], tuple(self._try_card(card.name) for card in ordered))
 
     def _try_card(self, name: str) -> OneCard:
         try:
@@ -362,6 +410,11 @@ class WhatIf:
         saved = self.first.tightest.on_card - gpu.on_card
         sizes = gpu.peak, gpu.cached, gpu.context, gpu.capacity
         return PlannedChange(what, code, cost, gpu.on_card, saved, plan.fits, "", plan.fit == "fits by less", *sizes)
+
+
+_PIECEWISE: dict[str, Callable[[WhatIf], Any]] = dict(
+    zip(PIECEWISE, (WhatIf._rank_changes, WhatIf._find_largest_batch, WhatIf.fit_sizes, WhatIf._try_cards), strict=True)
+)
 
 
 def _list_answers(found: LargestSearch) -> list[int]:

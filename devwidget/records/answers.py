@@ -18,6 +18,23 @@ the length of texts."""
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """What a page of a plan can change of its step.
+
+    Attributes:
+        batch: samples; 0 where the batch has no size.
+        length: tokens of each text; 0 where there is no text.
+        card: the kind of card; "" where GPUs are a capacity and nothing else.
+        memory: bytes of each GPU; empty where a card is named.
+    """
+
+    batch: Size
+    length: Size
+    card: str
+    memory: tuple[Size, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FittedGpu:
     """One GPU.
 
@@ -194,11 +211,39 @@ class PlacedGpu:
         device: which GPU.
         on_card: the most that is taken of it, in bytes.
         capacity: what it has, in bytes.
+        is_close: whether it has room by less than plans were off on real cards.
     """
 
     device: DeviceId
     on_card: Size
     capacity: Size
+    is_close: bool = False
+
+    @property
+    def fit(self) -> Fit:
+        """Whether it fits by more than plans were off on real cards, by less, or not."""
+        return name_fit(self.on_card <= self.capacity, self.is_close)
+
+
+@dataclass(frozen=True, slots=True)
+class AutoProposal:
+    """What accelerate proposes for the same step and GPUs, planned in full.
+
+    Attributes:
+        fits: whether every GPU has room.
+        devices: the GPUs, in order.
+        places: where each block of the layout is in it; empty where its map splits one of them.
+        hops: as of a layout, where there are places.
+        crossing: as of a layout, where there are places.
+        problem: why there is none; "" if there is one.
+    """
+
+    fits: bool
+    devices: tuple[PlacedGpu, ...] = ()
+    places: tuple[DeviceId, ...] = ()
+    hops: Size = 0
+    crossing: Size = 0
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +272,7 @@ class Layout(Record):
         crossing: bytes that do.
         ties: paths of blocks that share weights.
         rejected: layouts that were run before, in their order.
+        auto: what accelerate's "auto" proposes; None for one GPU, and in files of older versions.
     """
 
     model: str
@@ -237,6 +283,17 @@ class Layout(Record):
     crossing: Size = 0
     ties: tuple[tuple[str, ...], ...] = ()
     rejected: tuple[Rejected, ...] = ()
+    auto: AutoProposal | None = None
+
+    @property
+    def tightest(self) -> PlacedGpu:
+        """The GPU of which the largest share is taken."""
+        return max(self.devices, key=lambda gpu: gpu.on_card / gpu.capacity)
+
+    @property
+    def fit(self) -> Fit:
+        """Whether every GPU has room by more than plans were off on real cards, one by less, or one has none."""
+        return name_fit(self.fits, any(gpu.is_close for gpu in self.devices))
 
     @property
     def device_map(self) -> dict[str, int]:
@@ -400,3 +457,38 @@ class Changes(Record):
     def closest(self) -> PlannedChange | None:
         """The cheapest with which it fits by less than that; None if there is none."""
         return next((change for change in self.changes if change.fits and change.is_close), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What was asked of a plan, by kind; it is saved with it.
+
+    Attributes:
+        changes: of `cheapest_change`.
+        batches: of `largest_batch`.
+        sizes: of `sliders`.
+        cards: of `on_cards`.
+        generations: of `generation`.
+    """
+
+    changes: tuple[Changes, ...] = ()
+    batches: tuple[LargestBatch, ...] = ()
+    sizes: tuple[Fitted, ...] = ()
+    cards: tuple[OnCards, ...] = ()
+    generations: tuple[Generation, ...] = ()
+
+    @property
+    def all(self) -> tuple[Changes | LargestBatch | Fitted | OnCards | Generation, ...]:
+        """All answers."""
+        return (*self.changes, *self.batches, *self.sizes, *self.cards, *self.generations)
+
+
+def group_answers(answers: Sequence[object]) -> Answered:
+    """Answers by kind."""
+    return Answered(
+        tuple(each for each in answers if isinstance(each, Changes)),
+        tuple(each for each in answers if isinstance(each, LargestBatch)),
+        tuple(each for each in answers if isinstance(each, Fitted)),
+        tuple(each for each in answers if isinstance(each, OnCards)),
+        tuple(each for each in answers if isinstance(each, Generation)),
+    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from devwidget.records.answers import Changes, Generation, LargestBatch, OnCards
+from devwidget.records.answers import Answered, Changes, Generation, LargestBatch, OnCards, Setting, group_answers
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.evidence.compared import Fit, find_band, find_card_band, name_fit
@@ -161,14 +163,39 @@ class DevicePlan:
         return name_fit(self.fits, self.is_close)
 
 
+PIECEWISE = "changes", "batch", "sizes", "cards"
+"""Questions that a page asks: `cheapest_change`, `largest_batch`, the grid of `sliders`, `on_cards`."""
+
+
 class Questions(Protocol):
     """What can be asked of a plan as long as its model is there; `planning` answers.
 
     Attributes:
+        first: the plan.
         answers: what was asked so far, the last of each kind.
+        tried: the same step with other settings, each a plan that can be asked itself.
     """
 
+    first: Plan
     answers: dict[str, Any]
+    tried: dict[Setting, Plan]
+
+    @property
+    def setting(self) -> Setting:
+        """That of the plan."""
+
+    @property
+    def cards(self) -> tuple[str, ...]:
+        """Names of all kinds of cards that are known."""
+
+    def ask_in_pieces(self, question: str) -> Iterator[int]:
+        """Answer one of `PIECEWISE` in pieces of one plan each, after which it yields their count; `answers` has the answer."""
+
+    def try_in_pieces(self, setting: Setting) -> Iterator[int]:
+        """Plan another setting in the same way, and leave the plan in `tried`."""
+
+    def show_live(self) -> Any:
+        """The page of the plan as a widget."""
 
     def largest_batch(self) -> LargestBatch:
         """See `Plan.largest_batch`."""
@@ -201,6 +228,7 @@ class Plan(Record):
             token; such choices are taken to be spread evenly.
         loop: the loop around the step.
         other_loops: what others would take, where none was asked for.
+        answered: what was asked of a plan before it was saved; see `answers`.
     """
 
     model: str
@@ -212,6 +240,7 @@ class Plan(Record):
     card: str = ""
     loop: PlannedLoop = PlannedLoop()
     other_loops: tuple[LoopPeak, ...] = ()
+    answered: Answered = field(default=Answered(), compare=False)
     _questions: ProcessLocal[Questions] = process_local()
 
     @property
@@ -231,8 +260,22 @@ class Plan(Record):
 
     @property
     def answers(self) -> tuple[Any, ...]:
-        """What was asked of it so far in this process, the last of each kind; its page shows them."""
-        return () if self._questions.value is None else tuple(self._questions.value.answers.values())
+        """What was asked of it so far, the last of each kind; its page shows them, and they are saved with it."""
+        return self.answered.all if self._questions.value is None else tuple(self._questions.value.answers.values())
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as JSON, with what was asked of it; `devwidget.load` reads it back, on any machine.
+
+        Raises:
+            UnwritableError: if the file cannot be written.
+        """
+        return Record.save(replace(self, answered=group_answers(self.answers), _questions=ProcessLocal()), path)
+
+    def _ipython_display_(self) -> None:
+        """Show the page with its sliders where a notebook runs; what a viewer without a kernel shows is saved beside it."""
+        if self._questions.value is None:
+            raise NotImplementedError("a plan without its model is shown as it was saved")
+        self._questions.value.show_live()
 
     def to_markdown(self) -> str:
         """The report as Markdown, to be pasted."""
@@ -298,3 +341,8 @@ class Plan(Record):
 def may_be_asked(plan: Plan, questions: Questions) -> Plan:
     """The plan, as one that answers questions in this process; its model is kept as long as it or a copy of it is."""
     return replace(plan, _questions=ProcessLocal(questions))
+
+
+def questions_of(plan: Plan) -> Questions | None:
+    """What the plan can be asked in this process; None for one that was loaded."""
+    return plan._questions.value

@@ -6,7 +6,7 @@ Importing this package teaches the records how to print, how to become data fram
 from devwidget.report import data_frames
 from devwidget.report.answers import comparison, plan, questions, watched_job, watched_run
 from devwidget.report.page import html, ranks
-from devwidget.report.page.plan import draw_plan
+from devwidget.report.page.plan import draw_plan, place
 from devwidget.report.text import cluster_text, finding_text, snapshot_text, trace_text
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "draw_plan",
     "finding_text",
     "html",
+    "place",
     "plan",
     "questions",
     "ranks",

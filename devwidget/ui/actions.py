@@ -55,6 +55,13 @@ class MainThreadJobs:
         self._loop.call_soon_threadsafe(self._run_waiting)
         return "queued"
 
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Call something on the main thread after a while; at once where no loop runs."""
+        if self._loop is None:
+            call()
+        else:
+            self._loop.call_soon_threadsafe(self._loop.call_later, seconds, call)
+
     def cancel(self) -> bool:
         """Interrupt the running job as the kernel's stop button would, or drop the one that waits; False if there is none."""
         with self._lock:
@@ -79,6 +86,59 @@ class MainThreadJobs:
         finally:
             with self._lock:
                 self._running = False
+
+
+PAUSE_SECONDS = 0.02
+"""Between two pieces, in which the kernel reads what has come: a cell, a click."""
+
+
+class PieceJobs:
+    """Runs a job in pieces on the main thread, between which cells and clicks have their turn; a new job replaces the old.
+
+    Args:
+        on_piece: called with what each piece yields, and with 0 as a job begins.
+        on_end: called as a job ends, with what ended it if that was not its last piece.
+    """
+
+    def __init__(self, on_piece: Callable[[int], None], on_end: Callable[[BaseException | None], None]) -> None:
+        self._jobs, self._on_piece, self._on_end = MainThreadJobs(), on_piece, on_end
+        self._pieces: Iterator[int] | None = None
+
+    def start(self, pieces: Iterator[int]) -> None:
+        """Run the pieces of a job, the first one as soon as the main thread is free."""
+        is_scheduled, self._pieces = self._pieces is not None, pieces
+        self._on_piece(0)
+        if not is_scheduled:
+            self._jobs.call_later(PAUSE_SECONDS, self._run_piece)
+
+    def cancel(self) -> None:
+        """Interrupt the piece that runs, and run no other."""
+        if self._pieces is not None:
+            self._pieces = None
+            if not self._jobs.cancel():
+                self._on_end(KeyboardInterrupt())
+
+    def _run_piece(self) -> None:
+        self._jobs.submit(self._advance)
+        if self._pieces is not None:
+            self._jobs.call_later(PAUSE_SECONDS, self._run_piece)
+
+    def _advance(self) -> None:
+        pieces, error, count = self._pieces, None, 0
+        if pieces is None:
+            return
+        try:
+            count = next(pieces, 0)
+        except BaseException as raised:  # also an interrupt: the page says what ended it
+            error = raised
+        if self._pieces is not pieces:  # another job has come meanwhile, or none is wanted
+            if self._pieces is None:
+                self._on_end(error or KeyboardInterrupt())
+        elif count:
+            self._on_piece(count)
+        else:
+            self._pieces = None
+            self._on_end(error)
 
 
 def _interrupt_main_thread() -> None:

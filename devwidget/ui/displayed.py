@@ -60,7 +60,7 @@ class Displayed:
 
     def save_again(self) -> None:
         """Save with the notebook what is shown now; a terminal has printed its text, and nothing is taken back there."""
-        if self._was_displayed and _is_kernel():
+        if self._was_displayed and runs_in_notebook():
             from IPython.display import update_display
 
             update_display(self._as_text(self._saved_html()), raw=True, display_id=self._view_id())
@@ -73,7 +73,7 @@ class Displayed:
         return {"application/vnd.jupyter.widget-view+json": link}
 
 
-def _is_kernel() -> bool:
+def runs_in_notebook() -> bool:
     """Whether a page shows what is displayed, and not a terminal."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return hasattr(shell, "kernel")

@@ -348,10 +348,11 @@ def propose_picture(layout: Layout, table: PlacementTable) -> Picture:
 
 
 def _proposed_column(gpu: PlacedGpu, layout: Layout) -> DeviceColumn:
-    weights = sum(block.weights for block in layout.blocks if block.device == gpu.device)
-    return DeviceColumn(
-        gpu.device, gpu.capacity, (("parameters", weights), ("running", max(0, gpu.on_card - weights))), is_peak=True
-    )
+    """One that is too small is filled to its end, and what does not fit stands above."""
+    held = min(gpu.on_card, gpu.capacity)
+    weights = min(sum(block.weights for block in layout.blocks if block.device == gpu.device), held)
+    refused = gpu.on_card if gpu.on_card > gpu.capacity else 0
+    return DeviceColumn(gpu.device, gpu.capacity, (("parameters", weights), ("running", held - weights)), refused, is_peak=True)
 
 
 def _proposed_moves(layout: Layout, blocks: list[Block]) -> Iterator[tuple[int, object, Move]]:

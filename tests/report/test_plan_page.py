@@ -1,10 +1,13 @@
 """The page of a plan: its three answers, what was asked of it, Markdown; hand-made records."""
 
 from dataclasses import replace
+from xml.etree import ElementTree
 
-from devwidget.records.answers import CacheAt, Changes, Generation, OnCards, OneCard, PlannedChange
+import devwidget
+from devwidget.records.answers import CacheAt, Changes, Generation, OnCards, OneCard, PlannedChange, Setting
 from devwidget.records.device import DeviceId
 from devwidget.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, StepPoint, may_be_asked
+from devwidget.report.page.plan.share import plan_card
 
 GIB = 1 << 30
 MOMENT = PlanMoment("backward", "layers.3")
@@ -20,6 +23,8 @@ def make_plan(capacity, **more):
 
 class Asked:
     """Questions with answers."""
+
+    setting = Setting(8, 512, "Card", ())
 
     def __init__(self, *answers):
         self.answers = {str(at): answer for at, answer in enumerate(answers)}
@@ -82,3 +87,27 @@ def test_each_length_of_a_generation_has_one_of_three_answers():
     ladder = page[page.index("<b>Generation</b>") : page.index("<b>Planned against measured</b>")]
     told = [words for words in ("fits", "fits, closely", "does not fit") if f'aria-label="{words}"' in ladder]
     assert told == ["fits", "fits, closely", "does not fit"]
+
+
+def test_what_was_asked_is_saved_with_the_plan_and_on_its_page_again(tmp_path):
+    changes = Changes("Net", 30 * GIB, (FITS, CLOSE, CACHED))
+    cards = OnCards("Net", 1, (OneCard("T4", 21 * GIB, 14 * GIB, False), OneCard("A100", 21 * GIB, 40 * GIB, True)))
+    asked = may_be_asked(make_plan(18), Asked(changes, cards))
+    loaded = devwidget.load(asked.save(tmp_path / "plan.json"))
+    assert loaded == make_plan(18)
+    assert loaded.answers == asked.answers
+    assert all(words in loaded.to_html() for words in ("What would make it fit", "The same step on other cards"))
+    again = devwidget.load(loaded.save(tmp_path / "again.json"))
+    assert again.answers == asked.answers
+
+
+def test_the_picture_to_share_has_the_answer_and_all_sizes_inside_of_1200_by_630():
+    for capacity, words in ((40, "to spare"), (21.6, "less than plans were off"), (18, "more than Card has")):
+        text = plan_card(make_plan(capacity))
+        drawn = ElementTree.fromstring(text)
+        assert (drawn.get("width"), drawn.get("height")) == ("1200", "630")
+        said = " ".join(drawn.itertext())
+        assert all(part in said for part in ("Net<2>", words, "weights 4.00 GiB", "optimizer 8.00 GiB", "may take"))
+        boxes = [each for each in drawn.iter() if each.tag.endswith("rect")]
+        assert max(float(each.get("x", 0)) + float(each.get("width")) for each in boxes) <= 1200
+        assert max(float(each.get("y", 0)) + float(each.get("height")) for each in boxes) <= 630

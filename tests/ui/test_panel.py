@@ -236,7 +236,7 @@ def test_a_notebook_keeps_the_panel_beside_the_live_one(opened, monkeypatch):
 def in_a_kernel(monkeypatch):
     """IPython as it is in a kernel; what is displayed, and what is put in its place later."""
     shown, again = [], []
-    monkeypatch.setattr("devwidget.ui.displayed._is_kernel", lambda: True)
+    monkeypatch.setattr("devwidget.ui.displayed.runs_in_notebook", lambda: True)
     monkeypatch.setattr("IPython.display.display", lambda data, raw, display_id="": shown.append((display_id, data)))
     monkeypatch.setattr("IPython.display.update_display", lambda data, raw, display_id: again.append((display_id, data)))
     return shown, again
@@ -264,7 +264,7 @@ def test_what_is_saved_follows_traces_and_devices_and_not_memory_alone(opened, m
 def test_in_a_terminal_nothing_is_printed_again(opened, monkeypatch):
     panel, _ = opened
     _, again = in_a_kernel(monkeypatch)
-    monkeypatch.setattr("devwidget.ui.displayed._is_kernel", lambda: False)
+    monkeypatch.setattr("devwidget.ui.displayed.runs_in_notebook", lambda: False)
     panel._ipython_display_()
     panel.run_trace()
     assert again == []

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from devwidget.language.speaking import said, say
-from devwidget.records.answers import Changes, Generation, LargestBatch, Layout, OnCards, OneCard, PlannedChange
-from devwidget.report.answers.plan import answer_words, fit_words
-from devwidget.report.page.draw_page import shows
+from devwidget.records.answers import AutoProposal, Changes, Generation, LargestBatch, Layout, OnCards, OneCard, PlannedChange
+from devwidget.report.answers.plan import answer_words, fit_words, fits_words
+from devwidget.report.page.draw_page import shows, writes
 from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import row_words
@@ -149,11 +149,13 @@ def _generation_rows(generation: Generation) -> Rows:
     return [(say("tokens"), say("cache"), say("reading them"), say("one more"), *on_card), *lengths]
 
 
-@shows(Layout)
+@writes(Layout)
 def layout_parts(layout: Layout) -> Iterator[Part]:
     """Where the blocks of a model go."""
     yield Sentence(layout_sentence(layout), "verdict")
     yield Table(_layout_rows(layout), right=(1, 2, 3, 4))
+    if layout.auto is not None:
+        yield Sentence(auto_sentence(layout.auto))
     yield from (Sentence(say("tied: {paths}", paths=", ".join(paths))) for paths in layout.ties)
     if layout.rejected:
         rows = [(said(each.what), said(each.why)) for each in layout.rejected]
@@ -169,6 +171,14 @@ def layout_sentence(layout: Layout) -> str:
         answer=say("fits") if layout.fits else say("fits on no split that was tried; this one needs least"),
         moved=f"{count_words(layout.hops, 'hop')}, {format_bytes(layout.crossing)}" if layout.hops else say("no hops"),
     )
+
+
+def auto_sentence(auto: AutoProposal) -> str:
+    """What accelerate's map takes."""
+    if auto.problem:
+        return say('accelerate\'s "auto" has no map for it: {problem}', problem=said(auto.problem))
+    taken = row_words(say("{device} {size}", device=gpu.device, size=format_bytes(gpu.on_card)) for gpu in auto.devices)
+    return say('accelerate\'s "auto" {answer}: {taken}', answer=fits_words(auto.fits), taken=taken)
 
 
 def _layout_rows(layout: Layout) -> Rows:

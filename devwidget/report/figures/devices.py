@@ -214,7 +214,7 @@ class _Drawing:
                 fill=CATEGORY_HUES[part],
             )
         if column.refused:
-            yield draw_rectangle(left - 1, 0.5, _WALL + 3, 6, 0, fill=WRONG)
+            yield draw_rectangle(left - 1, max(bottom - whole - 6, 0.5), _WALL + 3, 6, 0, fill=WRONG)
 
     def _draw_idle(self, left: float, wide: float) -> list[Markup]:
         letters = int((wide - _WALL - 8) / SMALL)
@@ -369,7 +369,7 @@ def _shorten(path: str, letters: int) -> str:
         return path
     if "[" in path:
         return cut_line(path, max(1, letters))
-    starts = [at + 1 for at, letter in enumerate(path) if letter in ". "]
+    starts = [at + 1 for at, letter in enumerate(path) if letter in ". " and path[at - 1 : at] != ","]
     ends = [path[at:] for at in starts]
     return next((end for end in ends if columns_of(end) <= letters), cut_line(ends[-1] if ends else path, max(1, letters)))
 

@@ -21,11 +21,11 @@ from devwidget.views.devices import make_picture
 from devwidget.views.memory import MemoryBar, memory_bars
 from devwidget.views.placement import tabulate_snapshot
 
-WIDTH, HEIGHT, _MARGIN = 1200, 630, 56
-_HUES = {"error": "#b3201a", "warning": "#8a5a00", "info": "#41586f"}
-_INK, _SOFT, _GOOD, _LINE = "#1f2328", "#57606a", "#1b6e3c", "#d8dee4"
+WIDTH, HEIGHT, MARGIN = 1200, 630, 56
+HUES = {"error": "#b3201a", "warning": "#8a5a00", "info": "#41586f"}
+INK, SOFT, GOOD, _LINE = "#1f2328", "#57606a", "#1b6e3c", "#d8dee4"
 _FONTS = {"code": "ui-monospace, Menlo, Consolas, monospace", "": "system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"}
-_LETTERS = {30: 60, 22: 80}
+LETTERS = {30: 60, 22: 80}
 """Letters of a size that fit in a line."""
 _MOST_ROWS, _MOST_BARS = 5, 4
 _LEGIBLE = 0.7
@@ -38,14 +38,19 @@ def share_card(snapshot: Snapshot, trace: Trace | None) -> str:
     trace = trace if trace is not None else Trace()
     name = snapshot.modules[0].class_name if snapshot.modules else say("a step")
     said, bottom = _draw_finding(trace.findings[0]) if trace.findings else _draw_clean(trace)
+    parts = *said, *_draw_devices(snapshot, trace, bottom + 24)
+    return frame_card(name, summary_words(trace), _verdict_hue(trace), *parts)
+
+
+def frame_card(name: str, more: str, hue: str, *drawn: Markup) -> str:
+    """The SVG of a card: what it is about, an edge in the colour of its answer, and what is drawn below."""
     parts = [
         html_element("rect", width=str(WIDTH), height=str(HEIGHT), fill="#ffffff"),
-        html_element("rect", width="12", height=str(HEIGHT), fill=_verdict_hue(trace)),
-        _draw_text(name, _MARGIN, 78, 36, _INK, bold=True),
-        _draw_text(summary_words(trace), _MARGIN, 112, 22, _SOFT),
-        _draw_text("devwidget", WIDTH - _MARGIN, 78, 22, _SOFT, anchor="end"),
-        *said,
-        *_draw_devices(snapshot, trace, bottom + 24),
+        html_element("rect", width="12", height=str(HEIGHT), fill=hue),
+        draw_card_text(name, MARGIN, 78, 36, INK, bold=True),
+        draw_card_text(more, MARGIN, 112, 22, SOFT),
+        draw_card_text("devwidget", WIDTH - MARGIN, 78, 22, SOFT, anchor="end"),
+        *drawn,
     ]
     size = {"width": str(WIDTH), "height": str(HEIGHT), "viewBox": f"0 0 {WIDTH} {HEIGHT}"}
     return html_element("svg", *parts, xmlns="http://www.w3.org/2000/svg", **size) + "\n"
@@ -53,27 +58,27 @@ def share_card(snapshot: Snapshot, trace: Trace | None) -> str:
 
 def _verdict_hue(trace: Trace) -> str:
     worst = trace.findings[0].severity if trace.findings else "error" if trace.error else None
-    return _HUES[worst] if worst else _GOOD if trace.checked else _LINE
+    return HUES[worst] if worst else GOOD if trace.checked else _LINE
 
 
 def _draw_devices(snapshot: Snapshot, trace: Trace, top: int) -> Iterator[Markup]:
     """The model on its devices, if it can be read in the room that is left; else how full the GPUs were."""
     picture = make_picture(snapshot, tabulate_snapshot(snapshot), with_real_times(trace))
-    wide, tall = WIDTH - 2 * _MARGIN, HEIGHT - _MARGIN // 2 - top
+    wide, tall = WIDTH - 2 * MARGIN, HEIGHT - MARGIN // 2 - top
     scales = {width: min(wide / width, tall / devices_height(picture, width)) for width in WIDTHS} if picture.columns else {}
     width = max(scales, key=lambda each: (scales[each], each), default=0)
     if scales.get(width, 0) >= _LEGIBLE:
-        place = {"x": str(_MARGIN), "y": str(top), "width": str(wide), "height": str(tall)}
+        place = {"x": str(MARGIN), "y": str(top), "width": str(wide), "height": str(tall)}
         place |= {"preserveAspectRatio": "xMinYMin", "style": f"font-family: {_FONTS['']}"}
         yield draw_light(draw_devices(picture, width, **place))
         return
     bars = [bar for bar in memory_bars(snapshot.memory, trace) if bar.known_total][:_MOST_BARS]
-    yield from (_draw_bar(bar, HEIGHT - _MARGIN - _BAR_PITCH * (len(bars) - 1 - at)) for at, bar in enumerate(bars))
+    yield from (_draw_bar(bar, HEIGHT - MARGIN - _BAR_PITCH * (len(bars) - 1 - at)) for at, bar in enumerate(bars))
 
 
 def _draw_clean(trace: Trace) -> tuple[list[Markup], int]:
     """What a step without findings says, and the line on which it stands."""
-    return [_draw_text(_clean_words(trace), _MARGIN, 186, 30, _INK)], 186
+    return [draw_card_text(_clean_words(trace), MARGIN, 186, 30, INK)], 186
 
 
 def _clean_words(trace: Trace) -> str:
@@ -88,10 +93,10 @@ def _draw_finding(finding: Finding) -> tuple[list[Markup], int]:
     """What and where, then the rows of its edit, or the failing line and the cure in words; and the line of the last one."""
     finding, y, parts = translate_finding(finding), 186, list[Markup]()
     title = f"{code_word(finding.severity)}[{finding.kind}]  {finding.headline}".replace("`", "")
-    for line in textwrap.wrap(title, _LETTERS[30])[:3]:
-        parts.append(_draw_text(line, _MARGIN, y, 30, _INK, bold=True))
+    for line in textwrap.wrap(title, LETTERS[30])[:3]:
+        parts.append(draw_card_text(line, MARGIN, y, 30, INK, bold=True))
         y += 40
-    parts.append(_draw_text(row_words((module_words(finding.module), site_words(finding.fault))), _MARGIN, y, 22, _SOFT))
+    parts.append(draw_card_text(row_words((module_words(finding.module), site_words(finding.fault))), MARGIN, y, 22, SOFT))
     fix = next(iter(finding.fixes), None)
     rows = [row for edit in fix.edits for row in changed_lines(edit)] if fix else []
     failing = [] if rows or not first_line(finding.fault) else [f"  {first_line(finding.fault)}"]
@@ -103,15 +108,15 @@ def _draw_finding(finding: Finding) -> tuple[list[Markup], int]:
 
 
 def _wrap_row(row: str) -> list[str]:
-    return textwrap.wrap(row, _LETTERS[22], subsequent_indent=f"{row[:1]}     ", drop_whitespace=False)
+    return textwrap.wrap(row, LETTERS[22], subsequent_indent=f"{row[:1]}     ", drop_whitespace=False)
 
 
 def _draw_row(row: str, y: int) -> Iterator[Markup]:
     """A line of code on a ground that says whether it goes or comes."""
-    hue = {"-": _HUES["error"], "+": _GOOD}.get(row[0], _INK)
-    place = {"x": str(_MARGIN), "y": str(y - 24), "width": str(WIDTH - 2 * _MARGIN), "height": "34", "rx": "3"}
+    hue = {"-": HUES["error"], "+": GOOD}.get(row[0], INK)
+    place = {"x": str(MARGIN), "y": str(y - 24), "width": str(WIDTH - 2 * MARGIN), "height": "34", "rx": "3"}
     yield html_element("rect", **place, fill=hue, **{"fill-opacity": "0.08"})
-    yield _draw_text(row, _MARGIN + 12, y, 22, hue, font="code")
+    yield draw_card_text(row, MARGIN + 12, y, 22, hue, font="code")
 
 
 def _draw_bar(bar: MemoryBar, y: int) -> Markup:
@@ -123,12 +128,12 @@ def _draw_bar(bar: MemoryBar, y: int) -> Markup:
     end = _BAR_LEFT + _BAR_WIDTH * bar.total / reach
     label = say("{used} of {total}", used=format_bytes(max(bar.used, bar.peak)), total=format_bytes(bar.total))
     return join_html(
-        _draw_text(str(bar.device), _MARGIN, y, 22, hue, bold=True),
+        draw_card_text(str(bar.device), MARGIN, y, 22, hue, bold=True),
         html_element("rect", x=str(_BAR_LEFT), width=peak, fill=hue, **box, **{"fill-opacity": "0.3"}),
         html_element("rect", x=str(_BAR_LEFT), width=used, fill=hue, **box),
         _draw_refused(bar, end, reach, box),
-        html_element("rect", x=str(_BAR_LEFT), width=total, fill="none", stroke=_SOFT, **box),
-        _draw_text(label, _BAR_LEFT + _BAR_WIDTH + 24, y, 22, _SOFT),
+        html_element("rect", x=str(_BAR_LEFT), width=total, fill="none", stroke=SOFT, **box),
+        draw_card_text(label, _BAR_LEFT + _BAR_WIDTH + 24, y, 22, SOFT),
     )
 
 
@@ -137,11 +142,12 @@ def _draw_refused(bar: MemoryBar, end: float, reach: int, box: dict[str, str]) -
         return Markup("")
     width = f"{_BAR_WIDTH * (bar.refused - bar.total) / reach:.1f}"
     looks = {"fill-opacity": "0.15", "stroke-dasharray": "4 3"}
-    return html_element("rect", x=f"{end:.1f}", width=width, fill=_HUES["error"], stroke=_HUES["error"], **box, **looks)
+    return html_element("rect", x=f"{end:.1f}", width=width, fill=HUES["error"], stroke=HUES["error"], **box, **looks)
 
 
-def _draw_text(
+def draw_card_text(
     text: str, x: int, y: int, size: int, hue: str, *, font: str = "", bold: bool = False, anchor: str = "start"
 ) -> Markup:
+    """One line."""
     looks = {"font-family": _FONTS[font], "font-size": str(size), "font-weight": "600" if bold else "400"}
     return html_element("text", text, x=str(x), y=str(y), fill=hue, **looks, **{"text-anchor": anchor, "xml:space": "preserve"})

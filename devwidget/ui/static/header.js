@@ -1,5 +1,6 @@
 // The header: what the model is, on which devices; the inputs and the button; the status line; the menu.
 import { h, hueOf } from "./dom.js";
+import { saveBlob } from "./pictures.js";
 import { say, word } from "./words.js";
 
 let lists = 0;
@@ -121,14 +122,4 @@ export function save(answer, copied) {
   }
   saveBlob(new Blob([answer.text], { type: answer.mime }), answer.name);
   copied(say("saved {file}", { file: answer.name }));
-}
-
-export function saveBlob(blob, name) {
-  const url = URL.createObjectURL(blob);
-  saveAs(url, name);
-  setTimeout(() => URL.revokeObjectURL(url), 1000);
-}
-
-export function saveAs(address, name) {
-  h("a", { href: address, download: name }).click();
 }

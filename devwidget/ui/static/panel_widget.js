@@ -2,12 +2,12 @@
 import { comparedSection } from "./compared.js";
 import { ask, h, keepKeys, prose, watchKernel } from "./dom.js";
 import { Figure, loadPlotly } from "./figure.js";
-import { Inputs, headline, menu, save, saveAs, saveBlob } from "./header.js";
+import { Inputs, headline, menu, save } from "./header.js";
 import { findingsView } from "./findings.js";
 import { memorySection } from "./memory.js";
 import { Picture, callSection, spreadSection, wordList } from "./devices.js";
 import { hopTable, waitTable } from "./tables.js";
-import { paintedText } from "./pictures.js";
+import { paintedText, saveAs, saveBlob } from "./pictures.js";
 import { openInSide } from "./side_bar.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";

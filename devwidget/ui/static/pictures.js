@@ -1,5 +1,7 @@
 // Drawings of the page as pictures: SVG elements, and how one becomes a file that looks the same elsewhere.
 
+import { h } from "./dom.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 const LOOKS = ["fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "font-family", "font-size", "font-weight", "text-anchor", "opacity"];
 
@@ -57,4 +59,14 @@ async function painted(address, width, height) {
   Object.assign(canvas, { width, height });
   canvas.getContext("2d")?.drawImage(image, 0, 0, width, height);
   return canvas;
+}
+
+export function saveBlob(blob, name) {
+  const url = URL.createObjectURL(blob);
+  saveAs(url, name);
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+export function saveAs(address, name) {
+  h("a", { href: address, download: name }).click();
 }

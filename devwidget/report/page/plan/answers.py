@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from devwidget.language.speaking import said, say
 from devwidget.records.answers import Changes, Fitted, Generation, LargestBatch, OnCards, PlannedChange
-from devwidget.records.evidence.compared import Fit, find_card_band, name_fit
+from devwidget.records.evidence.compared import Fit, find_band, find_card_band, name_fit
 from devwidget.report.answers.questions import change_cost, generation_sentence, generation_words, largest_sentence
 from devwidget.report.page.plan.marks import Scale, draw_prose, draw_rung, draw_rung_head, draw_spare
 from devwidget.report.page.plan.step import draw_heading
@@ -62,7 +62,7 @@ def _draw_group(fit: Fit, group: Sequence[PlannedChange], scale: Scale, capacity
 
 
 def _draw_failed(change: PlannedChange) -> Markup:
-    return html_element("p", html_element("b", said(change.what)), ": ", draw_prose(said(change.problem)))
+    return html_element("p", html_element("b", said(change.what)), ": ", said(change.problem))
 
 
 def draw_batches(batch: LargestBatch) -> Markup:
@@ -102,12 +102,16 @@ def draw_sizes(fitted: Fitted) -> Markup:
     return join_html(heading, grid, html_element("p", note))
 
 
-def _draw_size(fitted: Fitted, row: int, column: int) -> Markup:
-    at = row * len(fitted.lengths) + column
+def fullest_of_size(fitted: Fitted, at: int) -> tuple[int, int, Fit]:
+    """Of one plan of the grid what the fullest GPU takes, what it has, and the answer."""
     gpu = min(fitted.gpus, key=lambda gpu: gpu.capacity - gpu.taken[at])
     taken = gpu.taken[at]
-    most = find_card_band(taken, 0)[1] if fitted.card else taken
-    fit = name_fit(taken <= gpu.capacity, most > gpu.capacity)
+    most = find_card_band(taken, 0)[1] if fitted.card else find_band("allocated").around(taken)[1]
+    return taken, gpu.capacity, name_fit(taken <= gpu.capacity, most > gpu.capacity)
+
+
+def _draw_size(fitted: Fitted, row: int, column: int) -> Markup:
+    taken, _, fit = fullest_of_size(fitted, row * len(fitted.lengths) + column)
     look = {"fits": "", "fits by less": "dw-size-close", "does not fit": "dw-size-over"}[fit]
     asked = "dw-asked-size" if (fitted.batches[row], fitted.lengths[column]) == fitted.asked else ""
     return html_element("span", html_element("b", format_bytes(taken)), class_=f"{look} {asked}".strip())
@@ -129,11 +133,7 @@ def draw_cards(cards: OnCards, step: str) -> Markup:
     heading = draw_heading(
         say("The same step on other cards"), say("{step}; a bar is of its own card, up to what a program finds", step=step)
     )
-    failed = [
-        html_element("p", html_element("b", card.card), ": ", draw_prose(said(card.problem)))
-        for card in cards.cards
-        if card.problem
-    ]
+    failed = [html_element("p", html_element("b", card.card), ": ", said(card.problem)) for card in cards.cards if card.problem]
     head = draw_rung_head(scale, 1, say("full"), heads)
     return join_html(heading, html_element("div", head, *rungs, class_="dw-rungs"), *failed)
 
