@@ -21,6 +21,7 @@ from devwidget.planning.loops import MOST_ACCUMULATED
 from devwidget.planning.pieces import run_in_pieces
 from devwidget.planning.placement import find_step_sizes
 from devwidget.records.answers import (
+    AskedSize,
     Changes,
     Fitted,
     FittedGpu,
@@ -30,7 +31,6 @@ from devwidget.records.answers import (
     OneCard,
     PlannedChange,
     PlannedSize,
-    Setting,
 )
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import PIECEWISE, DevicePlan, Plan, may_be_asked
@@ -200,7 +200,7 @@ class WhatIf:
     again: Callable[[nn.Module, Arguments, dict[str, Any], Changed], Plan]
     has_gradients: bool = field(default_factory=torch.is_grad_enabled)
     answers: dict[str, Any] = field(default_factory=dict)
-    tried: dict[Setting, Plan] = field(default_factory=dict)
+    tried: dict[AskedSize, Plan] = field(default_factory=dict)
 
     def plan_changed(self, change: Callable[[torch.Tensor], torch.Tensor], changed: Changed) -> Plan:
         """Plan the step again, with the tensors of the batch and other things changed."""
@@ -254,11 +254,11 @@ class WhatIf:
         return resize_batch(longer, 0, batch, samples) if batch else longer
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> AskedSize:
         """See `Questions`."""
         card = self.asked["card"] or ""
         memory = () if card else tuple(device.capacity for device in self.first.devices)
-        return Setting(self._find_size(0) or 0, self._find_size(1) or 0, find_card(card).name if card else "", memory)
+        return AskedSize(self._find_size(0) or 0, self._find_size(1) or 0, find_card(card).name if card else "", memory)
 
     @property
     def cards(self) -> tuple[str, ...]:
@@ -269,11 +269,11 @@ class WhatIf:
         """See `Questions`."""
         return run_in_pieces(self.again, lambda again: self._keep(_PIECEWISE[question](replace(self, again=again))))
 
-    def try_in_pieces(self, setting: Setting) -> Iterator[int]:
+    def try_in_pieces(self, setting: AskedSize) -> Iterator[int]:
         """See `Questions`."""
         return run_in_pieces(self.again, lambda again: self._try_setting(setting, replace(self, again=again)))
 
-    def _try_setting(self, setting: Setting, asked: WhatIf) -> None:
+    def _try_setting(self, setting: AskedSize, asked: WhatIf) -> None:
         """Plan another setting, and keep a plan that is asked about that."""
 
         def resize(tensor: torch.Tensor) -> torch.Tensor:

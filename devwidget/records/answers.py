@@ -18,7 +18,7 @@ the length of texts."""
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class AskedSize:
     """What a page of a plan can change of its step.
 
     Attributes:

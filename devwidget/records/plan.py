@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from devwidget.records.answers import Answered, Changes, Generation, LargestBatch, OnCards, Setting, group_answers
+from devwidget.records.answers import Answered, AskedSize, Changes, Generation, LargestBatch, OnCards, group_answers
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.evidence.compared import Fit, find_band, find_card_band, name_fit
@@ -178,10 +178,10 @@ class Questions(Protocol):
 
     first: Plan
     answers: dict[str, Any]
-    tried: dict[Setting, Plan]
+    tried: dict[AskedSize, Plan]
 
     @property
-    def setting(self) -> Setting:
+    def setting(self) -> AskedSize:
         """That of the plan."""
 
     @property
@@ -191,7 +191,7 @@ class Questions(Protocol):
     def ask_in_pieces(self, question: str) -> Iterator[int]:
         """Answer one of `PIECEWISE` in pieces of one plan each, after which it yields their count; `answers` has the answer."""
 
-    def try_in_pieces(self, setting: Setting) -> Iterator[int]:
+    def try_in_pieces(self, setting: AskedSize) -> Iterator[int]:
         """Plan another setting in the same way, and leave the plan in `tried`."""
 
     def show_live(self) -> Any:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import devwidget
-from devwidget.records.answers import CacheAt, Changes, Generation, OnCards, OneCard, PlannedChange, Setting
+from devwidget.records.answers import AskedSize, CacheAt, Changes, Generation, OnCards, OneCard, PlannedChange
 from devwidget.records.device import DeviceId
 from devwidget.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, StepPoint, may_be_asked
 from devwidget.report.page.plan.share import plan_card
@@ -24,7 +24,7 @@ def make_plan(capacity, **more):
 class Asked:
     """Questions with answers."""
 
-    setting = Setting(8, 512, "Card", ())
+    setting = AskedSize(8, 512, "Card", ())
 
     def __init__(self, *answers):
         self.answers = {str(at): answer for at, answer in enumerate(answers)}

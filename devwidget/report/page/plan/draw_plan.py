@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.language.speaking import language, said, say
-from devwidget.records.answers import Changes, Fitted, Generation, LargestBatch, OnCards, Setting
+from devwidget.records.answers import AskedSize, Changes, Fitted, Generation, LargestBatch, OnCards
 from devwidget.records.device import DeviceId
 from devwidget.records.evidence.compared import Fit
 from devwidget.records.plan import DevicePlan, Plan, questions_of
@@ -132,7 +132,7 @@ def _draw_head(plan: Plan) -> Markup:
 def size_words(plan: Plan) -> str:
     """Batch and length of the step, as far as they are known here."""
     questions = questions_of(plan)
-    setting = questions.setting if questions is not None else Setting(0, 0, "", ())
+    setting = questions.setting if questions is not None else AskedSize(0, 0, "", ())
     if setting.batch and setting.length:
         return say("batch {batch} × length {length}", batch=f"{setting.batch:,}", length=f"{setting.length:,}")
     return say("batch {batch}", batch=f"{setting.batch:,}") if setting.batch else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import Any
 
-from devwidget.records.answers import Fitted, LargestBatch, OnCards, Setting
+from devwidget.records.answers import AskedSize, Fitted, LargestBatch, OnCards
 from devwidget.records.evidence.compared import Fit
 from devwidget.records.plan import Plan, Questions, may_be_asked
 from devwidget.report.page.plan.answers import fullest_of_size
@@ -24,7 +24,7 @@ _WHOLE = 8 * _GIB
 
 
 @displays_safely
-def form_content(questions: Questions, setting: Setting) -> dict[str, Any]:
+def form_content(questions: Questions, setting: AskedSize) -> dict[str, Any]:
     """The state of the form.
 
     Args:
@@ -50,17 +50,17 @@ def form_content(questions: Questions, setting: Setting) -> dict[str, Any]:
     }
 
 
-def _setting_content(setting: Setting) -> Figure:
+def _setting_content(setting: AskedSize) -> Figure:
     return {"batch": setting.batch, "length": setting.length, "card": setting.card, "memory": list(setting.memory)}
 
 
-def read_setting(given: dict[str, Any]) -> Setting:
+def read_setting(given: dict[str, Any]) -> AskedSize:
     """What a page asks for; raise ValueError for what is none."""
     batch, length, card, memory = (given.get(name) for name in ("batch", "length", "card", "memory"))
     counts = [batch, length, *(memory if isinstance(memory, list) else [None])]
     if not all(type(each) is int and each >= 0 for each in counts) or not isinstance(card, str):
         raise ValueError("no such setting")
-    return Setting(batch, length, card, tuple(memory))  # type: ignore[arg-type]
+    return AskedSize(batch, length, card, tuple(memory))  # type: ignore[arg-type]
 
 
 def _list_batches(own: int, run: Iterable[int]) -> Iterator[int]:
@@ -82,7 +82,7 @@ def _list_memory(own: int, chosen: tuple[int, ...]) -> list[int]:
     return sorted(stops - {round(own / unit) * unit} | {own} | set(chosen[:1]))
 
 
-def _list_figures(plans: dict[Setting, Plan]) -> Iterator[Figure]:
+def _list_figures(plans: dict[AskedSize, Plan]) -> Iterator[Figure]:
     """Every plan that was run, with the GPU that has the least room."""
     for setting, plan in plans.items():
         gpu = plan.tightest
@@ -96,21 +96,21 @@ def _list_figures(plans: dict[Setting, Plan]) -> Iterator[Figure]:
                 sizes = setting.batch, setting.length
                 run_cards = (card for card in answer.cards if not card.problem)
                 yield from (
-                    _make_figure(Setting(*sizes, card.card, ()), card.on_card, card.capacity, card.fit) for card in run_cards
+                    _make_figure(AskedSize(*sizes, card.card, ()), card.on_card, card.capacity, card.fit) for card in run_cards
                 )
             if isinstance(answer, Fitted):
                 yield from _list_sizes(setting, answer)
 
 
-def _list_sizes(setting: Setting, fitted: Fitted) -> Iterator[Figure]:
+def _list_sizes(setting: AskedSize, fitted: Fitted) -> Iterator[Figure]:
     for at, (batch, length) in enumerate(product(fitted.batches, fitted.lengths)):
         taken, capacity, fit = fullest_of_size(fitted, at)
-        yield _make_figure(Setting(batch, length, setting.card, setting.memory), taken, capacity, fit)
+        yield _make_figure(AskedSize(batch, length, setting.card, setting.memory), taken, capacity, fit)
 
 
-def _with_batch(setting: Setting, batch: int) -> Setting:
-    return Setting(batch, setting.length, setting.card, setting.memory)
+def _with_batch(setting: AskedSize, batch: int) -> AskedSize:
+    return AskedSize(batch, setting.length, setting.card, setting.memory)
 
 
-def _make_figure(setting: Setting, taken: int, capacity: int, fit: Fit) -> Figure:
+def _make_figure(setting: AskedSize, taken: int, capacity: int, fit: Fit) -> Figure:
     return {**_setting_content(setting), "taken": taken, "capacity": capacity, "fit": _FITS[fit]}
