@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 import devwidget
 from devwidget.distributed.job import make_private
+from devwidget.distributed.nodes import relay as relays
 from devwidget.distributed.nodes.ask import ask_other_nodes, read_heard, write_heard
 from devwidget.distributed.nodes.key import KEY_VARIABLE, make_key, read_key, sign
 from devwidget.distributed.nodes.line import NodeLine
@@ -228,3 +229,15 @@ def test_another_user_cannot_read_the_key(tmp_path: pathlib.Path, monkeypatch: p
 def test_what_is_no_answer_is_refused(text: str):
     with pytest.raises((ValueError, TypeError)):
         assert list(read_heard(text, AlikeFiles()))
+
+
+def test_a_first_node_that_knows_itself_as_a_loopback_address_is_found_by_the_others(monkeypatch):
+    """Debian writes the name of the machine beside 127.0.1.1."""
+    family = socket.AF_INET
+    for asks in ("gethostname", "getfqdn"):
+        monkeypatch.setattr(socket, asks, lambda: "node-1")
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(family, None, 0, "", ("127.0.1.1", 9))])
+    sources = {("127.0.1.1", 9): "127.0.0.1", ("192.0.2.1", 9): "10.0.0.7"}
+    monkeypatch.setattr(relays, "_find_source", lambda _, place: sources[place])
+    assert relays.find_address({"MASTER_ADDR": "node-1"}) == ("10.0.0.7", family)
+    assert relays.find_address({"MASTER_ADDR": "localhost"}) == ("127.0.0.1", family)

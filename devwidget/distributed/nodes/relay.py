@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import ipaddress
 import json
 import math
 import os
@@ -208,12 +209,28 @@ def read_nodes(folder: pathlib.Path) -> list[Node]:
 
 
 def find_address(environ: Mapping[str, str] = os.environ) -> tuple[str, socket.AddressFamily]:
-    """Find the one address from which this node reaches the first of the job; nothing is sent to find it."""
+    """Find the one address from which this node reaches the first of the job; nothing is sent to find it.
+
+    The first itself may know its own name as an address that only it can reach, as Debian writes it down: then the one from
+    which it would reach any other network.
+    """
     first = environ.get("MASTER_ADDR") or socket.gethostname()
-    family, kind, _, _, place = socket.getaddrinfo(first, 9, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind) as tried:
+    family, _, _, _, place = socket.getaddrinfo(first, 9, type=socket.SOCK_DGRAM)[0]
+    address = _find_source(family, place)
+    if first in (socket.gethostname(), socket.getfqdn()) and ipaddress.ip_address(address).is_loopback:
+        with contextlib.suppress(OSError):  # no way leads out
+            address = _find_source(family, (_FAR[family], 9))
+    return address, family
+
+
+_FAR = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
+"""Addresses that are nobody's. Source: RFC 5737, RFC 3849."""
+
+
+def _find_source(family: socket.AddressFamily, place: Any) -> str:
+    with socket.socket(family, socket.SOCK_DGRAM) as tried:
         tried.connect(place)
-        return tried.getsockname()[0], family
+        return str(tried.getsockname()[0])
 
 
 @contextlib.contextmanager
