@@ -235,7 +235,7 @@ def test_a_first_node_that_knows_itself_as_a_loopback_address_is_found_by_the_ot
     """Debian writes the name of the machine beside 127.0.1.1."""
     family = socket.AF_INET
     for asks in ("gethostname", "getfqdn"):
-        monkeypatch.setattr(socket, asks, lambda: "node-1")
+        monkeypatch.setattr(socket, asks, lambda asks=asks: {"gethostname": "node-1", "getfqdn": "localhost"}[asks])
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [(family, None, 0, "", ("127.0.1.1", 9))])
     sources = {("127.0.1.1", 9): "127.0.0.1", ("192.0.2.1", 9): "10.0.0.7"}
     monkeypatch.setattr(relays, "_find_source", lambda _, place: sources[place])

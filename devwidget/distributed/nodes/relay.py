@@ -217,7 +217,8 @@ def find_address(environ: Mapping[str, str] = os.environ) -> tuple[str, socket.A
     first = environ.get("MASTER_ADDR") or socket.gethostname()
     family, _, _, _, place = socket.getaddrinfo(first, 9, type=socket.SOCK_DGRAM)[0]
     address = _find_source(family, place)
-    if first in (socket.gethostname(), socket.getfqdn()) and ipaddress.ip_address(address).is_loopback:
+    is_name = first in (socket.gethostname(), socket.getfqdn()) and not first.startswith("localhost")
+    if is_name and ipaddress.ip_address(address).is_loopback:
         with contextlib.suppress(OSError):  # no way leads out
             address = _find_source(family, (_FAR[family], 9))
     return address, family
