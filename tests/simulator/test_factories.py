@@ -122,7 +122,7 @@ def test_generators_belong_to_one_kind_of_device():
     on_gpu, on_cpu = torch.Generator("cuda").manual_seed(1), torch.Generator().manual_seed(1)
     drawn = torch.randn(3, generator=on_gpu, device="cuda")
     assert torch.equal(drawn.cpu(), torch.randn(3, generator=on_cpu))
-    assert on_gpu.device == FIRST
+    assert (on_gpu.device, torch.Generator("cuda:0").device) == (torch.device("cuda"), FIRST)
     with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator but found 'cpu'"):
         torch.randn(3, generator=on_cpu, device="cuda")
     with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator but found 'cuda'"):
