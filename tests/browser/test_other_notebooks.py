@@ -38,7 +38,8 @@ def test_a_notebook_runs_and_its_panels_are_kept_as_pictures(lab, browser, name)
     for theme, suffix in ((LIGHT, ""), (DARK, "-dark")):
         session.use_theme(theme)
         for cell in showing(path):
-            panel = session.page.locator(".jp-Cell").nth(cell).locator(".dw-panel")
+            # What is saved beside a live page is hidden.
+            panel = session.page.locator(".jp-Cell").nth(cell).locator(".dw-panel >> visible=true")
             panel.scroll_into_view_if_needed()
             expect(panel).to_be_visible()
             session.page.wait_for_timeout(700)  # figures are drawn anew
