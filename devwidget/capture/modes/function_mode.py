@@ -213,7 +213,7 @@ class CallMode(BirthMode):
         elif name == "requires_grad_":
             self._note_switched(args[0], on=bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True)))
         elif name in LISTS:
-            self._note_listed(args or tuple(kwargs.values()))
+            self._note_listed(args[0] if args else kwargs.get("data", kwargs.get("obj")))
         elif name != "__set__":
             self._note_wait(name, args, frame, site)
         elif len(args) == 2 and type(args[1]) is bool:  # `parameter.requires_grad = False`
@@ -267,9 +267,9 @@ class CallMode(BirthMode):
         elif moved is not None and is_accelerator(moved.source):
             self._state.waits.read[moved.site, moved.source] = name, site
 
-    def _note_listed(self, args: tuple[Any, ...]) -> None:
+    def _note_listed(self, data: Any) -> None:
         """A tensor was made of what may be a list of tensors, whose values torch reads one by one, out of sight of modes."""
-        for tensor in () if is_tensor(args[0]) else tensors_in(args[0]):
+        for tensor in () if is_tensor(data) else tensors_in(data):
             if is_accelerator(tensor.device):
                 self._state.transfers.note_synchronized()
                 self._state.waits.note_wait(tensor.device)

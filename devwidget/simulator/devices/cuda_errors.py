@@ -72,16 +72,17 @@ def no_dtype(operator: str, dtype: torch.dtype) -> NotImplementedError:
     return NotImplementedError(f"\"{kernel}\" not implemented for '{type_name(dtype)}'")
 
 
+UPSAMPLING = "linear1d", "bilinear2d", "bicubic2d", "trilinear3d"
 _KERNEL_NAMES = {
     "normal": "normal_kernel_{}",
     "uniform": "check_uniform_bounds",
-    **{f"upsample_{kind}": f"upsample_{kind}_out_frame" for kind in ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d")},
+    **{f"upsample_{kind}": f"upsample_{kind}_out_frame" for kind in UPSAMPLING},
     "_softmax": "host_softmax",
     "_log_softmax": "host_softmax",
     "avg_pool2d": "avg_pool2d_out_{}_frame",
     "max_pool2d_with_indices": "max_pool2d_with_indices_out_{}_frame",
 }
-"""Where they are called otherwise than the operator; `{}` is the accelerator. Seen on an H100."""
+"""Where they are called otherwise than the operator; `{}` is the accelerator. Seen on an H100, of upsampling `bilinear2d`."""
 
 
 def two_devices(common: str, other: str) -> RuntimeError:

@@ -252,13 +252,12 @@ def take_workspace(index: int) -> None:
 
 MAXIMUM = 2
 """The mode of an embedding bag that keeps the largest."""
-UPSAMPLING = ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
 NONDETERMINISTIC = {
     **{f"{name}_backward": f"{name}_backward_cuda" for name in ("avg_pool3d", "grid_sampler_2d", "grid_sampler_3d")},
     **{f"_adaptive_avg_pool{n}d_backward": f"adaptive_avg_pool{n}d_backward_cuda" for n in (2, 3)},
     **{f"fractional_max_pool{n}d_backward": f"fractional_max_pool{n}d_backward_cuda" for n in (2, 3)},
     **{f"max_unpool{n}d": f"max_unpooling{n}d_forward_out" for n in (2, 3)},
-    **{f"upsample_{kind}_backward": f"upsample_{kind}_backward_out_cuda" for kind in UPSAMPLING},
+    **{f"upsample_{kind}_backward": f"upsample_{kind}_backward_out_cuda" for kind in cuda_errors.UPSAMPLING},
     "adaptive_max_pool2d_backward": "adaptive_max_pool2d_backward_cuda",
     "reflection_pad1d_backward": "reflection_pad1d_backward_out_cuda",
     "reflection_pad2d_backward": "reflection_pad2d_backward_cuda",
