@@ -266,8 +266,9 @@ def trace(
         allow: hops and waits that are meant, as for `devwidget.allow`; they are in the trace, and not reported.
         name: how your code calls the model, for the texts.
         progress: told each phase as it begins.
-        verify: try the fixes: run the step twice with the edited code, without healing, and hold what it gives against the
-            same step with everything on one device. What passes is sure, and nothing else is.
+        verify: try the fixes: run the step with the edited code, without healing, and hold what it gives against the same
+            step with everything on one device; where a step leaves more than gradients, two of each. What passes is sure, and
+            nothing else is.
             Needs `heal` and `restore`. `"auto"` does so where nothing outside of the step can notice: in a process without a
             process group, while no other thread runs, after a step that took five seconds at most and has left nothing that is
             not put back. Elsewhere each fix says why it was `not_tried`, and has `try_it()`. True tries them everywhere: what
@@ -299,7 +300,8 @@ def trace(
         from devwidget.trying.offers import LiveParts, LiveStep, offer_step
 
         if watch is not None:
-            found = verify_fixes(found, dataclasses.replace(step, inputs=given.take()), watch, verify, allow, name)
+            again = dataclasses.replace(step, inputs=given.take())
+            found = verify_fixes(found, recording.left, again, watch, verify, allow, name)
         parts = LiveParts({"model": model, "batch": batch, "loss_fn": loss_fn, "target": target, "optimizer": optimizer})
         found = offer_step(found, LiveStep(parts, functools.partial(try_fix, backward=backward, allow=allow, name=name)))
     if given.moves_on:

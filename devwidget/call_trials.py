@@ -17,6 +17,7 @@ from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Trace
 from devwidget.trying.offers import LiveParts, LiveStep, SeenCalls, offer_step
+from devwidget.trying.reference_step import Results
 from devwidget.trying.silenced_output import silence_trial
 from devwidget.trying.trials import try_alone
 
@@ -44,12 +45,12 @@ def _live_parts(call: Call) -> LiveParts:
     return LiveParts(dict(zip(("model", "args", "kwargs"), call, strict=True)))
 
 
-def _heal_call(step: Step) -> Trace:
-    """One run of the call with each fault healed."""
+def _heal_call(step: Step) -> tuple[Trace, Results | None]:
+    """One run of the call with each fault healed, and what it has left."""
     recording = StepRecording(heal=True)
     with silence_trial() as own:
         found, _ = record_step(step, lambda: step.inputs, recording, "", None, restore=True, inside=own.inside)
-    return dataclasses.replace(found, step_runs=1)
+    return dataclasses.replace(found, step_runs=1), recording.left
 
 
 def _put_in_place(healed: Trace, findings: Iterable[Finding]) -> Trace:
@@ -72,7 +73,8 @@ def _is_same(a: Finding, b: Finding) -> bool:
 def _try_alone(findings: tuple[Finding, ...], fix: Fix, model: nn.Module, args: Any, kwargs: Any) -> Fix:
     """What `Fix.try_it` does: the forward pass alone, which is not all of a step that trains."""
     step = Step(model, Arguments(args, kwargs))
-    trace = _put_in_place(_heal_call(step), findings)
-    tried = try_alone(trace, step_subjects(step), repeat_step(step, (), ""), fix)
+    healed, left = _heal_call(step)
+    trace = _put_in_place(healed, findings)
+    tried = try_alone(trace, left, step_subjects(step), repeat_step(step, (), ""), fix)
     trains = any(parameter.requires_grad for parameter in model.parameters())
     return dataclasses.replace(tried, confidence="likely") if trains and tried.confidence == "sure" else tried

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -163,9 +163,22 @@ class Recording:
 
 
 class StepRecording(Recording):
-    """What the step raises is in the trace, and nowhere else."""
+    """What the step raises is in the trace, and nowhere else.
+
+    Attributes:
+        left: what it has left, if it is known that another step would leave the same, and there are edits to hold against it.
+    """
 
     _swallows = True
+    left: Results | None = None
+
+    def keep_results(self, seen: Mapping[str, Any], model: nn.Module, kept: SavedState) -> None:
+        """Keep what trials will be held against, before the state of the program is put back."""
+        has_edits = any(fix.edits for finding in self.trace.findings for fix in finding.fixes)
+        if has_edits and not self.trace.error and not kept.has_changed():
+            from devwidget.trying.reference_step import results_of
+
+            self.left = results_of(seen, model)
 
 
 class TrialRecording(StepRecording):
@@ -189,14 +202,14 @@ def record_step(
     source: Any = None,
     watch: TrialWatch | None = None,
     inside: Inside = contextlib.nullcontext,
-    then: Callable[[Arguments, dict[str, Any]], None] | None = None,
+    then: Callable[[Arguments, dict[str, Any], SavedState], None] | None = None,
 ) -> tuple[Trace, Any]:
     """One recorded step, and the output of the model.
 
     Args:
         source: what the inputs are taken from and that is to be put back.
         inside: what each of its threads enters.
-        then: told the inputs and what the step has left, before that is put back.
+        then: told the inputs, what the step has left, and what was there before, which is put back next.
     """
     from devwidget.capture.restore import keep_state
 
@@ -217,8 +230,10 @@ def record_step(
                 watch.begin_step(kept)
                 inside = watch.own.inside
         _run_phases(dataclasses.replace(step, inputs=inputs), recording, name, progress, seen, inside)
-        if then is not None:
-            then(inputs, seen)
+        if kept is not None:
+            recording.keep_results(seen, model, kept)
+            if then is not None:
+                then(inputs, seen, kept)
     trace = recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
     return trace, seen.get("out")
 
@@ -284,7 +299,15 @@ def start_watch() -> TrialWatch:
     return TrialWatch()
 
 
-def verify_fixes(found: Trace, step: Step, watch: TrialWatch, verify: Verify, allow: str | Iterable[str], name: str) -> Trace:
+def verify_fixes(
+    found: Trace,
+    left: Results | None,
+    step: Step,
+    watch: TrialWatch,
+    verify: Verify,
+    allow: str | Iterable[str],
+    name: str,
+) -> Trace:
     """The trace with its fixes tried, where that is harmless or asked for; else with why they were not."""
     from devwidget.trying.offers import mark_untried
     from devwidget.trying.side_effects import reasons_against_trial
@@ -293,7 +316,7 @@ def verify_fixes(found: Trace, step: Step, watch: TrialWatch, verify: Verify, al
     why = tuple(reasons_against_trial(found, watch.effects))
     if why and verify != True:  # noqa: E712  "auto" is true too
         return mark_untried(found, why[0])
-    found = try_fixes(found, step_subjects(step), repeat_step(step, allow, name), is_asked=verify is True)
+    found = try_fixes(found, left, step_subjects(step), repeat_step(step, allow, name), is_asked=verify is True)
     return dataclasses.replace(found, noticed=why)
 
 
@@ -320,7 +343,7 @@ def try_fix(
     with silence_trial() as own:
         found, _ = record_step(step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside)
     found = dataclasses.replace(found, step_runs=1)
-    return try_alone(found, step_subjects(step), repeat_step(step, allow, name), fix)
+    return try_alone(found, recording.left, step_subjects(step), repeat_step(step, allow, name), fix)
 
 
 def step_subjects(step: Step) -> Subjects:
@@ -331,16 +354,16 @@ def step_subjects(step: Step) -> Subjects:
 
 
 def repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:
-    """Runs a step twice for a trial."""
+    """Runs a step for a trial, and once more if that may do something else."""
     from devwidget.trying.reference_step import Run, results_of
 
-    def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside) -> list[Run]:
+    def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside, twice: bool) -> list[Run]:
         first, second = (TrialRecording(heal=heal, allow=allow) for _ in range(2))
         left: list[Results] = []
 
-        def then(given: Arguments, seen: dict[str, Any]) -> None:
+        def then(given: Arguments, seen: dict[str, Any], kept: SavedState) -> None:
             left.append(results_of(seen, step.model))
-            if not first.trace.error:
+            if not first.trace.error and (twice or kept.has_changed()):
                 seen.clear()
                 _run_phases(dataclasses.replace(step, inputs=given), second, name, None, seen, inside)
                 left.append(results_of(seen, step.model))

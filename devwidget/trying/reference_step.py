@@ -40,7 +40,7 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One of the two steps of a trial."""
+    """A step of a trial."""
 
     trace: Trace
     results: Results
@@ -75,10 +75,10 @@ def on_one_device(modules: Iterable[nn.Module]) -> Iterator[bool]:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """The step with everything on one device, run twice.
+    """The step with everything on one device.
 
     Attributes:
-        runs: both.
+        runs: one, or two if the first has left anything but gradients.
         is_exact: its values are those that the user's step has to give: no batch is cut for several devices, or that changes
             nothing, as no random number is drawn, no weight is updated, and no statistics are taken of a share of the batch.
         is_cut: a `DataParallel` cuts the batch in the user's step.
@@ -133,15 +133,15 @@ def _kind_of(tensor: torch.Tensor) -> str:
 def make_reference(
     runs: Sequence[Run], modules: Iterable[nn.Module], is_cut: bool, moves: Collection[tuple[str, str]]
 ) -> Reference:
-    """What two healed steps on one device say.
+    """What healed steps on one device say.
 
     Args:
-        runs: of both.
+        runs: one or two, of a batch that is cut two.
         modules: of the model and its loss.
         is_cut: the user's step cuts its batch for several devices.
         moves: see `cured_moves`.
     """
-    is_steady = are_equal(runs[0].results.output, runs[1].results.output, ())
+    is_steady = are_equal(runs[0].results.output, runs[-1].results.output, ())
     takes_statistics = any(each.training and own(each).get("track_running_stats") is not None for each in modules)
     return Reference(runs, not is_cut or (is_steady and not takes_statistics), is_cut, moves)
 

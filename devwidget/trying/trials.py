@@ -18,14 +18,23 @@ from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Trace
 from devwidget.trying.edited_code import LiveFunctions, NotFound, NotTried
 from devwidget.trying.installed_edits import place_edits
-from devwidget.trying.reference_step import Reference, Run, cured_moves, is_random, key_of, make_reference, on_one_device
+from devwidget.trying.reference_step import (
+    Reference,
+    Results,
+    Run,
+    cured_moves,
+    is_random,
+    key_of,
+    make_reference,
+    on_one_device,
+)
 from devwidget.trying.side_effects import Inside, reasons_around
 from devwidget.trying.silenced_output import silence_trial
 from devwidget.trying.trial_subjects import Subjects
 
-Again = Callable[[bool, Callable[[], Arguments], Inside], list[Run]]
-"""Runs the step twice before anything is put back, healing or not, on what it is told once everything is kept, with what each
-of its further threads enters. One run alone if it has failed."""
+Again = Callable[[bool, Callable[[], Arguments], Inside, bool], list[Run]]
+"""Runs the step, healing or not, on what it is told once everything is kept, with what each of its further threads enters; and,
+if that has left anything but gradients or it is asked for, once more before anything is put back."""
 
 MOST_TRIALS = 8
 """Steps that one trace may run to try its fixes."""
@@ -40,29 +49,30 @@ _NOT_ALL_SEEN = Message(
 _IMPOSSIBLE = Message("its lines cannot be put in place of what has already run")
 
 
-def try_fixes(trace: Trace, subjects: Subjects, again: Again, *, is_asked: bool = False) -> Trace:
+def try_fixes(trace: Trace, left: Results | None, subjects: Subjects, again: Again, *, is_asked: bool = False) -> Trace:
     """The trace with the fixes that a run has verified first, and without those that a run has shown to be wrong.
 
     Args:
         trace: of the healed step.
+        left: what that has left, if another one would leave the same.
         subjects: what the step worked on.
         again: runs it once more.
         is_asked: try them also where another thread runs by now.
     """
-    trials = _Trials(trace, subjects, again, is_asked)
+    trials = _Trials(trace, left, subjects, again, is_asked)
     with _one_after_the_other() as is_turn:
         trials.run() if is_turn else trials.refuse(_NOT_ITS_TURN)
     findings = tuple(map(trials.judged, trace.findings))
     return dataclasses.replace(trace, findings=findings, step_runs=trace.step_runs + trials.runs)
 
 
-def try_alone(trace: Trace, subjects: Subjects, again: Again, fix: Fix) -> Fix:
+def try_alone(trace: Trace, left: Results | None, subjects: Subjects, again: Again, fix: Fix) -> Fix:
     """A fix of a trace with what came of running it.
 
     Raises:
         DevwidgetError: if another trace of the step has no such fix.
     """
-    trials = _Trials(trace, subjects, again, is_asked=True)
+    trials = _Trials(trace, left, subjects, again, is_asked=True)
     with _one_after_the_other() as is_turn:
         works = trials.try_one(fix) if is_turn else None
     told = trials.told(fix, "" if works is not None else _IMPOSSIBLE if is_turn else _NOT_ITS_TURN)
@@ -88,7 +98,8 @@ class _Trials:
         runs: how often they have run the step.
     """
 
-    def __init__(self, trace: Trace, subjects: Subjects, again: Again, is_asked: bool) -> None:
+    def __init__(self, trace: Trace, left: Results | None, subjects: Subjects, again: Again, is_asked: bool) -> None:
+        self._healed = Run(trace, left) if left is not None else None
         self._moves = cured_moves(trace)
         self._has_failed = bool(trace.error)
         self._again_healed: list[Run] = []
@@ -184,7 +195,7 @@ class _Trials:
         self._left -= 1
         try:
             with uninterrupted(), silence_trial() as own, place_edits(edits, self._subjects, self._ran, self._live) as trial:
-                runs = self._again(heal, trial.make_inputs, own.inside)
+                runs = self._again(heal, trial.make_inputs, own.inside, False)
                 self.runs += len(runs)
                 ran, is_exact = trial.all_ran(), trial.is_exact
         except NotTried as error:
@@ -214,7 +225,7 @@ class _Trials:
         return False if is_exact else None
 
     def _how_it_fails(self, runs: Sequence[Run], others: list[Finding], reference: Reference | None, random: bool) -> str:
-        """What is wrong with two steps, but for findings of the first; "" for nothing."""
+        """What is wrong with the steps of a trial, but for findings of the first; "" for nothing."""
         if runs[0].trace.error:
             return Message("the step fails: {error}", error=_first_line(runs[0].trace.error))
         if reference is not None and (words := reference.find_difference(runs, is_random=random)):
@@ -227,13 +238,19 @@ class _Trials:
         return Message("the second step has {finding}", finding=_describe_finding(new[0])) if new else ""
 
     def _reference(self) -> Reference | None:
-        """The step with everything on one device, which is run once for all trials; None where it fails."""
+        """The step with everything on one device, which is run once for all trials; None where it fails.
+
+        A healed step was on one device, unless its batch is cut for several.
+        """
         if not self._again_healed and not self._has_failed:
             modules = list(self._subjects.modules())
             with uninterrupted(), silence_trial() as own, on_one_device(modules) as is_cut:
-                self._again_healed = self._again(True, lambda: self._subjects.inputs, own.inside)
-            self.runs += len(self._again_healed)
-            if len(self._again_healed) == 2 and not self._again_healed[0].trace.error:
+                if self._healed is not None and not is_cut:
+                    self._again_healed = [self._healed]
+                else:
+                    self._again_healed = self._again(True, lambda: self._subjects.inputs, own.inside, is_cut)
+                    self.runs += len(self._again_healed)
+            if self._again_healed and not self._again_healed[0].trace.error:
                 self._known = make_reference(self._again_healed, modules, is_cut, self._moves)
         return self._known
 

@@ -114,6 +114,38 @@ def test_what_a_step_changes_is_put_back_or_the_step_runs_once(act):
     trace = traced(Faulty(act))
     assert look() == before or trace.step_runs == 1
     assert first_fix(trace).verified == (trace.step_runs > 1)
+    assert trace.step_runs in (1, 5)  # what a second step finds may be another state
+
+
+def dropping():
+    return nn.Sequential(Faulty(), nn.Dropout())
+
+
+def normalizing():
+    return nn.Sequential(Faulty(), nn.BatchNorm1d(4))
+
+
+def freshened(model):
+    """With gradients that a step adds to."""
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("make", "runs"),
+    [(Faulty, 2), (dropping, 2), (lambda: freshened(Faulty().to("cuda:0")), 2), (normalizing, 5)],
+    ids=["gradients", "random numbers", "gradients added to", "a buffer written"],
+)
+def test_a_step_that_leaves_only_gradients_is_its_own_reference_and_runs_once_more_with_the_edit(make, runs):
+    trace = traced(make(), loss_fn=torch.sum)
+    assert (trace.step_runs, first_fix(trace).verified) == (runs, True)
+
+
+def test_an_optimizer_has_its_second_step_tried():
+    model = Faulty().to("cuda:0")
+    trace = traced(model, loss_fn=torch.sum, optimizer=torch.optim.AdamW(model.parameters()))
+    assert (trace.step_runs, first_fix(trace).verified) == (5, True)
 
 
 class KeepsNothing:

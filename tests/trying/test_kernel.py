@@ -63,7 +63,7 @@ def cells():
 
 
 def test_a_fix_is_tried_beside_the_threads_of_the_kernel_and_shows_its_output_once(cells):
-    assert shown(cells[1]) == (["printed", "5 True "], 1)
+    assert shown(cells[1]) == (["printed", "2 True "], 1)
 
 
 def test_a_thread_of_the_notebook_has_it_offered(cells):
@@ -71,4 +71,4 @@ def test_a_thread_of_the_notebook_has_it_offered(cells):
 
 
 def test_the_panel_tries_it_when_it_is_asked(cells):
-    assert shown(cells[4])[0] == ["printed", "True 6"]
+    assert shown(cells[4])[0] == ["printed", "True 3"]

@@ -203,13 +203,13 @@ def judged(trace, error=""):
 
     model, batch = Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")
 
-    def again(heal, inputs, inside):
+    def again(heal, inputs, inside, twice):
         with contextlib.suppress(RuntimeError) if heal else contextlib.nullcontext():
             model(inputs())
         run = Run(dataclasses.replace(trace, error=error), results_of({}, model))
         return [run] if error else [run, run]
 
-    return try_fixes(trace, Subjects(model, batch), again)
+    return try_fixes(trace, None, Subjects(model, batch), again)
 
 
 def test_edits_that_have_all_failed_are_no_edits_any_more():

@@ -132,6 +132,13 @@ class SavedState:
         """How much of the storages has been copied so far."""
         return self._storages.saved_bytes()
 
+    def has_changed(self) -> bool:
+        """Whether the block has left anything until now but gradients, and random numbers that were drawn."""
+        if self._settings.has_changed():
+            return True
+        with paused_gc(), _plain_torch():
+            return self._search.has_changed() or self._storages.has_changed(self._search.tensors)
+
     def put_back(self) -> None:
         """Undo everything.
 

@@ -62,6 +62,10 @@ class BlockContents:
         if _is_numpy(type(copy)) and copy.dtype.hasobject:
             yield from (("", each) for each in copy.ravel().tolist())
 
+    def has_changed(self) -> bool:
+        """Nobody sees what writes into a block that can be written."""
+        return self._copy is not None or self._large
+
     def put_back(self) -> None:
         """Write the copy back.
 

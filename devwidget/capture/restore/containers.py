@@ -46,9 +46,13 @@ class Contents:
         """How each part is called from here."""
         return self.kind.labelled(self._held)
 
+    def has_changed(self) -> bool:
+        """Whether it holds other things, or in another order."""
+        return not self.kind.same(self.kind.read(self.owner), self._held)
+
     def put_back(self) -> None:
-        """A container that holds the same things in the same order is not touched."""
-        if not self.kind.same(self.kind.read(self.owner), self._held):
+        """A container that holds the same is not touched."""
+        if self.has_changed():
             self.kind.write(self.owner, self._held)
 
 

@@ -44,6 +44,10 @@ class IteratorState:
         """A function has no name from here."""
         return (("", part) for part in self.list_parts())
 
+    def has_changed(self) -> bool:
+        """Whether it has moved on."""
+        return bool(_read_position(self.owner) != self._position)
+
     def put_back(self) -> None:
         """Set it back.
 

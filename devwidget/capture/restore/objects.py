@@ -57,6 +57,11 @@ class Fields:
         yield "", self.namespace
         yield from ((f".{name}", value) for name, _, value in self._slots)
 
+    def has_changed(self) -> bool:
+        """Whether class, namespace or a slot is another one; what is in the namespace, its own part tells."""
+        slots = (_slot_value(member, self.owner) is not value for _, member, value in self._slots)
+        return type(self.owner) is not self._kind or namespace_of(self.owner) is not self.namespace or any(slots)
+
     def put_back(self) -> None:
         """The class first: it says which fields there are."""
         if type(self.owner) is not self._kind:
@@ -196,6 +201,10 @@ class View:
         """As the view itself is called."""
         return (("", part) for part in self._parts)
 
+    def has_changed(self) -> bool:
+        """What it leads to has parts of its own."""
+        return False
+
     def put_back(self) -> None:
         """Nothing to do."""
 
@@ -242,15 +251,24 @@ class ScriptedState:
         for name, value in [*self._values.items(), *self._read_children()]:
             yield f".{name}", value
 
-    def put_back(self) -> None:
+    def _list_changed(self) -> Iterator[tuple[str, Any]]:
         """Tensors by identity, all else by value."""
         for name, value in self._read_attributes():
             before = self._values.get(name, value)
             if isinstance(before, torch.Tensor):
                 if before is not value:
-                    self._module.setattr(name, before)
+                    yield name, before
             elif is_exactly(before, _SET_AGAIN) and before != value:
-                self._module.setattr(name, before)
+                yield name, before
+
+    def has_changed(self) -> bool:
+        """Whether an attribute is another one."""
+        return any(True for _ in self._list_changed())
+
+    def put_back(self) -> None:
+        """Set these again."""
+        for name, before in self._list_changed():
+            self._module.setattr(name, before)
 
 
 def is_scripted(kind: type) -> bool:

@@ -44,11 +44,19 @@ class Callee:
         """None has a name that a reader would know."""
         return (("", part) for part in self._parts)
 
+    def has_changed(self) -> bool:
+        """Whether a function has other code or other defaults."""
+        return any(True for _ in self._list_changed())
+
     def put_back(self) -> None:
         """Give a function its code and its defaults again; of other callables nothing can be replaced."""
+        for name, value in self._list_changed():
+            setattr(self.owner, name, value)
+
+    def _list_changed(self) -> Iterator[tuple[str, Any]]:
         for name, value in zip(self._read_names(), self._replaceable, strict=True):
             if getattr(self.owner, name) is not value:
-                setattr(self.owner, name, value)
+                yield name, value
 
 
 class Cell:
@@ -66,12 +74,16 @@ class Cell:
         """Its name is the function's affair."""
         yield "", self._content
 
+    def has_changed(self) -> bool:
+        """Whether it is set to something else, or only now."""
+        full, content = _cell_content(self.owner)
+        return full is not self._full or content is not self._content
+
     def put_back(self) -> None:
         """Set it again, or unset it."""
-        full, content = _cell_content(self.owner)
-        if self._full and not (full and content is self._content):
+        if self._full and self.has_changed():
             self.owner.cell_contents = self._content
-        elif full and not self._full:
+        elif self.has_changed():
             del self.owner.cell_contents
 
 
@@ -111,16 +123,20 @@ class ClassValues:
             if self._searches_code or not issubclass(type(value), _CODE):
                 yield f".{name}", value
 
+    def _list_changed(self) -> list[tuple[str, Any]]:
+        """What was replaced or removed, with its value, and what was added."""
+        now = self._read_now()
+        pairs = [(name, self._values.get(name, _ABSENT), now.get(name, _ABSENT)) for name in {**now, **self._values}]
+        return [(name, old) for name, old, new in pairs if new is not old and not _is_patched(new) and not _is_patched(old)]
+
+    def has_changed(self) -> bool:
+        """Whether an attribute is another one."""
+        return bool(self._list_changed())
+
     def put_back(self) -> None:
         """Set what was replaced, remove what was added; without the `__setattr__` of a metaclass."""
-        now = self._read_now()
-        for name in now.keys() - self._values.keys():
-            if not _is_patched(now[name]):
-                type.__delattr__(self.owner, name)
-        for name, value in self._values.items():
-            found = now.get(name, now)
-            if found is not value and not _is_patched(found) and not _is_patched(value):
-                type.__setattr__(self.owner, name, value)
+        for name, value in self._list_changed():
+            type.__delattr__(self.owner, name) if value is _ABSENT else type.__setattr__(self.owner, name, value)
 
 
 def _is_programs(name: str, kind: type) -> bool:
@@ -181,17 +197,24 @@ class GlobalVariables:
         for _, values in self._kept:
             yield from ((name, value) for name, value in values.items() if value is not _ABSENT)
 
-    def put_back(self) -> None:
-        """Bind again what was bound to something else, and unbind what is new."""
+    def _list_changed(self) -> Iterator[tuple[dict[str, Any], str, Any]]:
         for namespace, values in self._kept:
             for name, value in values.items():
                 now = dict.get(namespace, name, _ABSENT)
-                if now is value or _keeps_value(now) or _keeps_value(value):
-                    continue
-                if value is _ABSENT:
-                    dict.pop(namespace, name, None)
-                else:
-                    dict.__setitem__(namespace, name, value)
+                if now is not value and not _keeps_value(now) and not _keeps_value(value):
+                    yield namespace, name, value
+
+    def has_changed(self) -> bool:
+        """Whether one is bound to something else."""
+        return any(True for _ in self._list_changed())
+
+    def put_back(self) -> None:
+        """Bind again what was bound to something else, and unbind what is new."""
+        for namespace, name, value in self._list_changed():
+            if value is _ABSENT:
+                dict.pop(namespace, name, None)
+            else:
+                dict.__setitem__(namespace, name, value)
 
 
 def uses_globals(function: types.FunctionType) -> bool:

@@ -30,8 +30,16 @@ class Settings:
     def __init__(self, switches: Iterable[Switch]) -> None:
         self._kept = list(_read_values(switches))
 
+    def has_changed(self) -> bool:
+        """Whether one has another value now."""
+        return any(True for _ in self._list_changed())
+
     def put_back(self, undoing: Undoing, count: int | None = None) -> None:
         """Set those that have another value now; all of them, or so many of the first."""
+        for switch, before in self._list_changed(count):
+            undoing.attempt_step(switch.word, functools.partial(switch.write, before))
+
+    def _list_changed(self, count: int | None = None) -> Iterator[tuple[Switch, Any]]:
         for switch, before in self._kept[:count]:
             try:
                 if switch.read() == before:
@@ -40,7 +48,7 @@ class Settings:
                 continue
             except Exception:  # torch refuses to tell where settings contradict each other
                 pass
-            undoing.attempt_step(switch.word, functools.partial(switch.write, before))
+            yield switch, before
 
 
 def _read_values(switches: Iterable[Switch]) -> Iterator[tuple[Switch, Any]]:

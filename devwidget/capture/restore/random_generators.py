@@ -33,6 +33,10 @@ class GeneratorState:
 
     label_parts = list_parts
 
+    def has_changed(self) -> bool:
+        """It draws other numbers, and is no other generator."""
+        return False
+
     def put_back(self) -> None:
         """Set it again."""
         self._kind.write(self.owner, self._state)

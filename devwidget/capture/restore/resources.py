@@ -143,18 +143,22 @@ class Resource:
         """It has no name of its own."""
         return (("", part) for part in self.list_parts())
 
+    def has_changed(self) -> bool:
+        """Whether it is read as something else."""
+        now, before = self._reading.read(self.owner), self._before
+        return now is not before and not (is_exactly(before, (str, bytes, int, tuple)) and now == before)
+
     def put_back(self) -> None:
         """Set it again.
 
         Raises:
             NotRestored: if it has changed and cannot be set.
         """
-        now, before = self._reading.read(self.owner), self._before
-        if now is before or (is_exactly(before, (str, bytes, int, tuple)) and now == before):
+        if not self.has_changed():
             return
         if self._reading.write is None:
             raise NotRestored(_find_changed(self.owner))
-        self._reading.write(self.owner, before)
+        self._reading.write(self.owner, self._before)
 
 
 class Watched:
@@ -173,14 +177,18 @@ class Watched:
         """None has a name that a reader would know."""
         return (("", part) for part in self.list_parts())
 
+    def has_changed(self) -> bool:
+        """Whether a field is another one."""
+        now, before = _list_fields(self.owner), self._before
+        return now.keys() != before.keys() or not all(_same_values(now[name], value) for name, value in before.items())
+
     def put_back(self) -> None:
         """Nothing to do.
 
         Raises:
             NotRestored: if a field is another one.
         """
-        now = _list_fields(self.owner)
-        if now.keys() != self._before.keys() or not all(_same_values(now[name], value) for name, value in self._before.items()):
+        if self.has_changed():
             raise NotRestored(_find_changed(self.owner))
 
 
@@ -208,16 +216,20 @@ class Opaque:
         """None has a name."""
         return (("", part) for part in self.list_parts())
 
+    def has_changed(self) -> bool:
+        """Whether something that it held is gone; what it holds besides may be a cache that was filled."""
+        now = set(map(id, _held_by(self.owner)))
+        return not self._held or not all(id(each) in now for each in self._held)
+
     def put_back(self) -> None:
-        """Nothing to do; what it holds besides may be a cache that was filled.
+        """Nothing to do.
 
         Raises:
             NotRestored: if something that it held is gone, or nobody can see what it holds.
         """
         if not self._held:
             raise NotRestored(Message("not looked at, a {kind}", kind=class_name(type(self.owner))))
-        now = set(map(id, _held_by(self.owner)))
-        if not all(id(each) in now for each in self._held):
+        if self.has_changed():
             raise NotRestored(_find_changed(self.owner))
 
 

@@ -52,6 +52,9 @@ class SavedPart(Protocol):
     def label_parts(self) -> Iterable[tuple[str, Any]]:
         """The same with how each is called from here."""
 
+    def has_changed(self) -> bool:
+        """Whether the object is not what it was, or nobody can tell; a random generator that has drawn numbers still is."""
+
     def put_back(self) -> None:
         """Make the object what it was; nothing if it still is."""
 
@@ -148,6 +151,11 @@ class ReachSearch:
             return self.add_roots([source])
         finally:
             self._budgets[1].is_closed = False
+
+    def has_changed(self) -> bool:
+        """Whether one of the objects is not what it was, but for the gradients of tensors."""
+        parts: list[SavedPart | Tensors] = [*self.states, *self.tensors]
+        return bool(self.lost) or any(map(bool, self.empty)) or any(part.has_changed() for part in parts)
 
     def empty_again(self) -> None:
         """Clear the containers that held nothing."""

@@ -120,6 +120,13 @@ class SavedStorages:
         """Bytes of all saved parts."""
         return sum(stop - start for pieces in self._pieces.values() for start, stop, _ in pieces)
 
+    def has_changed(self, tables: Iterable[Tensors]) -> bool:
+        """Whether a storage was written, but for those of gradients."""
+        tables = list(tables)
+        gradients = set[int]().union(*(table.gradient_storages() for table in tables))
+        unseen = (tensor for table in tables for tensor in self.find_unseen(table))
+        return bool(self._failed or self._seen - gradients) or any(True for _ in (*unseen, *self.find_sampled()))
+
     def put_back(self, undoing: Undoing) -> None:
         """Sizes, then bytes."""
         undoing.lost += self._failed

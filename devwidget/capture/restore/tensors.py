@@ -86,9 +86,17 @@ class Tensors:
         for word, parts in zip(words, (self.aliases, self._gradients, *self._slots, self._namespaces), strict=True):
             yield from ((tensor, word, part) for tensor, part in zip(self.tensors, parts, strict=True) if part is not None)
 
+    def has_changed(self) -> bool:
+        """Whether one is not what it was, but for its gradient; what is written into it, its storage tells."""
+        return any(True for _ in self._find_changed())
+
+    def gradient_storages(self) -> set[int]:
+        """Ids of the storages of gradients."""
+        return set(read_column(storage_id, [*_list_present(self._gradients)]))
+
     def put_back(self, undoing: Undoing) -> None:
         """Each tensor that is no longer what it was."""
-        for place in sorted(set(self._find_changed())):
+        for place in sorted({*self._find_changed(), *self._find_other_gradients()}):
             undoing.attempt_step(self.tensors[place], lambda place=place: self._put_back(place))  # type: ignore[misc]
 
     def put_versions_back(self, undoing: Undoing) -> None:
@@ -102,13 +110,12 @@ class Tensors:
                 _set_version(self.tensors[place], self.versions[place])
 
     def _find_changed(self) -> Iterator[int]:
-        """Places of the tensors that are not what they were, from one comparison of columns each."""
+        """Places of the tensors that are not what they were, from one comparison of columns each, without gradients."""
         tensors, histories = self.tensors, read_column(_own["grad_fn"], self.tensors)
         before_and_now: list[tuple[list[Any], list[Any]]] = [
             (self._kinds, list(map(type, tensors))),
             (self._required, read_column(_own["requires_grad"], tensors)),
             (self._histories, histories),
-            (self._gradients, _read_gradients(tensors, histories)),
             *zip(self._slots, [read_column(_own[name], tensors) for name in _SLOTS], strict=True),
         ]
         for before, now in before_and_now:
@@ -117,6 +124,10 @@ class Tensors:
             yield from _find_differing(operator.ne, read_column(read, self.aliases), read_column(read, self._shown))
         yield from itertools.compress(itertools.count(), map(operator.and_, self._bare, map(bool, self._namespaces)))
         yield from (place for place in self._odd if self.aliases[place] is not None)
+
+    def _find_other_gradients(self) -> Iterator[int]:
+        now = _read_gradients(self.tensors, read_column(_own["grad_fn"], self.tensors))
+        return _find_differing(operator.is_not, self._gradients, now)
 
     def _put_back(self, place: int) -> None:
         tensor, alias = self.tensors[place], self.aliases[place]
