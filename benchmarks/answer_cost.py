@@ -1,7 +1,7 @@
 """What people wait for: from the click to a finding and to a fix that was tried, `why` after an exception, a first trace,
-a page, a script and a suite of tests.
+a page, a plan, a layout, a script and a suite of tests.
 
-    python benchmarks/answer_cost.py [clicks] [why] [cold] [pages] [scripts] [plugin]
+    python benchmarks/answer_cost.py [clicks] [why] [cold] [pages] [plans] [scripts] [plugin]
 
 Clicks are counted in steps of the model: a forward, its loss and its backward on the same virtual GPU, in turns, processor
 time of one thread. Scripts and suites are processes of their own, with all that they start.
@@ -32,6 +32,8 @@ import devwidget
 CLICKED = ("GPT-2 small, 1 x 128", "thin GPT-2, launch-bound", "llama, 48 thin layers")
 FAULTS, CELLS, TESTS = 10, 200, 1_000
 ROUNDS = 5
+LLAMAS = {"1B": (2048, 8192, 16, 32, 128256), "7B": (4096, 11008, 32, 32, 32000), "70B": (8192, 28672, 80, 64, 32000)}
+"""Width, width inside, layers, heads and words of models that are planned; but for 7B eight heads of keys."""
 LONGEST_S = 20.0
 """Processor time after which no further round of clicks begins."""
 SCRIPT = "import torch\nmodel = torch.nn.Linear(8, 8)\nfor _ in range(20):\n    model(torch.randn(2, 8)).sum().backward()\n"
@@ -121,8 +123,10 @@ def clicks(model: str, rounds: int = ROUNDS) -> dict[str, float]:
             "ten faults": traced(ten, FAULTS, verify=False),
             "ten tried": traced(ten, FAULTS),
         }
-        for call in (step, *calls.values()):
+        most: dict[str, float] = {}
+        for name, call in {"step": step, **calls}.items():
             call()
+            most[name] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
         ratios: dict[str, list[float]] = {name: [] for name in calls}
         plain: list[float] = []
         began = time.process_time()
@@ -132,7 +136,8 @@ def clicks(model: str, rounds: int = ROUNDS) -> dict[str, float]:
             for name, call in calls.items():
                 plain.append(least := min(cpu_seconds(step), cpu_seconds(step)))
                 ratios[name].append(cpu_seconds(call) / least)
-    return {name: statistics.median(each) for name, each in ratios.items()} | {"step": statistics.median(plain)}
+    beyond = {f"{name} bytes": most[name] - most["step"] for name in ("clean", "tried")}
+    return {name: statistics.median(each) for name, each in ratios.items()} | {"step": statistics.median(plain)} | beyond
 
 
 def why(rounds: int = ROUNDS) -> dict[str, float]:
@@ -166,6 +171,29 @@ def pages(rounds: int = ROUNDS) -> dict[str, float]:
         page = Path(folder) / "trace.html"
         taken = [cpu_seconds(lambda: trace.to_html(page)) for _ in range(1 + rounds)]
         return {"html": statistics.median(taken[1:]), "bytes": page.stat().st_size}
+
+
+def plans(rounds: int = ROUNDS) -> dict[str, float]:
+    """Processor seconds of plans of a step with AdamW, and of layouts over two cards, of models on meta; each run once."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    models = {}
+    for name, (width, inner, layers, heads, words) in LLAMAS.items():
+        sizes = {"hidden_size": width, "intermediate_size": inner, "num_hidden_layers": layers, "vocab_size": words}
+        config = LlamaConfig(**sizes, num_attention_heads=heads, num_key_value_heads=32 if name == "7B" else 8)
+        with torch.device("meta"):
+            models[name] = LlamaForCausalLM(config).bfloat16()
+    ids = torch.ones(1, 2048, dtype=torch.long)
+
+    def plan(name: str) -> object:
+        return devwidget.plan(models[name], {"input_ids": ids, "labels": ids}, optimizer=torch.optim.AdamW, card="A100-80GB")
+
+    @torch.no_grad()
+    def place(name: str) -> object:
+        return devwidget.place(models[name], {"input_ids": ids}, gpus=2, card="A100-80GB")
+
+    asked = ((plan, "1B"), (plan, "7B"), (place, "7B"), (place, "70B"))
+    return {f"{call.__name__} {name}": cpu_seconds(lambda: call(name)) for call, name in asked}  # noqa: B023  called at once
 
 
 def _child_seconds(*arguments: str, cwd: str) -> float:
@@ -215,6 +243,7 @@ ANSWERS: dict[str, Callable[..., dict[str, float]]] = {
     "why": why,
     "cold": cold,
     "pages": pages,
+    "plans": plans,
     "scripts": scripts,
     "plugin": plugin,
 }

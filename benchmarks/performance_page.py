@@ -42,6 +42,8 @@ WAITED = {
     "why": "`%devwidget why` in a notebook of 200 cells takes {why:.0f} ms, the first time in a kernel {first:.0f} ms.",
     "cold": "The first trace in a process takes {first:.0f} ms, the next one of the same model {second:.0f} ms.",
     "pages": "The HTML page of a trace of GPT-2 small is written in {html:.0f} ms.",
+    "plans": "A first plan of a step of 1.2 billion parameters takes {plan 1B:.0f} ms, of 7 billion {plan 7B:.0f} ms;\n"
+    "  a layout of 7 billion over two cards {place 7B:.0f} ms, of 70 billion {place 70B:.0f} ms.",
     "scripts": "A short script takes {plain:.0f} ms by `python`, {ours:.0f} ms by `python -m devwidget run`.",
     "plugin": "A suite of 1,000 small tests takes {plain:.0f} ms without the plugin for pytest, {ours:.0f} ms with it.",
 }
@@ -208,7 +210,12 @@ def _waited(answers: Answers) -> str:
     """From a click to its answer in steps of the model, and the other answers in milliseconds."""
     found = {(name, model): answer for name, model, answer in of_kind(answers, "answer")}
     rows = (
-        [model, *(f"{answer[each]:.1f}" for each in CLICKS), f"{answer['step'] * 1e3:.0f}"]
+        [
+            model,
+            *(f"{answer[each]:.1f}" for each in CLICKS),
+            f"{answer['step'] * 1e3:.0f}",
+            *(f"{answer[f'{each} bytes'] / 2**20:.0f}" for each in ("clean", "tried")),
+        ]
         for (name, model), answer in found.items()
         if name == "clicks"
     )
@@ -217,7 +224,7 @@ def _waited(answers: Answers) -> str:
         for name, words in WAITED.items()
         if (name, "") in found
     ]
-    head = ["steps of", *CLICKS.values(), "a step, ms"]
+    head = ["steps of", *CLICKS.values(), "a step, ms", "MiB at most beyond steps, clean", "with an edit tried"]
     return "\n\n".join(filter(None, (_table(head, rows), "\n".join(lines))))
 
 
