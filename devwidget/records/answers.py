@@ -355,6 +355,7 @@ class OneCard:
         fits: whether every GPU has room.
         is_close: whether one has it by less than plans were off on real cards.
         problem: why the step fails there; "" if it runs.
+        change: what was changed of the step, in words; "" for nothing.
     """
 
     card: str
@@ -363,11 +364,38 @@ class OneCard:
     fits: bool
     is_close: bool = False
     problem: str = ""
+    change: str = ""
 
     @property
     def fit(self) -> Fit:
         """Whether it fits by more than plans were off on real cards, by less, or not."""
         return name_fit(self.fits, self.is_close)
+
+
+def _find_smallest(cards: Sequence[OneCard]) -> OneCard | None:
+    return next((card for card in cards if card.fit == "fits"), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CardRow:
+    """One thing to do with a model on several kinds of cards.
+
+    Attributes:
+        what: training, LoRA or inference.
+        detail: how, in words.
+        cards: from the smallest to the largest; where it does not fit as it is, with the change that comes nearest.
+        problem: why it cannot be done on any of them; "" if it runs.
+    """
+
+    what: str
+    detail: str
+    cards: tuple[OneCard, ...] = ()
+    problem: str = ""
+
+    @property
+    def smallest(self) -> OneCard | None:
+        """The smallest on which it fits by more than plans were off; None if there is none."""
+        return _find_smallest(self.cards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,16 +406,18 @@ class OnCards(Record):
         model: class of the model.
         gpus: how many of each.
         cards: from the smallest to the largest.
+        rows: the step with a change where it needs one, and what else was asked for.
     """
 
     model: str
     gpus: Size
     cards: tuple[OneCard, ...]
+    rows: tuple[CardRow, ...] = ()
 
     @property
     def smallest(self) -> OneCard | None:
         """The smallest on which it fits by more than plans were off; None if there is none."""
-        return next((card for card in self.cards if card.fit == "fits"), None)
+        return _find_smallest(self.cards)
 
 
 @dataclass(frozen=True, slots=True)
