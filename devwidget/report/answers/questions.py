@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from devwidget.language.speaking import said, say
-from devwidget.records.answers import AutoProposal, Changes, Generation, LargestBatch, Layout, OnCards, OneCard, PlannedChange
+from devwidget.records.answers import (
+    AutoProposal,
+    CardRow,
+    Changes,
+    Generation,
+    LargestBatch,
+    Layout,
+    OnCards,
+    OneCard,
+    PlannedChange,
+)
 from devwidget.report.answers.plan import answer_words, fit_words, fits_words
 from devwidget.report.page.draw_page import shows, writes
 from devwidget.report.report_parts import Part, Sentence, Table
@@ -88,7 +98,46 @@ def on_cards_parts(cards: OnCards) -> Iterator[Part]:
         facts = {"model": cards.model, "card": cards.smallest.card, "gpus": count_words(cards.gpus, "GPU")}
         told = say("{model}: the smallest card that fits is {card}, {gpus}", **facts)
     yield Sentence(told, "verdict")
-    yield Table([(say("card"), say("on the card"), say("capacity"), ""), *map(_card_row, cards.cards)], right=(1, 2))
+    if not cards.rows:
+        yield Table([(say("card"), say("on the card"), say("capacity"), ""), *map(_card_row, cards.cards)], right=(1, 2))
+        return
+    run = [row for row in cards.rows if row.cards]
+    yield Table([(say("card"), say("capacity"), *(said(row.what) for row in run)), *_way_rows(cards, run)], right=(1,))
+    for row in cards.rows:
+        words = {"what": said(row.what), "detail": said(row.detail), "told": said(row.problem) or smallest_words(row)}
+        yield Sentence(say("{what} ({detail}): {told}", **words))
+
+
+def _way_rows(cards: OnCards, rows: Sequence[CardRow]) -> Iterator[tuple[str, ...]]:
+    for at, card in enumerate(cards.cards):
+        cells = (f"{format_bytes(each.on_card)}, {card_words(each)}" if each.on_card else card_words(each) for each in (row.cards[at] for row in rows))
+        yield card.card, format_bytes(card.capacity), *cells
+
+
+def card_words(card: OneCard) -> str:
+    """Whether it fits, with which change, or by how much it does not."""
+    facts = {"size": format_bytes(abs(card.capacity - card.on_card)), "change": said(card.change)}
+    if card.problem:
+        return said(card.problem)
+    if not card.change:
+        return say("{size} too much", **facts) if not card.fits else fit_words(card.fit)
+    if not card.fits:
+        return say("{size} too much even with {change}", **facts)
+    return say("fits with {change}", **facts) if card.fit == "fits" else say("fits closely with {change}", **facts)
+
+
+def smallest_words(row: CardRow) -> str:
+    """The smallest card on which it fits by more than plans were off."""
+    if row.smallest is None:
+        return say("fits none of these by more than plans were off")
+    if not row.smallest.change:
+        larger = row.cards[row.cards.index(row.smallest) :]
+        goes_on = all(card.fit == "fits" for card in larger)
+        return say("fits {card} and larger", card=row.smallest.card) if goes_on else say("fits {card}", card=row.smallest.card)
+    plain = next((card for card in row.cards if card.fit == "fits" and not card.change), None)
+    facts = {"card": row.smallest.card, "change": said(row.smallest.change)}
+    told = say("fits {card} with {change}", **facts)
+    return told if plain is None else row_words((told, say("{card} without", card=plain.card)))
 
 
 def _card_row(card: OneCard) -> tuple[str, ...]:
