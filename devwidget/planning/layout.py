@@ -25,6 +25,7 @@ from devwidget.records.answers import AutoProposal, BlockCost, Layout, PlacedGpu
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import DevicePlan, Plan
+from devwidget.records.schema.fields import ProcessLocal
 from devwidget.records.schema.message import Message
 from devwidget.simulator.virtual_machine import parse_cluster
 
@@ -283,7 +284,14 @@ def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]
     refuse_plan(asked["optimizer"], {})
     with kept_source(batch):
         inputs = make_arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
-    return ask_child(propose_layout, model, inputs, asked, capacities)
+    found = ask_child(propose_layout, model, inputs, asked, capacities)
+    return replace(found, _page=ProcessLocal(_show_page))
+
+
+def _show_page(layout: Layout) -> None:
+    from devwidget.ui.layout_panel import show_layout  # late: a layout needs no widgets
+
+    show_layout(layout)
 
 
 def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int]) -> Layout:

@@ -234,9 +234,10 @@ class WhatIf:
 
     def sliders(self) -> Any:
         """See `Plan.sliders`."""
-        from devwidget.ui.sliders import Sliders  # late: a plan needs no widgets
+        from devwidget.ui.plan_panel import PlanWidget  # late: a plan needs no widgets
 
-        return Sliders(self._keep(ask_child(WhatIf.fit_sizes, self)))
+        self._keep(ask_child(WhatIf.fit_sizes, self))
+        return PlanWidget(may_be_asked(self.first, self))
 
     def fit_sizes(self) -> Fitted:
         """Plan several batches and lengths of texts, and fit what lies between them."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from devwidget.records.device import DeviceId
 from devwidget.records.evidence.compared import Fit, find_band, find_card_band, name_fit
-from devwidget.records.schema.fields import Length, Size
+from devwidget.records.schema.fields import Length, ProcessLocal, Size, process_local
 from devwidget.records.schema.record import Record
 
 BATCH_KNOTS, LENGTH_KNOTS = 2, 3
@@ -284,6 +284,13 @@ class Layout(Record):
     ties: tuple[tuple[str, ...], ...] = ()
     rejected: tuple[Rejected, ...] = ()
     auto: AutoProposal | None = None
+    _page: ProcessLocal[Callable[[Layout], None]] = process_local()
+
+    def _ipython_display_(self) -> None:
+        """Show the page with its buttons where a notebook runs; what a viewer without a kernel shows is saved beside it."""
+        if self._page.value is None:
+            raise NotImplementedError("a layout that was loaded is shown as it was saved")
+        self._page.value(self)
 
     @property
     def tightest(self) -> PlacedGpu:

@@ -326,9 +326,9 @@ class Plan(Record):
         return self._find_questions().on_cards(cards, also)
 
     def sliders(self) -> Any:
-        """A widget with sliders for the batch, the length of texts and the memory of each GPU, which answer at once.
+        """The page of the plan, with sizes around it planned before it is there, so that its sliders answer at once.
 
-        Some plans are run for it; between them is told what a fit through them says, and how far that is off.
+        Between the plans that are run for it is told what a fit through them says, and how far that is off.
 
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or if there is no batch to be changed.
