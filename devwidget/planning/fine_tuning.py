@@ -31,17 +31,17 @@ class AdamW8bit(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Make the state; its kernel updates in place, and takes nothing besides."""
+        """Make the state, whose values nobody asks for; its kernel updates in place, and takes nothing besides."""
         for parameter in (each for group in self.param_groups for each in group["params"] if each.grad is not None):
             state = self.state[parameter]
             if state:
                 continue
             small = parameter.numel() < self.LEAST
             for name in ("state1", "state2"):
-                state[name] = torch.zeros_like(parameter, dtype=torch.float32 if small else torch.uint8)
+                state[name] = torch.empty_like(parameter, dtype=torch.float32 if small else torch.uint8)
                 if not small:
                     blocks = math.ceil(parameter.numel() / self.BLOCK)
-                    state[f"absmax_of_{name}"] = torch.zeros(blocks, device=parameter.device)
+                    state[f"absmax_of_{name}"] = torch.empty(blocks, device=parameter.device)
 
 
 class Adapted(nn.Module):

@@ -71,7 +71,7 @@ def _describe_step(asked: dict[str, Any], trains: bool) -> Way:
     changes = [Try(), *_checkpoint(asked, asked["optimizer"])]
     if issubclass(kind, torch.optim.Adam | torch.optim.AdamW):
         eight = Changed(asked={"checkpointing": asked["checkpointing"] or True, "optimizer": AdamW8bit})
-        changes.append(Try(Message("checkpointing, 8-bit AdamW"), eight))
+        changes.append(Try(Message("checkpointing and 8-bit AdamW"), eight))
     return Way(Message("training"), Message("all weights, {optimizer}", optimizer=kind.__name__), tuple(changes))
 
 
@@ -81,7 +81,7 @@ def _adapt(asked: dict[str, Any], is_wide: bool) -> Way:
     tries = [Try(), *_checkpoint(asked, optimizer)]
     if is_wide:
         changed = replace(tries[-1].changed, dtype=torch.bfloat16)
-        tries.append(Try(Message("checkpointing, frozen weights in bfloat16"), changed))
+        tries.append(Try(Message("checkpointing and frozen weights in bfloat16"), changed))
     asks = {"optimizer": optimizer}
     adapted = (Changed(add_adapters, asks | each.changed.asked, each.changed.dtype) for each in tries)
     detail = Message("rank {rank} beside {names}", rank=RANK, names=", ".join(ADAPTED))

@@ -334,7 +334,10 @@ class WhatIf:
         ways = list_ways(self.model, self.asked, self.first.phases, also)
         found = [find_card(name) for name in names] or list(CARDS.values())
         ordered = [card.name for card in sorted(found, key=lambda card: card.memory_bytes)]
-        plain = tuple(self._try_card(name, ways[0].tries[0]) for name in ordered)
+        own = self.setting.card
+        plain = tuple(
+            _describe_card(name, self.first) if name == own else self._try_card(name, ways[0].tries[0]) for name in ordered
+        )
         rows = [plan_row(way, ordered, self._try_card, plain if way is ways[0] else ()) for way in ways]
         return OnCards(self.first.model, self.asked["gpus"], plain, tuple(rows) if len(rows) > 1 else ())
 
@@ -348,8 +351,7 @@ class WhatIf:
                 plan = asked.plan_changed(changed.cast_floats, changed)
         except DevwidgetError as error:
             return OneCard(name, 0, find_card(name).memory_bytes, False, problem=error.what, change=tried.what)
-        gpu = plan.tightest
-        return OneCard(name, gpu.on_card, gpu.capacity, plan.fits, plan.fit == "fits by less", change=tried.what)
+        return _describe_card(name, plan, tried.what)
 
     def _plan_generation(self, new_tokens: int, cache: str, num_beams: int) -> Generation:
         if not is_count(new_tokens):
@@ -436,6 +438,11 @@ def _list_answers(found: LargestSearch) -> list[int]:
     safe = found.leave_margin()
     safe.plan_until_found()
     return [size for size in (safe.largest_fitting(), largest) if size]
+
+
+def _describe_card(name: str, plan: Plan, change: str = "") -> OneCard:
+    gpu = plan.tightest
+    return OneCard(name, gpu.on_card, gpu.capacity, plan.fits, plan.fit == "fits by less", change=change)
 
 
 def _refuse_no_size() -> DevwidgetError:

@@ -45,7 +45,7 @@ def test_each_cell_of_training_is_the_plan_with_its_change():
     changed = {
         "": {},
         "checkpointing": {"checkpointing": True},
-        "checkpointing, 8-bit AdamW": {"checkpointing": True, "optimizer": AdamW8bit},
+        "checkpointing and 8-bit AdamW": {"checkpointing": True, "optimizer": AdamW8bit},
     }
     cells = rows()["training"].cards
     assert [cell.card for cell in cells] == list(CARDS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 
 from devwidget.language.speaking import said, say
@@ -101,17 +101,17 @@ def on_cards_parts(cards: OnCards) -> Iterator[Part]:
     if not cards.rows:
         yield Table([(say("card"), say("on the card"), say("capacity"), ""), *map(_card_row, cards.cards)], right=(1, 2))
         return
-    run = [row for row in cards.rows if row.cards]
-    yield Table([(say("card"), say("capacity"), *(said(row.what) for row in run)), *_way_rows(cards, run)], right=(1,))
+    head = ("", say("card"), say("on the card"), say("capacity"), "", say("change"))
+    yield Table([head, *(cells for row in cards.rows for cells in _way_rows(row))], right=(2, 3))
     for row in cards.rows:
         words = {"what": said(row.what), "detail": said(row.detail), "told": said(row.problem) or smallest_words(row)}
         yield Sentence(say("{what} ({detail}): {told}", **words))
 
 
-def _way_rows(cards: OnCards, rows: Sequence[CardRow]) -> Iterator[tuple[str, ...]]:
-    for at, card in enumerate(cards.cards):
-        cells = (f"{format_bytes(each.on_card)}, {card_words(each)}" if each.on_card else card_words(each) for each in (row.cards[at] for row in rows))
-        yield card.card, format_bytes(card.capacity), *cells
+def _way_rows(row: CardRow) -> Iterator[tuple[str, ...]]:
+    for card in row.cards:
+        name, taken, *rest = _card_row(card)
+        yield said(row.what) if card is row.cards[0] else "", name, taken, *rest, said(card.change)
 
 
 def card_words(card: OneCard) -> str:
@@ -132,12 +132,13 @@ def smallest_words(row: CardRow) -> str:
         return say("fits none of these by more than plans were off")
     if not row.smallest.change:
         larger = row.cards[row.cards.index(row.smallest) :]
-        goes_on = all(card.fit == "fits" for card in larger)
+        goes_on = len(larger) > 1 and all(card.fit == "fits" for card in larger)
         return say("fits {card} and larger", card=row.smallest.card) if goes_on else say("fits {card}", card=row.smallest.card)
     plain = next((card for card in row.cards if card.fit == "fits" and not card.change), None)
     facts = {"card": row.smallest.card, "change": said(row.smallest.change)}
-    told = say("fits {card} with {change}", **facts)
-    return told if plain is None else row_words((told, say("{card} without", card=plain.card)))
+    if plain is None:
+        return say("fits {card} with {change}", **facts)
+    return say("fits {plain} as it is, {card} with {change}", plain=plain.card, **facts)
 
 
 def _card_row(card: OneCard) -> tuple[str, ...]:
