@@ -82,7 +82,8 @@ def test_place_fits_where_auto_does_and_no_gpu_is_fuller_on_forty_sets():
     found = [compare(number) for number in range(SETS)]
     both = [row for row in found if row[0] and row[1]]
     print(f"{SETS} sets: place fits {sum(row[1] for row in found)}, auto {sum(row[0] for row in found)}")
-    print(f"where both fit, {len(both)}: fuller than auto {sum(row[3] > row[2] for row in both)}, less full {sum(row[3] < row[2] for row in both)}")
+    fuller, emptier = sum(row[3] > row[2] for row in both), sum(row[3] < row[2] for row in both)
+    print(f"where both fit, {len(both)}: fuller than auto {fuller}, less full {emptier}")
     assert [number for number, (auto, placed, _, _) in enumerate(found) if auto and not placed] == []
     assert [number for number, (auto, _, fullest, ours) in enumerate(found) if auto and ours > fullest + ALIKE] == []
     assert len(both) >= 5

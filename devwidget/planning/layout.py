@@ -129,7 +129,7 @@ class SplitSearch:
                 room = [self._correct_room(index, split, plan) for index in range(len(room))]
 
     def _weighs_too_much(self, split: list[int]) -> bool:
-        """Whether a run would tell nothing: the weights alone have no room."""
+        """Whether a run would tell nothing: the weights alone have no room, or all of it on one of several GPUs."""
         for index, capacity in enumerate(self.capacities):
             part = [block for block, at in zip(self.need.blocks, split, strict=True) if at == index]
             weights = weight_bytes(part)
@@ -137,6 +137,16 @@ class SplitSearch:
                 share = f"{weights / capacity:.1%}"
                 why = Message("not run: the weights of GPU {index} are {share} of what it has", index=index, share=share)
                 self.rejected.append(Rejected(describe_split(split), why))
+                return True
+        # A step of the user's own may let gradients go before all are there.
+        if len(set(split)) == 1 < len(self.capacities) and not self.asked["loop"].is_own:
+            held, capacity = self.need.count_least(self.need.blocks), self.capacities[split[0]]
+            if held > capacity:
+                facts = {"index": split[0], "share": f"{held / capacity:.1%}"}
+                what = Message(
+                    "not run: weights, gradients and optimizer state of GPU {index} are {share} of what it has", **facts
+                )
+                self.rejected.append(Rejected(describe_split(split), what))
                 return True
         return False
 

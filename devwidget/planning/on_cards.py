@@ -1,4 +1,4 @@
-"""What can be done with the model of a step on kinds of cards: the step, LoRA, inference, each with a change where it needs one."""
+"""What can be done with the model of a step on kinds of cards: the step, LoRA, inference, with changes where they need them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import named_tensors
 from devwidget.capture.step.batch import Arguments
-from devwidget.planning.changes import Changed, change_optimizer
+from devwidget.planning.changes import Changed, change_optimizer, has_wide_weights, is_adam
 from devwidget.planning.fine_tuning import ADAPTED, RANK, AdamW8bit, add_adapters
 from devwidget.planning.loops import Loop
 from devwidget.records.answers import CardRow, OneCard
@@ -43,9 +42,7 @@ class Way:
     tries: tuple[Try, ...]
 
 
-def list_ways(
-    model: nn.Module, asked: dict[str, Any], phases: Sequence[Phase], also: Sequence[str] | None
-) -> list[Way]:
+def list_ways(model: nn.Module, asked: dict[str, Any], phases: Sequence[Phase], also: Sequence[str] | None) -> list[Way]:
     """List the step, and what is to be planned beside it; all that can be without `also`.
 
     Raises:
@@ -59,7 +56,7 @@ def list_ways(
             raise DevwidgetError(what, instead='plan.on_cards(also=("LoRA", "inference"))')
     if "LoRA" in wanted and not trains:
         raise DevwidgetError(Message("LoRA is for a step that trains"), instead="optimizer=torch.optim.AdamW")
-    is_wide = any(tensor.dtype in (torch.float32, torch.float64) for _, tensor in named_tensors(model, "_parameters"))
+    is_wide = has_wide_weights(model)
     ways = {"LoRA": _adapt, "inference": _infer}
     return [_describe_step(asked, trains), *(ways[each](asked, is_wide) for each in dict.fromkeys(wanted))]
 
@@ -69,7 +66,7 @@ def _describe_step(asked: dict[str, Any], trains: bool) -> Way:
         return Way(Message("the step"), Message("as it was planned"), (Try(),))
     kind: Any = _kind_of(asked["optimizer"])
     changes = [Try(), *_checkpoint(asked, asked["optimizer"])]
-    if issubclass(kind, torch.optim.Adam | torch.optim.AdamW):
+    if is_adam(kind):
         eight = Changed(asked={"checkpointing": asked["checkpointing"] or True, "optimizer": AdamW8bit})
         changes.append(Try(Message("checkpointing and 8-bit AdamW"), eight))
     return Way(Message("training"), Message("all weights, {optimizer}", optimizer=kind.__name__), tuple(changes))
@@ -120,9 +117,7 @@ def drop_labels(inputs: Arguments) -> Arguments:
     return Arguments(inputs.args, {name: value for name, value in inputs.kwargs.items() if name != "labels"}, None)
 
 
-def plan_row(
-    way: Way, cards: Sequence[str], plan: Callable[[str, Try], OneCard], plain: Sequence[OneCard] = ()
-) -> CardRow:
+def plan_row(way: Way, cards: Sequence[str], plan: Callable[[str, Try], OneCard], plain: Sequence[OneCard] = ()) -> CardRow:
     """Plan one way on cards, which are given from the smallest; where it does not fit, with changes.
 
     From the largest down: changes that do not help there are not tried on a smaller one.

@@ -62,7 +62,7 @@ class LayoutWidget(Displayed, ipywidgets.VBox):
 
 
 def show_layout(layout: Layout) -> None:
-    """Display a layout with its buttons; raise NotImplementedError where no page runs widgets, so that IPython shows it as text."""
+    """Display a layout with its buttons; raise NotImplementedError where no page runs widgets: it is then text."""
     if not runs_in_notebook():
         raise NotImplementedError("there is no page")
     from IPython.display import display

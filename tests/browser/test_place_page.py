@@ -104,7 +104,10 @@ def live(browser):
         view = LayoutWidget(layout_of(state)).view
         opened.append(Watched(browser, viewport={"width": width, "height": 1000}, color_scheme=scheme, **more))
         page = opened[-1].page
-        page.route("https://notebook.test/*", lambda route: route.fulfill(body="<html lang=en><body><main id=a></main></body></html>", content_type="text/html"))
+        page.route(
+            "https://notebook.test/*",
+            lambda route: route.fulfill(body="<html lang=en><body><main id=a></main></body></html>", content_type="text/html"),
+        )
         page.goto("https://notebook.test/")
         for name in ("page.css", *PLAN_STYLES):
             page.add_style_tag(content=static_text(name))

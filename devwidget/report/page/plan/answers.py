@@ -16,7 +16,16 @@ from devwidget.report.answers.questions import (
     largest_sentence,
     smallest_words,
 )
-from devwidget.report.page.plan.marks import GLYPHS, Scale, draw_glyph, draw_keys, draw_prose, draw_rung, draw_rung_head, draw_spare
+from devwidget.report.page.plan.marks import (
+    GLYPHS,
+    Scale,
+    draw_glyph,
+    draw_keys,
+    draw_prose,
+    draw_rung,
+    draw_rung_head,
+    draw_spare,
+)
 from devwidget.report.page.plan.step import draw_heading
 from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import count_words, format_bytes
@@ -114,7 +123,9 @@ def _describe_error(fitted: Fitted) -> Markup:
     if not fitted.checked:
         return Markup("")
     facts = {"count": fitted.checked, "off": f"{fitted.off:.1%}"}
-    told = say("Between these sizes sliders estimate: {count} more were planned there, and estimates were at most {off} off.", **facts)
+    told = say(
+        "Between these sizes sliders estimate: {count} more were planned there, and estimates were at most {off} off.", **facts
+    )
     return html_element("p", told)
 
 
@@ -195,7 +206,9 @@ def _draw_ways(cards: OnCards, step: str) -> Markup:
     lines = [_draw_card_line(at, card, run) for at, card in enumerate(cards.cards)]
     head = html_element("thead", html_element("tr", html_element("th", say("card")), *heads))
     table = html_element("table", head, html_element("tbody", *lines), class_="dw-cards", style=f"--dw-across:{len(run)}")
-    failed = [html_element("p", html_element("b", said(row.what)), ": ", said(row.problem)) for row in cards.rows if row.problem]
+    failed = [
+        html_element("p", html_element("b", said(row.what)), ": ", said(row.problem)) for row in cards.rows if row.problem
+    ]
     note = say("Where one does not fit as it is, changes were planned too, from the largest card down, as long as one helped.")
     return join_html(draw_heading(say("What fits which card"), more), answers, table, *failed, html_element("p", note))
 
@@ -221,7 +234,9 @@ def _draw_card_cell(card: OneCard, is_smallest: bool) -> Markup:
     over = scale.draw_stretch(1, share, "dw-too-much") if share > 1 else Markup("")
     inside = scale.draw_stretch(0, min(share, 1), "" if share <= 1 else "dw-hollow")
     track = html_element("span", inside, over, scale.draw_wall(1), class_="dw-track", **{"aria-hidden": "true"})
-    told = html_element("span", html_element("b", format_bytes(card.on_card)), f"{' ' if card.fits else ', '}{card_words(card)}")
+    told = html_element(
+        "span", html_element("b", format_bytes(card.on_card)), f"{' ' if card.fits else ', '}{card_words(card)}"
+    )
     return html_element("td", draw_glyph(GLYPHS[card.fit]), told, track, class_="dw-first-card" if is_smallest else "")
 
 

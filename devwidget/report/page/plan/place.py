@@ -60,7 +60,9 @@ def _draw_head(layout: Layout, is_live: bool) -> Markup:
     name = html_element("strong", layout.model, class_="dw-title", title=layout.model)
     line = html_element("div", name, told, meters, class_="dw-headline", style="flex: 1")
     words = say("Save picture to share (PNG)")
-    share = html_element("button", "PNG", type="button", class_="dw-button", title=words, **{"data-do": "share", "aria-label": words})
+    share = html_element(
+        "button", "PNG", type="button", class_="dw-button", title=words, **{"data-do": "share", "aria-label": words}
+    )
     return html_element("div", line, share if is_live else "", class_="dw-top")
 
 
