@@ -78,6 +78,7 @@ def test_what_one_gpu_has_room_for_twice_makes_no_hops():
 
 
 @pytest.mark.fuzz
+@pytest.mark.timeout(1200)
 def test_place_fits_where_auto_does_and_no_gpu_is_fuller_on_forty_sets():
     found = [compare(number) for number in range(SETS)]
     both = [row for row in found if row[0] and row[1]]
