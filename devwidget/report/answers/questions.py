@@ -129,7 +129,8 @@ def card_words(card: OneCard) -> str:
 def smallest_words(row: CardRow) -> str:
     """The smallest card on which it fits by more than plans were off."""
     if row.smallest is None:
-        return say("fits none of these by more than plans were off")
+        fits = any(card.fits for card in row.cards)
+        return say("fits none of these by more than plans were off") if fits else say("fits none of these")
     if not row.smallest.change:
         larger = row.cards[row.cards.index(row.smallest) :]
         goes_on = len(larger) > 1 and all(card.fit == "fits" for card in larger)
