@@ -88,3 +88,9 @@ def test_place_fits_where_auto_does_and_no_gpu_is_fuller_on_forty_sets():
     assert [number for number, (auto, placed, _, _) in enumerate(found) if auto and not placed] == []
     assert [number for number, (auto, _, fullest, ours) in enumerate(found) if auto and ours > fullest + ALIKE] == []
     assert len(both) >= 5
+
+
+def test_what_fits_closer_than_the_layout_that_is_shown_is_told():
+    layout = devwidget.place(make_model(), gpus=2, memory=make_set(4), **step())
+    assert layout.hops > 0
+    assert any(each.why.startswith("fits, and cuda:1 takes 9") for each in layout.rejected)

@@ -159,12 +159,14 @@ class SplitSearch:
         except DevwidgetError as error:
             self.rejected.append(Rejected(describe_split(split), error.what))
             return None
-        if not plan.fits:
-            fullest = max(plan.devices, key=lambda device: device.on_card / device.capacity)
-            share = f"{fullest.on_card / fullest.capacity:.1%}"
-            why = Message("{device} takes {share} of what it has", device=fullest.device, share=share)
-            self.rejected.append(Rejected(describe_split(split), why))
         rank = rank_layout(plan.devices, self.most_full)
+        if rank != GOOD:
+            fullest = max(plan.devices, key=lambda device: device.on_card / device.capacity)
+            facts = {"device": fullest.device, "share": f"{fullest.on_card / fullest.capacity:.1%}"}
+            why = Message("{device} takes {share} of what it has", **facts)
+            if plan.fits:
+                why = Message("fits, and {device} takes {share} of what it has", **facts)
+            self.rejected.append(Rejected(describe_split(split), why))
         if self._nearest is None or rank < self._nearest[0]:
             self._nearest = rank, split, plan
         return plan
@@ -420,7 +422,8 @@ def _describe_layout(
         for block, index in zip(blocks, split, strict=True)
     )
     gpus = tuple(map(_describe_gpu, plan.devices))
-    tied, shown = _find_ties(blocks), tuple(rejected[-MOST_SHOWN:])
+    others = [each for each in rejected if not plan.fits or each.what != describe_split(split)]
+    tied, shown = _find_ties(blocks), tuple(others[-MOST_SHOWN:])
     return Layout(type(model).__name__, plan.fits, costs, gpus, hops, crossing, tied, shown)
 
 

@@ -248,7 +248,7 @@ class AutoProposal:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A layout that was run, and does not fit.
+    """A layout that was run, and does not fit, or only closer than another.
 
     Attributes:
         what: how it divides the blocks, such as `4 on 0, 3 on 1`.
