@@ -28,7 +28,7 @@ from placement_page import write_page
 
 import devwidget
 from devwidget.capture.step.batch import Arguments, make_arguments
-from devwidget.planning import layout
+from devwidget.planning import ask_for_loop, layout
 from devwidget.planning.layout import assign_places, group_tied_blocks
 from devwidget.planning.layout_blocks import ModelBlock, Need, find_block_paths, measure_blocks
 from devwidget.planning.placement import retry_with_lengths
@@ -46,6 +46,7 @@ MOST_GROUPS = 6
 """Of tied blocks, of which every assignment is ever run."""
 MOST_BLOCKS = 40
 GPUS = 2
+LOOP = {"loop": None, "accumulate": 1, "autocast": False, "grad_scaler": False, "zero_grad": None, "checkpointing": False}
 KEPT = Path("artifacts/placement")
 Places = dict[str, Any]
 Key = tuple[Any, ...]
@@ -93,11 +94,15 @@ class Runs:
 
     def _plan_step(self, model: Any, inputs: Any, asked: dict[str, Any], changed: Any) -> Plan:
         """In place of that of `place`: what was run, held against another memory."""
-        self.need(asked["placement"])
-        if (peaks := self.peaks[key_of(asked["placement"])]) is None:
+        places: Places = asked["placement"]
+        if asked["placement"] == "auto":
+            places = proposed(self.model, asked["memory"], balanced=True)
+        self.need(places)
+        if (peaks := self.peaks[key_of(places)]) is None:
             raise DevwidgetError("it does not run")
         devices = (DevicePlan(DeviceId("cuda", index), asked["memory"], peak) for index, peak in enumerate(peaks))
-        return Plan(type(model).__name__, "device map", (), tuple(devices))
+        device_map = tuple((path, f"cuda:{place}") for path, place in places.items())
+        return Plan(type(model).__name__, "device map", (), tuple(devices), device_map)
 
     def measured(self, paths: tuple[str, ...]) -> Need:
         """What the blocks need, measured once."""
@@ -107,7 +112,8 @@ class Runs:
         return self._measured[paths]
 
     def _step(self, memory: int) -> tuple[Arguments, dict[str, Any]]:
-        asked = {"gpus": GPUS, "memory": memory, "card": None, "loss_fn": None, "optimizer": None, **self.asked}
+        asked: dict[str, Any] = {"gpus": GPUS, "memory": memory, "card": None, "loss_fn": None, "optimizer": None, **self.asked}
+        asked |= ask_for_loop(asked["optimizer"], asked["loss_fn"], None, LOOP)
         return make_arguments(self.model, self.batch, target=None, has_loss=bool(self.asked)), asked
 
 

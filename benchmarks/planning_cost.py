@@ -8,7 +8,6 @@ A model on meta is placed on two A100-80GB, in seconds; a slider is moved in Chr
 from __future__ import annotations
 
 import argparse
-import json
 import pathlib
 import statistics
 import sys
@@ -26,7 +25,7 @@ MOVE = """async (moves) => {
   const input = document.querySelector('input[aria-label="batch"]');
   const [filled, drawn] = [[], []];
   for (let n = 0; n < moves; n++) {
-    input.value = String(1 + (n * 7) % 32);
+    input.value = String(1 + (n * 7) % Number(input.max));
     const began = performance.now();
     input.dispatchEvent(new Event('input'));
     filled.push(performance.now() - began);
@@ -58,22 +57,14 @@ def place() -> None:
 
 
 def sliders() -> None:
-    """One move of a slider over twelve plans of two GPUs."""
-    from devwidget.report.page.assets import SLIDERS, join_modules
-    from devwidget.report.page.html import as_value
-    from devwidget.ui.sliders import sliders_content
+    """One move of a slider of a page whose plan was asked for other sizes, cards and changes."""
     from tests.browser.chromium import launched
-    from tests.browser.test_sliders import FITTED
+    from tests.browser.test_plan_sliders import LivePage, plan_asked
 
-    start = (
-        f"const model = {{ get: () => ({json.dumps(sliders_content(FITTED))}), on() {{}}, off() {{}} }};"
-        "sliders.render({ model, el: document.getElementById('a') });"
-    )
     with launched() as browser:
-        page = browser.new_page()
-        page.set_content("<main id=a></main>")
-        page.add_script_tag(content=f"{as_value('sliders', join_modules(*SLIDERS))}\n{start}")
-        filled, drawn = page.evaluate(MOVE, MOVES)
+        live = LivePage(browser, plan_asked())
+        filled, drawn = live.page.evaluate(MOVE, MOVES)
+        live.close()
     print(f"a slider, {MOVES} moves: filled in after {statistics.median(filled):.1f} ms, at most {max(filled):.1f} ms; "
           f"on the screen after {statistics.median(drawn):.0f} ms, at most {max(drawn):.0f} ms")  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""`place` finds a layout wherever the map of accelerate's "auto" fits, on GPUs that are not alike."""
+"""`place` finds a layout wherever the map of accelerate's "auto" fits, and no fuller, on GPUs that are not alike."""
 
 import random
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import devwidget
+from devwidget.planning.layout import ALIKE
 from devwidget.records.errors import DevwidgetError
 
 transformers = pytest.importorskip("transformers")
@@ -60,16 +61,36 @@ def compare(number):
     return auto, layout.fits, fullest, max(gpu.on_card / gpu.capacity for gpu in layout.devices)
 
 
-@pytest.mark.parametrize("number", range(3))
-def test_place_fits_where_auto_does(number):
-    auto, placed, _, _ = compare(number)
-    assert placed or not auto
+@pytest.mark.parametrize("number", [4, 5, 20])
+def test_place_fits_where_auto_does_and_no_gpu_is_fuller(number):
+    auto, placed, fullest, ours = compare(number)
+    assert auto
+    assert placed
+    assert ours <= fullest + ALIKE
+
+
+def test_what_one_gpu_has_room_for_twice_makes_no_hops():
+    auto, fullest = fits_by_auto(["1GiB", "1GiB"])
+    layout = devwidget.place(make_model(), gpus=2, memory=["1GiB", "1GiB"], **step())
+    assert auto
+    assert layout.hops == 0
+    assert fullest < layout.tightest.on_card / layout.tightest.capacity < 0.5
 
 
 @pytest.mark.fuzz
-def test_place_fits_where_auto_does_on_forty_sets():
+@pytest.mark.timeout(1200)
+def test_place_fits_where_auto_does_and_no_gpu_is_fuller_on_forty_sets():
     found = [compare(number) for number in range(SETS)]
+    both = [row for row in found if row[0] and row[1]]
     print(f"{SETS} sets: place fits {sum(row[1] for row in found)}, auto {sum(row[0] for row in found)}")
-    print(f"fuller than auto where both fit: {sum(row[3] > row[2] for row in found if row[0] and row[1])}")
+    fuller, emptier = sum(row[3] > row[2] for row in both), sum(row[3] < row[2] for row in both)
+    print(f"where both fit, {len(both)}: fuller than auto {fuller}, less full {emptier}")
     assert [number for number, (auto, placed, _, _) in enumerate(found) if auto and not placed] == []
-    assert sum(row[0] for row in found) >= 5
+    assert [number for number, (auto, _, fullest, ours) in enumerate(found) if auto and ours > fullest + ALIKE] == []
+    assert len(both) >= 5
+
+
+def test_what_fits_closer_than_the_layout_that_is_shown_is_told():
+    layout = devwidget.place(make_model(), gpus=2, memory=make_set(4), **step())
+    assert layout.hops > 0
+    assert any(each.why.startswith("fits, and cuda:1 takes 9") for each in layout.rejected)

@@ -14,7 +14,7 @@ import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from devwidget.cli import user_program
 from devwidget.language.speaking import said, say
@@ -328,19 +328,22 @@ def plan_step(options: Namespace) -> int:
     if found is None:
         return FAILED
     print(found.to_markdown() if options.markdown else found)
+    if options.cards:
+        also: list[Literal["LoRA", "inference"]] = ["LoRA", "inference"] if "optimizer" in found.phases else []
+        print(found.on_cards(also=also))
     with _writing():
         if options.save is not None:
             found.save(options.save)
         if options.html is not None:
-            _ask_for_page(found)
+            _ask_for_page(found, has_cards=options.cards)
             found.to_html(options.html)
     return FINE if found.fits else FOUND
 
 
-def _ask_for_page(plan: Plan) -> None:
-    """Ask what a page shows beside the step; a question that cannot be answered has no tab."""
+def _ask_for_page(plan: Plan, has_cards: bool) -> None:
+    """Ask what a page shows beside the step, but for cards that were asked before; what cannot be answered has no tab."""
     questions: list[Callable[[], object]] = [plan.cheapest_change, plan.largest_batch]
-    for ask in [*questions, plan.on_cards] if plan.card else questions:
+    for ask in [*questions, plan.on_cards] if plan.card and not has_cards else questions:
         with contextlib.suppress(DevwidgetError):
             ask()
 

@@ -143,6 +143,8 @@ def _build_parser() -> argparse.ArgumentParser:
         type=_file_to_write,
         help=say("write a page with the changes, the largest batch and other cards"),
     )
+    words = say("plan LoRA and inference beside the step, on every card that is known: printed, and in the page")
+    plan.add_argument("--cards", action="store_true", help=words)
     plan.add_argument("--markdown", action="store_true", help=say("print the plan as Markdown"))
     _add_subject(plan)
     plan.set_defaults(command=commands.plan_step)

@@ -12,12 +12,14 @@ import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from devwidget.capture.modules import registered_entries, walk_modules
+from devwidget.capture.modules import named_tensors, registered_entries, walk_modules
+from devwidget.planning.fine_tuning import AdamW8bit
 from devwidget.planning.loops import Loop
 from devwidget.planning.watcher import virtual_gpu
 from devwidget.records.schema.message import Message
 
 LEAST_BLOCKS = 2
+EIGHT_BIT = "bitsandbytes.optim.AdamW8bit(model.parameters())"
 
 
 @dataclass(frozen=True)
@@ -54,22 +56,45 @@ def list_options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
     optimizer, loop = asked["optimizer"], asked["loop"]
     if optimizer is not None:
         yield from _list_optimizer_options(optimizer, loop)
+        eight = {"optimizer": AdamW8bit} if is_adam(optimizer) else {}
+        if eight:
+            yield Option(Message("8-bit AdamW"), EIGHT_BIT, Message("eight bits of state"), Changed(asked=eight))
         if not asked["checkpointing"] and any(True for _ in find_repeated_blocks(model)):
             words = Message("activation checkpointing"), "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
-            changed = Changed(asked={"checkpointing": True})
-            yield Option(*words, Message("one more forward, about a third of the time"), changed)
-    if loop.autocast is None and not loop.is_own:
-        words = Message("autocast to bfloat16"), f'with torch.autocast("{virtual_gpu(0).type}", torch.bfloat16):'
-        changed = Changed(asked={"loop": replace(loop, autocast=torch.bfloat16)})
-        yield Option(*words, Message("eight bits of precision in what is computed"), changed)
-    words = Message("weights in bfloat16"), "model.to(torch.bfloat16)"
-    yield Option(*words, Message("eight bits of precision in the weights too"), Changed(dtype=torch.bfloat16))
+            again = Message("one more forward, about a third of the time")
+            yield Option(*words, again, Changed(asked={"checkpointing": True}))
+            if eight:
+                both = Message("eight bits of state, and one more forward")
+                words = Message("checkpointing and 8-bit AdamW"), EIGHT_BIT
+                yield Option(*words, both, Changed(asked={"checkpointing": True, **eight}))
+    if has_wide_weights(model):
+        yield from _list_narrow_options(loop)
     if asked["gpus"] > 1:
         yield from _list_placement_options(asked["placement"])
     if optimizer is not None:
         other = Changed(asked={"optimizer": torch.optim.SGD})
         words = Message("SGD without momentum"), "torch.optim.SGD(model.parameters())"
         yield Option(*words, Message("another optimizer learns otherwise"), other)
+
+
+def is_adam(optimizer: Any) -> bool:
+    """Whether an optimizer, or its class, is Adam or AdamW."""
+    kind = optimizer if isinstance(optimizer, type) else type(optimizer)
+    return issubclass(kind, torch.optim.Adam | torch.optim.AdamW)
+
+
+def has_wide_weights(model: nn.Module) -> bool:
+    """Whether there are weights that half precision would make smaller."""
+    return any(tensor.dtype in (torch.float32, torch.float64) for _, tensor in named_tensors(model, "_parameters"))
+
+
+def _list_narrow_options(loop: Loop) -> Iterator[Option]:
+    if loop.autocast is None and not loop.is_own:
+        words = Message("autocast to bfloat16"), f'with torch.autocast("{virtual_gpu(0).type}", torch.bfloat16):'
+        changed = Changed(asked={"loop": replace(loop, autocast=torch.bfloat16)})
+        yield Option(*words, Message("eight bits of precision in what is computed"), changed)
+    words = Message("weights in bfloat16"), "model.to(torch.bfloat16)"
+    yield Option(*words, Message("eight bits of precision in the weights too"), Changed(dtype=torch.bfloat16))
 
 
 def _list_optimizer_options(optimizer: Any, loop: Loop) -> Iterator[Option]:

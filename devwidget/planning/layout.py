@@ -25,6 +25,7 @@ from devwidget.records.answers import AutoProposal, BlockCost, Layout, PlacedGpu
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import DevicePlan, Plan
+from devwidget.records.schema.fields import ProcessLocal
 from devwidget.records.schema.message import Message
 from devwidget.simulator.virtual_machine import parse_cluster
 
@@ -34,8 +35,28 @@ MOST_TRIES = 8
 # Times the memory, by the estimate as runs have corrected it: not run.
 FAR_OFF = 1.25
 
+# No fuller is full enough for a hop: the map of accelerate's "auto" spreads what one GPU has room for twice.
+HALF_FULL = 0.5
+
+# Of a GPU: shares that differ by less are alike, and not worth a hop either.
+ALIKE = 0.001
+
 Best = Callable[[Sequence[int]], list[int] | None]
 """Of the room of each GPU: the best layout of a kind that was not run yet."""
+
+
+Rank = tuple[int, float]
+"""Of a layout; less is better."""
+GOOD: Rank = (0, 0.0)
+FITS: Rank = (3, 0.0)
+
+
+def rank_layout(gpus: Sequence[PlacedGpu | DevicePlan], most_full: float) -> Rank:
+    """Rank a layout that was run: no fuller than it should be, by more than plans were off, fits; of others the least full."""
+    fullest = max(gpu.on_card / gpu.capacity for gpu in gpus)
+    if fullest > 1:
+        return FITS[0] + 1, fullest
+    return 2 * (fullest > most_full) + any(gpu.fit == "fits by less" for gpu in gpus), 0.0
 
 
 @dataclass
@@ -46,6 +67,7 @@ class SplitSearch:
         model, inputs, asked: of the step, as for a plan.
         need: of the blocks.
         capacities: of the GPUs.
+        most_full: the share of its fullest GPU that a layout should take at most, where it fits.
         rejected: what was run and does not fit.
     """
 
@@ -54,16 +76,21 @@ class SplitSearch:
     asked: dict[str, Any]
     need: Need
     capacities: Sequence[int]
+    most_full: float = float("inf")
     rejected: list[Rejected] = field(default_factory=list)
     _plans: dict[tuple[int, ...], Plan | None] = field(default_factory=dict)
-    _nearest: tuple[float, list[int], Plan] | None = None
+    _nearest: tuple[Rank, list[int], Plan] | None = None
 
     def find_split(self) -> tuple[list[int], Plan] | None:
-        """Return the split with the fewest hops that fits when it is run, else the nearest, and its plan; None if none runs."""
+        """Return the split with the fewest hops of those that rank first when they are run, and its plan; None if none runs."""
         for best in self._iterate_kinds():
-            if (found := self._try_kind(best)) is not None:
-                return found
+            self._try_kind(best)
+            if self._has_found(GOOD):
+                break
         return self._nearest and self._nearest[1:]
+
+    def _has_found(self, rank: Rank) -> bool:
+        return self._nearest is not None and self._nearest[0] <= rank
 
     def _iterate_kinds(self) -> Iterator[Best]:
         """Yield assignments with more and more hops where there are few, else splits in order over more and more GPUs."""
@@ -85,23 +112,24 @@ class SplitSearch:
         left = (each for each in [split, *near] if each is not None and tuple(each) not in self._plans)
         return None if split is None else next(left, None)
 
-    def _try_kind(self, best: Best) -> tuple[list[int], Plan] | None:
+    def _try_kind(self, best: Best) -> None:
         """Run what is best by the estimate, then what is best as runs have corrected the estimate."""
         room = list(self.capacities)
         for tries in range(MOST_TRIES):
             if (split := best(room)) is None or self._weighs_too_much(split):
-                return None
-            if tries and find_fullest_share(self.need, split, room) > FAR_OFF:
-                return None
+                return
+            # Once something fits, only what may well rank first is worth a run.
+            worth = min(self.most_full, 1.0) if self._has_found(FITS) else FAR_OFF
+            if (tries or worth < FAR_OFF) and find_fullest_share(self.need, split, room) > worth:
+                return
             self._plans[tuple(split)] = plan = self.run_split(split)
-            if plan is not None and plan.fits:
-                return split, plan
+            if self._has_found(GOOD):
+                return
             if plan is not None:
                 room = [self._correct_room(index, split, plan) for index in range(len(room))]
-        return None
 
     def _weighs_too_much(self, split: list[int]) -> bool:
-        """Whether a run would tell nothing: the weights alone have no room."""
+        """Whether a run would tell nothing: the weights alone have no room, or all of it on one of several GPUs."""
         for index, capacity in enumerate(self.capacities):
             part = [block for block, at in zip(self.need.blocks, split, strict=True) if at == index]
             weights = weight_bytes(part)
@@ -109,6 +137,16 @@ class SplitSearch:
                 share = f"{weights / capacity:.1%}"
                 why = Message("not run: the weights of GPU {index} are {share} of what it has", index=index, share=share)
                 self.rejected.append(Rejected(describe_split(split), why))
+                return True
+        # A step of the user's own may let gradients go before all are there.
+        if len(set(split)) == 1 < len(self.capacities) and not self.asked["loop"].is_own:
+            held, capacity = self.need.count_least(self.need.blocks), self.capacities[split[0]]
+            if held > capacity:
+                facts = {"index": split[0], "share": f"{held / capacity:.1%}"}
+                what = Message(
+                    "not run: weights, gradients and optimizer state of GPU {index} are {share} of what it has", **facts
+                )
+                self.rejected.append(Rejected(describe_split(split), what))
                 return True
         return False
 
@@ -121,14 +159,16 @@ class SplitSearch:
         except DevwidgetError as error:
             self.rejected.append(Rejected(describe_split(split), error.what))
             return None
-        over = max(device.on_card / device.capacity for device in plan.devices)
-        if not plan.fits:
+        rank = rank_layout(plan.devices, self.most_full)
+        if rank != GOOD:
             fullest = max(plan.devices, key=lambda device: device.on_card / device.capacity)
-            share = f"{fullest.on_card / fullest.capacity:.1%}"
-            why = Message("{device} takes {share} of what it has", device=fullest.device, share=share)
+            facts = {"device": fullest.device, "share": f"{fullest.on_card / fullest.capacity:.1%}"}
+            why = Message("{device} takes {share} of what it has", **facts)
+            if plan.fits:
+                why = Message("fits, and {device} takes {share} of what it has", **facts)
             self.rejected.append(Rejected(describe_split(split), why))
-        if self._nearest is None or over < self._nearest[0]:
-            self._nearest = over, split, plan
+        if self._nearest is None or rank < self._nearest[0]:
+            self._nearest = rank, split, plan
         return plan
 
     def _correct_room(self, index: int, split: list[int], plan: Plan) -> int:
@@ -256,7 +296,14 @@ def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any]
     refuse_plan(asked["optimizer"], {})
     with kept_source(batch):
         inputs = make_arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
-    return ask_child(propose_layout, model, inputs, asked, capacities)
+    found = ask_child(propose_layout, model, inputs, asked, capacities)
+    return replace(found, _page=ProcessLocal(_show_page))
+
+
+def _show_page(layout: Layout) -> None:
+    from devwidget.ui.layout_panel import show_layout  # late: a layout needs no widgets
+
+    show_layout(layout)
 
 
 def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int]) -> Layout:
@@ -314,11 +361,12 @@ def _search_layout(
 ) -> Layout:
     found: list[Layout] = []
     rejected: list[Rejected] = []
+    most_full = _find_most_full(plan_auto()) if len(capacities) > 1 else float("inf")
     for paths in dict.fromkeys(tuple(find_block_paths(model, finest)) for finest in (True, False)):
         need = retry_with_lengths(functools.partial(measure_blocks, model, inputs, asked, paths))
-        nearest = SplitSearch(model, inputs, asked, need, capacities, rejected).find_split()
+        nearest = SplitSearch(model, inputs, asked, need, capacities, most_full, rejected).find_split()
         found += [] if nearest is None else [_describe_layout(model, need.blocks, *nearest, rejected)]
-        if found and found[-1].fits:
+        if found and rank_layout(found[-1].devices, most_full) == GOOD:
             return found[-1]
     found += _try_proposal(model, inputs, asked, capacities, rejected, plan_auto())
     if not found:
@@ -326,7 +374,14 @@ def _search_layout(
         raise DevwidgetError(
             Message("{kind} fits on no split of its {count} blocks", kind=type(model).__name__, count=len(paths)), why=why
         )
-    return min(found, key=lambda layout: max(gpu.on_card / gpu.capacity for gpu in layout.devices))
+    return min(found, key=lambda layout: (rank_layout(layout.devices, most_full), layout.hops))
+
+
+def _find_most_full(auto: Plan | DevwidgetError) -> float:
+    """Return the share that accelerate's map takes of its fullest GPU, where it fits on GPUs alone; half is never too full."""
+    if isinstance(auto, DevwidgetError) or not auto.fits or not all(virtual_gpu(0).type in at for _, at in auto.device_map):
+        return float("inf")
+    return max(HALF_FULL, *(gpu.on_card / gpu.capacity + ALIKE for gpu in auto.devices))
 
 
 def _try_proposal(
@@ -350,7 +405,7 @@ def _try_proposal(
         rejected.append(Rejected(Message("placement: {placement}", placement="auto"), error.what))
         return
     split = [places[block.path].index or 0 for block in need.blocks]
-    plan = SplitSearch(model, inputs, asked, need, capacities, rejected).run_split(split)
+    plan = SplitSearch(model, inputs, asked, need, capacities, rejected=rejected).run_split(split)
     if plan is not None:
         yield _describe_layout(model, need.blocks, split, plan, rejected)
 
@@ -367,7 +422,8 @@ def _describe_layout(
         for block, index in zip(blocks, split, strict=True)
     )
     gpus = tuple(map(_describe_gpu, plan.devices))
-    tied, shown = _find_ties(blocks), tuple(rejected[-MOST_SHOWN:])
+    others = [each for each in rejected if not plan.fits or each.what != describe_split(split)]
+    tied, shown = _find_ties(blocks), tuple(others[-MOST_SHOWN:])
     return Layout(type(model).__name__, plan.fits, costs, gpus, hops, crossing, tied, shown)
 
 

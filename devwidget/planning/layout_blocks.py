@@ -69,6 +69,11 @@ class Need:
     step: float = 0.0
     backward: int = 0
 
+    def count_least(self, blocks: Sequence[ModelBlock]) -> int:
+        """Count what is there at once whatever the step does else: at the end of backward all gradients, and the state."""
+        trained = sum(block.trained for block in _skip_tied(blocks)) if self.trains else 0
+        return weight_bytes(blocks) + round((1 + self.state) * trained)
+
     def estimate_peak(self, blocks: Sequence[ModelBlock]) -> int:
         """Estimate the peak of a GPU that has these blocks."""
         weights, trained = weight_bytes(blocks), sum(block.trained for block in _skip_tied(blocks))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from devwidget.planning.changes import Changed, Option, find_batch_size, list_op
 from devwidget.planning.child_process import ask_child
 from devwidget.planning.generation import make_generation
 from devwidget.planning.loops import MOST_ACCUMULATED
+from devwidget.planning.on_cards import Try, drop_labels, list_ways, plan_row
 from devwidget.planning.pieces import run_in_pieces
 from devwidget.planning.placement import find_step_sizes
 from devwidget.records.answers import (
@@ -219,9 +220,9 @@ class WhatIf:
         """See `Plan.cheapest_change`."""
         return self._keep(ask_child(WhatIf._rank_changes, self))
 
-    def on_cards(self, cards: tuple[str, ...]) -> OnCards:
+    def on_cards(self, cards: tuple[str, ...], also: Sequence[str]) -> OnCards:
         """See `Plan.on_cards`."""
-        return self._keep(ask_child(WhatIf._try_cards, self, cards))
+        return self._keep(ask_child(WhatIf._try_cards, self, cards, also))
 
     def _keep(self, answer: Answer, kind: str = "") -> Answer:
         self.answers[f"{type(answer).__name__} {kind}"] = answer
@@ -233,9 +234,10 @@ class WhatIf:
 
     def sliders(self) -> Any:
         """See `Plan.sliders`."""
-        from devwidget.ui.sliders import Sliders  # late: a plan needs no widgets
+        from devwidget.ui.plan_panel import PlanWidget  # late: a plan needs no widgets
 
-        return Sliders(self._keep(ask_child(WhatIf.fit_sizes, self)))
+        self._keep(ask_child(WhatIf.fit_sizes, self))
+        return PlanWidget(may_be_asked(self.first, self))
 
     def fit_sizes(self) -> Fitted:
         """Plan several batches and lengths of texts, and fit what lies between them."""
@@ -327,18 +329,29 @@ class WhatIf:
         rest = sorted((change for change in found if not change.fits), key=lambda change: -change.saved)
         return Changes(self.first.model, self.first.tightest.on_card, (*fitting, *rest))
 
-    def _try_cards(self, names: tuple[str, ...] = ()) -> OnCards:
+    def _try_cards(self, names: tuple[str, ...] = (), also: Sequence[str] | None = None) -> OnCards:
+        """Plan the step on cards; without `also`, with all that can be planned beside it."""
+        ways = list_ways(self.model, self.asked, self.first.phases, also)
         found = [find_card(name) for name in names] or list(CARDS.values())
-        ordered = sorted(found, key=lambda card: card.memory_bytes)
-        return OnCards(self.first.model, self.asked["gpus"], tuple(self._try_card(card.name) for card in ordered))
+        ordered = [card.name for card in sorted(found, key=lambda card: card.memory_bytes)]
+        own = self.setting.card
+        plain = tuple(
+            _describe_card(name, self.first) if name == own else self._try_card(name, ways[0].tries[0]) for name in ordered
+        )
+        rows = [plan_row(way, ordered, self._try_card, plain if way is ways[0] else ()) for way in ways]
+        return OnCards(self.first.model, self.asked["gpus"], plain, tuple(rows) if len(rows) > 1 else ())
 
-    def _try_card(self, name: str) -> OneCard:
+    def _try_card(self, name: str, tried: Try) -> OneCard:
+        """Plan the step on a card as a way to use the model has it."""
+        changed = replace(tried.changed, asked={**tried.changed.asked, "card": name, "memory": None})
+        asked = replace(self, inputs=drop_labels(self.inputs), has_gradients=False) if tried.is_inference else self
         try:
-            plan = self.plan_changed(lambda tensor: tensor, Changed(asked={"card": name, "memory": None}))
+            # Of a step that the user has not written.
+            with warnings.catch_warnings(action="ignore"):
+                plan = asked.plan_changed(changed.cast_floats, changed)
         except DevwidgetError as error:
-            return OneCard(name, 0, find_card(name).memory_bytes, False, problem=error.what)
-        gpu = plan.tightest
-        return OneCard(name, gpu.on_card, gpu.capacity, plan.fits, plan.fit == "fits by less")
+            return OneCard(name, 0, find_card(name).memory_bytes, False, problem=error.what, change=tried.what)
+        return _describe_card(name, plan, tried.what)
 
     def _plan_generation(self, new_tokens: int, cache: str, num_beams: int) -> Generation:
         if not is_count(new_tokens):
@@ -425,6 +438,11 @@ def _list_answers(found: LargestSearch) -> list[int]:
     safe = found.leave_margin()
     safe.plan_until_found()
     return [size for size in (safe.largest_fitting(), largest) if size]
+
+
+def _describe_card(name: str, plan: Plan, change: str = "") -> OneCard:
+    gpu = plan.tightest
+    return OneCard(name, gpu.on_card, gpu.capacity, plan.fits, plan.fit == "fits by less", change=change)
 
 
 def _refuse_no_size() -> DevwidgetError:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from devwidget.records.device import DeviceId
 from devwidget.records.evidence.compared import Fit, find_band, find_card_band, name_fit
-from devwidget.records.schema.fields import Length, Size
+from devwidget.records.schema.fields import Length, ProcessLocal, Size, process_local
 from devwidget.records.schema.record import Record
 
 BATCH_KNOTS, LENGTH_KNOTS = 2, 3
@@ -248,7 +248,7 @@ class AutoProposal:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A layout that was run, and does not fit.
+    """A layout that was run, and does not fit, or only closer than another.
 
     Attributes:
         what: how it divides the blocks, such as `4 on 0, 3 on 1`.
@@ -284,6 +284,13 @@ class Layout(Record):
     ties: tuple[tuple[str, ...], ...] = ()
     rejected: tuple[Rejected, ...] = ()
     auto: AutoProposal | None = None
+    _page: ProcessLocal[Callable[[Layout], None]] = process_local()
+
+    def _ipython_display_(self) -> None:
+        """Show the page with its buttons where a notebook runs; what a viewer without a kernel shows is saved beside it."""
+        if self._page.value is None:
+            raise NotImplementedError("a layout that was loaded is shown as it was saved")
+        self._page.value(self)
 
     @property
     def tightest(self) -> PlacedGpu:
@@ -355,6 +362,7 @@ class OneCard:
         fits: whether every GPU has room.
         is_close: whether one has it by less than plans were off on real cards.
         problem: why the step fails there; "" if it runs.
+        change: what was changed of the step, in words; "" for nothing.
     """
 
     card: str
@@ -363,11 +371,38 @@ class OneCard:
     fits: bool
     is_close: bool = False
     problem: str = ""
+    change: str = ""
 
     @property
     def fit(self) -> Fit:
         """Whether it fits by more than plans were off on real cards, by less, or not."""
         return name_fit(self.fits, self.is_close)
+
+
+def _find_smallest(cards: Sequence[OneCard]) -> OneCard | None:
+    return next((card for card in cards if card.fit == "fits"), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CardRow:
+    """One thing to do with a model on several kinds of cards.
+
+    Attributes:
+        what: training, LoRA or inference.
+        detail: how, in words.
+        cards: from the smallest to the largest; where it does not fit as it is, with the change that comes nearest.
+        problem: why it cannot be done on any of them; "" if it runs.
+    """
+
+    what: str
+    detail: str
+    cards: tuple[OneCard, ...] = ()
+    problem: str = ""
+
+    @property
+    def smallest(self) -> OneCard | None:
+        """The smallest on which it fits by more than plans were off; None if there is none."""
+        return _find_smallest(self.cards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,16 +413,18 @@ class OnCards(Record):
         model: class of the model.
         gpus: how many of each.
         cards: from the smallest to the largest.
+        rows: the step with a change where it needs one, and what else was asked for.
     """
 
     model: str
     gpus: Size
     cards: tuple[OneCard, ...]
+    rows: tuple[CardRow, ...] = ()
 
     @property
     def smallest(self) -> OneCard | None:
         """The smallest on which it fits by more than plans were off; None if there is none."""
-        return next((card for card in self.cards if card.fit == "fits"), None)
+        return _find_smallest(self.cards)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -209,7 +209,7 @@ class Questions(Protocol):
     def sliders(self) -> Any:
         """See `Plan.sliders`."""
 
-    def on_cards(self, cards: tuple[str, ...]) -> OnCards:
+    def on_cards(self, cards: tuple[str, ...], also: Sequence[str]) -> OnCards:
         """See `Plan.on_cards`."""
 
 
@@ -311,18 +311,24 @@ class Plan(Record):
         """
         return self._find_questions().generation(new_tokens, cache, num_beams)
 
-    def on_cards(self, *cards: str) -> OnCards:
+    def on_cards(self, *cards: str, also: Sequence[Literal["LoRA", "inference"]] = ()) -> OnCards:
         """The same step on other cards, each planned in full; without names on all that are known.
 
+        Args:
+            cards: names of kinds, as for `devwidget.plan`.
+            also: what else to plan on each. "LoRA" trains adapters beside the frozen layers of attention in place of the
+                weights, "inference" is one forward. What does not fit then is planned with changes too.
+
         Raises:
-            DevwidgetError: for a plan that was loaded, whose model is not here; or for a card that is not known.
+            DevwidgetError: for a plan that was loaded, whose model is not here; for a card that is not known; or for LoRA
+                of a step that trains nothing.
         """
-        return self._find_questions().on_cards(cards)
+        return self._find_questions().on_cards(cards, also)
 
     def sliders(self) -> Any:
-        """A widget with sliders for the batch, the length of texts and the memory of each GPU, which answer at once.
+        """The page of the plan, with sizes around it planned before it is there, so that its sliders answer at once.
 
-        Some plans are run for it; between them is told what a fit through them says, and how far that is off.
+        Between the plans that are run for it is told what a fit through them says, and how far that is off.
 
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or if there is no batch to be changed.

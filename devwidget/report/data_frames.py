@@ -260,6 +260,14 @@ def _columns_of(records: str, *names: str) -> Callable[[Any], Columns]:
     return lambda record: _attribute_columns(getattr(record, records), *names)
 
 
+_CARD = ("card", "on_card", "capacity", "fits", "is_close", "problem")
+
+
+def _row_columns(cards: OnCards) -> Columns:
+    each = [(row, card) for row in cards.rows for card in row.cards]
+    return {"what": [row.what for row, _ in each], **_attribute_columns([card for _, card in each], *_CARD, "change")}
+
+
 _RANK = ("number", "state", "host", "pid", "coordinates", "placement", "device", "step", "age", "note")
 _TABLES: dict[type, dict[str, Callable[[Any], Columns]]] = {
     Snapshot: {
@@ -284,7 +292,7 @@ _TABLES: dict[type, dict[str, Callable[[Any], Columns]]] = {
         "collectives": _of_all_ranks,
     },
     Plan: {"devices": _plan_columns, "device_map": _device_map_columns},
-    OnCards: {"cards": _columns_of("cards", "card", "on_card", "capacity", "fits", "is_close", "problem")},
+    OnCards: {"cards": _columns_of("cards", *_CARD), "rows": _row_columns},
     LargestBatch: {"runs": _columns_of("runs", "size", "on_card", "fits", "is_close")},
     Changes: {"changes": _columns_of("changes", "what", "on_card", "saved", "fits", "is_close", "cost", "code", "problem")},
     Layout: {

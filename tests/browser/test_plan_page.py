@@ -8,6 +8,7 @@ import torch
 from playwright.sync_api import expect
 
 import devwidget
+from devwidget.records.answers import OnCards
 from tests.browser.axe import violations
 from tests.browser.chromium import Watched
 
@@ -44,7 +45,10 @@ def plan_of(state):
         found = plan(8)
         found.cheapest_change()
         found.largest_batch()
-        found.on_cards("T4", "RTX 4090", "A100-40GB", "A100-80GB")
+        found.on_cards("T4", "RTX 4090", "A100-40GB", "A100-80GB", also=("LoRA", "inference"))
+    elif state == "sizes":
+        found = plan(4, card=None, memory="16GiB")
+        found.sliders().close()
     elif state == "written":
         with torch.no_grad():
             found = devwidget.plan(make_model().bfloat16().eval(), {"input_ids": ids(4)["input_ids"]}, card="T4")
@@ -52,7 +56,7 @@ def plan_of(state):
         found.generation(256, cache="static")
     else:
         found = plan(2, gpus=3, card=None, memory=["6GiB", "4GiB", "3GiB"], placement="auto")
-    assert state in ("written", "several") or found.fit == state
+    assert state in ("sizes", "written", "several") or found.fit == state
     return found
 
 
@@ -68,7 +72,7 @@ def tabs(page):
     return page.get_by_role("radio").all()
 
 
-STATES = ("fits", "fits by less", "does not fit", "written", "several")
+STATES = ("fits", "fits by less", "does not fit", "sizes", "written", "several")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -84,6 +88,40 @@ def test_nothing_sticks_out_and_axe_is_silent(browser, tmp_path, state, width, s
         if folder := os.environ.get("SHOTS"):
             name = f"plan-{state.replace(' ', '_')}-{at}-{scheme}-{width}.png"
             watched.page.screenshot(path=f"{folder}/{name}", full_page=True)
+    watched.close()
+
+
+def test_the_lines_between_sizes_are_a_staircase_from_the_upper_left_to_the_lower_right(browser, tmp_path):
+    watched = open_page(browser, tmp_path, "sizes", 1280, "light")
+    watched.page.get_by_role("radio", name="Batch × length").check()
+    (fitted,) = plan_of("sizes").answers
+    wide = len(fitted.lengths)
+    cells = watched.page.locator(".dw-sizes > span:not(.dw-size-of)").all()
+    looks = [(each.get_attribute("class") or "").split() for each in cells]
+    fits = ["dw-size-over" not in look for look in looks]
+    assert True in fits
+    assert False in fits
+    for at, look in enumerate(looks):
+        beside = at % wide + 1 < wide and fits[at] != fits[at + 1]
+        above = at >= wide and fits[at] != fits[at - wide]
+        assert ("dw-end-beside" in look, "dw-end-above" in look) == (beside, above)
+    for length in range(wide):
+        column = fits[length::wide]
+        assert column == sorted(column)
+    watched.close()
+
+
+def test_the_cards_say_the_smallest_for_each_thing_to_do(browser, tmp_path):
+    watched = open_page(browser, tmp_path, "does not fit", 1280, "light")
+    watched.page.get_by_role("radio", name="Cards").check()
+    found = next(each for each in plan_of("does not fit").answers if isinstance(each, OnCards))
+    told = watched.page.locator(".dw-smallest-cards").inner_text()
+    for row in found.rows:
+        assert row.smallest.card in told.partition(f"{row.what} fits ")[2].partition(";")[0]
+        column = 1 + found.rows.index(row)
+        cell = watched.page.locator(f".dw-cards tr:has(th:has-text('{row.smallest.card}')) > :nth-child({column + 1})")
+        expect(cell).to_have_class("dw-first-card")
+        expect(cell).to_contain_text(row.smallest.change)
     watched.close()
 
 

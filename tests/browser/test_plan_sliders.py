@@ -114,7 +114,7 @@ def plan_asked():
     plan = make_plan(32)
     plan.cheapest_change()
     plan.largest_batch()
-    plan.on_cards("T4", "RTX 4090", "A100-80GB")
+    plan.on_cards("T4", "RTX 4090", "A100-80GB", also=("LoRA", "inference"))
     plan.sliders().close()
     return plan
 

@@ -13,7 +13,7 @@ from pygments.token import Comment, String, Whitespace
 
 import devwidget
 from devwidget.records.errors import BatchError
-from devwidget.report.page.assets import PANEL, PLAN, RANKS, SLIDERS, TREE, page_words
+from devwidget.report.page.assets import LAYOUT, PANEL, PLAN, RANKS, TREE, page_words
 from devwidget.report.page.html import page_facts
 from devwidget.report.style.words import CODES
 from devwidget.ui.actions import TraceRequest
@@ -66,7 +66,7 @@ def test_scripts_say_nothing_but_words() -> None:
 
 
 def test_a_page_is_given_all_that_its_scripts_say(chinese: None) -> None:
-    given = {text for files in (TREE, PANEL, RANKS, SLIDERS, PLAN) for text in page_words(*files)} - set(CODES)
+    given = {text for files in (TREE, PANEL, RANKS, LAYOUT, PLAN) for text in page_words(*files)} - set(CODES)
     found = extract_from_dir(translate.PACKAGE, translate.METHODS[1:], translate.OPTIONS, keywords=translate.KEYWORDS)
     said = {text for _, _, texts, _, _ in found for text in ((texts,) if isinstance(texts, str) else texts)}
     assert given == said - set(CODES)

@@ -8,7 +8,8 @@ from torch import nn
 
 import devwidget
 from devwidget.cli.main import main
-from devwidget.planning.by_name import RANK, AdamW8bit, add_adapters, plan_by_name
+from devwidget.planning.by_name import plan_by_name
+from devwidget.planning.fine_tuning import RANK, AdamW8bit, add_adapters
 from devwidget.records.errors import DevwidgetError
 
 transformers = pytest.importorskip("transformers")

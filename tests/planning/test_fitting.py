@@ -54,12 +54,14 @@ def test_weights_add_up_and_are_one_at_a_knot():
 
 
 def test_sizes_that_were_run_are_full_plans_and_those_between_are_close():
-    sliders = plan().sliders()
-    fitted = sliders.fitted
+    asked = plan()
+    page = asked.sliders()
+    (fitted,) = asked.answers
     assert fitted.off <= 0.05
     for batch, off in ((8, 0), (16, 0), (11, 0.05), (27, 0.05)):
         assert fitted.estimate_at(batch, 32)[0] == pytest.approx(taken(plan(batch)), rel=off)
-    assert f"{len(fitted.batches) * len(fitted.lengths)} plans run" in repr(sliders)
+    assert len(page.view.form["figures"]) == 1 + len(fitted.batches) * len(fitted.lengths)
+    page.close()
 
 
 def test_a_batch_without_a_size_has_no_sliders():

@@ -14,7 +14,7 @@ from tests.test_what_if import Reader, plan, taken, texts, total
 AT_ONCE = {
     "changes": lambda asked: asked.cheapest_change(),
     "batch": lambda asked: asked.largest_batch(),
-    "cards": lambda asked: asked.on_cards(),
+    "cards": lambda asked: asked.on_cards(also=("LoRA", "inference")),
 }
 
 

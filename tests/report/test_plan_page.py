@@ -4,9 +4,22 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import devwidget
-from devwidget.records.answers import AskedSize, CacheAt, Changes, Generation, OnCards, OneCard, PlannedChange
+from devwidget.records.answers import (
+    AskedSize,
+    CacheAt,
+    CardRow,
+    Changes,
+    Fitted,
+    FittedGpu,
+    Generation,
+    OnCards,
+    OneCard,
+    PlannedChange,
+)
 from devwidget.records.device import DeviceId
 from devwidget.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, StepPoint, may_be_asked
+from devwidget.report.answers.questions import smallest_words
+from devwidget.report.page.plan.answers import draw_sizes
 from devwidget.report.page.plan.share import plan_card
 
 GIB = 1 << 30
@@ -111,3 +124,43 @@ def test_the_picture_to_share_has_the_answer_and_all_sizes_inside_of_1200_by_630
         boxes = [each for each in drawn.iter() if each.tag.endswith("rect")]
         assert max(float(each.get("x", 0)) + float(each.get("width")) for each in boxes) <= 1200
         assert max(float(each.get("y", 0)) + float(each.get("height")) for each in boxes) <= 630
+
+
+SMALL = OneCard("T4", 21 * GIB, 14 * GIB, False)
+CHANGED = OneCard("A10", 18 * GIB, 22 * GIB, True, change="checkpointing")
+LARGE, LARGER = (OneCard(name, 21 * GIB, 40 * GIB, True) for name in ("A100", "H100"))
+NARROW = OneCard("A10", 21 * GIB, 22 * GIB, True, is_close=True)
+
+
+def test_the_smallest_card_of_a_row_is_told_with_its_change():
+    told = {
+        (SMALL,): "fits none of these",
+        (SMALL, NARROW): "fits none of these by more than plans were off",
+        (SMALL, CHANGED): "fits A10 with checkpointing",
+        (SMALL, CHANGED, LARGE): "fits A100 as it is, A10 with checkpointing",
+        (SMALL, LARGE): "fits A100",
+        (NARROW, LARGE, LARGER): "fits A100 and larger",
+    }
+    for cards, words in told.items():
+        assert smallest_words(CardRow("training", "", cards)) == words
+
+
+def test_a_card_that_needs_a_change_and_one_that_has_no_room_say_so():
+    row = CardRow("training", "all weights", (SMALL, CHANGED, LARGE))
+    failed = CardRow("LoRA", "", problem="no linear layer <here>")
+    page = may_be_asked(make_plan(18), Asked(OnCards("Net", 1, (SMALL, SMALL, LARGE), (row, failed)))).to_html()
+    assert all(words in page for words in ("7.00 GiB too much", "fits with checkpointing", "no linear layer &lt;here&gt;"))
+    assert page.count('class="dw-first-card"') == 1
+
+
+def test_one_line_ends_what_fits_and_a_dashed_one_what_fits_by_more():
+    taken = tuple(int(size * GIB) for size in (5, 9, 9.9, 12))
+    grid = str(draw_sizes(Fitted("Net", "", (1, 2), (8, 16), (1, 8), (FittedGpu(DeviceId("cuda", 0), 10 * GIB, taken),))))
+    cells = {
+        size: grid[: grid.index(f">{size} GiB</b>")].rpartition("<span class=")[2] for size in ("5.00", "9.00", "9.90", "12.0")
+    }
+    assert cells["5.00"].startswith('"dw-safe-above dw-asked-size"')
+    assert cells["9.00"].startswith('"dw-end-above"')
+    assert cells["9.90"].startswith('"dw-size-close dw-end-beside"')
+    assert cells["12.0"].startswith('"dw-size-over"')
+    assert all(words in grid for words in ("the end of what fits", "the end of what fits by more"))

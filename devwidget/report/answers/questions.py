@@ -6,7 +6,17 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from devwidget.language.speaking import said, say
-from devwidget.records.answers import AutoProposal, Changes, Generation, LargestBatch, Layout, OnCards, OneCard, PlannedChange
+from devwidget.records.answers import (
+    AutoProposal,
+    CardRow,
+    Changes,
+    Generation,
+    LargestBatch,
+    Layout,
+    OnCards,
+    OneCard,
+    PlannedChange,
+)
 from devwidget.report.answers.plan import answer_words, fit_words, fits_words
 from devwidget.report.page.draw_page import shows, writes
 from devwidget.report.report_parts import Part, Sentence, Table
@@ -88,7 +98,48 @@ def on_cards_parts(cards: OnCards) -> Iterator[Part]:
         facts = {"model": cards.model, "card": cards.smallest.card, "gpus": count_words(cards.gpus, "GPU")}
         told = say("{model}: the smallest card that fits is {card}, {gpus}", **facts)
     yield Sentence(told, "verdict")
-    yield Table([(say("card"), say("on the card"), say("capacity"), ""), *map(_card_row, cards.cards)], right=(1, 2))
+    if not cards.rows:
+        yield Table([(say("card"), say("on the card"), say("capacity"), ""), *map(_card_row, cards.cards)], right=(1, 2))
+        return
+    head = ("", say("card"), say("on the card"), say("capacity"), "", say("change"))
+    yield Table([head, *(cells for row in cards.rows for cells in _way_rows(row))], right=(2, 3))
+    for row in cards.rows:
+        words = {"what": said(row.what), "detail": said(row.detail), "told": said(row.problem) or smallest_words(row)}
+        yield Sentence(say("{what} ({detail}): {told}", **words))
+
+
+def _way_rows(row: CardRow) -> Iterator[tuple[str, ...]]:
+    for card in row.cards:
+        name, taken, *rest = _card_row(card)
+        yield said(row.what) if card is row.cards[0] else "", name, taken, *rest, said(card.change)
+
+
+def card_words(card: OneCard) -> str:
+    """Whether it fits, with which change, or by how much it does not."""
+    facts = {"size": format_bytes(abs(card.capacity - card.on_card)), "change": said(card.change)}
+    if card.problem:
+        return said(card.problem)
+    if not card.change:
+        return say("{size} too much", **facts) if not card.fits else fit_words(card.fit)
+    if not card.fits:
+        return say("{size} too much even with {change}", **facts)
+    return say("fits with {change}", **facts) if card.fit == "fits" else say("fits closely with {change}", **facts)
+
+
+def smallest_words(row: CardRow) -> str:
+    """The smallest card on which it fits by more than plans were off."""
+    if row.smallest is None:
+        fits = any(card.fits for card in row.cards)
+        return say("fits none of these by more than plans were off") if fits else say("fits none of these")
+    if not row.smallest.change:
+        larger = row.cards[row.cards.index(row.smallest) :]
+        goes_on = len(larger) > 1 and all(card.fit == "fits" for card in larger)
+        return say("fits {card} and larger", card=row.smallest.card) if goes_on else say("fits {card}", card=row.smallest.card)
+    plain = next((card for card in row.cards if card.fit == "fits" and not card.change), None)
+    facts = {"card": row.smallest.card, "change": said(row.smallest.change)}
+    if plain is None:
+        return say("fits {card} with {change}", **facts)
+    return say("fits {plain} as it is, {card} with {change}", plain=plain.card, **facts)
 
 
 def _card_row(card: OneCard) -> tuple[str, ...]:

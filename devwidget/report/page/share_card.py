@@ -17,7 +17,7 @@ from devwidget.report.style.words import code_word, first_line, module_words, ro
 from devwidget.report.text.finding_text import changed_lines
 from devwidget.report.text.trace_text import summary_words
 from devwidget.views.clock import with_real_times
-from devwidget.views.devices import make_picture
+from devwidget.views.devices import Picture, make_picture
 from devwidget.views.memory import MemoryBar, memory_bars
 from devwidget.views.placement import tabulate_snapshot
 
@@ -64,16 +64,23 @@ def _verdict_hue(trace: Trace) -> str:
 def _draw_devices(snapshot: Snapshot, trace: Trace, top: int) -> Iterator[Markup]:
     """The model on its devices, if it can be read in the room that is left; else how full the GPUs were."""
     picture = make_picture(snapshot, tabulate_snapshot(snapshot), with_real_times(trace))
-    wide, tall = WIDTH - 2 * MARGIN, HEIGHT - MARGIN // 2 - top
-    scales = {width: min(wide / width, tall / devices_height(picture, width)) for width in WIDTHS} if picture.columns else {}
-    width = max(scales, key=lambda each: (scales[each], each), default=0)
-    if scales.get(width, 0) >= _LEGIBLE:
-        place = {"x": str(MARGIN), "y": str(top), "width": str(wide), "height": str(tall)}
-        place |= {"preserveAspectRatio": "xMinYMin", "style": f"font-family: {_FONTS['']}"}
-        yield draw_light(draw_devices(picture, width, **place))
+    if (drawn := draw_columns(picture, top)) is not None:
+        yield drawn
         return
     bars = [bar for bar in memory_bars(snapshot.memory, trace) if bar.known_total][:_MOST_BARS]
     yield from (_draw_bar(bar, HEIGHT - MARGIN - _BAR_PITCH * (len(bars) - 1 - at)) for at, bar in enumerate(bars))
+
+
+def draw_columns(picture: Picture, top: int) -> Markup | None:
+    """Blocks on their devices, from a line of the card to its end; None if nobody could read them there."""
+    wide, tall = WIDTH - 2 * MARGIN, HEIGHT - MARGIN // 2 - top
+    scales = {width: min(wide / width, tall / devices_height(picture, width)) for width in WIDTHS} if picture.columns else {}
+    width = max(scales, key=lambda each: (scales[each], each), default=0)
+    if scales.get(width, 0) < _LEGIBLE:
+        return None
+    place = {"x": str(MARGIN), "y": str(top), "width": str(wide), "height": str(tall)}
+    place |= {"preserveAspectRatio": "xMinYMin", "style": f"font-family: {_FONTS['']}"}
+    return draw_light(draw_devices(picture, width, **place))
 
 
 def _draw_clean(trace: Trace) -> tuple[list[Markup], int]:

@@ -5,10 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from devwidget.language.speaking import said, say
-from devwidget.records.answers import Changes, Fitted, Generation, LargestBatch, OnCards, PlannedChange
+from devwidget.records.answers import CardRow, Changes, Fitted, Generation, LargestBatch, OnCards, OneCard, PlannedChange
 from devwidget.records.evidence.compared import Fit, find_band, find_card_band, name_fit
-from devwidget.report.answers.questions import change_cost, generation_sentence, generation_words, largest_sentence
-from devwidget.report.page.plan.marks import Scale, draw_prose, draw_rung, draw_rung_head, draw_spare
+from devwidget.report.answers.plan import fit_words
+from devwidget.report.answers.questions import (
+    card_words,
+    change_cost,
+    generation_sentence,
+    generation_words,
+    largest_sentence,
+    smallest_words,
+)
+from devwidget.report.page.plan.marks import (
+    GLYPHS,
+    Scale,
+    draw_glyph,
+    draw_keys,
+    draw_prose,
+    draw_rung,
+    draw_rung_head,
+    draw_spare,
+)
 from devwidget.report.page.plan.step import draw_heading
 from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import count_words, format_bytes
@@ -97,9 +114,35 @@ def draw_sizes(fitted: Fitted) -> Markup:
     cells.append(html_element("span", say("batch × length"), class_="dw-size-of"))
     cells += [html_element("span", f"{length:,}" if length else "", class_="dw-size-of") for length in fitted.lengths]
     heading = draw_heading(say("Batch × length"), say("samples upwards, length to the right; each cell is a plan that was run"))
-    note = say("Filled cells fit, amber ones by less than plans were off on real cards, hatched ones do not.")
     grid = html_element("div", *cells, class_="dw-sizes", style=f"--dw-across:{wide}")
-    return join_html(heading, grid, html_element("p", note))
+    return join_html(heading, draw_keys(_list_size_keys(fitted)), grid, _describe_error(fitted))
+
+
+def _describe_error(fitted: Fitted) -> Markup:
+    """How far it is off what the sliders say between these sizes."""
+    if not fitted.checked:
+        return Markup("")
+    facts = {"count": fitted.checked, "off": f"{fitted.off:.1%}"}
+    told = say(
+        "Between these sizes sliders estimate: {count} more were planned there, and estimates were at most {off} off.", **facts
+    )
+    return html_element("p", told)
+
+
+def _list_size_keys(fitted: Fitted) -> Iterator[tuple[str, str, str]]:
+    """What cells and lines mean, of those that are there."""
+    seen = {fullest_of_size(fitted, at)[2] for at in range(len(fitted.batches) * len(fitted.lengths))}
+    names = say("fits"), say("fits, by less than plans were off on real cards"), say("does not fit")
+    for fit, look, name in zip(_SIZE_LOOKS, _SIZE_LOOKS.values(), names, strict=True):
+        if fit in seen:
+            yield look or "dw-size-fits", "", name
+    if len(seen) > 1 and "does not fit" in seen:
+        yield "dw-key-end", "", say("the end of what fits")
+    if {"fits", "fits by less"} <= seen:
+        yield "dw-key-safe", "", say("the end of what fits by more")
+
+
+_SIZE_LOOKS: dict[Fit, str] = {"fits": "", "fits by less": "dw-size-close", "does not fit": "dw-size-over"}
 
 
 def fullest_of_size(fitted: Fitted, at: int) -> tuple[int, int, Fit]:
@@ -111,14 +154,30 @@ def fullest_of_size(fitted: Fitted, at: int) -> tuple[int, int, Fit]:
 
 
 def _draw_size(fitted: Fitted, row: int, column: int) -> Markup:
-    taken, _, fit = fullest_of_size(fitted, row * len(fitted.lengths) + column)
-    look = {"fits": "", "fits by less": "dw-size-close", "does not fit": "dw-size-over"}[fit]
-    asked = "dw-asked-size" if (fitted.batches[row], fitted.lengths[column]) == fitted.asked else ""
-    return html_element("span", html_element("b", format_bytes(taken)), class_=f"{look} {asked}".strip())
+    wide = len(fitted.lengths)
+    taken, _, fit = fullest_of_size(fitted, row * wide + column)
+    looks = [_SIZE_LOOKS[fit]]
+    if row + 1 < len(fitted.batches):
+        looks.append(_find_line(fit, fullest_of_size(fitted, (row + 1) * wide + column)[2], "above"))
+    if column + 1 < wide:
+        looks.append(_find_line(fit, fullest_of_size(fitted, row * wide + column + 1)[2], "beside"))
+    if (fitted.batches[row], fitted.lengths[column]) == fitted.asked:
+        looks.append("dw-asked-size")
+    told = html_element("b", format_bytes(taken), title=fit_words(fit))
+    return html_element("span", told, class_=" ".join(filter(None, looks)))
+
+
+def _find_line(fit: Fit, following: Fit, side: str) -> str:
+    """The look of the line between two sizes: solid where one of them does not fit, dashed where one fits by less."""
+    if fit == following:
+        return ""
+    return f"dw-end-{side}" if "does not fit" in (fit, following) else f"dw-safe-{side}"
 
 
 def draw_cards(cards: OnCards, step: str) -> Markup:
     """Each card with how full it is: a bar is of its own card."""
+    if cards.rows:
+        return _draw_ways(cards, step)
     heads = say("card"), say("on the card"), say("to spare"), ""
     scale, rungs = Scale(1.25), []
     for card in cards.cards:
@@ -136,6 +195,49 @@ def draw_cards(cards: OnCards, step: str) -> Markup:
     failed = [html_element("p", html_element("b", card.card), ": ", said(card.problem)) for card in cards.cards if card.problem]
     head = draw_rung_head(scale, 1, say("full"), heads)
     return join_html(heading, html_element("div", head, *rungs, class_="dw-rungs"), *failed)
+
+
+def _draw_ways(cards: OnCards, step: str) -> Markup:
+    """A line for each card, and what can be done on it side by side."""
+    more = say("{step}; each cell is a plan that was run, its bar is of its own card up to what a program finds", step=step)
+    answers = html_element("p", *_draw_smallest(cards), class_="dw-smallest-cards")
+    run = [row for row in cards.rows if row.cards]
+    heads = (html_element("th", html_element("b", said(row.what)), html_element("span", said(row.detail))) for row in run)
+    lines = [_draw_card_line(at, card, run) for at, card in enumerate(cards.cards)]
+    head = html_element("thead", html_element("tr", html_element("th", say("card")), *heads))
+    table = html_element("table", head, html_element("tbody", *lines), class_="dw-cards", style=f"--dw-across:{len(run)}")
+    failed = [
+        html_element("p", html_element("b", said(row.what)), ": ", said(row.problem)) for row in cards.rows if row.problem
+    ]
+    note = say("Where one does not fit as it is, changes were planned too, from the largest card down, as long as one helped.")
+    return join_html(draw_heading(say("What fits which card"), more), answers, table, *failed, html_element("p", note))
+
+
+def _draw_smallest(cards: OnCards) -> Iterator[Markup]:
+    """The answer: what each thing needs at least, of the cards that were planned."""
+    for at, row in enumerate(row for row in cards.rows if row.cards):
+        yield Markup("; " if at else "")
+        yield html_element("b", said(row.what))
+        yield join_html(" ", smallest_words(row))
+
+
+def _draw_card_line(at: int, card: OneCard, rows: Sequence[CardRow]) -> Markup:
+    name = html_element("th", html_element("b", card.card), html_element("span", format_bytes(card.capacity)), scope="row")
+    return html_element("tr", name, *(_draw_card_cell(row.cards[at], row.cards[at] is row.smallest) for row in rows))
+
+
+def _draw_card_cell(card: OneCard, is_smallest: bool) -> Markup:
+    if card.problem:
+        return html_element("td", said(card.problem))
+    scale = Scale(1.25)
+    share = min(card.on_card / card.capacity, scale.reach)
+    over = scale.draw_stretch(1, share, "dw-too-much") if share > 1 else Markup("")
+    inside = scale.draw_stretch(0, min(share, 1), "" if share <= 1 else "dw-hollow")
+    track = html_element("span", inside, over, scale.draw_wall(1), class_="dw-track", **{"aria-hidden": "true"})
+    told = html_element(
+        "span", html_element("b", format_bytes(card.on_card)), f"{' ' if card.fits else ', '}{card_words(card)}"
+    )
+    return html_element("td", draw_glyph(GLYPHS[card.fit]), told, track, class_="dw-first-card" if is_smallest else "")
 
 
 def draw_generation(generation: Generation) -> Markup:

@@ -108,7 +108,7 @@ def _list_answers(plan: Plan) -> Iterator[tuple[str, dict[str, type], list[Marku
     batches = [draw_batches(each) for each in asked if isinstance(each, LargestBatch)]
     sizes = [draw_sizes(each) for each in asked if isinstance(each, Fitted)]
     yield say("Batch × length"), {"batch": LargestBatch, "sizes": Fitted}, batches + sizes
-    cards = [draw_cards(each, _describe_step(plan)) for each in asked if isinstance(each, OnCards)]
+    cards = [draw_cards(each, size_words(plan) or _describe_step(plan)) for each in asked if isinstance(each, OnCards)]
     yield say("Cards"), {"cards": OnCards}, cards
     yield say("Generation"), {}, [draw_generation(each) for each in asked if isinstance(each, Generation)]
 
@@ -210,8 +210,8 @@ def _choose_action(plan: Plan) -> tuple[str, str]:
     changes, batch = asked.get(Changes), asked.get(LargestBatch)
     if plan.fit != "fits":
         if isinstance(changes, Changes) and changes.cheapest is not None:
-            size = format_bytes(changes.cheapest.on_card)
-            return say("planned: {size}, fits", size=size), changes.cheapest.code or said(changes.cheapest.what)
+            facts = {"change": said(changes.cheapest.what), "size": format_bytes(changes.cheapest.on_card)}
+            return say("fits with {change}, planned: {size}", **facts), changes.cheapest.code
         if not isinstance(changes, Changes):
             return say("what would make it fit:"), "plan.cheapest_change()"
     if isinstance(batch, LargestBatch):

@@ -24,8 +24,8 @@ _OFFERS = {
         Message("Plan sizes around it"),
     ),
     "cards": (
-        Message("The same step on other cards"),
-        Message("each card that is known is planned in full"),
+        Message("What fits which card"),
+        Message("this step, LoRA and inference are planned on each card that is known, with a change where one does not fit"),
         Message("Plan other cards"),
     ),
 }

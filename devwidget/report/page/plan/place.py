@@ -40,15 +40,15 @@ def layout_page(layout: Layout) -> str:
     return f"<!DOCTYPE html>\n{html_element('html', head, body, lang=language())}\n"
 
 
-def draw_layout(layout: Layout) -> Markup:
-    """Header, verdict, both pictures, the GPUs in figures, and what was tried before."""
+def draw_layout(layout: Layout, is_live: bool = False) -> Markup:
+    """Header, verdict, both pictures, the GPUs in figures, and what was tried before; a live one has buttons."""
     pictures = html_element("div", *_draw_pictures(layout), class_="dw-two dw-pictures")
     table = draw_table(list(_list_rows(layout)), right=range(1, 1 + len(layout.devices)), wide=2 + len(layout.devices))
-    parts = _draw_head(layout), _draw_verdict(layout), pictures, table, *_draw_rest(layout)
+    parts = _draw_head(layout, is_live), _draw_verdict(layout, is_live), pictures, table, *_draw_rest(layout)
     return html_element("section", *parts, class_="dw dw-panel dw-plan dw-place", **{"aria-label": say("layout")})
 
 
-def _draw_head(layout: Layout) -> Markup:
+def _draw_head(layout: Layout, is_live: bool) -> Markup:
     gpus = say("{gpus} that are not here", gpus=count_words(len(layout.devices), "GPU"))
     if len(layout.devices) == 1:
         gpus = say("1 GPU that is not here")
@@ -58,21 +58,28 @@ def _draw_head(layout: Layout) -> Markup:
         "span", *(draw_meter(gpu.device, gpu.on_card, gpu.capacity) for gpu in layout.devices), class_="dw-chips"
     )
     name = html_element("strong", layout.model, class_="dw-title", title=layout.model)
-    return html_element("div", html_element("div", name, told, meters, class_="dw-headline", style="flex: 1"), class_="dw-top")
+    line = html_element("div", name, told, meters, class_="dw-headline", style="flex: 1")
+    words = say("Save picture to share (PNG)")
+    share = html_element(
+        "button", "PNG", type="button", class_="dw-button", title=words, **{"data-do": "share", "aria-label": words}
+    )
+    return html_element("div", line, share if is_live else "", class_="dw-top")
 
 
-def _draw_verdict(layout: Layout) -> Markup:
+def _draw_verdict(layout: Layout, is_live: bool) -> Markup:
     look, glyph = LOOKS[layout.fit]
     sentence = html_element(
         "p",
-        html_element("b", _verdict_words(layout)),
-        html_element("span", _spare_words(layout), class_="dw-soft"),
+        html_element("b", layout_words(layout)),
+        html_element("span", spare_words(layout), class_="dw-soft"),
         class_="dw-sentence",
     )
     beside = (
         html_element("span", auto_sentence_short(layout.auto), class_="dw-tried") if layout.auto is not None else Markup("")
     )
     action = html_element("code", "layout.device_map", class_="dw-action")
+    if is_live:
+        action = html_element("button", say("Copy device map"), type="button", class_="dw-primary", **{"data-do": "copy"})
     line = html_element("div", draw_glyph(glyph), sentence, beside, action, class_="dw-verdict-line")
     part = html_element("div", line, class_=f"dw-verdict-part dw-verdict-{look}")
     return html_element("section", part, class_="dw-verdict", **{"aria-label": say("verdict")})
@@ -83,14 +90,20 @@ def auto_sentence_short(auto: AutoProposal) -> str:
     return say('accelerate\'s "auto" {answer}', answer=fits_words(auto.fits))
 
 
-def _verdict_words(layout: Layout) -> str:
+def layout_words(layout: Layout) -> str:
+    """`Fits over 2 GPUs, 2 hops in a forward:`."""
     gpus = count_words(len(layout.devices), "GPU")
     if not layout.fits:
         return say("Fits on no split over {gpus} that was tried:", gpus=gpus)
-    return say("Fits over {gpus}, {hops} in a forward:", gpus=gpus, hops=_hop_words(layout.hops, layout.crossing))
+    used = len({block.device for block in layout.blocks})
+    facts = {"gpus": gpus, "used": used, "hops": _hop_words(layout.hops, layout.crossing)}
+    if used < len(layout.devices):
+        return say("Fits on {used} of {gpus}, {hops} in a forward:", **facts)
+    return say("Fits over {gpus}, {hops} in a forward:", **facts)
 
 
-def _spare_words(layout: Layout) -> str:
+def spare_words(layout: Layout) -> str:
+    """What the fullest GPU has left, or how much is too much."""
     gpu = layout.tightest
     facts = {
         "device": gpu.device,
@@ -126,7 +139,7 @@ def _draw_picture(name: str, more: str, layout: Layout) -> Markup:
 def _list_rows(layout: Layout) -> Iterator[Sequence[str]]:
     heads = (say("{device} of {capacity}", device=gpu.device, capacity=format_bytes(gpu.capacity)) for gpu in layout.devices)
     yield "", *heads, say("in a forward"), ""
-    yield _draw_row(say("What is proposed"), layout.devices, _hop_words(layout.hops, layout.crossing), _spare_words(layout))
+    yield _draw_row(say("What is proposed"), layout.devices, _hop_words(layout.hops, layout.crossing), spare_words(layout))
     auto = layout.auto
     if auto is None:
         return
