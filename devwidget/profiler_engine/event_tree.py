@@ -219,7 +219,7 @@ class EventWalk:
         _, _, site, library, *_ = self._sites.enter_call(event, fields.caller, place)
         path = self._paths.find_path(fields.module.self_ptr, is_outermost=not place.calls)
         self._has_parameters = self._has_parameters or bool(fields.module.parameters)
-        self._runs_closure = self._runs_closure or (place.phase == "optimizer" and self._has_parameters)
+        self._runs_closure = self._runs_closure or place.phase == "optimizer"
         return EventPlace(place.module if path is None else path, place.phase, site, library, place.calls + 1, None, True)
 
     def _enter_operator(self, event: Any, name: str, fields: Any, place: EventPlace, children: list[Any]) -> EventPlace | None:

@@ -33,7 +33,7 @@ from devwidget.records.trace import Trace
 from devwidget.trying.reachable_state import ReachableState
 
 MOST_SECONDS = 5.0
-"""A step that took longer is not run again unless somebody asks: a trial, and what it is held against, may be two steps each."""
+"""A step that took longer is not run again unless somebody asks: a trial, and what it is held against, may take two each."""
 
 
 def reasons_around() -> Iterator[str]:

@@ -68,9 +68,13 @@ def iterate_mainstream(folder: pathlib.Path, names: set[str] | None = None) -> I
             yield program.stem, lambda path=path: (functools.partial(_run_program, path), None)
 
 
+_modules: list[Any] = []
+"""Of programs that ended: torch's profiler points into the names of their code until the recording has ended."""
+
+
 def _run_program(path: pathlib.Path) -> None:
     seed()
-    modules, silent = set(sys.modules), io.StringIO()
+    before, silent = set(sys.modules), io.StringIO()
     with (
         mock.patch("sys.argv", [str(path)]),
         mock.patch("sys.path", [str(path.parent), *sys.path]),
@@ -79,10 +83,10 @@ def _run_program(path: pathlib.Path) -> None:
         contextlib.redirect_stdout(silent),
         contextlib.redirect_stderr(silent),
     ):
-        runpy.run_path(str(path), run_name="__main__")
-    for name in set(sys.modules) - modules:
+        _modules.append(runpy.run_path(str(path), run_name="__main__"))
+    for name in set(sys.modules) - before:
         if is_below(getattr(sys.modules[name], "__file__", None), path.parent):
-            del sys.modules[name]
+            _modules.append(sys.modules.pop(name))
 
 
 def seed() -> None:
