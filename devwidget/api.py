@@ -473,7 +473,7 @@ def plan(
         placement: "as is" (a model on the cpu is placed on cuda:0), "data parallel", a device map as accelerate
             writes it, or "auto" for accelerate's proposal.
         parallel: in place of `gpus`, a mesh for `torch.distributed`, such as `{"dp": 32, "tp": 8}`: a step of one rank of each
-            kind is run with fake tensors, on the batch of one rank.
+            kind is run on a virtual GPU, on the batch of one rank.
         parallelize: your function of model and mesh that splits the model in place, or returns the part of a rank, such as one
             that calls `fully_shard`; by default `ddp` is DistributedDataParallel, of `dp` or `fsdp` each block of a list is one
             unit of FSDP2, `{"replicate": 2, "shard": 4}` is HSDP, and `pp` has stages of equal length.

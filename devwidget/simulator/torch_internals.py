@@ -18,6 +18,7 @@ from devwidget.simulator.accelerator import Accelerator
 if TYPE_CHECKING:
     from torch._ops import OpOverload as OpOverload
     from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
+    from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
 
 SHARDED_RANDOM, SHARDED_RANDOM_TRACKER = "torch.distributed.tensor._random", "_RNGStateTracker"
 """A module, and the class in it that moves the random state of a mesh of GPUs: where they have moved, it is left alone."""
@@ -26,6 +27,7 @@ NEEDED = {
     "C": "torch._C",
     "clear_plan_cache": "torch._cufft_clear_plan_cache",
     "FakeTensor": "torch._subclasses.fake_tensor.FakeTensor",
+    "FakeTensorMode": "torch._subclasses.fake_tensor.FakeTensorMode",
     "RecursiveScriptModule": "torch.jit.RecursiveScriptModule",
     "ScriptFunction": "torch._C.ScriptFunction",
     "ScriptMethod": "torch._C.ScriptMethod",

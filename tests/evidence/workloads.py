@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -14,6 +15,8 @@ from torch import nn
 
 import devwidget
 from devwidget.planning.by_name import AdamW8bit, add_adapters
+from devwidget.simulator.virtual_machine import CARDS, CardModel
+from tests.evidence import titan
 from tests.evidence.decoders import VOCABULARY, AdamWByHand, Decoder, cross_entropy, cross_entropy_of_softmax
 from tests.evidence.vision import VisionTransformer
 from tests.gpu import jobs
@@ -158,11 +161,41 @@ def _adapt(model: nn.Module, adapted: bool) -> nn.Module:
     return add_adapters(model, dropout=0.1) if adapted else model
 
 
-def _tuned(make: Callable[[], nn.Module], batch: int) -> Figures:
+def _shifted_loss(logits: torch.Tensor, labels: torch.Tensor, vocab_size: int, **_: Any) -> torch.Tensor:
+    """`ForCausalLMLoss` of transformers 4.48, which copies the logits of all tokens but the last; later ones shift the labels.
+
+    Source: `loss_utils.py` of 4.48.1; 4.45.2 has the same lines in each model.
+    """
+    logits = logits.float()
+    shifted = logits[..., :-1, :].contiguous()
+    return torch.nn.functional.cross_entropy(shifted.view(-1, vocab_size), labels[..., 1:].contiguous().view(-1))
+
+
+class _Widening:
+    """In place of the number by which Granite divides its logits: they are in float32 after it."""
+
+    def __rtruediv__(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits.float()
+
+
+def _with_older_loss(make: Callable[[], nn.Module], widened: bool) -> nn.Module:
+    """A model of transformers 4.48; of 4.45 if `widened`, which kept the logits in float32 alone."""
+    model: Any = make()
+    model.loss_function = _shifted_loss
+    scaling = getattr(model.config, "logits_scaling", None)
+    if widened and scaling is None:
+        model.lm_head.register_forward_hook(lambda head, given, logits: logits.float())
+    elif widened:
+        model.lm_head.register_forward_hook(lambda head, given, logits: logits / scaling)
+        vars(model.config)["logits_scaling"] = _Widening()
+    return model  # type: ignore[no-any-return]
+
+
+def _tuned(make: Callable[[], nn.Module], batch: int, widened: bool = True) -> Figures:
     """As fms-acceleration tunes: texts of 4,096 tokens without a gap, checkpointing."""
     ids = _ids(batch, 4096)
     batch_of = {"input_ids": ids, "labels": ids}
-    return planned(make, batch_of, "A100-80GB", torch.optim.AdamW, checkpointing=True)
+    return planned(partial(_with_older_loss, make, widened), batch_of, "A100-80GB", torch.optim.AdamW, checkpointing=True)
 
 
 class _OlderSoftmax(torch.autograd.Function):
@@ -227,8 +260,9 @@ def _ranked(
 ) -> Figures:
     """One rank of two, as `devwidget.plan` predicts it."""
     mesh = {"ddp": 2} if spread is None else {"fsdp": 2}
-    plan = devwidget.plan(model.train(), batch, parallel=mesh, parallelize=spread, optimizer=optimizer, **asked)
-    return {"allocated by a rank": max(rank.peak for rank in plan.ranks)}
+    asked = {"parallel": mesh, "parallelize": spread, "card": "A100-80GB", **asked}
+    rank = devwidget.plan(model.train(), batch, optimizer=optimizer, **asked).ranks[0]
+    return {"allocated by a rank": rank.peak, "reserved": rank.reserved, "on the card": rank.on_card}
 
 
 def _shard(widened: bool, model: nn.Module, mesh: Any) -> None:
@@ -243,14 +277,16 @@ def _shard(widened: bool, model: nn.Module, mesh: Any) -> None:
 def _tuned_on_two(make: Callable[[bool], nn.Module], adapted: bool, widened: bool, batch: int) -> Figures:
     """As fms-acceleration tunes on two GPUs."""
     with torch.device("meta"):
-        model = make(adapted).float() if widened else make(adapted)
+        model = _with_older_loss(partial(make, adapted), True)
+        model = model.float() if widened else model
     ids = _ids(batch, 4096)
     asked = {"loop": "trainer", "checkpointing": True}
     return _ranked(model, {"input_ids": ids, "labels": ids}, torch.optim.AdamW, partial(_shard, widened), **asked)
 
 
+@mock.patch.object(CardModel, "workspace_bytes", 0)
 def _replicated(optimizer: Any) -> Figures:
-    """The program of the recipe."""
+    """The program of the recipe, with torch of 2021: cuBLAS took its workspaces itself, not from torch's allocator."""
     with torch.device("meta"):
         model = nn.Sequential(*(nn.Linear(2000, 2000) for _ in range(20)))
     loss = {"loss_fn": nn.functional.mse_loss, "target": torch.zeros(20, 2000)}
@@ -260,7 +296,37 @@ def _replicated(optimizer: Any) -> Figures:
 def _in_zero() -> Any:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    return partial(ZeroRedundancyOptimizer, optimizer_class=torch.optim.Adam, lr=0.01, foreach=False)
+    class OlderOptimizer(ZeroRedundancyOptimizer):
+        """Parameters go to ranks in their order, as in torch 1.8; later ones sort them, and Adam meets all weights at once."""
+
+        def _get_parameters_per_rank(self) -> list[list[torch.Tensor]]:
+            found: list[list[torch.Tensor]] = [[] for _ in range(self.world_size)]
+            for parameter in self.param_groups[0]["params"]:
+                min(found, key=lambda each: sum(tensor.numel() for tensor in each)).append(parameter)
+            return found
+
+        def _partition_parameters(self, params_per_rank: Any = None) -> Any:
+            if not self._partition_parameters_cache:
+                self._partition_parameters_cache = [[] for _ in range(self.world_size)]
+                self._partition_param_group(self.param_groups[0], self._get_parameters_per_rank())
+            return self._partition_parameters_cache
+
+    return partial(OlderOptimizer, optimizer_class=torch.optim.Adam, lr=0.01, foreach=False)
+
+
+_H100_OF_96 = {"h100-96gb": CardModel("H100-96GB", 94.99, 0.67, (9, 0), "the source of the rows")}
+
+
+@mock.patch.dict(CARDS, _H100_OF_96)
+@mock.patch.dict(os.environ, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"})
+def _trained_by_titan(ranks: int) -> Figures:
+    """Llama-3.1-8B with two texts of 8,192 tokens on each of so many GPUs."""
+    with torch.device("meta"):
+        model = titan.Llama(8192)
+    asked = {"loss_fn": titan.compute_loss, "target": _ids(2, 8192), "loop": "trainer", "card": "H100-96GB"}
+    mesh = {"parallel": {"fsdp": ranks}, "parallelize": titan.shard}
+    rank = devwidget.plan(model.train(), _ids(2, 8192), optimizer=torch.optim.AdamW, **mesh, **asked).ranks[0]  # type: ignore[call-overload]
+    return {"allocated by a rank": rank.peak, "reserved": rank.reserved}
 
 
 def _llama(hidden: int, inner: int, layers: int, heads: int, attention: str) -> nn.Module:
@@ -351,8 +417,8 @@ WORKLOADS: dict[str, Callable[[], Figures]] = {
     "ViT-L/16, step within backward": partial(run, partial(_vit, **LARGE), "A100-80GB", _within_backward),
     **{f"{name}, {batch} x 4096, {'LoRA' if adapted else 'full'}": partial(_tuned, partial(make, adapted), batch)
        for name, make in (("PowerLM-3b", _power), ("Mistral-7B", _mistral)) for adapted in (False, True) for batch in (4, 8)},
-    "Mistral-7B, 4 x 4096, LoRA, transformers 4.48": partial(_tuned, partial(_mistral, True), 4),
-    "Mistral-7B, 8 x 4096, LoRA, transformers 4.48": partial(_tuned, partial(_mistral, True), 8),
+    **{f"Mistral-7B, {batch} x 4096, LoRA, transformers 4.48": partial(_tuned, partial(_mistral, True), batch, False)
+       for batch in (4, 8)},
     "BERT-large, 4 batches of 1 accumulated": partial(_zeroing, 1, lambda: AdamWByHand, accumulate=4),
     "BERT-large, accumulated, checkpointing": partial(_zeroing, 1, lambda: AdamWByHand, **LEAN),
     "BERT-large, batch 4, fp16": partial(_zeroing, 4, lambda: AdamWByHand, **HALVED),
@@ -374,6 +440,7 @@ WORKLOADS: dict[str, Callable[[], Figures]] = {
        partial(_tuned_on_two, make, adapted, widened and not adapted, batch)
        for name, make, widened in (("PowerLM-3b", _power, True), ("Mistral-7B", _mistral, False))
        for adapted in (False, True) for batch in (2, 4)},
+    **{f"Llama-3.1-8B, FSDP2 over {ranks}, 2 x 8192": partial(_trained_by_titan, ranks) for ranks in (8, 128)},
     "20 layers of 2000, DDP over 2, before the step": partial(_replicated, partial(torch.optim.SGD, lr=0.01, foreach=False)),
     "20 layers of 2000, DDP over 2, Adam": partial(_replicated, partial(torch.optim.Adam, lr=0.01, foreach=False)),
     "20 layers of 2000, DDP over 2, Adam in ZeRO": lambda: _replicated(_in_zero()),

@@ -106,8 +106,6 @@ def test_loops_differ_and_the_plan_says_which_it_is():
 @pytest.mark.parametrize(
     ("asked", "mesh", "said"),
     [
-        ({"autocast": torch.bfloat16}, {"ddp": 2}, "knows neither autocast nor `grad_scaler`"),
-        ({"loop": lambda model, batch, optimizer: None, "loss_fn": None}, {"ddp": 2}, "runs no loop of your own"),
         ({"accumulate": 2}, {"pp": 2}, "knows one loop, that of its schedule"),
     ],
 )

@@ -117,3 +117,16 @@ def test_a_recording_on_a_card_adds_up(a100):
     parts = (gpu.parameters, gpu.buffers, gpu.attributes, gpu.gradients, gpu.optimizer, gpu.activations, gpu.cache, gpu.others)
     assert sum(parts) + gpu.free == gpu.total
     assert gpu.others == a100.context_bytes
+
+
+def test_what_was_freed_on_one_stream_is_not_handed_out_on_another():
+    size = 30 << 20
+    with devwidget.simulate(1, card="A100-80GB", compute=False):
+        torch.empty(size, dtype=torch.uint8, device="cuda")
+        with torch.cuda.stream(torch.cuda.Stream()):
+            kept = torch.empty(size, dtype=torch.uint8, device="cuda")
+        assert torch.cuda.memory_reserved() == 2 * size
+        torch.empty(size, dtype=torch.uint8, device="cuda")
+        assert torch.cuda.memory_reserved() == 2 * size
+        assert len({segment["stream"] for segment in torch.cuda.memory_snapshot()}) == 2
+        del kept

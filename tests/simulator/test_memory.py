@@ -1,5 +1,6 @@
 """Bytes on virtual GPUs."""
 
+import functools
 import gc
 
 import pytest
@@ -28,6 +29,15 @@ def test_what_autograd_saved_is_freed_with_the_graph():
     loss = x.exp().exp().sum()
     assert torch.cuda.memory_allocated() > before
     del loss
+    gc.collect()
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_a_hook_that_holds_its_leaf_goes_with_it():
+    before = torch.cuda.memory_allocated()
+    leaf = torch.ones(1000, device="cuda", requires_grad=True)
+    leaf.register_hook(functools.partial(torch.dist, leaf))
+    del leaf
     gc.collect()
     assert torch.cuda.memory_allocated() == before
 

@@ -1,4 +1,4 @@
-"""Plans for the ranks of a mesh: one rank of each kind runs a step with fake tensors, in a process of its own."""
+"""Plans for the ranks of a mesh: one rank of each kind runs a step on a virtual GPU, in a process of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from devwidget.capture.step.batch import kept_source, make_arguments
 from devwidget.capture.validation import refuse_model
 from devwidget.planning import ask_for_loop
 from devwidget.planning import refuse_plan as refuse_plan
-from devwidget.planning.loops import LOOPS, Loop
+from devwidget.planning.loops import Loop
 from devwidget.planning.parallel.mesh import REPLICAS, SHARDS, STAGES, TENSORS, Mesh, group_alike_ranks
 from devwidget.planning.parallel.rank_step import RankResult, RankStep
 from devwidget.records.errors import DevwidgetError, error_text, nearest
@@ -258,19 +258,19 @@ def make_parallel_plan(
     refuse_mesh(model, mesh, parallelize, optimizer)
     refuse_ignored(gpus, placement, mesh, microbatches)
     unlimited = memory is None and card is None
-    (capacity,) = parse_cluster(1, UNLIMITED if unlimited else memory, False, card=card).memory_bytes
+    cluster = parse_cluster(1, UNLIMITED if unlimited else memory, False, card=card)
     with kept_source(batch):
         inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
-    step = RankStep(
-        model, inputs, loss_fn, optimizer, mesh, parallelize, microbatches or mesh.size_of("pp"), loop, checkpointing
-    )
+    count = microbatches or mesh.size_of("pp")
+    step = RankStep(model, inputs, loss_fn, optimizer, mesh, parallelize, count, loop, checkpointing, cluster)
     stages = _run_stages(step)
-    plans = [plan for stage in stages for plan in _plans_of_stage(stage, capacity)]
+    plans = [plan for stage in stages for plan in _plans_of_stage(stage, cluster.memory_bytes[0])]
     plans.sort(key=lambda plan: -plan.peak)
     total = len(list(model.parameters()))
     ways = tuple(dict.fromkeys(way for stage in stages for _, ran in stage for way in ran.ways))
     sizes = tuple(zip(mesh.names, mesh.sizes, strict=True))
-    return ParallelPlan(type(model).__name__, sizes, total, tuple(plans), ways, loop.to_record(checkpointing))
+    said = ways, loop.to_record(checkpointing), card or ""
+    return ParallelPlan(type(model).__name__, sizes, total, tuple(plans), *said)
 
 
 def _refuse_loop(mesh: Mesh, loop: Loop, checkpointing: bool | str) -> None:
@@ -282,17 +282,6 @@ def _refuse_loop(mesh: Mesh, loop: Loop, checkpointing: bool | str) -> None:
     if "pp" in mesh.names and (loop != Loop() or checkpointing):
         raise DevwidgetError(
             Message("a plan for a pipeline knows one loop, that of its schedule"), instead=Message("leave the loop out")
-        )
-    if loop.is_own:
-        raise DevwidgetError(
-            Message("a plan for a mesh runs no loop of your own"),
-            instead=Message("one of {known}", known=", ".join(map(repr, LOOPS))),
-        )
-    if loop.autocast is not None or loop.grad_scaler:
-        raise DevwidgetError(
-            Message("a plan for a mesh knows neither autocast nor `grad_scaler`"),
-            why=Message("its ranks run on fake tensors of the CPU, where autocast casts other operators than on a GPU"),
-            instead=Message("leave them out; FSDP2 casts by itself, by the `mp_policy` of fully_shard in `parallelize`"),
         )
 
 
@@ -320,7 +309,8 @@ def _plans_of_stage(stage: Stage, capacity: int) -> list[RankPlan]:
     return [
         RankPlan(
             runs_of(ranks), capacity, peak=ran.peak, **ran.parts, most_gathered=ran.most_gathered, phases=ran.phases,
-            peak_at=ran.peak_at, without=sum(math.prod(shard.shape_at(mesh_at)) == 0 for shard in ran.shards),
+            peak_at=ran.peak_at, reserved=ran.reserved, context=ran.context,
+            without=sum(math.prod(shard.shape_at(mesh_at)) == 0 for shard in ran.shards),
         )
         for ranks, ran in stage
         for mesh_at in [ran.at]

@@ -13,6 +13,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import replace_tensors, tensors_in
 from devwidget.capture.validation import refuse_counts
+from devwidget.planning.watcher import virtual_gpu
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.ranks.parallel_plan import ActionKind, Pipeline, PipelineAction
 from devwidget.records.schema.message import Message
@@ -82,7 +83,8 @@ class StageStep:
     def _run_forward(self) -> tuple[Any, Any]:
         """Return what arrived and what came of it: both stay until the microbatch comes back."""
         made = tuple(
-            torch.empty(shape, dtype=dtype, requires_grad=dtype.is_floating_point) for shape, dtype in self.given or ()
+            torch.empty(shape, dtype=dtype, device=virtual_gpu(0), requires_grad=dtype.is_floating_point)
+            for shape, dtype in self.given or ()
         )
         arrived = self.args if self.given is None else made
         out = self.part(*arrived)

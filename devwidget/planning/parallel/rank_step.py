@@ -1,8 +1,7 @@
-"""The step of one rank, in a process of its own, with fake tensors over a mesh of fake ranks: every storage is watched."""
+"""The step of one rank, in a process of its own, on a virtual GPU in a group of fake ranks: every allocation is watched."""
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,72 +13,93 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered_entries, walk_modules
+from devwidget.capture.memory.roles import MemoryBlock
+from devwidget.capture.modules import all_tensors, named_tensors, walk_modules
 from devwidget.capture.snapshot.wrapper_facts import find_wrapping
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule
-from devwidget.capture.tensors import is_tensor, replace_tensors, tensors_in
-from devwidget.capture.torch_internals import FakeStore, FakeTensorMode, TorchDispatchMode, tree_leaves
+from devwidget.capture.tensors import is_tensor
+from devwidget.capture.torch_internals import FakeStore, TorchDispatchMode, tree_leaves
 from devwidget.distributed.rank_tensors import local_part
-from devwidget.memory import block_bytes
-from devwidget.planning.changes import recompute_blocks
-from devwidget.planning.loops import Loop, MeanStep, RunningLoop
+from devwidget.planning.changes import Changed, prepare_checkpointing
+from devwidget.planning.loops import Loop, MeanStep, start_loop
 from devwidget.planning.parallel.mesh import At, Mesh, Shard, spread_by_default
 from devwidget.planning.parallel.pipeline import Passed, StageStep
-from devwidget.planning.rehearsal import remake_optimizer
-from devwidget.records.device import DeviceId
+from devwidget.planning.placement import place_batch, place_copy
+from devwidget.planning.rehearsal import remake_optimizer, run_phase
+from devwidget.planning.watcher import Watcher, virtual_gpu
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import PlanMoment
 from devwidget.records.ranks.parallel_plan import PhasePeak
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase
+from devwidget.simulator.devices.labels import block_of_storage
+from devwidget.simulator.devices.ledger import Account
+from devwidget.simulator.devices.ledger_listeners import list_blocks, settle_accounts
+from devwidget.simulator.virtual_machine import VirtualMachine
 
-_GPU = DeviceId("cuda", 0)
 # Operators of this namespace fill the buffers of FSDP2's collectives.
 _OF_FSDP = "fsdp"
 
 
-@dataclass
-class StorageWatcher(TorchDispatchMode):  # type: ignore[misc]
-    """Sees every operator below DTensor, and with it every storage; sizes are those of CUDA's blocks.
+class RankWatcher(Watcher):
+    """The onlooker of a rank's GPU, which knows what of the model is gathered.
 
     Attributes:
-        held: bytes, now.
-        peak: the most since `begin_phase`.
-        gathered: bytes of parameters that are gathered, and buffers of that.
-        most_gathered: the most of these.
-        of_buckets: in which DDP has the gradients that it adds up over the ranks.
-        at_peak: called whenever `peak` rises.
+        account: of the GPU.
+        most: bytes held in each part of the step.
+        most_gathered: bytes of parameters that are gathered, and buffers of that.
+        kept, of_gathering, of_buckets: blocks of the model itself, of what is gathered, and of what DDP has for the gradients
+            that it adds up over the ranks.
+        at_peak: called with the bytes that are held, whenever a part of the step holds as much as ever.
     """
 
-    held: int = 0
-    peak: int = 0
-    gathered: int = 0
-    most_gathered: int = 0
-    at_peak: Callable[[], None] = lambda: None
-    live: dict[int, int] = field(default_factory=dict)
-    of_gathering: set[int] = field(default_factory=set)
-    of_buckets: set[int] = field(default_factory=set)
-    kept: frozenset[int] = frozenset()
+    def __init__(self) -> None:
+        super().__init__(gpus=1)
+        self.account: Account | None = None
+        self.most, self.most_gathered = dict[Phase, int](), 0
+        self.kept, self.of_gathering, self.of_buckets = set[MemoryBlock](), set[MemoryBlock](), set[MemoryBlock]()
+        self.at_peak: Callable[[int], None] = lambda held: None
 
-    def __post_init__(self) -> None:
+    def note_allocation(self, index: int, held: int) -> None:
+        """Note one allocation; `held` is what the GPU holds with it."""
+        if held >= self.most.get(self.phase, 0):
+            self.most[self.phase] = held
+            self.at_peak(held)
+
+    def enter_phase(self, phase: Phase) -> None:
+        """Begin a part of the step, which may hold most right at its start."""
+        super().enter_phase(phase)
+        if self.account is not None:
+            settle_accounts()
+            self.note_allocation(0, self.account.held)
+
+    def mark_gathered(self, storage: torch.UntypedStorage) -> None:
+        """Note what is gathered, or a buffer of that."""
+        block = block_of_storage(storage)
+        if block is not None and block not in self.kept:
+            self.of_gathering = (self.of_gathering | {block}) & list_blocks()
+            self.most_gathered = max(self.most_gathered, sum(each.size for each in self.of_gathering))
+
+
+class _GatheringMode(TorchDispatchMode):  # type: ignore[misc]
+    """Sees what FSDP gathers, by its operators, and by storages that it empties and fills, as nothing else in a step does."""
+
+    def __init__(self, watcher: RankWatcher) -> None:
         super().__init__()
+        self._watcher = watcher
 
-    def __enter__(self) -> StorageWatcher:
-        resize, storages = torch.UntypedStorage.resize_, self
+    def __enter__(self) -> Any:
+        resize, watcher = torch.UntypedStorage.resize_, self._watcher
 
         def resize_watched(storage: torch.UntypedStorage, size: int) -> Any:
-            """Resize as FSDP2 does, which empties and fills what it gathers by this; nothing else in a step does."""
             result = resize(storage, size)
-            storages._add_storage(storage)
-            storages._mark_gathered(storage)
-            storages._measure_storage(storage)
+            watcher.mark_gathered(storage)
             return result
 
         self._resize = resize
-        torch.UntypedStorage.resize_ = resize_watched  # type: ignore[method-assign, assignment]  # this process ends after the step
-        super().__enter__()
-        return self
+        torch.UntypedStorage.resize_ = resize_watched  # type: ignore[method-assign, assignment]
+        return super().__enter__()
 
     def __exit__(self, *exc_info: Any) -> None:
         torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
@@ -90,75 +110,10 @@ class StorageWatcher(TorchDispatchMode):  # type: ignore[misc]
             # DTensor dispatches it, and it comes again for the local tensors.
             return NotImplemented
         result = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(result):
+        for tensor in tree_leaves((result, kwargs)) if func.namespace == _OF_FSDP else ():
             if isinstance(tensor, torch.Tensor):
-                self._add_storage(tensor.untyped_storage())
-        if func.namespace == _OF_FSDP:
-            for tensor in tree_leaves((result, kwargs)):
-                if isinstance(tensor, torch.Tensor):
-                    self._mark_gathered(tensor.untyped_storage())
+                self._watcher.mark_gathered(tensor.untyped_storage())
         return result
-
-    def add_tensors(self, tensors: Iterable[torch.Tensor]) -> list[torch.UntypedStorage]:
-        """Count tensors that are there before the step, such as the batch."""
-        storages = [local_part(tensor).untyped_storage() for tensor in tensors]
-        for storage in storages:
-            self._add_storage(storage)
-        return storages
-
-    def keep_tensors(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Count the model's tensors, which stay."""
-        self.kept = frozenset(storage._cdata for storage in self.add_tensors(tensors))
-
-    def begin_phase(self) -> None:
-        """Start the peak of a part of the step, which may hold most right at its start."""
-        self.peak = self.held
-        self.at_peak()
-
-    def count_bytes(self, tensors: Iterable[torch.Tensor], known: set[int]) -> int:
-        """Return the bytes of tensors, each storage once and without `known` ones, and add them to `known`."""
-        total = 0
-        for tensor in tensors:
-            key = local_part(tensor).untyped_storage()._cdata
-            if key not in known:
-                known.add(key)
-                total += self.live.get(key, 0)
-        return total
-
-    def _add_storage(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        if key not in self.live:
-            self.live[key] = 0
-            # An address is used again, so the entry goes with its storage; when Python ends nobody asks any more.
-            weakref.finalize(storage, self._forget_storage, key).atexit = False
-            self._measure_storage(storage)
-
-    def _measure_storage(self, storage: torch.UntypedStorage) -> None:
-        key, size = storage._cdata, block_bytes(storage.nbytes(), _GPU)
-        self._change_size(key, size - self.live[key])
-        if self.held > self.peak:
-            self.peak = self.held
-            self.at_peak()
-
-    def _change_size(self, key: int, more: int) -> None:
-        self.live[key] += more
-        self.held += more
-        if key in self.of_gathering:
-            self.gathered += more
-            self.most_gathered = max(self.most_gathered, self.gathered)
-
-    def _mark_gathered(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        if key not in self.of_gathering and key in self.live and key not in self.kept:
-            self.of_gathering.add(key)
-            self.gathered += self.live[key]
-            self.most_gathered = max(self.most_gathered, self.gathered)
-
-    def _forget_storage(self, key: int) -> None:
-        self._change_size(key, -self.live[key])
-        del self.live[key]
-        self.of_gathering.discard(key)
-        self.of_buckets.discard(key)
 
 
 _LEFT_OUT = "finished reduction in the prior iteration"
@@ -201,19 +156,18 @@ def _refuse_option(option: str) -> DevwidgetError:
     )
 
 
-def watch_replicas(fakes: Any, storages: StorageWatcher) -> None:
-    """Make every DDP of fake tensors from now on, and note its buckets; this process ends after the step."""
+def watch_replicas(watcher: RankWatcher) -> None:
+    """Make every DDP without the other ranks from now on, and note its buckets; this process ends after the step."""
     made: Any = DistributedDataParallel.__init__
 
     def init_replica(self: Any, *args: Any, **kwargs: Any) -> None:
-        before = set(storages.live)
-        with fakes, storages:
-            # Else it compares the shapes of all ranks by their values.
-            made(self, *args, **{**kwargs, "init_sync": False})
+        before = set(list_blocks())
+        # Else it compares the shapes of all ranks by their values.
+        made(self, *args, **{**kwargs, "init_sync": False})
         for option in _OF_USED_PARAMETERS:
             if getattr(self, option):
                 raise _refuse_option(f"{option}=True")
-        storages.of_buckets |= storages.live.keys() - before
+        watcher.of_buckets |= list_blocks() - before
         self.register_comm_hook(
             None, lambda _, bucket: _make_done_future(bucket.buffer())
         )  # the sum would be written into the bucket
@@ -240,6 +194,8 @@ class RankResult:
     shards: tuple[Shard, ...]
     peak: int
     parts: dict[str, int]
+    reserved: int
+    context: int
     most_gathered: int
     phases: tuple[PhasePeak, ...]
     peak_at: PlanMoment | None
@@ -249,7 +205,7 @@ class RankResult:
 
 @dataclass(frozen=True, slots=True)
 class RankStep:
-    """What to run on every rank. It changes the model: see `run_in_fork`."""
+    """What to run on every rank; see `run_in_fork`."""
 
     model: nn.Module
     inputs: Arguments
@@ -260,39 +216,39 @@ class RankStep:
     microbatches: int
     loop: Loop
     checkpointing: bool | str
+    cluster: VirtualMachine
 
     def run_rank(self, rank: int, given: Passed | None) -> RankResult:
         """Run the step as that rank."""
-        join_fake_group(rank, self.mesh.ranks)
-        mesh = init_device_mesh("cpu", self.mesh.sizes, mesh_dim_names=self.mesh.names)
-        fakes, before, storages = FakeTensorMode(allow_non_fake_inputs=True), _keep_names(self.model), StorageWatcher()
-        given_inputs = self.inputs.args, self.inputs.kwargs, self.inputs.target
-        inputs = Arguments(*replace_tensors(given_inputs, lambda tensor: _make_fake_like(tensor, fakes)))
-        _fake_parameters(self.model, fakes)
-        watch_replicas(fakes, storages)
-        if self.checkpointing:
-            recompute_blocks(self.model, self.checkpointing == "reentrant")
-        part = self._spread_model(mesh)
-        # DDP puts `module.` before each name; the part inside has the names of the model.
-        inner = part.module if isinstance(part, DistributedDataParallel) else part
-        optimizer = remake_optimizer(before, inner, self.optimizer)
-        if optimizer is not None:
-            _step_together(optimizer)
-        running = self._make_step(part, inputs, optimizer, given, mesh)
-        if given is None:  # later stages of a pipeline are sent theirs
-            storages.add_tensors(tensors_in((inputs.args, inputs.kwargs, inputs.target)))
-        with fakes, CurrentModule(part) as where:
-            return _WatchedRank(part, optimizer, where, storages).run_steps(self.mesh.coordinates_of(rank), running)
+        watcher = RankWatcher()
+        changed = prepare_checkpointing(Changed(), {"checkpointing": self.checkpointing})
+        with place_copy(self.model, "as is", self.cluster, watcher, changed) as (copied, (watcher.account,)):
+            join_fake_group(rank, self.mesh.ranks)
+            mesh = init_device_mesh(virtual_gpu(0).type, self.mesh.sizes, mesh_dim_names=self.mesh.names)
+            watch_replicas(watcher)
+            part = copied.placed = self._spread_model(copied.inner, mesh)
+            # DDP puts `module.` before each name; the part inside has the names of the model.
+            inner = part.module if isinstance(part, DistributedDataParallel) else part
+            optimizer = remake_optimizer(self.model, inner, self.optimizer)
+            # Later stages of a pipeline are sent theirs.
+            inputs = self.inputs if given is None else Arguments((), {}, self.inputs.target)
+            running = self._make_step(part, place_batch(copied, inputs, False), optimizer, given, mesh, watcher)
+            # What other stages have goes now.
+            copied.inner = nn.Module()
+            with CurrentModule(part) as watcher.where:
+                return _WatchedRank(part, optimizer, watcher).run_steps(self.mesh.coordinates_of(rank), running)
 
-    def _spread_model(self, mesh: DeviceMesh) -> nn.Module:
-        part = (self.parallelize or spread_by_default)(self.model, mesh)
-        return part if isinstance(part, nn.Module) else self.model
+    def _spread_model(self, model: nn.Module, mesh: DeviceMesh) -> nn.Module:
+        part = (self.parallelize or spread_by_default)(model, mesh)
+        return part if isinstance(part, nn.Module) else model
 
-    def _make_step(self, part: nn.Module, inputs: Arguments, optimizer: Any, given: Passed | None, mesh: DeviceMesh) -> Any:
+    def _make_step(
+        self, part: nn.Module, inputs: Arguments, optimizer: Any, given: Passed | None, mesh: DeviceMesh, watcher: Watcher
+    ) -> Any:
         if "pp" in self.mesh.names:
             stage = mesh["pp"].get_local_rank(), mesh["pp"].size()
             return StageStep(part, inputs, self.loss_fn, optimizer, stage, self.microbatches, given)
-        return RunningLoop(self.loop, MeanStep(part, inputs, self.loss_fn, optimizer))
+        return start_loop(self.loop, MeanStep(part, inputs, self.loss_fn, optimizer), watcher)
 
 
 @dataclass
@@ -301,64 +257,55 @@ class _WatchedRank:
 
     part: nn.Module
     optimizer: torch.optim.Optimizer | None
-    where: CurrentModule
-    storages: StorageWatcher
-    phase: Phase = "build"
+    watcher: RankWatcher
     peak: int = 0
     peak_at: PlanMoment | None = None
     parts: dict[str, int] = field(default_factory=dict)
 
     def run_steps(self, at: At, running: Any) -> RankResult:
-        """Run the step `_STEPS` times."""
+        """Run the step `_STEPS` times, from where the model is spread."""
+        watcher, account = self.watcher, self.watcher.account
+        assert account is not None
         shards = tuple(_describe_shard(parameter) for _, parameter in named_tensors(self.part, "_parameters"))
-        self.storages.keep_tensors(all_tensors(self.part))
-        phases = dict[Phase, int]()
-        with self.storages:
-            for look in [lambda: None] * (_STEPS - 1) + [self._note_peak]:
-                self.storages.at_peak = look
-                phases = self._run_phases(running)
-                self.peak = max(phases.values())
-        passed = getattr(running, "passed", None)
-        peaks = tuple(PhasePeak(phase, most) for phase, most in phases.items())
-        facts = self.storages.most_gathered, peaks, self.peak_at, _list_wrappers(self.part)
-        return RankResult(at, shards, self.peak, self.parts, *facts, passed)
+        watcher.kept = self._list_blocks(all_tensors(self.part))
+        settle_accounts()
+        account.release_cache()
+        account.reset_peaks()
+        with _GatheringMode(watcher):
+            for look in [watcher.at_peak] * (_STEPS - 1) + [self._note_peak]:
+                watcher.most, watcher.at_peak = {}, look
+                for phase, run in running.list_phases():
+                    run_phase(phase, run, watcher)
+                self.peak = max(watcher.most.values())
+        peaks = tuple(PhasePeak(phase, most) for phase, most in watcher.most.items())
+        reserved = account.peak_reserved if account.allocator is not None else 0
+        facts = watcher.most_gathered, peaks, self.peak_at, _list_wrappers(self.part), getattr(running, "passed", None)
+        return RankResult(at, shards, self.peak, self.parts, reserved, account.context, *facts)
 
-    def _run_phases(self, running: Any) -> dict[Phase, int]:
-        """Run one step; the most that each phase held, which of accumulated batches there are several."""
-        most = dict[Phase, int]()
-        for phase, run in running.list_phases():
-            self.phase = phase
-            self.storages.begin_phase()
-            run()
-            most[phase] = max(most.get(phase, 0), self.storages.peak)
-        return most
-
-    def _note_peak(self) -> None:
-        """Note, once and at the peak that the step before had, what each byte is for."""
-        if self.parts or not self.peak or self.storages.held < self.peak:
+    def _note_peak(self, held: int) -> None:
+        """Note what each byte is for, at the peak that the step before had, and at one beyond it."""
+        if held < self.peak or held <= sum(self.parts.values()):
             return
-        storages, known = self.storages, set[int]()
+        watcher, left = self.watcher, set(list_blocks())
         parameters = [parameter for _, parameter in named_tensors(self.part, "_parameters")]
-        kept = sum(storages.live.get(key, 0) for key in storages.kept)
-        known |= storages.kept
         states = self.optimizer.state.values() if self.optimizer is not None else ()
-        optimizer = storages.count_bytes((each for state in states for each in state.values() if is_tensor(each)), known)
-        gathered = sum(storages.live.get(key, 0) for key in storages.of_gathering - known)
-        known |= storages.of_gathering
-        buckets = sum(storages.live.get(key, 0) for key in storages.of_buckets - known)
-        known |= storages.of_buckets
-        gradients = storages.count_bytes((each.grad for each in parameters if each.grad is not None), known)
-        rest = storages.held - kept - optimizer - gathered - buckets - gradients
-        self.parts = {"parameters": kept, "optimizer": optimizer, "gathered": gathered, "buckets": buckets}
-        self.parts |= {"gradients": gradients, "activations": rest}
-        self.peak_at = PlanMoment(self.phase, self.where.path)
+        found = {
+            "parameters": watcher.kept,
+            "optimizer": self._list_blocks(each for state in states for each in state.values() if is_tensor(each)),
+            "gathered": watcher.of_gathering,
+            "buckets": watcher.of_buckets,
+            "gradients": self._list_blocks(each.grad for each in parameters if each.grad is not None),
+            "activations": left,
+        }
+        for name, blocks in found.items():
+            self.parts[name] = sum(block.size for block in blocks & left)
+            left = left - blocks
+        self.peak_at = PlanMoment(watcher.phase, watcher.where.path if watcher.where else None)
 
-
-def _step_together(optimizer: torch.optim.Optimizer) -> None:
-    """Step for all parameters together where nothing is asked for: by itself torch does so on a GPU, and not on the CPU."""
-    for group in optimizer.param_groups:
-        if group.get("foreach", False) is None and not group.get("fused") and not group.get("differentiable"):
-            group["foreach"] = True
+    @staticmethod
+    def _list_blocks(tensors: Iterable[torch.Tensor]) -> set[MemoryBlock]:
+        blocks = (block_of_storage(local_part(tensor).untyped_storage()) for tensor in tensors)
+        return {block for block in blocks if block is not None}
 
 
 def join_fake_group(rank: int, ranks: int) -> None:
@@ -380,29 +327,3 @@ def _describe_shard(parameter: torch.Tensor) -> Shard:
         return Shard(tuple(parameter.shape))
     spec: Any = parameter._spec
     return Shard(tuple(spec.shape), tuple(spec.mesh.mesh_dim_names), tuple(spec.mesh.shape), tuple(spec.placements))
-
-
-def _keep_names(model: nn.Module) -> nn.Module:
-    """Return a module with the names of the model's parameters, to be asked for them when these are gone."""
-    names = nn.Module()
-    names._parameters.update(dict(named_tensors(model, "_parameters")))  # type: ignore[arg-type]
-    return names
-
-
-def _make_fake_like(tensor: torch.Tensor, fakes: Any) -> torch.Tensor:
-    """Make a fake tensor of the same shape on the CPU, the one device that needs nothing; also of one on meta."""
-    with fakes:
-        made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
-    return made.requires_grad_(tensor.requires_grad)
-
-
-def _fake_parameters(model: nn.Module, fakes: Any) -> None:
-    """Put fake tensors in the place of parameters and buffers; tied ones stay tied."""
-    made: dict[int, torch.Tensor] = {}
-    for _, module in walk_modules(model):
-        for group in TENSOR_GROUPS:
-            for name, tensor in registered_entries(module, group):
-                if id(tensor) not in made:
-                    like = _make_fake_like(tensor.detach(), fakes)
-                    made[id(tensor)] = nn.Parameter(like, tensor.requires_grad) if group == "_parameters" else like
-                own(module)[group][name] = made[id(tensor)]

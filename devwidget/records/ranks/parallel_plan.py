@@ -43,6 +43,8 @@ class RankPlan:
         peak_at: when the peak is reached.
         without: how many parameters have no element on these ranks.
         buckets: at the peak, in which DDP adds up gradients over the ranks.
+        reserved: the most that the caching allocator holds, `peak` included; 0 where no card is named.
+        context: what CUDA takes on the card besides; 0 where no card is named.
     """
 
     ranks: Runs
@@ -58,11 +60,18 @@ class RankPlan:
     peak_at: PlanMoment | None = None
     without: Size = 0
     buckets: Size = 0
+    reserved: Size = 0
+    context: Size = 0
+
+    @property
+    def on_card(self) -> int:
+        """The most that the process takes of the card, as far as it is predicted."""
+        return max(self.peak, self.reserved) + self.context
 
     @property
     def fits(self) -> bool:
-        """Whether the peak is within the capacity."""
-        return self.peak <= self.capacity
+        """Whether all of it is within the capacity."""
+        return self.on_card <= self.capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +85,7 @@ class ParallelPlan(Record):
         ranks: one entry for each kind of rank, the largest peak first.
         ways: by what the model was spread, such as `FSDP2`, as far as classes of torch tell.
         loop: what is around the step.
+        card: the kind of card that was asked for; "" for GPUs with a capacity and nothing else.
     """
 
     model: str
@@ -84,6 +94,7 @@ class ParallelPlan(Record):
     ranks: tuple[RankPlan, ...]
     ways: tuple[str, ...] = ()
     loop: PlannedLoop = field(default_factory=PlannedLoop)
+    card: str = ""
 
     @property
     def fits(self) -> bool:

@@ -176,6 +176,8 @@ def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
 
 
 _RANK_SIZES = {
+    "on_card": Message("on the card"),
+    "reserved": Message("reserved"),
     "peak": Message("peak"),
     "parameters": Message("parameters"),
     "gathered": Message("gathered"),
@@ -186,14 +188,17 @@ _RANK_SIZES = {
     "most_gathered": Message("most gathered"),
 }
 """Attribute of a rank's plan -> its heading."""
-_OF_SOME = {"gathered": "most_gathered", "most_gathered": "most_gathered", "buckets": "buckets"}
-"""Columns of one way to spread a model -> the attribute that is zero in all others."""
+_OF_SOME = {
+    "on_card": "reserved", "reserved": "reserved",
+    "gathered": "most_gathered", "most_gathered": "most_gathered", "buckets": "buckets",
+}  # fmt: skip
+"""Columns of a card, or of one way to spread a model -> the attribute that is zero in all others."""
 
 
 @shows(ParallelPlan)
 def parallel_plan_parts(plan: ParallelPlan) -> Iterator[Part]:
     """The answer to `will it fit on so many ranks?`."""
-    mesh = row_words([" x ".join(f"{name} {size}" for name, size in plan.mesh), *plan.ways])
+    mesh = row_words([" x ".join(f"{name} {size}" for name, size in plan.mesh), *plan.ways, *filter(None, [plan.card])])
     told = say("Plan: {model} on {mesh}: {answer}", model=plan.model, mesh=mesh, answer=fits_words(plan.fits))
     yield Sentence(told, "verdict")
     names = [name for name in _RANK_SIZES if name not in _OF_SOME or any(getattr(each, _OF_SOME[name]) for each in plan.ranks)]
@@ -208,7 +213,7 @@ def parallel_plan_parts(plan: ParallelPlan) -> Iterator[Part]:
             facts = {"ranks": ranks, "without": each.without, "parameters": parameters}
             yield Sentence(say("{ranks} hold no element of {without} of {parameters}", **facts))
         if not each.fits:
-            missing = format_bytes(each.peak - each.capacity)
+            missing = format_bytes(each.on_card - each.capacity)
             yield Sentence(say("{ranks} need {size} more", ranks=ranks, size=missing) + _rank_moment(each), "over")
 
 

@@ -1,4 +1,4 @@
-"""CachingAllocator: hands out the memory of one GPU by the rules of `c10/cuda/CUDACachingAllocator.cpp`, on one stream."""
+"""CachingAllocator: hands out the memory of one GPU by the rules of `c10/cuda/CUDACachingAllocator.cpp`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class ExpandableSegment:
     first: SegmentBlock = field(init=False)
 
     def __post_init__(self) -> None:
-        segment = Segment(self.memory.reserve_addresses(RANGE), self.pool.name == "small_pool", expandable=True)
+        address = self.memory.reserve_addresses(RANGE)
+        segment = Segment(address, self.pool.name == "small_pool", expandable=True, stream=self.pool.stream)
         self.first = SegmentBlock(segment, segment.address, RANGE, mapped=False)
         self.pool.segments[self.first.address] = self.first
 
@@ -99,17 +100,22 @@ class CachingAllocator:
     def __init__(self, capacity: int, settings: AllocatorSettings) -> None:
         self.memory, self.settings = GpuMemory(capacity), settings
         self.figures = self.memory.figures
-        self.small, self.large = Pool("small_pool", self.figures), Pool("large_pool", self.figures)
-        self._growing: dict[str, ExpandableSegment] = {}
+        self._pools: dict[tuple[str, int], Pool] = {}
+        self._growing: dict[tuple[str, int], ExpandableSegment] = {}
 
-    def allocate_block(self, requested: int) -> SegmentBlock:
-        """A block for so many bytes, at least one.
+    @property
+    def pools(self) -> tuple[Pool, ...]:
+        """Those of all streams."""
+        return tuple(self._pools.values())
+
+    def allocate_block(self, requested: int, stream: int = 0) -> SegmentBlock:
+        """A block for so many bytes, at least one, on a stream: what was freed on another is not for it.
 
         Raises:
             NoRoom: if there is none.
         """
         size = self.settings.round_size(requested)
-        pool = self.small if size <= SMALL else self.large
+        pool = self._find_pool(size <= SMALL, stream)
         block = self._find_cached(pool, size) or self._take_new(pool, size) or self._take_new_after_release(pool, size)
         if block is None:
             self.figures.ooms += 1
@@ -129,15 +135,21 @@ class CachingAllocator:
 
     def release_cached(self) -> None:
         """Give back to the GPU the segments and the pages of which nothing is in use."""
-        for pool in (self.small, self.large):
+        for pool in self.pools:
             for block in pool.free_blocks:
                 if block.segment.expandable:
-                    self._growing[pool.name].unmap_pages(block)
+                    self._growing[pool.name, pool.stream].unmap_pages(block)
                 elif not block.is_split:
                     self._release_segment(block)
 
     def _pool_of(self, block: SegmentBlock) -> Pool:
-        return self.small if block.segment.small else self.large
+        return self._find_pool(block.segment.small, block.segment.stream)
+
+    def _find_pool(self, small: bool, stream: int) -> Pool:
+        key = "small_pool" if small else "large_pool", stream
+        if key not in self._pools:
+            self._pools[key] = Pool(key[0], self.figures, stream)
+        return self._pools[key]
 
     def _find_cached(self, pool: Pool, size: int) -> SegmentBlock | None:
         """The smallest free block that fits, unless it would be wasted on so little."""
@@ -156,7 +168,7 @@ class CachingAllocator:
         amount = self.settings.segment_bytes(size)
         if not self.memory.take_bytes(pool.name, amount):
             return None
-        segment = Segment(self.memory.reserve_addresses(amount), pool is self.small)
+        segment = Segment(self.memory.reserve_addresses(amount), pool.name == "small_pool", stream=pool.stream)
         self.figures.add_amounts(pool.name, segment=1)
         block = pool.segments[segment.address] = SegmentBlock(segment, segment.address, amount)
         return block
@@ -169,10 +181,11 @@ class CachingAllocator:
         return self._take_new(pool, size)
 
     def _growing_segment(self, pool: Pool) -> ExpandableSegment:
-        if pool.name not in self._growing:
-            page = self.settings.segment_bytes(UNIT if pool is self.small else SMALL + UNIT)
-            self._growing[pool.name] = ExpandableSegment(self.memory, pool, page)
-        return self._growing[pool.name]
+        key = pool.name, pool.stream
+        if key not in self._growing:
+            page = self.settings.segment_bytes(UNIT if pool.name == "small_pool" else SMALL + UNIT)
+            self._growing[key] = ExpandableSegment(self.memory, pool, page)
+        return self._growing[key]
 
     def _should_split(self, block: SegmentBlock, size: int) -> bool:
         rest = block.size - size

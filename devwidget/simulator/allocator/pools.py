@@ -16,11 +16,13 @@ class Segment:
     Attributes:
         address: where it begins.
         small: it belongs to the pool of small blocks.
+        stream: whose pool it belongs to: no block of it is handed out on another stream.
     """
 
     address: int
     small: bool
     expandable: bool = False
+    stream: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -200,11 +202,13 @@ class Pool:
 
     Attributes:
         name: as it is called in `torch.cuda.memory_stats`.
+        stream: on which its blocks are handed out.
         segments: the first block of each segment that belongs to the pool, by its address.
     """
 
     name: str
     figures: Figures
+    stream: int = 0
     segments: dict[int, SegmentBlock] = field(default_factory=dict)
     _free: list[tuple[int, int, SegmentBlock]] = field(default_factory=list)
 

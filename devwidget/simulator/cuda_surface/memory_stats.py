@@ -155,7 +155,7 @@ ACCELERATOR: dict[str, Any] = {
 
 def snapshot_segments(allocator: CachingAllocator, device: int) -> list[dict[str, Any]]:
     """Every run of blocks with memory behind it, by address. Source of the keys: `torch/csrc/cuda/Module.cpp`."""
-    firsts = [first for pool in (allocator.small, allocator.large) for first in pool.segments.values()]
+    firsts = [first for pool in allocator.pools for first in pool.segments.values()]
     runs = [_describe_segment(run, device) for first in firsts for run in _split_into_runs(first)]
     return sorted(runs, key=lambda segment: int(segment["address"]))
 
@@ -181,7 +181,7 @@ def _describe_segment(blocks: list[SegmentBlock], device: int) -> dict[str, Any]
         "allocated_size": in_use,
         "active_size": in_use,
         "requested_size": sum(block.requested for block in blocks),
-        "stream": 0,
+        "stream": blocks[0].segment.stream,
         "segment_type": "small" if blocks[0].segment.small else "large",
         "segment_pool_id": (0, 0),
         "is_expandable": blocks[0].segment.expandable,

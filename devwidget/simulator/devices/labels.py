@@ -99,7 +99,9 @@ def is_plain(tensor: object) -> bool:
 
 
 def _label_of_wrapper(tensor: torch.Tensor) -> int:
-    """Fake tensors say themselves where they would be."""
+    """Fake tensors say themselves where they would be; those that are spread over ranks are where their own part is."""
+    if (part := getattr(tensor, "_local_tensor", None)) is not None:
+        return label_of(part)
     device = getattr(tensor, "fake_device", CPU_DEVICE) if isinstance(tensor, FakeTensor) else CPU_DEVICE
     return device.index if device.type == SimulationState.accelerator.type else CPU
 
@@ -190,11 +192,17 @@ def blocks_of(tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
         if tensor.layout != torch.strided:
             return tuple(block for part in _storage_parts(tensor) for block in blocks_of(part))
         try:
-            allocation = getattr(tensor.untyped_storage(), "_devwidget", None)
+            block = block_of_storage(tensor.untyped_storage())
         except NotImplementedError:
             # Functorch's wrappers, and others without storage.
             return ()
-    return _block_of(allocation)
+    return () if block is None else (block,)
+
+
+def block_of_storage(storage: torch.UntypedStorage) -> MemoryBlock | None:
+    """The allocation of a storage; None if it is on no GPU."""
+    allocation: LabelledStorage | None = getattr(storage, "_devwidget", None)
+    return None if allocation is None else allocation.block
 
 
 def _block_of(allocation: LabelledStorage | None) -> tuple[MemoryBlock, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -94,8 +95,8 @@ class Account:
         """Bytes that another process could have."""
         return self.capacity - self.context - self.reserved
 
-    def place_block(self, index: int, requested: int, unit: int) -> MemoryBlock | None:
-        """A block for so many bytes; None if they do not fit."""
+    def place_block(self, index: int, requested: int, unit: int, stream: int = 0) -> MemoryBlock | None:
+        """A block for so many bytes, on a stream; None if they do not fit."""
         if self.allocator is None or not requested:
             size = in_blocks(requested, unit)
             if self.held + size <= self.limit:
@@ -103,21 +104,21 @@ class Account:
             self.release_cache()
             return None
         try:
-            block = PlacedBlock(index, self.allocator.allocate_block(requested))
+            block = PlacedBlock(index, self.allocator.allocate_block(requested, stream))
         except NoRoom:
             return None
         finally:
             self._update_reserved(self.allocator)
         return block
 
-    def place_beyond(self, index: int, requested: int, unit: int) -> MemoryBlock:
+    def place_beyond(self, index: int, requested: int, unit: int, stream: int = 0) -> MemoryBlock:
         """A block that does not fit."""
         if self.allocator is None:
             return MemoryBlock(index, in_blocks(requested, unit))
         memory = self.allocator.memory
         limit, memory.capacity = memory.capacity, UNLIMITED
         try:
-            return PlacedBlock(index, self.allocator.allocate_block(requested))
+            return PlacedBlock(index, self.allocator.allocate_block(requested, stream))
         finally:
             memory.capacity = limit
             self._update_reserved(self.allocator)
@@ -157,6 +158,7 @@ class Ledger:
         unit: every allocation is a multiple of this many bytes.
         blocks: those in use.
         listeners: who is told.
+        current_stream: the number of the stream on which a GPU works for the calling thread.
     """
 
     accounts: tuple[Account, ...]
@@ -165,6 +167,7 @@ class Ledger:
     blocks: set[MemoryBlock] = field(default_factory=set)
     listeners: tuple[Listener, ...] = ()
     lock: threading.RLock = field(default_factory=threading.RLock)
+    current_stream: Callable[[int], int] = lambda index: 0
 
     def settle_freed(self) -> None:
         """Take note of the storages that died."""
@@ -204,13 +207,13 @@ class Ledger:
             if account.allocator is None and account.held + size <= account.limit:
                 block: MemoryBlock | None = MemoryBlock(index, size)
             else:
-                block = account.place_block(index, requested, self.unit)
+                block = account.place_block(index, requested, self.unit, self.current_stream(index))
             if block is None:
                 for listener in self.listeners:
                     listener.refused(index, self.block_bytes(requested), account.held)
                 if not account.is_endless:
                     return None
-                block = account.place_beyond(index, requested, self.unit)
+                block = account.place_beyond(index, requested, self.unit, self.current_stream(index))
             size = block.size
             account.allocations += 1
             account.allocated_total += size

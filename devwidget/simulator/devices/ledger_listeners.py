@@ -53,6 +53,12 @@ def settle_accounts() -> None:
     SimulationState.ledger.settle_freed()
 
 
+def list_blocks() -> set[MemoryBlock]:
+    """List the blocks that are in use in the running simulation."""
+    settle_accounts()
+    return SimulationState.ledger.blocks
+
+
 class VirtualMemory:
     """The memory of the running simulation, as a recording watches it."""
 

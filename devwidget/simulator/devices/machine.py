@@ -119,6 +119,7 @@ def _update_visible(variable: str | None) -> None:
     count = len(Machine.capacities)
     every = variable is None or variable == Machine._ignored
     Machine.visible = tuple(range(count)) if every or variable is None else _parse_visible(variable, count)
+    SimulationState.ledger.current_stream = current_stream_of
     SimulationState.ledger.accounts = tuple(_open_account(Machine.capacities[number]) for number in Machine.visible)
 
 

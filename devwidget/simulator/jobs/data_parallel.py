@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
+from devwidget.capture.torch_internals import TorchDispatchMode
 from devwidget.simulator.devices import labels
+from devwidget.simulator.devices.labels import TEMPORARY
 from devwidget.simulator.operators.collectives import take_every_tensor
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import locate_name
@@ -70,10 +73,26 @@ def _broadcast_by_gpu(
         original(process_group, [tensors[place] for place in places], *args, **kwargs)
 
 
+class _BucketsOnGpu(TorchDispatchMode):  # type: ignore[misc]
+    """Buckets are on the GPU from when C++ makes them, not only once the first gradient is put into one."""
+
+    def __init__(self, label: int) -> None:
+        super().__init__()
+        self._label = label
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and labels.label_of(result) == TEMPORARY:
+            labels.put_label(result, self._label)
+        return result
+
+
 @replacing
 def _note_gpus(original: Callable[..., None], self: Any, params: Sequence[torch.Tensor], *args: Any, **kwargs: Any) -> None:
-    original(self, params, *args, **kwargs)
-    if len(places_by_gpu(params)) > 1:
+    places = [*places_by_gpu(params)]
+    with _BucketsOnGpu(places[0]) if len(places) == 1 and places[0] >= 0 else contextlib.nullcontext():
+        original(self, params, *args, **kwargs)
+    if len(places) > 1:
         _on_several_gpus.add(self)
 
 

@@ -161,8 +161,12 @@ def get_device_property(self: torch.Tensor) -> torch.device:
         label = labels.label_of(self)
     if label >= 0 and not inside.depth:  # as nearly always while a recording asks for the devices of all operands
         return DEVICES[label]
+    if inside.depth:
+        return labels.real_device(self)
+    if label == CPU and not labels.is_plain(self) and (label := labels.label_of(self)) >= 0:
+        return DEVICES[label]
     real = labels.real_device(self)
-    return real if inside.depth else moves.visible_device(real, label)
+    return moves.visible_device(real, label)
 
 
 def is_on_gpu(self: torch.Tensor) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,8 +21,8 @@ from devwidget.simulator.torch_internals import TensorBase, locate_name
 
 INPUTS_AT = 3
 """Place of the inputs whose gradients are asked for, behind the outputs, among what the engine is given."""
-_outliving: list[tuple[Any, Any, Any]] = []
-"""Handle, hook as it was put on a leaf, and hook of the user."""
+_outliving: list[tuple[Any, weakref.ref[Callable[..., Any]]]] = []
+"""Handle, and hook as it was put on a leaf, which wraps that of the user: held weakly, for a hook may hold its leaf."""
 
 
 @replacing
@@ -41,21 +42,22 @@ def check_hooks(original: Callable[..., Any], self: torch.Tensor, hook: Callable
 
     handle = original(self, checked)
     if read_attribute(self, "is_leaf"):
-        remember_hook(handle, checked, hook)
+        remember_hook(handle, checked)
     return handle
 
 
-def remember_hook(handle: Any, put: Callable[..., Any], hook: Callable[..., Any]) -> None:
-    """A hook of a leaf, which may outlive the simulation, and what was put in its place."""
-    _outliving.append((handle, put, hook))
+def remember_hook(handle: Any, put: Callable[..., Any]) -> None:
+    """Remember what was put in the place of a hook of a leaf, which may outlive the simulation."""
+    _outliving.append((handle, weakref.ref(put)))
 
 
 def release_hooks() -> None:
     """The simulation is over: hooks of parameters, which outlive it, are the user's own again."""
-    for handle, checked, hook in _outliving:
-        # A weak reference: None where the tensor is gone.
-        hooks = handle.hooks_dict_ref()
-        if hooks is not None and hooks.get(handle.id) is checked:
+    for handle, put in _outliving:
+        # A weak reference too: None where the tensor is gone.
+        hooks, checked = handle.hooks_dict_ref(), put()
+        if hooks is not None and checked is not None and hooks.get(handle.id) is checked:
+            hook: Any = checked.__wrapped__  # type: ignore[attr-defined]
             hooks[handle.id] = hook.__wrapped__ if getattr(hook, OVER, False) else hook
     _outliving.clear()
 
@@ -200,7 +202,7 @@ def accumulate_on_gpu(original: Callable[..., Any], self: torch.Tensor, hook: Ca
         machine.call_on(labels.label_of(tensor), streams, hook, tensor)
 
     handle = original(self, there)
-    remember_hook(handle, there, hook)
+    remember_hook(handle, there)
     return handle
 
 

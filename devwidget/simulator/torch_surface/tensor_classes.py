@@ -21,7 +21,7 @@ from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import CPU, CPU_DEVICE, TEMPORARY
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing
-from devwidget.simulator.torch_internals import FakeTensor, TensorBase, fake_answers, locate_name
+from devwidget.simulator.torch_internals import FakeTensor, FakeTensorMode, TensorBase, fake_answers, locate_name
 from devwidget.simulator.torch_surface import conversions
 
 NAMES = "Float Double Half BFloat16 Byte Char Short Int Long Bool".split()
@@ -230,8 +230,26 @@ def install_fake_devices(patches: Patches) -> None:
     handlers: Any = fake_answers
     original = handlers[_DEVICE]
     patches.set(*locate_name("fake_answers"), handlers | {_DEVICE: lambda args: hide_gpu(original(args))})
+    if not SimulationState.compute:
+        # Theirs are on meta, which torch's own code for them asks for: not of tensors of a program, which are all on meta here.
+        patches.set(fake, "__new__", staticmethod(see_real_devices(fake.__new__)))
+        patches.wrap(FakeTensorMode, "__torch_dispatch__", see_real_devices)
     # It would make a tensor on a GPU, which takes memory.
     patches.set(*locate_name("init_gpu_context"), lambda device: None)
+
+
+def see_real_devices(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of torch that is to see where tensors really are."""
+
+    @functools.wraps(original)
+    def run_inside(*args: Any, **kwargs: Any) -> Any:
+        labels.inside.depth += 1
+        try:
+            return original(*args, **kwargs)
+        finally:
+            labels.inside.depth -= 1
+
+    return run_inside
 
 
 def wrap_fake_dispatch(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -51,7 +51,7 @@ def driven(configuration: str, capacity: int, steps: list[tuple[str, int, int]])
 
 def parts(allocator: CachingAllocator) -> list[list[SegmentBlock]]:
     """The blocks of each segment."""
-    return [list(iterate_from(first)) for pool in (allocator.small, allocator.large) for first in pool.segments.values()]
+    return [list(iterate_from(first)) for pool in allocator.pools for first in pool.segments.values()]
 
 
 def assert_nothing_whole_is_cached(allocator: CachingAllocator) -> None:
@@ -60,7 +60,7 @@ def assert_nothing_whole_is_cached(allocator: CachingAllocator) -> None:
 
 def assert_rules(allocator: CachingAllocator, live: list[SegmentBlock]) -> None:
     figures, rules = allocator.figures, allocator.settings
-    free = {id(block) for pool in (allocator.small, allocator.large) for block in pool.free_blocks}
+    free = {id(block) for pool in allocator.pools for block in pool.free_blocks}
     mapped = in_use = split = 0
     for blocks in parts(allocator):
         first = blocks[0]
