@@ -121,12 +121,34 @@ def _sample_grid(image: torch.Tensor, grid: torch.Tensor, *args: Any) -> torch.T
     return found.to(image.dtype)
 
 
+def _soften_halves(kernel: Any) -> Callable[..., torch.Tensor | None]:
+    """Softmax with a result in single precision. Source: `host_softmax` in `SoftMax.cu`."""
+
+    def soften(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor | None:
+        return kernel(tensor.float(), dim, False) if half_to_float else None
+
+    return soften
+
+
+def _narrow_gradient(kernel: Any) -> Callable[..., torch.Tensor | None]:
+    """Its gradient, which is in half precision again. Source: `softmax_backward_cuda_out` in `SoftMax.cu`."""
+
+    def go_back(gradient: torch.Tensor, output: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor | None:
+        return None if gradient.dtype == dtype else kernel(gradient, output, dim, gradient.dtype).to(dtype)
+
+    return go_back
+
+
 GPU_FORMS: dict[str, Callable[..., Any]] = {
+    "_softmax": _soften_halves(aten._softmax),
+    "_log_softmax": _soften_halves(aten._log_softmax),
+    "_softmax_backward_data": _narrow_gradient(aten._softmax_backward_data),
+    "_log_softmax_backward_data": _narrow_gradient(aten._log_softmax_backward_data),
     "narrow_copy": _narrow_copy,
     "grid_sampler_2d": _sample_grid,
     **dict.fromkeys((_SVD, f"{_SVD}.U"), _decompose_by_driver),
 }
-"""Operators for which GPUs have none but this form, though the CPU has a kernel."""
+"""Operators for which GPUs have none but this form, though the CPU has a kernel; None where that does the same."""
 _PRODUCTS = {
     "mm.dtype": _in_dtype(aten.mm, 2),
     "bmm.dtype": _in_dtype(aten.bmm, 2),

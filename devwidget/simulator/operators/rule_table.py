@@ -134,11 +134,11 @@ def _choose_special(schema: OpSchema) -> Any:
 
 
 def run_instead(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An operator with a kernel for the CPU that GPUs do not have."""
+    """An operator with a kernel for the CPU that GPUs do not have, for all that it is given or for some."""
     label, _ = propagate.find_target(schema, args, kwargs)
-    if label < 0 or not SimulationState.compute:
+    result = gpu_kernels.GPU_FORMS[schema.name](*args, **kwargs) if label >= 0 and SimulationState.compute else None
+    if result is None:
         return propagate.run_operator(schema, func, args, kwargs)
-    result = gpu_kernels.GPU_FORMS[schema.name](*args, **kwargs)
     propagate.label_results(result, label)
     return result
 

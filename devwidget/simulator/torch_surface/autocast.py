@@ -19,6 +19,7 @@ from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import DispatchKey, DispatchKeySet, excluding_keys, registrations, set_key_included
+from devwidget.simulator.torch_surface.softmax import run_fused
 
 
 class Casting:
@@ -105,6 +106,11 @@ def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
             if name in casts.set_dtype:
                 if on_gpu and _is_eligible(first) and kwargs.get("dtype") is None and not _has_dtype(operator, args):
                     kwargs["dtype"] = torch.float32
+                    if (
+                        name.endswith("softmax.int")
+                        and (fused := run_fused(name.partition(".")[0], *args, **kwargs)) is not None
+                    ):
+                        return fused
                 return operator(*args, **kwargs)
             cast = policy((*args, *kwargs.values()))
             args = tuple(cast_tensors(cast, value) for value in args)

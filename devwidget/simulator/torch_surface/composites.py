@@ -17,7 +17,7 @@ from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.operators import assertions
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import VariableFunctions, functions, locate_name
-from devwidget.simulator.torch_surface import recurrent
+from devwidget.simulator.torch_surface import recurrent, softmax
 from devwidget.simulator.torch_surface.autocast import lower_tensors
 from devwidget.simulator.torch_surface.dropped_attention import attend_with_dropout
 from devwidget.simulator.without_values import known_values, meta_kernels
@@ -37,6 +37,7 @@ LOW = (torch.float16, torch.bfloat16)
 def install_composite_checks(patches: Patches) -> None:
     """Put the checks in front of the functions."""
     recurrent.install(patches)
+    softmax.install(patches)
     patches.set(torch, "dropout", fuse_dropout(VariableFunctions.dropout))
     patches.set(functions, "dropout", torch.dropout)  # what `nn.Dropout` calls
     attention = check_attention(getattr(*locate_name("attention")))
