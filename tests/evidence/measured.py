@@ -108,10 +108,7 @@ SOURCES = {
     "V": "Llama-2-13B in float16: what several texts take beyond one. Measured: optimum, https://github.com/huggingface/optimum/tree/main/tests/benchmark,"
     " A100-80GB, transformers of 2023. What it calls peak memory is what is allocated and a context, which is not stated and"
     " the same for all: so that only differences are predicted; of 8 and 16 texts it is a rough estimate, as the page"
-    " says. What is"
-    " off: while a text is read the attention of the transformers that is installed takes one more tensor of the"
-    " scores, 21.0 MB"
-    " for each.",
+    " says.",
     "X": "Llama-3.1-8B under FSDP2 on 8 and 128 GPUs, two texts of 8,192 tokens on each, selective checkpointing by operators,"
     " not compiled. Measured: torchtitan at the end of 2024, https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md,"
     " H100 with 96 GB, `max_memory_reserved`, expandable segments. The model and the policy are torchtitan's, written once"
