@@ -121,8 +121,10 @@ def _sample_grid(image: torch.Tensor, grid: torch.Tensor, *args: Any) -> torch.T
     return found.to(image.dtype)
 
 
-def _soften_halves(kernel: Any) -> Callable[..., torch.Tensor | None]:
+def _soften_halves(name: str) -> Callable[..., torch.Tensor | None]:
     """Softmax with a result in single precision. Source: `host_softmax` in `SoftMax.cu`."""
+
+    kernel = getattr(aten, name)
 
     def soften(tensor: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor | None:
         return kernel(tensor.float(), dim, False) if half_to_float else None
@@ -130,8 +132,10 @@ def _soften_halves(kernel: Any) -> Callable[..., torch.Tensor | None]:
     return soften
 
 
-def _narrow_gradient(kernel: Any) -> Callable[..., torch.Tensor | None]:
+def _narrow_gradient(name: str) -> Callable[..., torch.Tensor | None]:
     """Its gradient, which is in half precision again. Source: `softmax_backward_cuda_out` in `SoftMax.cu`."""
+
+    kernel = getattr(aten, name)
 
     def go_back(gradient: torch.Tensor, output: torch.Tensor, dim: int, dtype: torch.dtype) -> torch.Tensor | None:
         return None if gradient.dtype == dtype else kernel(gradient, output, dim, gradient.dtype).to(dtype)
@@ -140,10 +144,10 @@ def _narrow_gradient(kernel: Any) -> Callable[..., torch.Tensor | None]:
 
 
 GPU_FORMS: dict[str, Callable[..., Any]] = {
-    "_softmax": _soften_halves(aten._softmax),
-    "_log_softmax": _soften_halves(aten._log_softmax),
-    "_softmax_backward_data": _narrow_gradient(aten._softmax_backward_data),
-    "_log_softmax_backward_data": _narrow_gradient(aten._log_softmax_backward_data),
+    "_softmax": _soften_halves("_softmax"),
+    "_log_softmax": _soften_halves("_log_softmax"),
+    "_softmax_backward_data": _narrow_gradient("_softmax_backward_data"),
+    "_log_softmax_backward_data": _narrow_gradient("_log_softmax_backward_data"),
     "narrow_copy": _narrow_copy,
     "grid_sampler_2d": _sample_grid,
     **dict.fromkeys((_SVD, f"{_SVD}.U"), _decompose_by_driver),

@@ -16,7 +16,7 @@ from devwidget.simulator.devices import labels
 from devwidget.simulator.patching import Patches
 
 _aten: Any = torch.ops.aten
-_KERNELS = {"softmax": _aten._softmax.default, "log_softmax": _aten._log_softmax.default}
+_KERNELS = {name: getattr(_aten, f"_{name}").default for name in ("softmax", "log_softmax")}
 
 
 def install(patches: Patches) -> None:
