@@ -211,7 +211,9 @@ def _choose_action(plan: Plan) -> tuple[str, str]:
     if plan.fit != "fits":
         if isinstance(changes, Changes) and changes.cheapest is not None:
             facts = {"change": said(changes.cheapest.what), "size": format_bytes(changes.cheapest.on_card)}
-            return say("fits with {change}, planned: {size}", **facts), ""  # its code stands under Changes
+            if code := changes.cheapest.code:  # with the words, too, the verdict would take three lines
+                return say("planned: {size}, fits", **facts), code
+            return say("fits with {change}, planned: {size}", **facts), ""
         if not isinstance(changes, Changes):
             return say("what would make it fit:"), "plan.cheapest_change()"
     if isinstance(batch, LargestBatch):
