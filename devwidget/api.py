@@ -294,7 +294,10 @@ def trace(
     step = Step(model, Arguments((), {}), loss_fn, optimizer, backward)
     recording = StepRecording(heal=heal, allow=allow, verify_hops=verify_hops)
     watch = start_watch() if verify is not False and heal and restore else None
-    found, _ = record_step(step, given.take, recording, name, progress, restore=restore, source=given.restorable, watch=watch)
+    then = recording.keep_results if watch is not None else None
+    found, _ = record_step(
+        step, given.take, recording, name, progress, restore=restore, source=given.restorable, watch=watch, then=then
+    )
     found = dataclasses.replace(found, step_runs=1)
     if any(fix.edits for finding in found.findings for fix in finding.fixes):
         from devwidget.trying.offers import LiveParts, LiveStep, offer_step

@@ -49,7 +49,9 @@ def _heal_call(step: Step) -> tuple[Trace, Results | None]:
     """One run of the call with each fault healed, and what it has left."""
     recording = StepRecording(heal=True)
     with silence_trial() as own:
-        found, _ = record_step(step, lambda: step.inputs, recording, "", None, restore=True, inside=own.inside)
+        found, _ = record_step(
+            step, lambda: step.inputs, recording, "", None, restore=True, inside=own.inside, then=recording.keep_results
+        )
     return dataclasses.replace(found, step_runs=1), recording.left
 
 

@@ -172,13 +172,13 @@ class StepRecording(Recording):
     _swallows = True
     left: Results | None = None
 
-    def keep_results(self, seen: Mapping[str, Any], model: nn.Module, kept: SavedState) -> None:
-        """Keep what trials will be held against, before the state of the program is put back."""
+    def keep_results(self, inputs: Arguments, seen: Mapping[str, Any], kept: SavedState) -> None:
+        """Keep what trials will be held against; `record_step` asks for it before the state of the program is put back."""
         has_edits = any(fix.edits for finding in self.trace.findings for fix in finding.fixes)
-        if has_edits and not self.trace.error and not kept.has_changed():
+        if has_edits and self._model is not None and not self.trace.error and not kept.has_changed():
             from devwidget.trying.reference_step import results_of
 
-            self.left = results_of(seen, model)
+            self.left = results_of(seen, self._model)
 
 
 class TrialRecording(StepRecording):
@@ -230,10 +230,8 @@ def record_step(
                 watch.begin_step(kept)
                 inside = watch.own.inside
         _run_phases(dataclasses.replace(step, inputs=inputs), recording, name, progress, seen, inside)
-        if kept is not None:
-            recording.keep_results(seen, model, kept)
-            if then is not None:
-                then(inputs, seen, kept)
+        if kept is not None and then is not None:
+            then(inputs, seen, kept)
     trace = recording.trace if kept is None else dataclasses.replace(recording.trace, not_restored=kept.not_restored)
     return trace, seen.get("out")
 
@@ -341,7 +339,9 @@ def try_fix(
     step = Step(model, inputs, loss_fn, optimizer, backward)
     recording = StepRecording(heal=True, allow=allow)
     with silence_trial() as own:
-        found, _ = record_step(step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside)
+        found, _ = record_step(
+            step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside, then=recording.keep_results
+        )
     found = dataclasses.replace(found, step_runs=1)
     return try_alone(found, recording.left, step_subjects(step), repeat_step(step, allow, name), fix)
 

@@ -12,7 +12,7 @@ from torch import nn
 from devwidget.capture.modules import all_tensors
 from devwidget.capture.step.batch import Arguments, kept_source, make_arguments
 from devwidget.capture.validation import refuse_counts, refuse_model
-from devwidget.planning.changes import Changed, prepare_checkpointing, take_partial
+from devwidget.planning.changes import Changed, class_of_optimizer, prepare_checkpointing, take_partial
 from devwidget.planning.child_process import ask_child
 from devwidget.planning.loops import CHECKPOINTING, RunningLoop, parse_loop
 from devwidget.planning.placement import AskedPlacement, place_copy, retry_with_lengths
@@ -109,7 +109,7 @@ _WORDS = ("as is", "data parallel", "auto")
 
 def refuse_plan(optimizer: object, placement: object) -> None:
     """Raise DevwidgetError, with what would have been right, for an optimizer or a placement that is none."""
-    kind = optimizer if isinstance(optimizer, type) else type(optimizer)
+    kind = class_of_optimizer(optimizer)
     if optimizer is not None and not issubclass(kind, torch.optim.Optimizer):
         raise DevwidgetError(
             Message("the optimizer is a `{kind}`", kind=kind.__name__), instead=Message("pass an optimizer or its class")

@@ -79,8 +79,12 @@ def list_options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
 
 def is_adam(optimizer: Any) -> bool:
     """Whether an optimizer, or its class, is Adam or AdamW."""
-    kind = optimizer if isinstance(optimizer, type) else type(optimizer)
-    return issubclass(kind, torch.optim.Adam | torch.optim.AdamW)
+    return issubclass(class_of_optimizer(optimizer), torch.optim.Adam | torch.optim.AdamW)
+
+
+def class_of_optimizer(optimizer: Any) -> Any:
+    """The class of an optimizer, which may be given itself."""
+    return optimizer if isinstance(optimizer, type) else type(optimizer)
 
 
 def has_wide_weights(model: nn.Module) -> bool:
@@ -98,7 +102,7 @@ def _list_narrow_options(loop: Loop) -> Iterator[Option]:
 
 
 def _list_optimizer_options(optimizer: Any, loop: Loop) -> Iterator[Option]:
-    kind: Any = optimizer if isinstance(optimizer, type) else type(optimizer)
+    kind = class_of_optimizer(optimizer)
     known = inspect.signature(kind.zero_grad).parameters.get("set_to_none")
     keeps = known is not None and known.default is False and not loop.zero_grad
     if (keeps or loop.zero_grad == "zero") and not loop.is_own:
@@ -126,7 +130,7 @@ def take_partial(optimizer: Any) -> Any:
 
 def change_optimizer(optimizer: Any, **settings: Any) -> Any:
     """Return the same optimizer with other settings."""
-    kind: Any = optimizer if isinstance(optimizer, type) else type(optimizer)
+    kind = class_of_optimizer(optimizer)
 
     def init_with_settings(self: Any, *args: Any, **kwargs: Any) -> None:
         kind.__init__(self, *args, **{**kwargs, **settings})

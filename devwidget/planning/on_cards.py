@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.step.batch import Arguments
-from devwidget.planning.changes import Changed, change_optimizer, has_wide_weights, is_adam
+from devwidget.planning.changes import Changed, change_optimizer, class_of_optimizer, has_wide_weights, is_adam
 from devwidget.planning.fine_tuning import ADAPTED, RANK, AdamW8bit, add_adapters
 from devwidget.planning.loops import Loop
 from devwidget.records.answers import CardRow, OneCard
@@ -34,7 +34,7 @@ class Try:
 
 
 @dataclass(frozen=True)
-class Way:
+class ModelUse:
     """One thing to do with the model: as it is, then with changes, the cheapest first."""
 
     what: str
@@ -42,7 +42,7 @@ class Way:
     tries: tuple[Try, ...]
 
 
-def list_ways(model: nn.Module, asked: dict[str, Any], phases: Sequence[Phase], also: Sequence[str] | None) -> list[Way]:
+def list_uses(model: nn.Module, asked: dict[str, Any], phases: Sequence[Phase], also: Sequence[str] | None) -> list[ModelUse]:
     """List the step, and what is to be planned beside it; all that can be without `also`.
 
     Raises:
@@ -57,22 +57,22 @@ def list_ways(model: nn.Module, asked: dict[str, Any], phases: Sequence[Phase], 
     if "LoRA" in wanted and not trains:
         raise DevwidgetError(Message("LoRA is for a step that trains"), instead="optimizer=torch.optim.AdamW")
     is_wide = has_wide_weights(model)
-    ways = {"LoRA": _adapt, "inference": _infer}
-    return [_describe_step(asked, trains), *(ways[each](asked, is_wide) for each in dict.fromkeys(wanted))]
+    uses = {"LoRA": _adapt, "inference": _infer}
+    return [_describe_step(asked, trains), *(uses[each](asked, is_wide) for each in dict.fromkeys(wanted))]
 
 
-def _describe_step(asked: dict[str, Any], trains: bool) -> Way:
+def _describe_step(asked: dict[str, Any], trains: bool) -> ModelUse:
     if not trains:
-        return Way(Message("the step"), Message("as it was planned"), (Try(),))
-    kind: Any = _kind_of(asked["optimizer"])
+        return ModelUse(Message("the step"), Message("as it was planned"), (Try(),))
+    kind = class_of_optimizer(asked["optimizer"])
     changes = [Try(), *_checkpoint(asked, asked["optimizer"])]
     if is_adam(kind):
         eight = Changed(asked={"checkpointing": asked["checkpointing"] or True, "optimizer": AdamW8bit})
         changes.append(Try(Message("checkpointing and 8-bit AdamW"), eight))
-    return Way(Message("training"), Message("all weights, {optimizer}", optimizer=kind.__name__), tuple(changes))
+    return ModelUse(Message("training"), Message("all weights, {optimizer}", optimizer=kind.__name__), tuple(changes))
 
 
-def _adapt(asked: dict[str, Any], is_wide: bool) -> Way:
+def _adapt(asked: dict[str, Any], is_wide: bool) -> ModelUse:
     """LoRA, with the same class of optimizer, for the adapters; those stay as wide where the frozen weights do not."""
     optimizer = _renew_optimizer(asked["optimizer"])
     tries = [Try(), *_checkpoint(asked, optimizer)]
@@ -82,26 +82,22 @@ def _adapt(asked: dict[str, Any], is_wide: bool) -> Way:
     asks = {"optimizer": optimizer}
     adapted = (Changed(add_adapters, asks | each.changed.asked, each.changed.dtype) for each in tries)
     detail = Message("rank {rank} beside {names}", rank=RANK, names=", ".join(ADAPTED))
-    return Way("LoRA", detail, tuple(Try(each.what, changed) for each, changed in zip(tries, adapted, strict=True)))
+    return ModelUse("LoRA", detail, tuple(Try(each.what, changed) for each, changed in zip(tries, adapted, strict=True)))
 
 
-def _infer(asked: dict[str, Any], is_wide: bool) -> Way:
+def _infer(asked: dict[str, Any], is_wide: bool) -> ModelUse:
     loop = Loop(autocast=asked["loop"].autocast)
     nothing = {"optimizer": None, "loss_fn": None, "loop": loop, "checkpointing": False}
     tries = [Try("", Changed(nn.Module.eval, nothing), is_inference=True)]
     if is_wide:
         halved = Changed(nn.Module.eval, nothing, torch.bfloat16)
         tries.append(Try(Message("weights in bfloat16"), halved, is_inference=True))
-    return Way(Message("inference"), Message("one forward of the same batch"), tuple(tries))
+    return ModelUse(Message("inference"), Message("one forward of the same batch"), tuple(tries))
 
 
 def _checkpoint(asked: dict[str, Any], optimizer: Any) -> Iterator[Try]:
     if not asked["checkpointing"]:
         yield Try(Message("checkpointing"), Changed(asked={"checkpointing": True, "optimizer": optimizer}))
-
-
-def _kind_of(optimizer: Any) -> Any:
-    return optimizer if isinstance(optimizer, type) else type(optimizer)
 
 
 def _renew_optimizer(optimizer: Any) -> Any:
@@ -117,21 +113,23 @@ def drop_labels(inputs: Arguments) -> Arguments:
     return Arguments(inputs.args, {name: value for name, value in inputs.kwargs.items() if name != "labels"}, None)
 
 
-def plan_row(way: Way, cards: Sequence[str], plan: Callable[[str, Try], OneCard], plain: Sequence[OneCard] = ()) -> CardRow:
-    """Plan one way on cards, which are given from the smallest; where it does not fit, with changes.
+def plan_row(
+    use: ModelUse, cards: Sequence[str], plan: Callable[[str, Try], OneCard], plain: Sequence[OneCard] = ()
+) -> CardRow:
+    """Plan one use on cards, which are given from the smallest; where it does not fit, with changes.
 
     From the largest down: changes that do not help there are not tried on a smaller one.
 
     Args:
         plan: plans one try on one card.
-        plain: what came of the way as it is, if it was planned before.
+        plain: what came of the use as it is, if it was planned before.
     """
     found: list[OneCard] = []
-    changes = way.tries[1:]
+    changes = use.tries[1:]
     for at in reversed(range(len(cards))):
-        tried = [plain[at] if plain else plan(cards[at], way.tries[0])]
+        tried = [plain[at] if plain else plan(cards[at], use.tries[0])]
         if tried[0].problem and not found:
-            return CardRow(way.what, way.detail, problem=tried[0].problem)
+            return CardRow(use.what, use.detail, problem=tried[0].problem)
         for change in changes if tried[0].fit != "fits" else ():
             tried.append(plan(cards[at], change))
             if tried[-1].fit == "fits":
@@ -139,7 +137,7 @@ def plan_row(way: Way, cards: Sequence[str], plan: Callable[[str, Try], OneCard]
         if not any(each.fits for each in tried):
             changes = ()
         found.append(min(tried, key=_rank_card))
-    return CardRow(way.what, way.detail, tuple(reversed(found)))
+    return CardRow(use.what, use.detail, tuple(reversed(found)))
 
 
 _ORDER: dict[Fit, int] = {"fits": 0, "fits by less": 1, "does not fit": 2}

@@ -18,7 +18,7 @@ from devwidget.planning.changes import Changed, Option, find_batch_size, list_op
 from devwidget.planning.child_process import ask_child
 from devwidget.planning.generation import make_generation
 from devwidget.planning.loops import MOST_ACCUMULATED
-from devwidget.planning.on_cards import Try, drop_labels, list_ways, plan_row
+from devwidget.planning.on_cards import Try, drop_labels, list_uses, plan_row
 from devwidget.planning.pieces import run_in_pieces
 from devwidget.planning.placement import find_step_sizes
 from devwidget.records.answers import (
@@ -331,14 +331,14 @@ class WhatIf:
 
     def _try_cards(self, names: tuple[str, ...] = (), also: Sequence[str] | None = None) -> OnCards:
         """Plan the step on cards; without `also`, with all that can be planned beside it."""
-        ways = list_ways(self.model, self.asked, self.first.phases, also)
+        uses = list_uses(self.model, self.asked, self.first.phases, also)
         found = [find_card(name) for name in names] or list(CARDS.values())
         ordered = [card.name for card in sorted(found, key=lambda card: card.memory_bytes)]
         own = self.setting.card
         plain = tuple(
-            _describe_card(name, self.first) if name == own else self._try_card(name, ways[0].tries[0]) for name in ordered
+            _describe_card(name, self.first) if name == own else self._try_card(name, uses[0].tries[0]) for name in ordered
         )
-        rows = [plan_row(way, ordered, self._try_card, plain if way is ways[0] else ()) for way in ways]
+        rows = [plan_row(use, ordered, self._try_card, plain if use is uses[0] else ()) for use in uses]
         return OnCards(self.first.model, self.asked["gpus"], plain, tuple(rows) if len(rows) > 1 else ())
 
     def _try_card(self, name: str, tried: Try) -> OneCard:

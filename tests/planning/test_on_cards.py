@@ -8,7 +8,7 @@ from torch import nn
 
 import devwidget
 from devwidget.planning.fine_tuning import AdamW8bit, add_adapters
-from devwidget.planning.on_cards import Try, Way, plan_row
+from devwidget.planning.on_cards import ModelUse, Try, plan_row
 from devwidget.records.answers import OneCard
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
@@ -109,7 +109,7 @@ def test_changes_are_tried_from_the_largest_card_down_as_long_as_one_helps():
         run.append((card, tried.what))
         return cell(card, taken[tried.what], tried.what)
 
-    way = Way("training", "", (Try(), Try("less"), Try("least")))
+    way = ModelUse("training", "", (Try(), Try("less"), Try("least")))
     row = plan_row(way, ("small", "middle", "large"), plan_one)
     assert run == [("large", ""), ("large", "less"), ("middle", ""), ("middle", "less"), ("middle", "least"), ("small", "")]
     assert [(each.card, each.change, each.fits) for each in row.cards] == [
