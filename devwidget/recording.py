@@ -20,7 +20,7 @@ from devwidget.capture.recording import allowed_transfers
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.step.batch import Arguments, make_arguments
 from devwidget.capture.step.step import Step
-from devwidget.capture.undo import Undo
+from devwidget.capture.undo import Undo, paused_gc
 from devwidget.fix_writer import remember_findings
 from devwidget.memory import account_memory
 from devwidget.records.errors import DevwidgetError
@@ -115,7 +115,8 @@ class Recording:
 
     def _judged(self) -> Trace:
         facts = self._recorder.collect_trace()
-        return rules.judge(dataclasses.replace(facts, virtual_gpus=self._gpus) if self._gpus else facts)
+        with paused_gc():  # syntax trees go by themselves; a pass through all of a large program takes longer than to judge
+            return rules.judge(dataclasses.replace(facts, virtual_gpus=self._gpus) if self._gpus else facts)
 
     def __enter__(self) -> Self:
         self._recorder.refuse_again()

@@ -7,16 +7,18 @@ from __future__ import annotations
 import __future__
 
 import ast
+import contextlib
 import functools
+import gc
 import linecache
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from devwidget.capture.object_fields import copy_items
+from devwidget.capture.object_fields import copy_items, is_a
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.undo import Undo
 from devwidget.records.finding import Edit, apply_edits, splice_lines
@@ -223,19 +225,19 @@ def make_marker(number: int, place: ast.stmt) -> ast.stmt:
     return call
 
 
-_DEEPEST = 50
-"""Modules inside modules count two each."""
+_DEEPEST = 2
+"""From a class to its method, and to the function that a decorator or `classmethod` keeps of that."""
 
 
 class LiveFunctions:
     """The functions of some files, looked for when they are first asked for: that takes as long as a small step.
 
     Attributes:
-        is_whole: whether everything was looked through; False where the program holds too many objects for that.
+        is_whole: False where `gc.freeze()` hides some of them.
     """
 
-    def __init__(self, files: Collection[str], held: Sequence[Any] = ()) -> None:
-        """Look in the modules of the files, in what the step works on, then in what the calls under way can reach."""
+    def __init__(self, files: Collection[str], held: Collection[Any] = ()) -> None:
+        """Of all with the names of the files around them; of `held`, too, what classes and functions hold."""
         self._files, self._held = files, held
         self._found: dict[str, list[FunctionType]] = {}
         self.is_whole = True
@@ -243,22 +245,39 @@ class LiveFunctions:
     def find_in(self, files: Collection[str]) -> dict[str, list[FunctionType]]:
         """Those of a part of the files."""
         if not self._found:
+            self.is_whole = gc.get_freeze_count() == 0
             self._found = {file: [] for file in self._files}
-            for each in self._functions():
-                if each.__code__.co_filename in self._found:
-                    self._found[each.__code__.co_filename].append(each)
+            for each in self._list_functions():
+                self._found[each.__code__.co_filename].append(each)
         return {file: self._found[file] for file in files}
 
-    def _functions(self) -> Iterator[FunctionType]:
+    def _list_functions(self) -> Iterable[FunctionType]:
+        spaces = list(self._list_namespaces())
+        values = (value for space in spaces for _, value in copy_items(space))
+        roots = [*self._held, *(value for value in values if type(value) is FunctionType or is_a(value, type))]
+        found = self._choose(reachable_objects(None, roots=roots, deepest=_DEEPEST))
+        spaces += [each.__globals__ for each in found.values()]
+        # Only who holds these names: to hold whatever there is would break the tuples that other threads are just making.
+        return (found | self._choose(gc.get_referrers(*{id(space): space for space in spaces}.values()))).values()
+
+    def _list_namespaces(self) -> Iterator[dict[str, Any]]:
+        """Of the modules of the files, of `__main__`, and of what runs below us."""
         modules = (module for module in list(sys.modules.values()) if type(module) is ModuleType)
-        namespaces = (copy_items(vars(module)) for module in modules if _is_of(module, self._files))
-        named = [value for namespace in namespaces for _, value in namespace]
-        try:
-            # From the frames below us too: a function may be held by a variable of a running call alone.
-            reached = reachable_objects(sys._getframe(1), roots=[*self._held, *named], deepest=_DEEPEST)
-            yield from (each for each in reached if type(each) is FunctionType)
-        except TooManyObjects:
-            self.is_whole = False
+        yield from (vars(module) for module in modules if _is_of(module, self._files))
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename in self._files:
+                yield frame.f_globals
+            frame = frame.f_back
+
+    def _choose(self, values: Iterable[Any]) -> dict[int, FunctionType]:
+        """The functions of the files, of as many values as can be looked at."""
+        found = {}
+        with contextlib.suppress(TooManyObjects):
+            for each in values:
+                if type(each) is FunctionType and each.__code__.co_filename in self._files:
+                    found[id(each)] = each
+        return found
 
 
 def _is_of(module: ModuleType, files: Collection[str]) -> bool:

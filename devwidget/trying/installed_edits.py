@@ -6,14 +6,14 @@ import ast
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import CodeType, FunctionType
 
 import torch
 
 from devwidget.capture.other_threads import running_thread
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import is_tensor
-from devwidget.capture.undo import Undo
+from devwidget.capture.undo import Undo, paused_gc
 from devwidget.records.finding import Edit
 from devwidget.trying.constructors import (
     Effect,
@@ -153,7 +153,22 @@ def place_edits(
     Raises:
         NotTried: if they cannot be put in place.
     """
-    functions = (known or LiveFunctions({edit.file for edit in edits})).find_in({edit.file for edit in edits})
+    placed, pairs = _prepare(edits, subjects, ran, known or LiveFunctions({edit.file for edit in edits}))
+    forget_reached()
+    with Undo() as undo:
+        for each in placed.assignments.values():
+            undo.add_step(each.names.__setitem__, each.name, each.names[each.name])
+        for removal in placed.removals.values():
+            removal.apply(undo)
+        put_codes_in_place(pairs, undo)
+        yield placed
+
+
+@paused_gc()  # syntax trees go by themselves
+def _prepare(
+    edits: Collection[Edit], subjects: Subjects, ran: Collection[Line], known: LiveFunctions
+) -> tuple[Placed, list[tuple[FunctionType, CodeType]]]:
+    functions = known.find_in({edit.file for edit in edits})
     numbers = {edit: number for number, edit in enumerate(edits)}
     pairs, effects, assignments, removals = [], dict[int, Effect](), dict[int, Assignment](), dict[int, Removal]()
     for file, live in functions.items():
@@ -170,14 +185,7 @@ def place_edits(
             effect = _find_effect(whole, edit, place, statements, live, removals.values())
             if effect is not None:
                 effects[numbers[edit]] = effect
-    forget_reached()
-    with Undo() as undo:
-        for each in assignments.values():
-            undo.add_step(each.names.__setitem__, each.name, each.names[each.name])
-        for removal in removals.values():
-            removal.apply(undo)
-        put_codes_in_place(pairs, undo)
-        yield Placed(subjects, frozenset(numbers.values()), effects, assignments, removals)
+    return Placed(subjects, frozenset(numbers.values()), effects, assignments, removals), pairs
 
 
 def _find_effect(

@@ -11,7 +11,7 @@ import sys
 import types
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -86,7 +86,8 @@ def _read_assignment(statement: ast.stmt) -> tuple[str, ast.expr]:
 
 def _find_namespace(file: str, live: Sequence[FunctionType]) -> dict[str, Any]:
     """Of a module, or of the cells."""
-    known = [names for names in (*(each.__globals__ for each in live), *_list_namespaces()) if names.get("__file__") == file]
+    # What runs comes first: a function may be left of an earlier run of the file.
+    known = [names for names in (*_list_namespaces(), *(each.__globals__ for each in live)) if names.get("__file__") == file]
     if known:
         return known[0]
     if not cell_label(file):
@@ -95,6 +96,11 @@ def _find_namespace(file: str, live: Sequence[FunctionType]) -> dict[str, Any]:
 
 
 def _list_namespaces() -> Iterator[dict[str, Any]]:
+    """Of the calls under way, then of modules."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame.f_globals
+        frame = frame.f_back
     yield from (vars(module) for module in list(sys.modules.values()) if hasattr(module, "__dict__"))
 
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic as clock
 
 from devwidget.capture.interrupts import uninterrupted
-from devwidget.capture.source_code.reachable_objects import MOST_OBJECTS
 from devwidget.capture.step.batch import Arguments
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Confidence, Finding, Fix
@@ -43,9 +42,7 @@ LAST_BEGIN_SECONDS = 30.0
 _one_at_a_time = threading.RLock()
 """Trials edit functions, names of files and classes, which all threads see."""
 _NOT_ITS_TURN = Message("another thread tries fixes")
-_NOT_ALL_SEEN = Message(
-    "the program holds more than {count} objects, and what the edit changes was not among those looked at", count=MOST_OBJECTS
-)
+_NOT_ALL_SEEN = Message("`gc.freeze()` hides the functions that the program had before it, and the edit changes one of those")
 _IMPOSSIBLE = Message("its lines cannot be put in place of what has already run")
 
 
@@ -110,7 +107,7 @@ class _Trials:
         self._end = clock() + LAST_BEGIN_SECONDS
         self._ran = [(finding.fault.file, finding.fault.line) for finding in self._found if finding.fault is not None]
         files = {edit.file for each in self._found for fix in each.fixes for edit in fix.edits}
-        self._live = LiveFunctions(files, [subjects.model, subjects.loss_fn, subjects.inputs, subjects.optimizer])
+        self._live = LiveFunctions(files, [subjects.loss_fn, *{type(each) for each in subjects.modules()}])
         self._good: dict[int, Fix] = {}
         self._failed: list[tuple[int, Fix]] = []
         self._how: dict[Fix, str] = {}

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from devwidget.records.finding import Confidence, Edit, Fix, apply_edits
+from devwidget.records.finding import Confidence, Edit, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed
 from devwidget.records.trace import Fault
 from devwidget.rules.repairs.refusals import refused
-from devwidget.rules.repairs.source_file import Code, code_of_site, own_lines
+from devwidget.rules.repairs.source_file import Code, code_of_site, edited_code, own_lines
 
 _ATOMS = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.List, ast.Dict, ast.ListComp, ast.DictComp, ast.Tuple)
 
@@ -104,7 +103,7 @@ class Draft:
             edits = tuple(self._edits())
         except _Overlap:
             return ()
-        return edits if parsed("\n".join(apply_edits(self.code.rows, edits)), deep=True) is not None else ()
+        return edits if edited_code(self.code.file, self.code.rows, edits) is not None else ()
 
     def _insert(self, line: int, beside: ast.stmt, text: str) -> None:
         row = self.code.rows[beside.lineno - 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import itertools
 import linecache
 import os
 import sys
@@ -12,13 +13,14 @@ import tempfile
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from devwidget.records.finding import Edit, Fix, apply_edits
-from devwidget.records.syntax import parsed, targets_of
+from devwidget.records.finding import Edit, Fix
+from devwidget.records.syntax import inner_statements, targets_of
 from devwidget.records.trace import Fault
-from devwidget.rules.repairs.source_file import Code, Function, code_of, root_of
+from devwidget.rules.repairs.source_file import Code, Function, code_of, edited_code, root_of
 
 _MAKES_ARRAYS = ("np.", "numpy.")
 IN_WORKERS = ("__getitem__", "__getitems__", "collate", "collate_fn")
+_OF_WORKERS = ("collate_fn", "worker_init_fn")
 _HIGHEST = 20
 """Statements of an edit beyond which its names are not looked up: no repair writes as many."""
 
@@ -54,18 +56,12 @@ def _change(file: str, edits: list[Edit]) -> _Changed | None:
     rows = [line.rstrip("\n") for line in lines]
     if not lines or any(edit.last >= edit.first and "\n".join(rows[edit.first - 1 : edit.last]) != edit.was for edit in edits):
         return None
-    old, after = code_of(file, lines), apply_edits(rows, edits)
-    tree = parsed("\n".join(after))
-    if old is None or tree is None:
+    old, new = code_of(file, lines), edited_code(file, rows, edits)
+    if old is None or new is None:
         return None
-    new = Code(file, tuple(after), tree)
     before, rewritten = _dumps(old.tree), _list_rewritten(edits)
-    written = [
-        each
-        for each in ast.walk(tree)
-        if isinstance(each, ast.stmt) and _is_within(each, rewritten) and _own_dump(each) not in before
-    ]
-    return _Changed(old, new, tuple(written[:_HIGHEST]))
+    written = (each for each in _statements_within(new.tree, rewritten) if _own_dump(each) not in before)
+    return _Changed(old, new, tuple(itertools.islice(written, _HIGHEST)))
 
 
 def _list_rewritten(edits: list[Edit]) -> list[range]:
@@ -76,6 +72,13 @@ def _list_rewritten(edits: list[Edit]) -> list[range]:
         found.append(range(edit.first + shift - 1, edit.first + shift + count + 1))
         shift += count - (edit.last - edit.first + 1)
     return found
+
+
+def _statements_within(node: ast.AST, lines: list[range]) -> Iterator[ast.stmt]:
+    for each in inner_statements(node):
+        if _is_within(each, lines):
+            yield each
+            yield from _statements_within(each, lines)
 
 
 def _is_within(statement: ast.stmt, lines: list[range]) -> bool:
@@ -301,8 +304,11 @@ def _in_worker(code: Code, statement: ast.stmt) -> bool:
     owner = code.owner(function)
     if function.name in IN_WORKERS[:2] and owner is not None:
         return any("Dataset" in ast.unparse(base) for base in owner.bases)
-    passed = (n for n in ast.walk(code.tree) if isinstance(n, ast.keyword) and n.arg in ("collate_fn", "worker_init_fn"))
-    return function.name in IN_WORKERS[2:] or any(root_of(ast.unparse(each.value)) == function.name for each in passed)
+    if function.name in IN_WORKERS[2:]:
+        return True
+    nodes = ast.walk(code.tree) if any(name in row for name in _OF_WORKERS for row in code.rows) else ()
+    passed = (node.value for node in nodes if isinstance(node, ast.keyword) and node.arg in _OF_WORKERS)
+    return any(root_of(ast.unparse(each)) == function.name for each in passed)
 
 
 def _is_generated(file: str) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import functools
 import linecache
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from devwidget.records.finding import Edit, apply_edits
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed as parsed_file
 from devwidget.records.syntax import parsed_expression, targets_of
@@ -141,7 +142,12 @@ def code_at(site: Site | None, has: str = "") -> tuple[Code, ast.stmt] | None:
     return (code, node) if code is not None and node is not None else None
 
 
-@functools.lru_cache(maxsize=4)  # each keeps a syntax tree
+def edited_code(file: str, rows: Sequence[str], edits: Iterable[Edit]) -> Code | None:
+    """A file after some edits; None if it does not parse then."""
+    return code_of(file, tuple(f"{row}\n" for row in apply_edits(rows, edits)))
+
+
+@functools.lru_cache(maxsize=6)  # each keeps a syntax tree: a file, and what a few fixes would make of it
 def code_of(file: str, lines: tuple[str, ...]) -> Code | None:
     """A file that is at hand; None if it has no lines or does not parse."""
     tree = parsed_file("".join(lines)) if lines else None
