@@ -4,13 +4,15 @@ a page, a plan, a layout, a script and a suite of tests.
     python benchmarks/answer_cost.py [clicks] [why] [cold] [pages] [plans] [scripts] [plugin]
 
 Clicks are counted in steps of the model: a forward, its loss and its backward on the same virtual GPU, in turns, processor
-time of one thread. Scripts and suites are processes of their own, with all that they start.
+time of one thread, each after a collection: a pass of Python's collector through all that is imported takes ten steps of a
+thin model, and falls to whatever call comes when it is due. Scripts and suites are processes of their own, with all that they start.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import io
 import json
 import os
@@ -134,6 +136,7 @@ def clicks(model: str, rounds: int = ROUNDS) -> dict[str, float]:
             if plain and time.process_time() - began > LONGEST_S:
                 break
             for name, call in calls.items():
+                gc.collect()
                 plain.append(least := min(cpu_seconds(step), cpu_seconds(step)))
                 ratios[name].append(cpu_seconds(call) / least)
     beyond = {f"{name} bytes": most[name] - most["step"] for name in ("clean", "tried")}
