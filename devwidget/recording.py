@@ -359,17 +359,20 @@ def repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:
     from devwidget.trying.reference_step import Run, results_of
 
     def again(heal: bool, inputs: Callable[[], Arguments], inside: Inside, twice: bool) -> list[Run]:
-        first, second = (TrialRecording(heal=heal, allow=allow) for _ in range(2))
+        first = TrialRecording(heal=heal, allow=allow)
         left: list[Results] = []
+        traces: list[Trace] = []
 
         def then(given: Arguments, seen: dict[str, Any], kept: SavedState) -> None:
             left.append(results_of(seen, step.model))
             if not first.trace.error and (twice or kept.has_changed()):
                 seen.clear()
+                second = TrialRecording(heal=heal, allow=allow)
                 _run_phases(dataclasses.replace(step, inputs=given), second, name, None, seen, inside)
                 left.append(results_of(seen, step.model))
+                traces.append(second.trace)
 
         trace, _ = record_step(step, inputs, first, name, None, restore=True, inside=inside, then=then)
-        return [Run(each, results) for each, results in zip((trace, second._trace), left, strict=False) if each is not None]
+        return [Run(each, results) for each, results in zip((trace, *traces), left, strict=True)]
 
     return again
