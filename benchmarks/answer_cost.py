@@ -5,7 +5,8 @@ a page, a plan, a layout, a script and a suite of tests.
 
 Clicks are counted in steps of the model: a forward, its loss and its backward on the same virtual GPU, in turns, processor
 time of one thread, each after a collection: a pass of Python's collector through all that is imported takes ten steps of a
-thin model, and falls to whatever call comes when it is due. Scripts and suites are processes of their own, with all that they start.
+thin model, and falls to whatever call comes when it is due. Scripts and suites are processes of their own, with all that they
+start.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class StepRecording(Recording):
     """What the step raises is in the trace, and nowhere else.
 
     Attributes:
-        left: what it has left, if it is known that another step would leave the same, and there are edits to hold against it.
+        left: what it has left, if there are edits to hold against it.
     """
 
     _swallows = True
@@ -176,10 +176,10 @@ class StepRecording(Recording):
     def keep_results(self, inputs: Arguments, seen: Mapping[str, Any], kept: SavedState) -> None:
         """Keep what trials will be held against; `record_step` asks for it before the state of the program is put back."""
         has_edits = any(fix.edits for finding in self.trace.findings for fix in finding.fixes)
-        if has_edits and self._model is not None and not self.trace.error and not kept.has_changed():
+        if has_edits and self._model is not None and not self.trace.error:
             from devwidget.trying.reference_step import results_of
 
-            self.left = results_of(seen, self._model)
+            self.left = results_of(seen, self._model, kept.describe_changes())
 
 
 class TrialRecording(StepRecording):
@@ -364,12 +364,13 @@ def repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:
         traces: list[Trace] = []
 
         def then(given: Arguments, seen: dict[str, Any], kept: SavedState) -> None:
-            left.append(results_of(seen, step.model))
-            if not first.trace.error and (twice or kept.has_changed()):
+            changes = kept.describe_changes()
+            left.append(results_of(seen, step.model, changes))
+            if not first.trace.error and (twice or changes is None or changes.parts):
                 seen.clear()
                 second = TrialRecording(heal=heal, allow=allow)
                 _run_phases(dataclasses.replace(step, inputs=given), second, name, None, seen, inside)
-                left.append(results_of(seen, step.model))
+                left.append(results_of(seen, step.model, None))
                 traces.append(second.trace)
 
         trace, _ = record_step(step, inputs, first, name, None, restore=True, inside=inside, then=then)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import named_tensors, own
+from devwidget.capture.restore.changes import Changes
 from devwidget.capture.tensors import gradient_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.finding import Edit, Finding
@@ -31,11 +32,23 @@ class Results:
         output: tensors of the output of the model, then the loss.
         buffers: by name.
         gradients: the length of that of each parameter that has one, by name; in the dtype of the gradient.
+        changes: all else, as far as it can be told.
     """
 
     output: tuple[torch.Tensor, ...]
     buffers: dict[str, torch.Tensor]
     gradients: dict[str, torch.Tensor]
+    changes: Changes | None
+
+    def leaves_as_much(self, other: Results) -> bool:
+        """Whether two steps that began alike are known to have left the same, but for their gradients."""
+        mine, others = self.changes, other.changes
+        return (
+            mine is not None
+            and others is not None
+            and mine.parts == others.parts
+            and are_equal(mine.lengths, others.lengths, ())
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +59,13 @@ class Run:
     results: Results
 
 
-def results_of(seen: Mapping[str, Any], model: nn.Module) -> Results:
+def results_of(seen: Mapping[str, Any], model: nn.Module, changes: Changes | None) -> Results:
     """What a step has left, without what it was computed from, which would stay in memory."""
     output = {id(t): t.detach() for t in (*tensors_in(seen.get("out")), *tensors_in(seen.get("loss")))}
     buffers = {path: tensor.detach().clone() for path, tensor in named_tensors(model, "_buffers")}
     found = ((path, gradient_of(tensor)) for path, tensor in named_tensors(model, "_parameters"))
-    return Results(tuple(output.values()), buffers, {path: _sum_gradient(each) for path, each in found if each is not None})
+    gradients = {path: _sum_gradient(each) for path, each in found if each is not None}
+    return Results(tuple(output.values()), buffers, gradients, changes)
 
 
 def _sum_gradient(gradient: torch.Tensor) -> torch.Tensor:
@@ -62,15 +76,19 @@ def _sum_gradient(gradient: torch.Tensor) -> torch.Tensor:
     return torch.linalg.vector_norm(plain) if plain.is_floating_point() or plain.is_complex() else plain.new_zeros(())
 
 
+def modules_that_cut(modules: Iterable[nn.Module]) -> list[nn.DataParallel[Any]]:
+    """Those that cut a batch for several devices."""
+    return [each for each in modules if isinstance(each, nn.DataParallel) and len(each.device_ids) > 1]
+
+
 @contextlib.contextmanager
-def on_one_device(modules: Iterable[nn.Module]) -> Iterator[bool]:
-    """Let each `DataParallel` use its first device alone; whether there is one. Healing brings the rest of a step together."""
-    parallel = [each for each in modules if isinstance(each, nn.DataParallel) and len(each.device_ids) > 1]
+def on_one_device(parallel: Iterable[nn.DataParallel[Any]]) -> Iterator[None]:
+    """Let each use its first device alone. Healing brings the rest of a step together."""
     with Undo() as undo:
         for each in parallel:
             undo.add_step(setattr, each, "device_ids", each.device_ids)
             each.device_ids = each.device_ids[:1]
-        yield bool(parallel)
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +96,7 @@ class Reference:
     """The step with everything on one device.
 
     Attributes:
-        runs: one, or two if the first has left anything but gradients.
+        runs: one, or two if the first has left anything but gradients that those who are held against it have not left too.
         is_exact: its values are those that the user's step has to give: no batch is cut for several devices, or that changes
             nothing, as no random number is drawn, no weight is updated, and no statistics are taken of a share of the batch.
         is_cut: a `DataParallel` cuts the batch in the user's step.

@@ -25,6 +25,7 @@ from devwidget.trying.reference_step import (
     is_random,
     key_of,
     make_reference,
+    modules_that_cut,
     on_one_device,
 )
 from devwidget.trying.side_effects import Inside, reasons_around
@@ -100,7 +101,7 @@ class _Trials:
         self._moves = cured_moves(trace)
         self._has_failed = bool(trace.error)
         self._again_healed: list[Run] = []
-        self._known: Reference | None = None
+        self._parallel = modules_that_cut(subjects.modules())
         self._found = [finding for finding in trace.findings if finding.severity != "info"]
         self._subjects, self._again, self._left = subjects, again, MOST_TRIALS
         self._is_asked, self.runs = is_asked, 0
@@ -206,7 +207,7 @@ class _Trials:
             self._why |= dict.fromkeys(fixes.values(), _NOT_ALL_SEEN)
         if not ran or any("OutOfMemoryError" in each.trace.error for each in runs):
             return None
-        reference = None if runs[0].trace.error else self._reference()
+        reference = None if runs[0].trace.error else self._find_reference(runs, others)
         how = self._how_it_fails(runs, others, reference, is_random(edits))
         more = _new_findings(runs[0].trace, others)
         if more and not how and self._only_waits(fixes, more):
@@ -227,29 +228,35 @@ class _Trials:
             return Message("the step fails: {error}", error=_first_line(runs[0].trace.error))
         if reference is not None and (words := reference.find_difference(runs, is_random=random)):
             return words
+        healed = reference.runs if reference is not None else self._again_healed
         if runs[-1].trace.error:
-            known = self._again_healed[1:] and self._again_healed[1].trace.error
+            known = healed[1:] and healed[1].trace.error
             return "" if known else Message("the second step fails: {error}", error=_first_line(runs[-1].trace.error))
-        known_there = [*others, *(each for run in self._again_healed for each in run.trace.findings)]
-        new = [each for run in runs[1:] for each in _new_findings(run.trace, known_there) if each.severity == "error"]
+        new = _new_in_second(runs, others, healed)
         return Message("the second step has {finding}", finding=_describe_finding(new[0])) if new else ""
 
-    def _reference(self) -> Reference | None:
-        """The step with everything on one device, which is run once for all trials; None where it fails.
+    def _find_reference(self, runs: Sequence[Run], others: list[Finding]) -> Reference | None:
+        """What a trial is held against: the step with everything on one device; None where that fails.
 
-        A healed step was on one device, unless its batch is cut for several.
+        A healed step was on one device, unless its batch is cut for several. Who has left what it has left goes on as it would:
+        of such a second step it is asked only whether it runs.
         """
-        if not self._again_healed and not self._has_failed:
-            modules = list(self._subjects.modules())
-            with uninterrupted(), silence_trial() as own, on_one_device(modules) as is_cut:
-                if self._healed is not None and not is_cut:
-                    self._again_healed = [self._healed]
-                else:
-                    self._again_healed = self._again(True, lambda: self._subjects.inputs, own.inside, is_cut)
-                    self.runs += len(self._again_healed)
-            if self._again_healed and not self._again_healed[0].trace.error:
-                self._known = make_reference(self._again_healed, modules, is_cut, self._moves)
-        return self._known
+        if self._has_failed:
+            return None
+        modules = list(self._subjects.modules())
+        if self._healed is not None and not self._parallel and self._goes_on_alike(self._healed, runs, others):
+            return make_reference([self._healed], modules, False, self._moves)
+        if not self._again_healed:
+            with uninterrupted(), silence_trial() as own, on_one_device(self._parallel):
+                self._again_healed = self._again(True, lambda: self._subjects.inputs, own.inside, bool(self._parallel))
+                self.runs += len(self._again_healed)
+        if not self._again_healed or self._again_healed[0].trace.error:
+            return None
+        return make_reference(self._again_healed, modules, bool(self._parallel), self._moves)
+
+    def _goes_on_alike(self, healed: Run, runs: Sequence[Run], others: list[Finding]) -> bool:
+        runs_on = not runs[-1].trace.error and not _new_in_second(runs, others, [healed])
+        return runs_on and healed.results.leaves_as_much(runs[0].results)
 
     def _why_not_compared(self, reference: Reference | None, runs: Sequence[Run]) -> str:
         if reference is None:
@@ -271,6 +278,12 @@ class _Trials:
         if waits:
             self._warns |= {fix: _describe_finding(more[0]) for fix in fixes.values()}
         return waits
+
+
+def _new_in_second(runs: Sequence[Run], others: Iterable[Finding], healed: Iterable[Run]) -> list[Finding]:
+    """The errors that the second step of a trial has, and healed steps have not."""
+    known = [*others, *(each for run in healed for each in run.trace.findings)]
+    return [each for run in runs[1:] for each in _new_findings(run.trace, known) if each.severity == "error"]
 
 
 def _new_findings(trace: Trace, others: Iterable[Finding]) -> list[Finding]:

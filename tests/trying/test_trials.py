@@ -205,7 +205,7 @@ def judged(trace, error=""):
     def again(heal, inputs, inside, twice):
         with contextlib.suppress(RuntimeError) if heal else contextlib.nullcontext():
             model(inputs())
-        run = Run(dataclasses.replace(trace, error=error), results_of({}, model))
+        run = Run(dataclasses.replace(trace, error=error), results_of({}, model, None))
         return [run] if error else [run, run]
 
     return try_fixes(trace, None, Subjects(model, batch), again)

@@ -13,6 +13,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.operator_key import hide_from_modes
+from devwidget.capture.restore.changes import Changes, Untold, describe_changes
 from devwidget.capture.restore.objects import Fields
 from devwidget.capture.restore.program_code import GlobalVariables
 from devwidget.capture.restore.python_settings import Settings, process_settings
@@ -132,12 +133,18 @@ class SavedState:
         """How much of the storages has been copied so far."""
         return self._storages.saved_bytes()
 
-    def has_changed(self) -> bool:
-        """Whether the block has left anything until now but gradients, and random numbers that were drawn."""
-        if self._settings.has_changed():
-            return True
+    def describe_changes(self) -> Changes | None:
+        """What the block has left until now; None where that cannot be told."""
+        search, storages = self._search, self._storages
+        if self._settings.has_changed() or search.lost:
+            return None
         with paused_gc(), _plain_torch():
-            return self._search.has_changed() or self._storages.has_changed(self._search.tensors)
+            if any(table.has_changed() for table in search.tensors) or storages.is_unsure(search.tensors):
+                return None
+            written = storages.list_written(search.tensors)
+            with contextlib.suppress(Untold):
+                return describe_changes(search.list_changed(), search.list_filled(), written, search.is_kept)
+        return None
 
     def put_back(self) -> None:
         """Undo everything.

@@ -71,7 +71,7 @@ def process_settings() -> Iterator[Switch]:
     yield Switch("switch interval", sys.getswitchinterval, sys.setswitchinterval)
     yield Switch("sys.excepthook", lambda: sys.excepthook, lambda kept: setattr(sys, "excepthook", kept))
     yield Switch("thresholds of the garbage collector", gc.get_threshold, lambda kept: gc.set_threshold(*kept))
-    yield Switch("logging", _read_loggers, _write_loggers)
+    yield _loggers()
     yield Switch("decimal context", _read_decimal, _write_decimal)
     yield Switch("locale", lambda: locale.setlocale(locale.LC_ALL), lambda kept: locale.setlocale(locale.LC_ALL, kept))
     yield _warning_filters()
@@ -97,17 +97,19 @@ def _set_environment(kept: dict[Any, Any]) -> None:
             os.environ[read(name)] = read(value)
 
 
-def _read_loggers() -> dict[str, tuple[Any, ...]]:
-    """Level, switches and handlers of each logger by name."""
+def _loggers() -> Switch:
+    """Level, switches and handlers of each logger that there is; one that a module makes while it is loaded is its own."""
     named = [each for each in list(logging.root.manager.loggerDict.values()) if isinstance(each, logging.Logger)]
-    return {each.name: (each.level, each.disabled, each.propagate, tuple(each.handlers)) for each in (logging.root, *named)}
+    there = [logging.root, *named]
 
+    def write(kept: list[tuple[Any, ...]]) -> None:
+        for logger, (level, disabled, propagate, handlers) in zip(there, kept, strict=True):
+            logger.setLevel(level)  # forgets what all loggers have cached of it
+            logger.disabled, logger.propagate, logger.handlers[:] = disabled, propagate, handlers
 
-def _write_loggers(kept: dict[str, tuple[Any, ...]]) -> None:
-    for name, (level, disabled, propagate, handlers) in kept.items():
-        logger = logging.getLogger(name)
-        logger.setLevel(level)  # forgets what all loggers have cached of it
-        logger.disabled, logger.propagate, logger.handlers[:] = disabled, propagate, handlers
+    return Switch(
+        "logging", lambda: [(each.level, each.disabled, each.propagate, tuple(each.handlers)) for each in there], write
+    )
 
 
 _OF_DECIMAL = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")

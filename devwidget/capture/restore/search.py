@@ -35,8 +35,8 @@ from devwidget.records.schema.message import Message
 
 MOST = 2_000_000
 """Objects that are looked at, nearest first. What lies beyond them is not put back, and the trace says so."""
-_PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.Size, slice, range)
-_LEAVES = frozenset(map(id, _PLAIN))
+PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.Size, slice, range)
+_LEAVES = frozenset(map(id, PLAIN))
 _TUPLE = id(tuple)
 _MAY_BE_EMPTY = frozenset(map(id, (dict, OrderedDict, list, set)))
 
@@ -152,14 +152,17 @@ class ReachSearch:
         finally:
             self._budgets[1].is_closed = False
 
-    def has_changed(self) -> bool:
-        """Whether one of the objects is not what it was, but for the gradients of tensors."""
-        parts: list[SavedPart | Tensors] = [*self.states, *self.tensors]
-        return bool(self.lost) or any(map(bool, self.empty)) or any(part.has_changed() for part in parts)
+    def list_changed(self) -> Iterator[SavedPart]:
+        """Objects, but for tensors, that are not what they were."""
+        return (part for part in self.states if part.has_changed())
+
+    def list_filled(self) -> Iterator[Any]:
+        """Containers that hold something now."""
+        return filter(None, self.empty)
 
     def empty_again(self) -> None:
         """Clear the containers that held nothing."""
-        for each in filter(None, self.empty):
+        for each in self.list_filled():
             each.clear()
 
     def is_kept(self, value: Any) -> bool:

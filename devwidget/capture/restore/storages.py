@@ -120,12 +120,15 @@ class SavedStorages:
         """Bytes of all saved parts."""
         return sum(stop - start for pieces in self._pieces.values() for start, stop, _ in pieces)
 
-    def has_changed(self, tables: Iterable[Tensors]) -> bool:
-        """Whether a storage was written, but for those of gradients."""
-        tables = list(tables)
+    def list_written(self, tables: Sequence[Tensors]) -> list[tuple[int, Any]]:
+        """Id of each storage that was written, but for those of gradients, and a tensor of all that is in it."""
         gradients = set[int]().union(*(table.gradient_storages() for table in tables))
+        return [(key, _as_one_row(self._holders[key])) for key in sorted(self._seen - gradients)]
+
+    def is_unsure(self, tables: Iterable[Tensors]) -> bool:
+        """Whether more was written than is known."""
         unseen = (tensor for table in tables for tensor in self.find_unseen(table))
-        return bool(self._failed or self._seen - gradients) or any(True for _ in (*unseen, *self.find_sampled()))
+        return bool(self._failed) or any(True for _ in (*unseen, *self.find_sampled()))
 
     def put_back(self, undoing: Undoing) -> None:
         """Sizes, then bytes."""
@@ -276,6 +279,12 @@ def _write_bytes(holder: Any, first: int, last: int, copy: bytes | torch.Tensor)
         _byte_window(holder, first, last).copy_(copy)
     elif len(copy) > SMALL_BYTES or _copy_bytes(holder, first, last) != copy:
         ctypes.memmove(_host_address(holder) + first, copy, len(copy))
+
+
+def _as_one_row(holder: Any) -> torch.Tensor:
+    """All of a storage, in the dtype of a tensor over it."""
+    empty = torch.empty(0, dtype=vars(_BASE)["dtype"].__get__(holder), device=vars(_BASE)["device"].__get__(holder))
+    return empty.set_(_BASE.untyped_storage(holder))
 
 
 def _byte_window(holder: Any, first: int, last: int) -> torch.Tensor:

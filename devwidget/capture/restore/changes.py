@@ -1,0 +1,97 @@
+"""What a block has left, told so that it can be held against what another run of the same block has left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.restore.containers import Contents, container_kind
+from devwidget.capture.restore.search import PLAIN, SavedPart
+
+_DEEPEST = 8
+_MOST_NUMBERS = 2**18
+"""Of a larger tensor numbers at equal distances are read: to read all of a state of Adam takes as long as a part of a step."""
+_HASHED = (set, frozenset)
+_LENGTHS = (torch.float32, torch.float64, torch.complex64, torch.complex128)
+"""Dtypes whose numbers can be squared and added; those of others are converted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What is not as it was, but for gradients and random numbers that were drawn.
+
+    Attributes:
+        parts: storages that were written, and containers with what they hold: of what was there before who it is, of what is
+            new its kind, of a tensor its device, dtype and shape.
+        lengths: of the values of each storage and new tensor among them, as tensors of no dimension.
+    """
+
+    parts: tuple[Any, ...]
+    lengths: tuple[torch.Tensor, ...]
+
+
+class Untold(Exception):
+    """There is a change that cannot be told so."""
+
+
+def describe_changes(
+    states: Iterable[SavedPart],
+    containers: Iterable[Any],
+    storages: Iterable[tuple[int, torch.Tensor]],
+    is_kept: Callable[[Any], bool],
+) -> Changes:
+    """What objects, once-empty containers and storages are now that have changed.
+
+    Args:
+        storages: an id of each, and all that is in it.
+        is_kept: whether an object was there before.
+
+    Raises:
+        Untold: where something new is neither a number, a text, a plain tensor nor a container of these.
+    """
+    description = _Description(is_kept)
+    for state in states:
+        if type(state) is not Contents:
+            raise Untold
+        description.add_container(state.owner, state.kind.parts(state.kind.read(state.owner)), _DEEPEST)
+    for each in containers:
+        description.add_value(each, _DEEPEST)
+    for key, values in storages:
+        description.add_tensor(key, values)
+    return Changes(tuple(description.parts), tuple(description.lengths))
+
+
+class _Description:
+    def __init__(self, is_kept: Callable[[Any], bool]) -> None:
+        self._is_kept = is_kept
+        self.parts: list[Any] = []
+        self.lengths: list[torch.Tensor] = []
+
+    def add_value(self, value: Any, depth: int) -> None:
+        kind = type(value)
+        container = container_kind(kind)
+        if kind in PLAIN:
+            self.parts.append((kind, value))
+        elif self._is_kept(value):
+            self.parts.append(id(value))
+        elif kind in (torch.Tensor, nn.Parameter) and value.layout is torch.strided and not value.is_quantized:
+            self.add_tensor((kind, value.requires_grad), value)
+        elif container is not None and depth and (kind not in _HASHED or len(value) < 2):
+            self.add_container(kind, container.parts(container.read(value)), depth - 1)
+        else:
+            raise Untold
+
+    def add_container(self, name: Any, parts: Iterable[Any], depth: int) -> None:
+        parts = list(parts)
+        self.parts.append((name if isinstance(name, type) else id(name), len(parts)))
+        for each in parts:
+            self.add_value(each, depth)
+
+    def add_tensor(self, name: Any, tensor: torch.Tensor) -> None:
+        self.parts.append((name, tensor.device, tensor.dtype, tensor.shape))
+        values = tensor.detach().reshape(-1)[:: 1 + tensor.numel() // _MOST_NUMBERS]
+        self.lengths.append(torch.linalg.vector_norm(values if values.dtype in _LENGTHS else values.to(torch.float32)))

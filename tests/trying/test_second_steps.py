@@ -1,0 +1,118 @@
+"""The second step of a trial: held against one of a healed step, but where the first has left what a healed one has left."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from devwidget.capture.restore import keep_state
+from devwidget.rules.placement import wrong_device
+from tests.trying.models import Faulty, first_fix
+
+
+@pytest.fixture(autouse=True)
+def _gpus():
+    with devwidget.simulate(gpus=1):
+        yield
+
+
+class Remembering(nn.Module):
+    """Each step adds to what the next one begins with."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.memory = [torch.zeros(4, device="cuda:0")]
+
+    def forward(self, x):
+        y = self.layer(x) + self.memory[0]
+        shift = torch.ones(4)
+        self.memory[0] = self.memory[0] + shift.to(y.device)
+        return y + shift
+
+
+def with_other_text(monkeypatch, old, new):
+    """Let the first edit say something else."""
+    real = wrong_device.where_made
+
+    def wrong(fault, stray, *, literal):
+        fix = real(fault, stray, literal=literal)
+        return dataclasses.replace(fix, edits=tuple(dataclasses.replace(e, text=e.text.replace(old, new)) for e in fix.edits))
+
+    monkeypatch.setattr(wrong_device, "where_made", wrong)
+
+
+def traced(model):
+    return devwidget.trace(model, torch.ones(2, 4, device="cuda:0"), loss_fn=torch.sum)
+
+
+def test_a_right_edit_is_held_against_the_healed_step_alone():
+    trace = traced(Remembering().to("cuda:0"))
+    assert (trace.step_runs, first_fix(trace).verified) == (3, True)
+
+
+def test_an_edit_that_harms_only_the_second_step_is_found_out(monkeypatch):
+    with_other_text(monkeypatch, "torch.ones(4,", "self.memory.__setitem__(0, self.memory[0] + 7) or torch.ones(4,")
+    trace = traced(Remembering().to("cuda:0"))
+    (found,) = trace.findings
+    assert trace.step_runs > 3
+    assert not any("__setitem__" in edit.text for fix in found.fixes for edit in fix.edits)
+    assert any("in the second step it gives other values" in note for note in found.notes) or found.fixes[0].verified
+
+
+def changes_of(model, act):
+    with keep_state(model) as kept:
+        act(model)
+        return kept.describe_changes()
+
+
+def grown(value):
+    return lambda model: model.memory.append(value())
+
+
+def test_two_runs_that_leave_the_same_are_told_alike():
+    model = Remembering()
+    act = grown(lambda: {"seen": torch.ones(3), "often": 2})
+    first, second = changes_of(model, act), changes_of(model, act)
+    assert first.parts == second.parts != ()
+    assert torch.equal(torch.stack(first.lengths), torch.stack(second.lengths))
+    assert changes_of(model, lambda model: None).parts == ()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [lambda: torch.ones(3, dtype=torch.float64), lambda: torch.ones(2), lambda: torch.ones(3, device="cuda:0"), lambda: 3],
+    ids=["dtype", "shape", "device", "no tensor"],
+)
+def test_what_differs_is_told_apart(other):
+    model = Remembering()
+    assert changes_of(model, grown(lambda: torch.ones(3))).parts != changes_of(model, grown(other)).parts
+
+
+def test_values_are_told_apart():
+    model = Remembering()
+    (one,), (two,) = (changes_of(model, lambda model, by=by: model.memory[0].add_(by)).lengths for by in (1, 2))
+    assert not torch.allclose(one, two)
+
+
+def test_what_nobody_can_describe_is_not_told():
+    class Anything:
+        pass
+
+    assert changes_of(Remembering(), grown(Anything)) is None
+
+
+def test_an_optimizer_is_described():
+    model = Faulty().to("cuda:0")
+    optimizer = torch.optim.AdamW(model.parameters())
+    told = []
+    for _ in range(2):
+        with keep_state(model, optimizer) as kept:
+            for parameter in model.parameters():
+                parameter.grad = torch.ones_like(parameter)
+            optimizer.step()
+            told.append(kept.describe_changes())
+    assert told[0].parts == told[1].parts
+    assert len(told[0].lengths) == 8  # of two parameters themselves, their steps and both averages
