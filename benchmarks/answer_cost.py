@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -101,19 +102,25 @@ def cpu_seconds(run: Callable[[], object]) -> float:
 
 
 def clicks(model: str, rounds: int = ROUNDS) -> dict[str, float]:
-    """Steps of the model that a trace takes: clean, with one fault, with its fix tried, and with ten of both."""
+    """Steps of the model that a trace takes: clean, with one fault, with its fix tried, with ten of both, and with AdamW."""
     load = WORKLOADS[model]()
     with devwidget.simulate(gpus=1, memory="64GiB"):
         inner, ids = load.model.cuda(), load.batch[0].cuda()
         clean, faulty, ten = Clean(inner), Faulty(inner), FaultyTenTimes(inner)
+        optimizer = torch.optim.AdamW(inner.parameters(), lr=1e-6)
 
         def step() -> None:
             clean(ids).sum().backward()
             clean.zero_grad()
 
-        def traced(subject: nn.Module, count: int, *, verify: bool = True) -> Callable[[], None]:
+        def update() -> None:
+            clean(ids).sum().backward()
+            optimizer.step()
+            clean.zero_grad()
+
+        def traced(subject: nn.Module, count: int, *, verify: bool = True, **options: Any) -> Callable[[], None]:
             def run() -> None:
-                found = devwidget.trace(subject, ids, loss_fn=torch.sum, verify=verify).findings
+                found = devwidget.trace(subject, ids, loss_fn=torch.sum, verify=verify, **options).findings
                 if len(found) != count or any(verify and not each.fixes[0].verified for each in found):
                     raise SystemExit(f"{count} findings with verified fixes expected: {found}")
 
@@ -125,9 +132,10 @@ def clicks(model: str, rounds: int = ROUNDS) -> dict[str, float]:
             "tried": traced(faulty, 1),
             "ten faults": traced(ten, FAULTS, verify=False),
             "ten tried": traced(ten, FAULTS),
+            "tried, AdamW": traced(faulty, 1, optimizer=optimizer),
         }
         most: dict[str, float] = {}
-        for name, call in {"step": step, **calls}.items():
+        for name, call in {"step": step, **calls, "update": update}.items():
             call()
             most[name] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024.0
         ratios: dict[str, list[float]] = {name: [] for name in calls}
@@ -138,7 +146,9 @@ def clicks(model: str, rounds: int = ROUNDS) -> dict[str, float]:
                 break
             for name, call in calls.items():
                 gc.collect()
-                plain.append(least := min(cpu_seconds(step), cpu_seconds(step)))
+                own = step if name != "tried, AdamW" else update
+                least = min(cpu_seconds(own), cpu_seconds(own))
+                plain += [least] if own is step else []
                 ratios[name].append(cpu_seconds(call) / least)
     beyond = {f"{name} bytes": most[name] - most["step"] for name in ("clean", "tried")}
     return {name: statistics.median(each) for name, each in ratios.items()} | {"step": statistics.median(plain)} | beyond

@@ -22,6 +22,7 @@ CONVERSION_GOAL = 1.5
 CLICK_GOALS = {
     "clean": dict(zip(WORKLOADS, (1.2, None, 5.0), strict=False)),
     "tried": dict(zip(WORKLOADS, (3.5, None, 12.0), strict=False)),
+    "tried, AdamW": dict(zip(WORKLOADS, (3.5, None, 12.0), strict=False)),
 }
 WHY_GOAL_MS, COLD_GOAL_MS = 50, 1500
 MLP, GPT2 = "four-layer MLP", "GPT-2 small, 1 x 128"
@@ -119,6 +120,7 @@ def _looking(answers: Answers) -> Iterator[str]:
 def _waited(answers: Answers) -> Iterator[str]:
     """Clicks that cost more steps of the model than the goal, and other answers that take longer."""
     words = {"clean": "A clean trace", "tried": "A trace with one fault whose edit is tried"}
+    words["tried, AdamW"] = f"{words['tried']}, with AdamW,"
     for name, model, answer in of_kind(answers, "answer"):
         if name == "clicks":
             for kind, goals in CLICK_GOALS.items():

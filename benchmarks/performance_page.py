@@ -34,6 +34,7 @@ CLICKS = {
     "clean": "clean trace",
     "fault": "one fault, no edit tried",
     "tried": "one fault, its edit tried",
+    "tried, AdamW": "the same with AdamW",
     "ten faults": "ten faults",
     "ten tried": "ten faults, their edits tried",
 }

@@ -67,6 +67,7 @@ class Recording:
 
     inside = False
     _swallows = False
+    _watches_memory = True
 
     def __init__(
         self,
@@ -132,6 +133,8 @@ class Recording:
 
             self._calls = SeenCalls()
             self._recorder.report_calls(self._calls.note_call)
+        if not self._watches_memory:
+            return
         if self._gpus:
             self._recorder.watch_memory(simulator.memory())
         elif torch.cuda.device_count():  # asks NVML, makes no context
@@ -183,7 +186,9 @@ class StepRecording(Recording):
 
 
 class TrialRecording(StepRecording):
-    """A step that is run for a trial, of whose findings nobody needs the cures."""
+    """A step that is run for a trial: nobody needs the cures of its findings, or sees its memory."""
+
+    _watches_memory = False
 
     def _judged(self) -> Trace:
         from devwidget.rules.repairs.edits import without_fixes
@@ -258,8 +263,9 @@ def _run_phases(
                     if progress is not None:
                         progress(phase)
                     run()
-                ran = progress is not None or step.runs_in(phase)
-                recording._recorder.mark_phase(phase, lambda: read_snapshot(step.model, step.optimizer).memory, ran=ran)
+                if recording._watches_memory:
+                    ran = progress is not None or step.runs_in(phase)
+                    recording._recorder.mark_phase(phase, lambda: read_snapshot(step.model, step.optimizer).memory, ran=ran)
 
 
 def _without_graphs(inputs: Arguments, recorder: Recorder, kept: SavedState, undo: Undo) -> Arguments:

@@ -1,6 +1,7 @@
 """The second step of a trial: held against one of a healed step, but where the first has left what a healed one has left."""
 
 import dataclasses
+import logging
 
 import pytest
 import torch
@@ -102,6 +103,12 @@ def test_what_nobody_can_describe_is_not_told():
         pass
 
     assert changes_of(Remembering(), grown(Anything)) is None
+
+
+def test_a_logger_that_is_made_inside_is_no_change():
+    name = f"{__name__}.made_inside"
+    assert name not in logging.root.manager.loggerDict
+    assert changes_of(Remembering(), lambda model: logging.getLogger(name)).parts == ()
 
 
 def test_an_optimizer_is_described():

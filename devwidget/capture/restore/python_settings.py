@@ -102,14 +102,15 @@ def _loggers() -> Switch:
     named = [each for each in list(logging.root.manager.loggerDict.values()) if isinstance(each, logging.Logger)]
     there = [logging.root, *named]
 
+    def read() -> list[tuple[Any, ...]]:
+        return [(each.level, each.disabled, each.propagate, tuple(each.handlers)) for each in there]
+
     def write(kept: list[tuple[Any, ...]]) -> None:
         for logger, (level, disabled, propagate, handlers) in zip(there, kept, strict=True):
             logger.setLevel(level)  # forgets what all loggers have cached of it
             logger.disabled, logger.propagate, logger.handlers[:] = disabled, propagate, handlers
 
-    return Switch(
-        "logging", lambda: [(each.level, each.disabled, each.propagate, tuple(each.handlers)) for each in there], write
-    )
+    return Switch("logging", read, write)
 
 
 _OF_DECIMAL = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
