@@ -208,7 +208,7 @@ class Fix:
         return "\n".join(edit.diff() for edit in self.edits)
 
     def try_it(self) -> Fix:
-        """Run the step of the trace again, healed and on one device, and twice with this edit; all of it is put back.
+        """Run the step of the trace again, healed and on one device, and up to twice with this edit; all of it is put back.
 
         It runs wherever it is called: what the step writes, prints past Python, or sends is written, printed or sent once more
         for each run, other threads run the edited functions meanwhile, and in a job this rank alone runs the step.

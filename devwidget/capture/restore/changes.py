@@ -10,12 +10,15 @@ import torch
 from torch import nn
 
 from devwidget.capture.restore.containers import Contents, container_kind
-from devwidget.capture.restore.search import PLAIN, SavedPart
+from devwidget.capture.restore.search import LEAVES, SavedPart
 
 _DEEPEST = 8
 _MOST_NUMBERS = 2**18
 """Of a larger tensor numbers at equal distances are read: to read all of a state of Adam takes as long as a part of a step."""
-_HASHED = (set, frozenset)
+_COMPARED = LEAVES - {id(slice)}
+"""A slice may hold what runs code of the user where it is compared."""
+_UNORDERED = (set, frozenset)
+_TENSORS = frozenset(map(id, (torch.Tensor, nn.Parameter)))
 _LENGTHS = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 """Dtypes whose numbers can be squared and added; those of others are converted."""
 
@@ -73,21 +76,25 @@ class _Description:
 
     def add_value(self, value: Any, depth: int) -> None:
         kind = type(value)
-        container = container_kind(kind)
-        if kind in PLAIN:
+        if id(kind) in _COMPARED:
             self.parts.append((kind, value))
         elif self._is_kept(value):
             self.parts.append(id(value))
-        elif kind in (torch.Tensor, nn.Parameter) and value.layout is torch.strided and not value.is_quantized:
+        elif id(kind) in _TENSORS and value.layout is torch.strided and not value.is_quantized:
             self.add_tensor((kind, value.requires_grad), value)
-        elif container is not None and depth and (kind not in _HASHED or len(value) < 2):
-            self.add_container(kind, container.parts(container.read(value)), depth - 1)
         else:
+            self._add_new(value, depth)
+
+    def _add_new(self, value: Any, depth: int) -> None:
+        container = container_kind(type(value))
+        parts = None if container is None else list(container.parts(container.read(value)))
+        if parts is None or not depth or (issubclass(type(value), _UNORDERED) and len(parts) > 1):
             raise Untold
+        self.add_container(type(value), parts, depth - 1)
 
     def add_container(self, name: Any, parts: Iterable[Any], depth: int) -> None:
         parts = list(parts)
-        self.parts.append((name if isinstance(name, type) else id(name), len(parts)))
+        self.parts.append((id(name), len(parts)))
         for each in parts:
             self.add_value(each, depth)
 

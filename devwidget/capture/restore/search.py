@@ -35,8 +35,8 @@ from devwidget.records.schema.message import Message
 
 MOST = 2_000_000
 """Objects that are looked at, nearest first. What lies beyond them is not put back, and the trace says so."""
-PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.Size, slice, range)
-_LEAVES = frozenset(map(id, PLAIN))
+_PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.Size, slice, range)
+LEAVES = frozenset(map(id, _PLAIN))
 _TUPLE = id(tuple)
 _MAY_BE_EMPTY = frozenset(map(id, (dict, OrderedDict, list, set)))
 
@@ -115,7 +115,7 @@ class ReachSearch:
         first, met, kinds = len(self.states), self._met, self._kinds
         for value in level:
             key = id(type(value))
-            if key in _LEAVES or id(value) in met or (key == _TUPLE and not is_tracked(value)):  # nothing but leaves
+            if key in LEAVES or id(value) in met or (key == _TUPLE and not is_tracked(value)):  # nothing but leaves
                 continue
             if key in _MAY_BE_EMPTY and not value:  # most containers of a module are
                 self.empty.append(value)
