@@ -1,7 +1,7 @@
 """What people wait for: from the click to a finding and to a fix that was tried, `why` after an exception, a first trace,
-a page, a plan, a layout, a script and a suite of tests.
+a page, a panel, a plan, a layout, a script and a suite of tests.
 
-    python benchmarks/answer_cost.py [clicks] [why] [cold] [pages] [plans] [scripts] [plugin]
+    python benchmarks/answer_cost.py [clicks] [why] [cold] [pages] [panels] [plans] [scripts] [plugin]
 
 Clicks are counted in steps of the model: a forward, its loss and its backward on the same virtual GPU, in turns, processor
 time of one thread, each after a collection: a pass of Python's collector through all that is imported takes ten steps of a
@@ -29,6 +29,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from snapshot_cost import tree
 from workloads import WORKLOADS
 
 import devwidget
@@ -187,6 +188,19 @@ def pages(rounds: int = ROUNDS) -> dict[str, float]:
         return {"html": statistics.median(taken[1:]), "bytes": page.stat().st_size}
 
 
+def panels(rounds: int = ROUNDS) -> dict[str, float]:
+    """Processor seconds in the kernel until the panel of a live model can be sent: of GPT-2 small, and of 10,000 modules."""
+
+    def opened(model: nn.Module) -> float:
+        def run() -> None:
+            devwidget.show(model).close()
+
+        run()
+        return statistics.median(cpu_seconds(run) for _ in range(rounds))
+
+    return {"GPT-2": opened(WORKLOADS[CLICKED[0]]().model), "10,000": opened(tree(10_000))}
+
+
 def plans(rounds: int = ROUNDS) -> dict[str, float]:
     """Processor seconds of plans of a step with AdamW, and of layouts over two cards, of models on meta; each run once."""
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -257,6 +271,7 @@ ANSWERS: dict[str, Callable[..., dict[str, float]]] = {
     "why": why,
     "cold": cold,
     "pages": pages,
+    "panels": panels,
     "plans": plans,
     "scripts": scripts,
     "plugin": plugin,

@@ -43,6 +43,7 @@ WAITED = {
     "why": "`%devwidget why` in a notebook of 200 cells takes {why:.0f} ms, the first time in a kernel {first:.0f} ms.",
     "cold": "The first trace in a process takes {first:.0f} ms, the next one of the same model {second:.0f} ms.",
     "pages": "The HTML page of a trace of GPT-2 small is written in {html:.0f} ms.",
+    "panels": "The panel of GPT-2 small is ready in the kernel in {GPT-2:.0f} ms, that of 10,000 modules in {10,000:.0f} ms.",
     "plans": "A first plan of a step of 1.2 billion parameters takes {plan 1B:.0f} ms, of 7 billion {plan 7B:.0f} ms;\n"
     "  a layout of 7 billion over two cards {place 7B:.0f} ms, of 70 billion {place 70B:.0f} ms.",
     "scripts": "A short script takes {plain:.0f} ms by `python`, {ours:.0f} ms by `python -m devwidget run`.",
