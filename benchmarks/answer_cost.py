@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from snapshot_cost import tree
+from torch import nn
 from workloads import WORKLOADS
 
 import devwidget

@@ -56,6 +56,7 @@ def behind(answers: Answers, missing: int) -> str:
             *_passive(answers),
             *_whole(answers),
             *_looking(answers),
+            *_lookers_ahead(answers),
             *_waited(answers),
             *_slower(answers),
         )
@@ -117,6 +118,20 @@ def _looking(answers: Answers) -> Iterator[str]:
             yield f"`import devwidget` adds {answer['import'] * 1e3:.0f} ms to `import torch`; the goal is {IMPORT_GOAL_MS} ms."
 
 
+def _lookers_ahead(answers: Answers) -> Iterator[str]:
+    """Peers that look at a model in less time, and those that add less to a watched step of the smallest model."""
+    looks = {(size, tool): answer["look"] for size, tool, answer in of_kind(answers, "snapshot")}
+    for peer, lack in LOOKERS.items():
+        sizes = [size for size, tool in looks if tool == peer and looks[size, peer] < looks.get((size, OUR_LOOK), 0.0)]
+        if sizes:
+            counts = ", ".join(f"{int(size):,}" for size in sizes)
+            yield f"{peer} is ahead of `{OUR_LOOK}` in a look at {counts} modules, and tells {lack}."
+    added = {tool: answer["watched"] - answer["plain"] for model, tool, answer in of_kind(answers, "watched") if model == MLP}
+    for peer, lack in WATCHERS.items():
+        if added.get(peer, 1.0) < added.get(OUR_WATCH, 0.0):
+            yield f"{peer} adds less to a step than `{OUR_WATCH}`, and tells {lack}."
+
+
 def _waited(answers: Answers) -> Iterator[str]:
     """Clicks that cost more steps of the model than the goal, and other answers that take longer."""
     words = {"clean": "A clean trace", "tried": "A trace with one fault whose edit is tried"}
@@ -133,6 +148,16 @@ def _waited(answers: Answers) -> Iterator[str]:
             yield f"The first trace in a process takes {beyond:.0f} ms more than the next one (goal {COLD_GOAL_MS})."
 
 
+OUR_LOOK, OUR_WATCH = "devwidget.snapshot", "devwidget.watch"
+LOOKERS = {
+    "torchinfo.summary": "no device and no plain attribute",
+    "pytorch_memlab": "no dtype, no module and no plain attribute",
+}
+WATCHERS = {
+    "torch.profiler, its schedule": "nothing of the steps between those that it records",
+    "TraceML": "no module and no fix",
+}
+"""Peers, and what they do not tell."""
 FORMS = {"inside": "inside an open recording", "whole": "as a whole call"}
 AS_MUCH = ("module", "line")
 PEERS = [tool for tool in RECORDERS if not tool.startswith(("devwidget", "bare"))]

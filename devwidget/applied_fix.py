@@ -18,7 +18,7 @@ from devwidget.records.finding import Edit, Fix, apply_edits
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 from devwidget.trying.constructors import runs_in_constructor
-from devwidget.trying.edited_code import LiveFunctions, locate_edit, pair_with_code_of_text
+from devwidget.trying.edited_code import locate_edit, look_everywhere, pair_with_code_of_text
 from devwidget.ui.actions import CellEdit
 
 When = Literal["later", "cell", "now"]
@@ -68,7 +68,7 @@ class Application:
         Raises:
             DevwidgetError: if a file has changed meanwhile.
         """
-        live = LiveFunctions(set(self._edits)).find_in(set(self._edits)) if self.works == "now" else {}
+        live = look_everywhere(set(self._edits)).find_in(set(self._edits)) if self.works == "now" else {}
         before = {file: [line.rstrip("\r\n") for line in linecache.getlines(file)] for file in self._edits}
         after = {file: apply_edits(before[file], edits) for file, edits in self._edits.items()}
         pairs = [pair for file in live for pair in pair_with_code_of_text(file, before[file], after[file], live[file])]

@@ -9,13 +9,12 @@ import __future__
 import ast
 import contextlib
 import functools
-import gc
 import linecache
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from devwidget.capture.object_fields import copy_items, is_a
@@ -225,59 +224,64 @@ def make_marker(number: int, place: ast.stmt) -> ast.stmt:
     return call
 
 
-_DEEPEST = 2
-"""From a class to its method, and to the function that a decorator or `classmethod` keeps of that."""
+_NEAR, _DEEPEST = 2, 50
+"""From a class to its method, and to the function that a decorator keeps of that; and modules inside modules count two each."""
 
 
 class LiveFunctions:
-    """The functions of some files, looked for when they are first asked for: that takes as long as a small step.
+    """The functions of some files: those of their modules and of the classes that a step works on, and, where these are not
+    enough, of all that it works on and that the calls under way can reach: that takes as long as some small steps.
 
     Attributes:
-        is_whole: False where `gc.freeze()` hides some of them.
+        is_whole: False where the program holds too many objects to be looked through.
     """
 
-    def __init__(self, files: Collection[str], held: Collection[Any] = ()) -> None:
-        """Of all with the names of the files around them; of `held`, too, what classes and functions hold."""
-        self._files, self._held = files, held
+    def __init__(self, files: Collection[str], near: Iterable[Any] = (), far: Iterable[Any] = ()) -> None:
+        """Of these files; `near` are functions and classes, `far` are objects to look through."""
+        self._files, self._near, self._far = files, list(near), list(far)
         self._found: dict[str, list[FunctionType]] = {}
+        self._is_further = False
         self.is_whole = True
 
     def find_in(self, files: Collection[str]) -> dict[str, list[FunctionType]]:
         """Those of a part of the files."""
         if not self._found:
-            self.is_whole = gc.get_freeze_count() == 0
-            self._found = {file: [] for file in self._files}
-            for each in self._list_functions():
-                self._found[each.__code__.co_filename].append(each)
+            named = (each for each in self._list_named() if type(each) is FunctionType or is_a(each, type))
+            with contextlib.suppress(TooManyObjects):
+                self._sort(reachable_objects(None, roots=[*self._near, *named], deepest=_NEAR))
         return {file: self._found[file] for file in files}
 
-    def _list_functions(self) -> Iterable[FunctionType]:
-        spaces = list(self._list_namespaces())
-        values = (value for space in spaces for _, value in copy_items(space))
-        roots = [*self._held, *(value for value in values if type(value) is FunctionType or is_a(value, type))]
-        found = self._choose(reachable_objects(None, roots=roots, deepest=_DEEPEST))
-        spaces += [each.__globals__ for each in found.values()]
-        # Only who holds these names: to hold whatever there is would break the tuples that other threads are just making.
-        return (found | self._choose(gc.get_referrers(*{id(space): space for space in spaces}.values()))).values()
+    def look_further(self) -> bool:
+        """Look through all that can be reached, once; whether there was more, or too much."""
+        if self._is_further:
+            return False
+        before, self._is_further = sum(map(len, self._found.values())), True
+        try:
+            # From the frames below us too: a function may be held by a variable of a running call alone.
+            self._sort(reachable_objects(sys._getframe(1), roots=[*self._far, *self._list_named()], deepest=_DEEPEST))
+        except TooManyObjects:
+            self.is_whole = False
+        return sum(map(len, self._found.values())) > before or not self.is_whole
 
-    def _list_namespaces(self) -> Iterator[dict[str, Any]]:
-        """Of the modules of the files, of `__main__`, and of what runs below us."""
+    def _list_named(self) -> Iterator[Any]:
         modules = (module for module in list(sys.modules.values()) if type(module) is ModuleType)
-        yield from (vars(module) for module in modules if _is_of(module, self._files))
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            if frame.f_code.co_filename in self._files:
-                yield frame.f_globals
-            frame = frame.f_back
+        for namespace in [copy_items(vars(module)) for module in modules if _is_of(module, self._files)]:
+            yield from (value for _, value in namespace)
 
-    def _choose(self, values: Iterable[Any]) -> dict[int, FunctionType]:
-        """The functions of the files, of as many values as can be looked at."""
-        found = {}
-        with contextlib.suppress(TooManyObjects):
-            for each in values:
-                if type(each) is FunctionType and each.__code__.co_filename in self._files:
-                    found[id(each)] = each
-        return found
+    def _sort(self, values: Iterable[Any]) -> None:
+        """Add the functions among some values."""
+        known = {id(each) for found in self._found.values() for each in found}
+        self._found = {file: self._found.get(file, []) for file in self._files}
+        for each in values:
+            if type(each) is FunctionType and each.__code__.co_filename in self._found and id(each) not in known:
+                self._found[each.__code__.co_filename].append(each)
+
+
+def look_everywhere(files: Collection[str]) -> LiveFunctions:
+    """All functions of some files that can be reached."""
+    found = LiveFunctions(files)
+    found.look_further()
+    return found
 
 
 def _is_of(module: ModuleType, files: Collection[str]) -> bool:

@@ -33,6 +33,7 @@ from devwidget.trying.edited_code import (
     edit_file,
     forget_reached,
     locate_edit,
+    look_everywhere,
     mark_reached,
     pair_with_new_code,
     put_codes_in_place,
@@ -153,7 +154,7 @@ def place_edits(
     Raises:
         NotTried: if they cannot be put in place.
     """
-    placed, pairs = _prepare(edits, subjects, ran, known or LiveFunctions({edit.file for edit in edits}))
+    placed, pairs = _prepare(edits, subjects, ran, known or look_everywhere({edit.file for edit in edits}))
     forget_reached()
     with Undo() as undo:
         for each in placed.assignments.values():

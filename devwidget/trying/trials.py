@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic as clock
 
 from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.source_code.reachable_objects import MOST_OBJECTS
 from devwidget.capture.step.batch import Arguments
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Confidence, Finding, Fix
@@ -43,7 +44,9 @@ LAST_BEGIN_SECONDS = 30.0
 _one_at_a_time = threading.RLock()
 """Trials edit functions, names of files and classes, which all threads see."""
 _NOT_ITS_TURN = Message("another thread tries fixes")
-_NOT_ALL_SEEN = Message("`gc.freeze()` hides the functions that the program had before it, and the edit changes one of those")
+_NOT_ALL_SEEN = Message(
+    "the program holds more than {count} objects, and what the edit changes was not among those looked at", count=MOST_OBJECTS
+)
 _IMPOSSIBLE = Message("its lines cannot be put in place of what has already run")
 
 
@@ -108,7 +111,9 @@ class _Trials:
         self._end = clock() + LAST_BEGIN_SECONDS
         self._ran = [(finding.fault.file, finding.fault.line) for finding in self._found if finding.fault is not None]
         files = {edit.file for each in self._found for fix in each.fixes for edit in fix.edits}
-        self._live = LiveFunctions(files, [subjects.loss_fn, *{type(each) for each in subjects.modules()}])
+        kinds = {id(type(each)): type(each) for each in subjects.modules()}
+        far = [subjects.model, subjects.loss_fn, subjects.inputs, subjects.optimizer]
+        self._live = LiveFunctions(files, [subjects.loss_fn, *kinds.values()], far)
         self._good: dict[int, Fix] = {}
         self._failed: list[tuple[int, Fix]] = []
         self._how: dict[Fix, str] = {}
@@ -186,6 +191,11 @@ class _Trials:
         return works
 
     def _runs(self, fixes: dict[int, Fix], others: list[Finding], *, heal: bool) -> bool | None:
+        works = self._attempt(fixes, others, heal=heal)
+        # Another function with that code may have run.
+        return self._attempt(fixes, others, heal=heal) if not works and self._live.look_further() else works
+
+    def _attempt(self, fixes: dict[int, Fix], others: list[Finding], *, heal: bool) -> bool | None:
         if why := self._why_not_now():
             self._why |= dict.fromkeys(fixes.values(), why)
             return None

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import gc
 import logging
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.capture.source_code import reachable_objects
 
 
 @pytest.fixture(autouse=True)
@@ -166,10 +166,11 @@ def test_edits_of_several_findings_are_tried_though_one_finding_has_none():
 
 
 def test_functions_are_looked_for_once_however_many_trials_there_are(monkeypatch):
+
     from devwidget.trying import edited_code
 
-    searches = mock.Mock(side_effect=gc.get_referrers)
-    monkeypatch.setattr(gc, "get_referrers", searches)
+    searches = mock.Mock(side_effect=edited_code.reachable_objects)
+    monkeypatch.setattr(edited_code, "reachable_objects", searches)
     live = edited_code.LiveFunctions({__file__})
     assert live.find_in({__file__}) == live.find_in({__file__})
     assert Stopping.forward in live.find_in({__file__})[__file__]
@@ -308,38 +309,11 @@ def test_what_a_program_keeps_elsewhere_does_not_hide_the_functions_of_the_model
     assert subprocess.run([sys.executable, path], capture_output=True, text=True, check=True).stdout == "True\n"
 
 
-FROZEN = """
-import gc, sys, torch, devwidget
-from torch import nn
-
-def make_shift():
-    def shift(x):
-        return x + torch.ones(6)
-    return shift
-
-class Shifted(nn.Module):
-    def forward(self, x):
-        return self.shifts[0](x)
-
-with devwidget.simulate(gpus=1):
-    model = Shifted()
-    model.shifts = [make_shift()]
-    if sys.argv[1:]:
-        gc.freeze()
-    (found,) = devwidget.trace(model, torch.ones(2, 6, device="cuda:0")).findings
-    print(found.fixes[0].not_tried)
-"""
-
-
-def test_an_edit_whose_function_is_frozen_says_so(tmp_path):
-    """In a process of its own: nothing that was frozen before others could be told from it."""
-    path = tmp_path / "freezes.py"
-    path.write_text(FROZEN)
-    told = [
-        subprocess.run([sys.executable, path, *flags], capture_output=True, text=True, check=True).stdout
-        for flags in ((), ("frozen",))
-    ]
-    assert (told[0], "`gc.freeze()` hides" in told[1]) == ("\n", True)
+def test_an_edit_whose_function_was_not_found_among_too_many_objects_says_so(monkeypatch):
+    monkeypatch.setattr(reachable_objects, "MOST_OBJECTS", 3)
+    (found,) = devwidget.trace(nested_model(), torch.ones(2, 6, device="cuda:0")).findings
+    assert "the program holds more than" in found.fixes[0].not_tried
+    assert not found.fixes[0].verified
 
 
 def test_a_class_of_main_is_the_users_whatever_runs_the_program(tmp_path, monkeypatch):
