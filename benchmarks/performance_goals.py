@@ -6,6 +6,7 @@ by looking for both in them (`told`). Devices, births, transfers and findings, w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import product
 from typing import Any
@@ -126,9 +127,9 @@ def _lookers_ahead(answers: Answers) -> Iterator[str]:
         if sizes:
             counts = ", ".join(f"{int(size):,}" for size in sizes)
             yield f"{peer} is ahead of `{OUR_LOOK}` in a look at {counts} modules, and tells {lack}."
-    added = {tool: answer["watched"] - answer["plain"] for model, tool, answer in of_kind(answers, "watched") if model == MLP}
+    ratios = {tool: answer["watched"] / answer["plain"] for model, tool, answer in of_kind(answers, "watched") if model == MLP}
     for peer, lack in WATCHERS.items():
-        if added.get(peer, 1.0) < added.get(OUR_WATCH, 0.0):
+        if ratios.get(peer, math.inf) < ratios.get(OUR_WATCH, 0.0):
             yield f"{peer} adds less to a step than `{OUR_WATCH}`, and tells {lack}."
 
 
