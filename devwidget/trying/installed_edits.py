@@ -154,7 +154,7 @@ def place_edits(
     Raises:
         NotTried: if they cannot be put in place.
     """
-    placed, pairs = _prepare(edits, subjects, ran, known or look_everywhere({edit.file for edit in edits}))
+    placed, pairs = _prepare_edits(edits, subjects, ran, known or look_everywhere({edit.file for edit in edits}))
     forget_reached()
     with Undo() as undo:
         for each in placed.assignments.values():
@@ -166,7 +166,7 @@ def place_edits(
 
 
 @paused_gc()  # syntax trees go by themselves
-def _prepare(
+def _prepare_edits(
     edits: Collection[Edit], subjects: Subjects, ran: Collection[Line], known: LiveFunctions
 ) -> tuple[Placed, list[tuple[FunctionType, CodeType]]]:
     functions = known.find_in({edit.file for edit in edits})

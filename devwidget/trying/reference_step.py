@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import named_tensors, own
-from devwidget.capture.restore.changes import Changes
+from devwidget.capture.restore.state_changes import StateChanges
 from devwidget.capture.tensors import gradient_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.finding import Edit, Finding
@@ -38,7 +38,7 @@ class Results:
     output: tuple[torch.Tensor, ...]
     buffers: dict[str, torch.Tensor]
     gradients: dict[str, torch.Tensor]
-    changes: Changes | None
+    changes: StateChanges | None
 
     def leaves_as_much(self, other: Results) -> bool:
         """Whether two steps that began alike are known to have left the same, but for their gradients."""
@@ -59,7 +59,7 @@ class Run:
     results: Results
 
 
-def results_of(seen: Mapping[str, Any], model: nn.Module, changes: Changes | None) -> Results:
+def results_of(seen: Mapping[str, Any], model: nn.Module, changes: StateChanges | None) -> Results:
     """What a step has left, without what it was computed from, which would stay in memory."""
     output = {id(t): t.detach() for t in (*tensors_in(seen.get("out")), *tensors_in(seen.get("loss")))}
     buffers = {path: tensor.detach().clone() for path, tensor in named_tensors(model, "_buffers")}

@@ -13,12 +13,12 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.restore.changes import Changes, Untold, describe_changes
 from devwidget.capture.restore.objects import Fields
 from devwidget.capture.restore.program_code import GlobalVariables
 from devwidget.capture.restore.python_settings import Settings, process_settings
 from devwidget.capture.restore.random_generators import global_states
 from devwidget.capture.restore.search import ReachSearch, SavedPart
+from devwidget.capture.restore.state_changes import StateChanges, Untold, describe_changes
 from devwidget.capture.restore.storages import SavedStorages
 from devwidget.capture.restore.tensors import Tensors
 from devwidget.capture.restore.torch_settings import MODES, torch_settings
@@ -133,7 +133,7 @@ class SavedState:
         """How much of the storages has been copied so far."""
         return self._storages.saved_bytes()
 
-    def describe_changes(self) -> Changes | None:
+    def describe_changes(self) -> StateChanges | None:
         """What the block has left until now; None where that cannot be told."""
         search, storages = self._search, self._storages
         if self._settings.has_changed() or search.lost:

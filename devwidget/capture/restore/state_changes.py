@@ -24,7 +24,7 @@ _LENGTHS = (torch.float32, torch.float64, torch.complex64, torch.complex128)
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class StateChanges:
     """What is not as it was, but for gradients and random numbers that were drawn.
 
     Attributes:
@@ -46,7 +46,7 @@ def describe_changes(
     containers: Iterable[Any],
     storages: Iterable[tuple[int, torch.Tensor]],
     is_kept: Callable[[Any], bool],
-) -> Changes:
+) -> StateChanges:
     """What objects, once-empty containers and storages are now that have changed.
 
     Args:
@@ -65,7 +65,7 @@ def describe_changes(
         description.add_value(each, _DEEPEST)
     for key, values in storages:
         description.add_tensor(key, values)
-    return Changes(tuple(description.parts), tuple(description.lengths))
+    return StateChanges(tuple(description.parts), tuple(description.lengths))
 
 
 class _Description:
