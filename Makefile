@@ -1,9 +1,9 @@
 # make lab         a .venv of its own, then JupyterLab at the first notebook
-# make test        the whole suite but the fuzz loops: ruff, mypy, pytest with warnings as errors
-# make test-fast   the quick part: no browser, no simulator, nothing marked slow
-# make test-slow   the fuzz loops alone, with their figures
+# make test        for every commit: ruff, mypy, and the tests that are not marked slow; warnings are errors
+# make test-all    make test, then the tests marked slow: test-rest
+# make test-fuzz   the fuzz loops, with their figures
 # make test-gpu    what holds on a real card, and a report: artifacts/gpu/report.md; without a card on virtual ones that do not say so
-# make coverage    the suite of `make test`, and the lines that it leaves out: artifacts/coverage/index.html
+# make coverage    the suite of `make test-all`, and the lines that it leaves out: artifacts/coverage/index.html
 # make check       ruff (rules and format) and mypy; where node is, check-page too
 # make check-page  TypeScript on the page's modules
 # make pictures    the panels of the notebooks for README and docs: docs/pictures
@@ -22,7 +22,6 @@ NOTEBOOK := notebooks/01-first-look.ipynb
 BROWSER ?= yes
 PORT ?=
 PYTEST_ARGS ?=
-FAST := tests/capture tests/memory tests/report tests/rules tests/ui tests/views
 WORKERS ?= 2
 
 # The first Python that is new enough; `python3` wins, because torch may be installed in it.
@@ -32,7 +31,7 @@ PYTHON ?= $(firstword $(foreach each,python3 python3.14 python3.13 python3.12 py
 
 # Tests start hundreds of processes: each would compile devwidget again, and would start threads that wait by spinning.
 unexport PYTHONDONTWRITEBYTECODE
-tests test-fast test-slow coverage: export OMP_NUM_THREADS := 1
+tests test-rest test-fuzz coverage: export OMP_NUM_THREADS := 1
 
 IN_VENV := .venv/bin/python
 PYTEST = $(IN_VENV) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -45,7 +44,7 @@ LAB_OPTIONS += $(if $(PORT),--port=$(PORT))
 LAB_OPTIONS += $(if $(filter no,$(BROWSER)),--no-browser)
 LAB_OPTIONS += $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: lab test tests test-fast test-slow test-gpu coverage shots pictures docs bench notebooks words set-up set-up-test check check-page
+.PHONY: lab test tests test-all test-rest test-fuzz test-gpu coverage shots pictures docs bench notebooks words set-up set-up-test check check-page
 
 lab: set-up
 	$(IN_VENV) -m jupyterlab $(LAB_OPTIONS)
@@ -57,13 +56,16 @@ test: set-up-test
 tests: set-up-test
 	$(PYTEST) $(PYTEST_ARGS)
 
-test-fast: set-up-test
-	$(PYTEST) -m "not browser and not fuzz and not slow" $(FAST) $(PYTEST_ARGS)
+test-all: test
+	@$(MAKE) --no-print-directory test-rest
+
+test-rest: set-up-test
+	$(PYTEST) -m "slow and not fuzz" $(PYTEST_ARGS)
 
 coverage: set-up-test
-	$(PYTEST) --cov --cov-report=term --cov-report=html $(PYTEST_ARGS)
+	$(PYTEST) -m "not fuzz" --cov --cov-report=term --cov-report=html $(PYTEST_ARGS)
 
-test-slow: set-up-test
+test-fuzz: set-up-test
 	$(IN_VENV) -m pytest -m fuzz -n $(WORKERS) --timeout 900 -rP $(PYTEST_ARGS)
 
 test-gpu: set-up-test
