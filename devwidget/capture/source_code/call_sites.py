@@ -46,7 +46,8 @@ class RawSite:
         return self.code is other.code and self.offset == other.offset
 
 
-_PACKAGE = str(pathlib.Path(__file__).resolve().parents[2]) + "/"
+_PACKAGE = str(pathlib.Path(__file__).parents[2]) + "/"
+"""As code objects name it: behind a link the resolved path is another, and our own lines would be taken for the user's."""
 _LIBRARY_FOLDERS = tuple(
     {_PACKAGE, *(str(pathlib.Path(path)) + "/" for path in sysconfig.get_paths().values())}
     - {str(pathlib.Path(sysconfig.get_path("data"))) + "/"}  # the prefix itself; people keep projects under it

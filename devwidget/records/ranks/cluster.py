@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -201,7 +202,7 @@ def innermost_own(stack: tuple[Site, ...]) -> Site | None:
 
 
 def _is_installed(file: str) -> bool:
-    return "/site-packages/" in file or "/dist-packages/" in file or "/lib/python" in file
+    return re.search(r"/(site-packages|dist-packages|lib/python3\.\d+)/", file) is not None
 
 
 def may_be_asked_again(cluster: Cluster, ask: Callable[[], Cluster]) -> Cluster:
