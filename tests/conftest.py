@@ -8,6 +8,7 @@ import pathlib
 import re
 import signal
 import traceback
+from collections import Counter
 from collections.abc import Generator, Iterator
 from unittest import mock
 
@@ -33,8 +34,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes long comes first, so that no process waits for another at the end."""
-    slow = {item.path for item in items if "browser" in item.path.parts or item.get_closest_marker("slow")}
+    slow = {item.path for item in items if any(item.get_closest_marker(name) for name in ("browser", "process", "slow"))}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print where the time went: seconds of the tests of each file, with their fixtures."""
+    seconds: Counter[str] = Counter()
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if isinstance(report, pytest.TestReport):
+                seconds[report.nodeid.partition("::")[0]] += report.duration
+    if len(seconds) > SLOWEST:
+        terminalreporter.section(f"{SLOWEST} slowest files")
+        for path, total in seconds.most_common(SLOWEST):
+            terminalreporter.write_line(f"{total:8.1f} s  {path}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -58,6 +72,9 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     yield
     if nextitem is None or nextitem.path != item.path:
         settle()
+
+
+SLOWEST = 10
 
 
 def settle() -> None:

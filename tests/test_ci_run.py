@@ -57,11 +57,20 @@ def bare_machine(
     )
 
 
+def test_it_runs_what_make_test_leaves_out_once_make_test_has_ended(tmp_path: Path) -> None:
+    bare_machine(tmp_path, status=0, has_make=True, browser="chromium-headless-shell")
+    assert (tmp_path / "apt.log").read_text().splitlines() == ["make test", "make test-rest"]
+
+
 def test_it_installs_make_and_chromium_and_prints_the_summary(tmp_path: Path) -> None:
     done = bare_machine(tmp_path, status=0)
     assert "make chromium\n" in (tmp_path / "apt.log").read_text()
     assert done.returncode == 0
-    assert done.stdout.splitlines()[-1] == "===== 1 failed, 3 passed in 1.00s ====="
+    one_run = "===== 1 failed, 3 passed in 1.00s ====="
+    assert [line for line in done.stdout.partition("---- summary")[2].splitlines() if line.startswith("=")] == [
+        one_run,
+        one_run,
+    ]
     assert "collected" in (tmp_path / "artifacts" / "test.log").read_text()
 
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from types import ModuleType
 
@@ -129,11 +130,13 @@ def test_make_test_checks_style_and_types_and_runs_the_tests() -> None:
     assert commands.index("ruff check") < commands.index("-m mypy") < commands.index("-m pytest")
 
 
-def test_make_test_fast_leaves_out_what_is_slow_and_the_browser() -> None:
-    line = dry_run("test-fast").splitlines()[-1]
-    assert '-m "not browser and not fuzz and not slow"' in line
-    assert "tests/rules" in line
-    assert "tests/browser" not in line
+def test_make_test_all_runs_make_test_and_then_what_that_leaves_out() -> None:
+    selected = [line.partition(" -m pytest ")[2] for line in dry_run("test-all").splitlines() if " -m pytest " in line]
+    everyday, rest = (line.partition("-m ")[2] for line in selected)
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    assert everyday == ""  # as pytest does by itself
+    assert settings["addopts"][-2:] == ["-m", "not slow and not fuzz"]
+    assert rest.strip() == '"slow and not fuzz"'
 
 
 @pytest.mark.parametrize("script", [".ci/run", "binder/postBuild", "binder/start"])
