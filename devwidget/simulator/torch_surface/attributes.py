@@ -51,10 +51,17 @@ def wrap_type(
     if isinstance(dtype, torch.dtype):
         return original(self, dtype, non_blocking, **kwargs)
     name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
-    own = f"torch.{SimulationState.accelerator.type}."
-    label = machine.current_index() if name.startswith(own) else CPU
-    wanted = torch.zeros(0).type(name.replace(own, "torch.")).dtype if label >= 0 else original(torch.zeros(0), dtype).dtype
-    return self.to(labels.DEVICES[label] if label >= 0 else labels.CPU_DEVICE, wanted, non_blocking)
+    gpu_types = f"torch.{SimulationState.accelerator.type}."
+    wanted = original(torch.zeros(0), name.replace(gpu_types, "torch.", 1)).dtype
+    return self.to(_device_of_type(self, is_gpu_type=name.startswith(gpu_types)), wanted, non_blocking)
+
+
+def _device_of_type(tensor: torch.Tensor, *, is_gpu_type: bool) -> torch.device:
+    """Where `Tensor.type` puts a tensor: it stays on the GPU that it is on. Source: `THPVariable_type`."""
+    if not is_gpu_type:
+        return labels.CPU_DEVICE
+    label = labels.label_of(tensor)
+    return labels.DEVICES[label if label >= 0 else machine.current_index()]
 
 
 @replacing
@@ -88,7 +95,27 @@ def wrap_setitem(original: Callable[..., None], self: torch.Tensor, key: Any, va
             value = torch.tensor(value, dtype=self.dtype, device=DEVICES[label])
         elif _is_indexed_from_elsewhere(self, key):
             value = torch.tensor(value, dtype=self.dtype)
+    if not _is_copied(key, value):
+        return original(self, key, value)
     return original(self, key, place_like(self, value))
+
+
+def _is_copied(key: Any, value: Any) -> bool:
+    """True where a value from another device is copied. What tensors index is put there by a kernel of one device.
+
+    Source: `THPVariable_setitem`, and `canDispatchToMaskedFill` for a single number of the CPU.
+    """
+    parts = key if isinstance(key, tuple) else (key,)
+    if not any(map(_is_tensor_index, parts)):
+        return True
+    return isinstance(value, torch.Tensor) and value.numel() == 1 and labels.label_of(value) == CPU
+
+
+def _is_tensor_index(part: Any) -> bool:
+    """True for what C++ makes a tensor of indices; an integer in a tensor without dimensions is one index."""
+    if isinstance(part, torch.Tensor):
+        return part.dim() > 0 or part.dtype in (torch.bool, torch.uint8)
+    return isinstance(part, list) or getattr(part, "ndim", 0) > 0  # a list, or an array of numpy
 
 
 def _is_indexed_from_elsewhere(tensor: torch.Tensor, key: Any) -> bool:

@@ -180,6 +180,7 @@ def _cast_to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     held = Casting.kept.get(id(tensor))
     if held is not None and held[0]() is tensor and held[1].dtype == dtype:
         return held[1]
-    cast = tensor.to(dtype)
+    with torch.enable_grad():  # who asks for the cast next may be training
+        cast = tensor.to(dtype)
     Casting.kept[id(tensor)] = (TensorRef(tensor), cast)
     return cast
