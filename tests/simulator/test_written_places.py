@@ -1,4 +1,4 @@
-"""`x[where] = value` between devices: slices copy, a tensor of indices is a kernel of one device; with gradients and without."""
+"""`x[where] = value` between devices: slices copy, a tensor of indices is a kernel of one device."""
 
 import pytest
 import torch

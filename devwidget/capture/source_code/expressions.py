@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import dis
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ from devwidget.capture.object_fields import (
     module_name,
     parts_of,
 )
-from devwidget.capture.source_code.call_sites import call_text, locals_of, site_of
-from devwidget.capture.source_code.statements import MOVES
+from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, site_of
+from devwidget.capture.source_code.statements import MOVES, statement_text
 from devwidget.capture.tensors import is_tensor, read_attribute
 from devwidget.records.syntax import parsed_statement
 
@@ -141,9 +142,26 @@ def failing_call(frame: FrameType) -> Call | None:
     if isinstance(node, ast.Compare):
         name = _OPERATORS.get(type(node.ops[0]), "compare")
         return _operator(getattr(torch, name, _Named(name)), scope, [node.left, *node.comparators])
+    if isinstance(node, ast.Subscript) and _is_stored(frame):
+        return _operator(torch.Tensor.__setitem__, scope, [node.value, node.slice, *_stored_values(frame, node)])
     if isinstance(node, ast.Subscript):
         return _operator(torch.Tensor.__getitem__, scope, [node.value, node.slice])
     return _call(node, scope) if isinstance(node, ast.Call) else None
+
+
+def _is_stored(frame: FrameType) -> bool:
+    """Whether a frame was writing an item: the source position of that instruction is the item alone."""
+    return frame.f_code.co_code[frame.f_lasti] == dis.opmap["STORE_SUBSCR"]
+
+
+def _stored_values(frame: FrameType, item: ast.Subscript) -> list[ast.expr]:
+    """What `x[key] = value` gives its item."""
+    raw = site_of(frame)
+    statement = _parsed(statement_text(raw.code.co_filename, line_of(raw)))
+    if not isinstance(statement, ast.Assign):
+        return []
+    targets = [ast.unparse(target) for target in statement.targets]
+    return [statement.value] if ast.unparse(item) in targets else []
 
 
 def _call(node: ast.Call, scope: Scope) -> Call:

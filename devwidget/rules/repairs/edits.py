@@ -36,6 +36,8 @@ class Draft:
     changes: set[_Change] = field(default_factory=set)
     inserted: dict[int, list[str]] = field(default_factory=dict)
     removed: set[tuple[int, int]] = field(default_factory=set)
+    loses_write: bool = False
+    """A change would have the program write into a temporary copy; then there are no edits."""
 
     def replace(self, node: ast.AST, text: str) -> None:
         """Another text in the place of a node."""
@@ -50,6 +52,8 @@ class Draft:
 
     def append(self, node: ast.expr, text: str) -> None:
         """`node` becomes `node.to(device)`, in parentheses where its operators would bind less."""
+        if self.code.is_written(node):
+            self.loses_write = True
         if isinstance(node, _ATOMS):
             self.changes.add(_Change(_end(node), _end(node), text))
         else:
@@ -98,7 +102,9 @@ class Draft:
         self.changes.add(_Change(start, start, text))
 
     def edits(self) -> tuple[Edit, ...]:
-        """The changes as whole lines; () if two of them overlap or the file would not parse."""
+        """The changes as whole lines; () if two of them overlap, a write would be lost or the file would not parse."""
+        if self.loses_write:
+            return ()
         try:
             edits = tuple(self._edits())
         except _Overlap:

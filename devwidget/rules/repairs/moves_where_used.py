@@ -9,7 +9,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression, targets_of
 from devwidget.records.trace import Fault, Operand
 from devwidget.rules.repairs.edits import Draft, fix
-from devwidget.rules.repairs.source_file import Code, code_at, root_of
+from devwidget.rules.repairs.source_file import Code, code_at, is_inplace, root_of
 
 
 def where_used(fault: Fault, strays: list[Operand], *, literal: bool) -> Fix | None:
@@ -19,7 +19,7 @@ def where_used(fault: Fault, strays: list[Operand], *, literal: bool) -> Fix | N
         return None
     code, statement = at
     draft = Draft(code)
-    written = strays[0] if _is_inplace(fault.call) and fault.operands and fault.operands[0].stray else None
+    written = strays[0] if is_inplace(fault.call) and fault.operands and fault.operands[0].stray else None
     if written is not None and fault.operands[0].shape:
         return _to_the_written(fault, draft, statement)
     device = device_here(fault, code, statement, literal=literal)
@@ -60,10 +60,6 @@ def above_the_loop(draft: Draft, statement: ast.stmt, name: str, home: str) -> N
         draft.insert_above(loops[-1], f"{name} = {name}.to({home}.device)")
 
 
-def _is_inplace(name: str) -> bool:
-    return (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
-
-
 def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | None:
     """`shadow.lerp_(p, w)`: what is written stays where it is, so the others go there."""
     name = _source_of(fault.operands[0])
@@ -77,7 +73,7 @@ def _to_the_written(fault: Fault, draft: Draft, statement: ast.stmt) -> Fix | No
 def _source_of(home: Operand) -> str:
     """`shadow[k]` of `shadow[k].mul_(decay)`: what can be read once more; "" for what would be computed once more."""
     node = parsed_expression(home.source) if home.source else None
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_inplace(node.func.attr):
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_inplace(node.func.attr):
         node = node.func.value
     return (_plain(ast.unparse(node)) if node is not None else "") or home.expression
 
@@ -117,6 +113,8 @@ def _plain(text: str) -> str:
 
 def _move_operand(draft: Draft, statement: ast.stmt, fault: Fault, stray: Operand, move: str) -> bool:
     name = stray.expression
+    if name and any(map(draft.code.is_written, draft.code.alike(statement, name))):
+        return False  # the caller, too, may hold what is written
     if only := _used_elsewhere(draft.code, statement, fault, stray):
         for node in only:
             draft.append(node, move)

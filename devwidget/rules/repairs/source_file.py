@@ -106,6 +106,24 @@ class Code:
                 found |= {a.arg for a in (*outer.args.posonlyargs, *outer.args.args, *outer.args.kwonlyargs)}
         return found
 
+    def is_written(self, node: ast.expr) -> bool:
+        """Whether an assignment, `del`, a method in place or `out=` writes into an expression, or into a view or part of it.
+
+        A copy of such an expression would be written instead, and the program would go on with the old values.
+        """
+        if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
+            return True
+        parent = self.parents.get(node)
+        match parent:
+            case ast.keyword(arg="out"):
+                return True
+            case ast.Subscript() | ast.Attribute() if parent.value is node:
+                call = self.parents.get(parent)
+                if not isinstance(call, ast.Call) or call.func is not parent:
+                    return self.is_written(parent)
+                return is_inplace(parent.attr) or self.is_written(call)
+        return False
+
     def bound(self, statement: ast.stmt) -> set[str]:
         """Names that are sure to have a value before a statement: arguments without the default None, and what every
         way to the statement has assigned; the same of the functions around."""
@@ -207,6 +225,12 @@ def _arguments(function: Function) -> set[str]:
 
 def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
+
+
+def is_inplace(name: str) -> bool:
+    """Whether an operation writes into its first operand, by its name: `add_`, `__iadd__`, `__setitem__`."""
+    is_special = name.startswith("__")
+    return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not is_special)
 
 
 def root_of(name: str) -> str:
