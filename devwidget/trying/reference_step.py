@@ -15,8 +15,9 @@ from devwidget.capture.modules import named_tensors, own
 from devwidget.capture.restore.state_changes import StateChanges
 from devwidget.capture.tensors import gradient_of, tensors_in
 from devwidget.capture.undo import Undo
+from devwidget.records.device import DeviceId
 from devwidget.records.finding import Edit, Finding
-from devwidget.records.schema.message import Message
+from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Trace
 
 _RANDOM = re.compile(
@@ -110,6 +111,9 @@ class Reference:
 
     def find_difference(self, tried: Sequence[Run], *, is_random: bool) -> str:
         """How the results of a trial differ from these; "" where they do not."""
+        for mine, other in zip(self.runs, tried, strict=False):
+            if words := find_displaced_call(mine.trace, other.trace, self.moves):
+                return words
         # What an edit registers is trained from then on, so that later steps give other values than without it.
         trains_more = self.runs[0].results.gradients.keys() < tried[0].results.gradients.keys()
         for number, (mine, other) in enumerate(zip(self.runs, tried, strict=False)):
@@ -146,6 +150,40 @@ class Reference:
 
 def _kind_of(tensor: torch.Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"
+
+
+def find_displaced_call(reference: Trace, tried: Trace, moves: Collection[tuple[str, str]]) -> str:
+    """The module that computes on another device than in the step on one device; "" for none.
+
+    Args:
+        reference: the step on one device.
+        tried: a step with an edit. What the reference computes on the first GPU a replica has to compute on its own.
+        moves: where a call outside of replicas may be instead, in either direction: an edit may move either side of a fault.
+    """
+    homes = {replica.number: replica.device for replica in tried.replicas}
+    expected = {event.path: set(event.outputs) for event in reference.modules}
+    for event in tried.modules:
+        if event.path not in expected:
+            continue
+        right = expected[event.path]
+        if event.replica in homes:
+            right = {homes[event.replica] if device == homes[0] else device for device in right}
+        wrong = [device for device in event.outputs if device not in right]
+        if event.replica not in homes:
+            wrong = [device for device in wrong if not _is_allowed(device, right, moves)]
+        if wrong:
+            return Message(
+                "`{module}` computes on {device}, and has to on {right}",
+                module=event.path or event.class_name,
+                device=wrong[0],
+                right=in_row(sorted(map(str, right))),
+            )
+    return ""
+
+
+def _is_allowed(device: DeviceId, right: Iterable[DeviceId], moves: Collection[tuple[str, str]]) -> bool:
+    pairs = {(str(each), str(device)) for each in right}
+    return any((a, b) in moves or (b, a) in moves for a, b in pairs)
 
 
 def make_reference(

@@ -25,21 +25,28 @@ def is_inplace(name: str) -> bool:
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
 
 
-def target_device(name: str, tensors: Sequence[torch.Tensor], state: RecordingState) -> torch.device | None:
+def target_device(
+    name: str, tensors: Sequence[torch.Tensor], state: RecordingState, *, is_moved_on: bool = False
+) -> torch.device | None:
     """The device that the call belongs on; None if its tensors agree already or one of them has no data.
 
-    The order of the votes: an in-place call stays with the tensor on an accelerator that it writes to; an accelerator
-    beats the CPU, because somebody asked for it; between accelerators a parameter that several modules share loses,
-    because it cannot be in two places, and what a file has put where it was saved, because nobody asked for that; then
-    the parameters of the running module win unless it is split; then outside of modules what a gradient flows to, because
-    a target follows the output; then one that did not come by a `.cuda()` without a number, which means whichever GPU is
-    current; then what is indexed; then the youngest tensor, because the data has moved on to where it is and the older
-    one was left behind.
+    Args:
+        is_moved_on: the line of the call moves its result, as in `table[index].to(device)`.
+
+    The order of the votes: an in-place call stays with the tensor on an accelerator that it writes to; what is indexed
+    stays where it is if the rows taken from it are moved on; an accelerator beats the CPU, because somebody asked for it;
+    between accelerators a parameter that several modules share loses, because it cannot be in two places, and what a file
+    has put where it was saved, because nobody asked for that; then the parameters of the running module win unless it is
+    split; then outside of modules what a gradient flows to, because a target follows the output; then one that did not come
+    by a `.cuda()` without a number, which means whichever GPU is current; then what is indexed; then the youngest tensor,
+    because the data has moved on to where it is and the older one was left behind.
     """
     devices = {tensor.device for tensor in tensors}
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
         return None
     if is_inplace(name) and tensors[0].dim() and is_accelerator(tensors[0].device):
+        return tensors[0].device
+    if name == "__getitem__" and is_moved_on:
         return tensors[0].device
     accelerators = {device for device in devices if is_accelerator(device)}
     if len(accelerators) == 1:

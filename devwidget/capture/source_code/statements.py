@@ -9,7 +9,7 @@ import textwrap
 from devwidget.capture.source_code.source_index import MOVES as MOVES
 from devwidget.capture.source_code.source_index import index_of
 from devwidget.records.site import Site, cells
-from devwidget.records.syntax import parsed_statement
+from devwidget.records.syntax import parsed_expression, parsed_statement
 
 
 def statement_text(filename: str, line: int) -> str:
@@ -78,6 +78,19 @@ def assigned_call(statement: str) -> tuple[str, str]:
         return "", ""
     op = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     return ast.get_source_segment(statement, node) or "", op
+
+
+def is_moved_on(expression: str, statement: str) -> bool:
+    """Whether a statement moves what an expression in it gives: `table[index].to(device)`."""
+    wanted, tree = parsed_expression(expression), parsed_statement(statement)
+    if wanted is None or tree is None:
+        return False
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=moved, attr=name)) if name in MOVES:
+                if ast.dump(moved) == ast.dump(wanted):
+                    return True
+    return False
 
 
 def first_parameter(filename: str, line: int) -> str:

@@ -316,7 +316,9 @@ def _move_the_module(fault: Fault, stray: Operand, *, literal: bool) -> Iterator
         yield from built
         if built:
             use = []  # a part of the model that `forward` moves leaves the rest where it is
-        yield where_made(fault, stray, literal=True) if held.how == "buffer" else None
+        # A parameter that was put into a module which has moved was made by the line of its values.
+        yield where_made(fault, stray, literal=True) if held.how == "buffer" or not built else None
+        yield value_moved(stray, device_for(stray.birth, fault.target)) if not built else None
     if use and not stray.expression.isidentifier():  # what `forward` calls by one name is not the parameter itself
         yield where_used(fault, use, literal=literal)
     yield Fix(Message("move the model to its inputs' device, after its last layer is in place"), f"{model}.to({target!r})")

@@ -36,8 +36,8 @@ class Draft:
     changes: set[_Change] = field(default_factory=set)
     inserted: dict[int, list[str]] = field(default_factory=dict)
     removed: set[tuple[int, int]] = field(default_factory=set)
-    loses_write: bool = False
-    """A change would have the program write into a temporary copy; then there are no edits."""
+    is_futile: bool = False
+    """A change would do nothing, or have the program write into a temporary copy; then there are no edits."""
 
     def replace(self, node: ast.AST, text: str) -> None:
         """Another text in the place of a node."""
@@ -52,12 +52,18 @@ class Draft:
 
     def append(self, node: ast.expr, text: str) -> None:
         """`node` becomes `node.to(device)`, in parentheses where its operators would bind less."""
-        if self.code.is_written(node):
-            self.loses_write = True
+        if self.code.is_written(node) or self._is_idle(node, text):
+            self.is_futile = True
         if isinstance(node, _ATOMS):
             self.changes.add(_Change(_end(node), _end(node), text))
         else:
             self.replace(node, f"({self.code.text(node)}){text}")
+
+    def _is_idle(self, node: ast.expr, text: str) -> bool:
+        """Whether a move would leave a node where it is, or where a move of the whole that it is a part of takes it anyway."""
+        own = self.code.text(node)
+        stays = own.endswith(text) or text == f".to({own}.device)"
+        return stays or (text.startswith(".to(") and self.code.is_moved_as_part(node))
 
     def drop_method(self, call: ast.Call) -> None:
         """`x.to(device)` becomes `x`, in which something else may change, too."""
@@ -102,8 +108,8 @@ class Draft:
         self.changes.add(_Change(start, start, text))
 
     def edits(self) -> tuple[Edit, ...]:
-        """The changes as whole lines; () if two of them overlap, a write would be lost or the file would not parse."""
-        if self.loses_write:
+        """The changes as whole lines; () if they are futile, two of them overlap or the file would not parse."""
+        if self.is_futile:
             return ()
         try:
             edits = tuple(self._edits())

@@ -366,7 +366,8 @@ def moved_there(fault: Fault, stray: Operand) -> Fix | None:
         if isinstance(method, ast.Attribute) and method.attr in PLACING_METHODS and isinstance(call, ast.Call):
             if not device or not _names_only_a_device(call) or code.local_names(call):
                 return None
-            draft.replace(call, f"{code.text(method.value)}.to({device})")
+            moved = code.text(method.value)
+            draft.replace(call, moved if device == f"{moved}.device" else f"{moved}.to({device})")
     return fix(Message("move it to the right device at once"), draft)
 
 

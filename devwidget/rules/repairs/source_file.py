@@ -8,6 +8,7 @@ import linecache
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Edit, apply_edits
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed as parsed_file
@@ -124,6 +125,24 @@ class Code:
                 return is_inplace(parent.attr) or self.is_written(call)
         return False
 
+    def is_moved_as_part(self, node: ast.expr) -> bool:
+        """Whether a module that is built is a part of one that the same expression builds and moves.
+
+        `Linear(2, 2)` of `Sequential(Linear(2, 2), ReLU()).to(device)`.
+        """
+        whole = node
+        for outer in self.around(node) if _builds(node) else ():
+            match outer:
+                case ast.Attribute(attr=name) if whole is not node and name in PLACING_METHODS:
+                    return True
+                case ast.Call() if _builds(outer):
+                    whole = outer
+                case ast.List() | ast.Tuple() | ast.Dict() | ast.Starred() | ast.keyword():
+                    continue
+                case _:
+                    return False
+        return False
+
     def bound(self, statement: ast.stmt) -> set[str]:
         """Names that are sure to have a value before a statement: arguments without the default None, and what every
         way to the statement has assigned; the same of the functions around."""
@@ -225,6 +244,11 @@ def _arguments(function: Function) -> set[str]:
 
 def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
+
+
+def _builds(node: ast.AST) -> bool:
+    """Whether an expression calls a class, by its name."""
+    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2][:1].isupper()
 
 
 def is_inplace(name: str) -> bool:
