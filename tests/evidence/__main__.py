@@ -1,11 +1,24 @@
-"""`python -m tests.evidence`: print predicted beside measured, write docs/evidence.md and the rows that bands follow from."""
+"""`python -m tests.evidence`: predict all anew, write the plans into the rows that bands follow from, and docs/evidence.md."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
+from devwidget.records.evidence.compared import Compared
 from tests.evidence import predictions
-from tests.evidence.measured import ATTENTION, MIB, NOT_PREDICTED, OUT_OF_MEMORY, ROWS, SOURCES, Row
+from tests.evidence.measured import (
+    ATTENTION,
+    GIB,
+    MIB,
+    NOT_PREDICTED,
+    OUT_OF_MEMORY,
+    ROWS,
+    SOURCES,
+    bound_of,
+    scale_of,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "evidence.md"
 KEPT = Path(__file__).parents[2] / "devwidget" / "records" / "evidence" / "rows.py"
@@ -17,9 +30,9 @@ that are named here.
 """
 
 
-def page() -> str:
+def page(rows: Sequence[Compared]) -> str:
     """The whole page."""
-    return "\n".join([HEAD, *attention_table(), *_training(), *segments_table(), *OPEN]) + "\n"
+    return "\n".join([HEAD, *attention_table(), *_training(rows), *segments_table(), *OPEN]) + "\n"
 
 
 def attention_table() -> list[str]:
@@ -42,48 +55,47 @@ def attention_table() -> list[str]:
     ]
 
 
-def table(letter: str) -> list[str]:
+def table(letter: str, rows: Sequence[Compared]) -> list[str]:
     """The rows of one source."""
-    rows = (line(row) for row in ROWS if row.table == letter)
+    lines = (line(row) for row in rows if row.source == letter)
     heads = ["| workload | | measured | predicted | beyond | bound |", "|---|---|---|---|---|---|"]
-    return [SOURCES[letter], "", *heads, *rows, ""]
+    return [SOURCES[letter], "", *heads, *lines, ""]
 
 
-UNITS = {1e6: ("MB", 0), MIB: ("MiB", 0), 1e9: ("GB", 2), 2.0**30: ("GiB", 2)}
-"""Scale of a row -> its unit, and the digits that are shown."""
+UNITS = {1e6: ("MB", 0), MIB: ("MiB", 0), 1e9: ("GB", 2), GIB: ("GiB", 2)}
+"""Bytes of a unit -> its name, and the digits that are shown."""
 
 
-def line(row: Row) -> str:
+def line(row: Compared) -> str:
     """One figure beside its prediction."""
-    found = predictions.predicted(row.workload)[row.what] / row.scale
-    unit, digits = UNITS[row.scale]
-    least, most = f"{row.least:,.{digits}f}", f"{row.most:,.{digits}f}"
+    scale = scale_of(row)
+    unit, digits = UNITS[scale]
+    least, most, found = (f"{size / scale:,.{digits}f}" for size in (row.least, row.most, row.planned))
     measured = least if least == most else f"{least} to {most}"
-    words = f"| {row.workload} | {row.what} | {measured} {unit} | {found:,.{digits}f} {unit} |"
-    return f"{words} {beyond(row, found):+.1%} | {row.bound:.0%} |"
+    words = f"| {row.workload} | {row.what} | {measured} {unit} | {found} {unit} |"
+    return f"{words} {row.off:+.1%} | {bound_of(row):.0%} |"
 
 
-def beyond(row: Row, found: float) -> float:
-    """How far a prediction lies outside of what was measured, as a share."""
-    return (found - max(row.least, min(row.most, found))) / row.most
+def predict(row: Compared) -> Compared:
+    """The same figure beside what is predicted now."""
+    return dataclasses.replace(row, planned=round(predictions.predicted(row.workload)[row.what]))
 
 
-def kept_row(row: Row) -> str:
-    """One figure as devwidget keeps it, in bytes."""
-    found = predictions.predicted(row.workload)[row.what]
-    sizes = ", ".join(f"{round(size):_}" for size in (row.least * row.scale, row.most * row.scale, found))
-    return f'    ("{row.table}", "{row.workload}", "{row.what}",\n     {sizes}, {row.counts}),'
+def kept_row(row: Compared) -> str:
+    """One figure as devwidget keeps it."""
+    sizes = ", ".join(f"{size:_}" for size in (row.least, row.most, row.planned))
+    return f'    ("{row.source}", "{row.workload}", "{row.what}",\n     {sizes}, {row.counts}),'
 
 
-def kept_rows() -> str:
+def kept_rows(rows: Sequence[Compared]) -> str:
     """All of them, as a file of Python."""
     told = '"""Published figures beside their plans, in bytes; see `Compared`. Written by `python -m tests.evidence`."""'
     head = "from __future__ import annotations\n\nROWS: tuple[tuple[str, str, str, int, int, int, bool], ...] = ("
-    return "\n".join([f"{told}\n", "# fmt: off", head, *map(kept_row, ROWS), ")"]) + "\n"
+    return "\n".join([f"{told}\n", "# fmt: off", head, *map(kept_row, rows), ")"]) + "\n"
 
 
-def _training() -> list[str]:
-    tables = [text for letter in SOURCES for text in table(letter)]
+def _training(rows: Sequence[Compared]) -> list[str]:
+    tables = [text for letter in SOURCES for text in table(letter, rows)]
     refused = [f"- {name}: out of memory, measured and predicted." for name in OUT_OF_MEMORY]
     return ["## Steps and forwards", "", *tables, "What did not fit:", "", *refused, ""]
 
@@ -121,6 +133,6 @@ OPEN = [
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    KEPT.write_text(kept_rows(), encoding="utf-8")
-    print(page())
+    predicted = list(map(predict, ROWS))
+    KEPT.write_text(kept_rows(predicted), encoding="utf-8")
+    PAGE.write_text(page(predicted), encoding="utf-8")

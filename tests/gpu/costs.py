@@ -6,7 +6,6 @@ Plain steps and watched ones take turns in one process; medians.
 from __future__ import annotations
 
 import contextlib
-import copy
 import statistics
 import sys
 import time
@@ -98,32 +97,8 @@ def main() -> None:
         del load, run
 
 
-def trained_alike() -> None:
-    """A training of GPT-2 small under a watch is bit by bit that without."""
-    results = []
-    load = on_card(WORKLOADS["GPT-2 small, 1 x 128"]())
-    for is_watched in (False, False, True):
-        model = copy.deepcopy(load.model)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-        torch.manual_seed(0)
-        losses = []
-        with devwidget.watch(model, optimizer, every=20) if is_watched else contextlib.nullcontext():
-            for _ in range(60):
-                loss = model(*load.batch, labels=load.batch[0]).loss
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                losses.append(loss.detach())
-        results.append(torch.stack(losses))
-    plain, again, watched = results
-    note(
-        "costs", f"60 losses watched as plain: {torch.equal(watched, plain)}; plain repeats itself: {torch.equal(again, plain)}"
-    )
-
-
 if __name__ == "__main__":
     if HAS_CARD:
-        trained_alike()
         main()
     else:
         print("no card: costs are those of one")

@@ -49,6 +49,11 @@ def answer_further() -> dict[str, Any]:
     return {call: answer(call) for call in read_calls("further")}
 
 
+def answer_both() -> dict[str, Any]:
+    """What comes of each of both texts, as `read_answers` has it."""
+    return answer_surface() | answer_further()
+
+
 def answer_deterministic() -> dict[str, Any]:
     """The same where kernels that repeat themselves are asked for."""
     torch.use_deterministic_algorithms(True)

@@ -9,6 +9,7 @@ from tests.browser.lab import Lab
 from tests.hosts.cells import CELLS
 
 
+@pytest.mark.slow  # the browser tests do the same in JupyterLab
 def test_a_click_finds_the_fault_and_its_cell(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> None:
     with Lab(tmp_path_factory.mktemp("notebook7"), app="notebook") as server:
         server.write("reader.ipynb", CELLS)

@@ -9,49 +9,41 @@ class Refused(Exception):
     """CUDA would raise."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Value:
-    """What the model knows of a tensor; views of one base share `home`, a list with one device."""
+    """What the model knows of a tensor."""
 
-    home: list
+    device: str
     is_scalar: bool
-    grad_home: str | None = None
-
-    @property
-    def device(self):
-        return self.home[0]
-
-
-def born(device, is_scalar):
-    return Value([device], is_scalar)
 
 
 def moved(value, device):
-    """A move makes a new tensor, unless it is there already."""
-    return value if value.device == device else Value([device], value.is_scalar)
+    return Value(device, value.is_scalar)
 
 
-def view(value):
-    return Value(value.home, value.is_scalar)
+def same(value):
+    return value
+
+
+def summed(value):
+    return Value(value.device, True)
 
 
 def elementwise(*values, out=None):
     """All on one device, save for one CPU scalar beside GPU tensors; the result of an in-place operation is no input."""
     gpus = [v.device for v in ([out] if out else []) + list(values) if v.device != CPU]
     common = gpus[0] if gpus else CPU
-    scalars = 0
-    for value in values:
-        if value.device == common:
-            continue
-        if value.device == CPU and value.is_scalar:
-            scalars += 1
-            if scalars > 1:
-                raise Refused
-        else:
-            raise Refused
+    strays = [value for value in values if value.device != common]
+    if len(strays) > 1 or any(value.device != CPU or not value.is_scalar for value in strays):
+        raise Refused
     if out is not None and out.device != common:
         raise Refused
-    return Value([common], all(v.is_scalar for v in values))
+    return Value(common, all(v.is_scalar for v in values))
+
+
+def added_in_place(own, other):
+    elementwise(own, other, out=own)
+    return own
 
 
 def addcmul(own, first, second):
@@ -66,10 +58,10 @@ def strict(*values):
     """Generated checks: all on one device, scalars too."""
     if len({v.device for v in values}) > 1:
         raise Refused
-    return Value([values[0].device], False)
+    return Value(values[0].device, False)
 
 
 def indexed(value, index):
     if index.device not in (CPU, value.device):
         raise Refused
-    return Value([value.device], False)
+    return Value(value.device, False)

@@ -22,52 +22,24 @@ def record_on_both(event):
     event.record(torch.cuda.current_stream(FIRST))
 
 
-PINNED = "Only dense CPU tensors can be pinned"
-ON_CPU = "is only implemented on CPU tensors"
 POWERS = (
     "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got a signal size of"
 )
-LEAST_SQUARES = "torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA"
 BACKEND = "Could not run '{}' with arguments from the '{}' backend"
 REFUSED = [
-    (lambda: torch.empty(3, device=SECOND, pin_memory=True), RuntimeError, PINNED),
-    (lambda: torch.zeros(3, device=1, pin_memory=True), RuntimeError, PINNED),
-    (lambda: torch.rand_like(ones(3), pin_memory=True), RuntimeError, PINNED),
-    (lambda: ones(2).apply_(lambda value: value), TypeError, f"apply_ {ON_CPU}"),
-    (lambda: ones(2).map_(ones(2), lambda a, b: a), TypeError, f"map_ {ON_CPU}"),
-    (lambda: ones(2).to_mkldnn(), NotImplementedError, BACKEND.format("aten::to_mkldnn", "CUDA")),
-    (lambda: torch.ones(2).record_stream(torch.cuda.current_stream()), NotImplementedError,
-     BACKEND.format("aten::record_stream", "CPU")),
-    (lambda: torch.linalg.lstsq(ones(4, 2), ones(4, 1), driver="gelsd"), RuntimeError, LEAST_SQUARES),
-    (lambda: torch.linalg.svd(ones(3, 3), driver="none"), RuntimeError,
-     "torch.linalg.svd: unknown svd driver none in svd_cusolver computation."),
-    (lambda: torch._int_mm(*[ones(8, 8, dtype=torch.int8)] * 2), RuntimeError,
-     "self.size(0) needs to be greater than 16, but got 8"),
+    (lambda: torch.zeros(3, device=1, pin_memory=True), RuntimeError, "Only dense CPU tensors can be pinned"),
+    (lambda: torch.rand_like(ones(3), pin_memory=True), RuntimeError, "Only dense CPU tensors can be pinned"),
     (lambda: torch._int_mm(ones(32, 12, dtype=torch.int8), ones(12, 8, dtype=torch.int8)), RuntimeError,
      "self.size(1) needs to be greater than 0 and a multiple of 8, but got 12"),
-    (lambda: torch.FloatTensor(ones(2)), TypeError, "device=cpu, layout=Strided, requires_grad=false (default), "
-     "pinned_memory=false (default), memory_format=(nullopt)) (got TensorOptions(dtype=float, device=cuda:1, "),
-    (lambda: torch.HalfTensor(ones(2, dtype=torch.long)), TypeError, "(got TensorOptions(dtype=long int, device=cuda:1, "),
-    (lambda: torch.cuda.FloatTensor(torch.ones(2)), TypeError, "expected TensorOptions(dtype=float, device=cuda, layout"),
-    (lambda: torch.ones(2).cuda("cpu"), RuntimeError, "Invalid device, must be cuda device"),
-    (lambda: torch.cuda.memory_allocated(9), RuntimeError, "Invalid device argument \t: did you call init?"),
-    (lambda: F.conv2d(*[ones(1, 1, 2, 2, dtype=torch.long)] * 2), RuntimeError,
-     "getCudnnDataTypeFromScalarType() not supported for Long"),
-    (lambda: nn.BatchNorm1d(3).to(SECOND).half()(ones(2, 3)), RuntimeError, "expected scalar type Float but found Half"),
     (lambda: ones(2, dtype=torch.long).softmax(0), NotImplementedError, "\"host_softmax\" not implemented for 'Long'"),
-    (lambda: F.avg_pool2d(ones(1, 4, 4, dtype=torch.long), 2), NotImplementedError, '"avg_pool2d_out_cuda_frame" not'),
     (lambda: torch._scaled_mm(*[ones(16, 16).to(torch.float8_e4m3fn)] * 2, *[ones()] * 2), RuntimeError,
      "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9"),
-    (lambda: torch.Generator().set_state(torch.Generator().get_state().to(SECOND)), TypeError, "must be a torch.ByteTensor"),
     (lambda: nn.GRU(3, 4, 2).to(SECOND)(ones(5, 2, 3), ones(2, 2, 4).transpose(0, 1)), RuntimeError,
      "rnn: hx is not contiguous"),
     (lambda: record_on_both(torch.cuda.Event()), RuntimeError, "Event device 1 does not match recording stream's device 0."),
-    (lambda: ones(2, 2, dtype=torch.complex32) @ ones(2, 2, dtype=torch.complex32), NotImplementedError,
-     "\"addmm_cuda\" not implemented for 'ComplexHalf'"),
 ]  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:The torch.cuda:UserWarning", "ignore:ComplexHalf:UserWarning")
 @pytest.mark.parametrize(("call", "kind", "text"), REFUSED)
 def test_what_the_card_refuses_is_refused_in_its_words(call, kind, text):
     with pytest.raises(kind, match=re.escape(text)):
@@ -75,21 +47,13 @@ def test_what_the_card_refuses_is_refused_in_its_words(call, kind, text):
 
 
 ACCEPTED = [
-    lambda: torch.linalg.svd(ones(3, 3), driver="gesvd")[1],
     lambda: torch.linalg.svdvals(ones(3, 3), driver="gesvdj"),
-    lambda: torch.linalg.lstsq(torch.eye(2, device=SECOND), ones(2, 1), driver="gels")[0],
-    lambda: ones(3, dtype=torch.bool).median(),
-    lambda: ones(2).bernoulli_(torch.ones(2) / 2),
     lambda: torch._int_mm(*[ones(32, 32, dtype=torch.int8)] * 2),
-    lambda: torch._foreach_mul([torch.ones(2), ones(2)], 2.0)[1],
     lambda: torch._foreach_add_([torch.ones(2), ones(2)], 1.0)[1],
-    lambda: ones(2, 2)[torch.zeros(1, dtype=torch.long)],
-    lambda: torch.fft.fft(ones(4, 3, dtype=torch.half), dim=0),
     lambda: torch.tensor([1.0], device=SECOND, pin_memory=True),
 ]
 
 
-@pytest.mark.filterwarnings("ignore:ComplexHalf:UserWarning")
 @pytest.mark.parametrize("call", ACCEPTED)
 def test_what_the_card_accepts_is_computed_there(call):
     assert call().device == SECOND
@@ -97,31 +61,21 @@ def test_what_the_card_accepts_is_computed_there(call):
 
 TWO = "Expected all tensors to be on the same device, but found at least two devices, cuda:1 and cpu!"
 WRAPPER = "is on {}, different from other tensors on {} (when checking argument in method wrapper_CUDA_{})"
-SAME_MASK = "expected self and mask to be on the same device, but got mask on cpu and self on cuda:1"
 here, one, index = torch.ones(3), torch.ones(()), torch.zeros(1, dtype=torch.long)
 MIXED = [
-    (lambda: torch.logical_and(one, ones()), TWO),
-    (lambda: torch.logical_xor(one, ones()), TWO),
-    (lambda: F.soft_margin_loss(one, ones()), TWO),
+    (lambda: torch.logical_and(one, ones()), TWO),  # these take no number of the CPU
     (lambda: F.binary_cross_entropy_with_logits(ones(), one), TWO),
-    (lambda: F.binary_cross_entropy(one, ones()), TWO),
-    (lambda: F.mse_loss(ones(), one), TWO),
     (lambda: F.smooth_l1_loss(ones(), one), "argument 2: expected a CUDA device but found cpu"),
     (lambda: one.index_fill(0, index.to(SECOND), 1.0), TWO),
-    (lambda: ones().index_fill(0, index, one), TWO),
     (lambda: torch.inner(one, ones(3)), "Expected tensor to have cpu DeviceType, but got tensor with cuda DeviceType"),
-    (lambda: here.inner(ones(3)), "(while checking arguments for inner())"),
     (lambda: ones(3).take_along_dim(index, 0), "(while checking arguments for torch.take_along_dim():)"),
     (lambda: torch.linalg.multi_dot([torch.ones(2, 2), ones(2, 2)]), "but tensor 0 is on cpu and tensor 1 on cuda:1"),
-    (lambda: nn.Bilinear(2, 2, 2).to(SECOND)(torch.ones(1, 2), ones(1, 2)), "mat2 " + WRAPPER.format("cuda:1", "cpu", "bmm")),
     (lambda: torch.cholesky_solve(ones(1, 1), torch.ones(1, 1)), "found b on cuda:1 and A on cpu instead."),
     (lambda: torch.linalg.lstsq(torch.ones(2, 1), ones(2, 1)), "b " + WRAPPER.format("cuda:1", "cpu", "out_linalg_lstsq_out")),
     (lambda: here.put(index.to(SECOND), one[None]), "index " + WRAPPER.format("cuda:1", "cpu", "_put_")),
     (lambda: ones(3).masked_scatter(here > 2, here), "mask " + WRAPPER.format("cpu", "cuda:1", "_masked_scatter_")),
-    (lambda: torch.histogram(here, ones(3)), BACKEND.format("aten::histogram.bins_tensor", "CUDA")),
     (lambda: F.conv3d(torch.ones(1, 1, 2, 2, 2), ones(1, 1, 2, 2, 2)), BACKEND.format("aten::slow_conv3d_forward", "CUDA")),
     (lambda: torch.segment_reduce(ones(2), "max", lengths=torch.tensor([2])), "data.get_device() == lengths_value.get_devic"),
-    (lambda: torch.ops.aten._unsafe_masked_index(ones(3), torch.tensor([True]), [index], 0.0), SAME_MASK),
     (lambda: torch._native_batch_norm_legit(ones(2, 3), here, None, True, 0.1, 1e-5),
      "weight " + WRAPPER.format("cpu", "cuda:1", "no_stats__native_batch_norm_legit")),
 ]  # fmt: skip
@@ -146,10 +100,7 @@ def test_tensors_of_two_devices_are_taken_where_the_card_takes_them():
 @pytest.mark.parametrize(
     ("transform", "sizes"),
     [
-        (lambda x: torch.fft.fft(x), "[6]"),
-        (lambda x: torch.fft.rfft(x), "[6]"),
         (lambda x: torch.fft.irfft(x), "[10]"),
-        (lambda x: torch.fft.fft(x, n=5), "[5]"),
         (lambda x: torch.fft.rfft2(x), "[4, 6]"),
         (lambda x: torch.fft.ihfft(x, 12, 0), "[12]"),
         (lambda x: torch.fft.fftn(x, (3, 4)), "[3, 4]"),
@@ -160,21 +111,19 @@ def test_halves_are_transformed_in_powers_of_two(transform, sizes):
     with pytest.raises(RuntimeError, match=re.escape(POWERS + sizes)):
         transform(x)
     transform(x.float())
-    for transformed in (torch.fft.fft(x, 8), torch.fft.rfft(x, dim=0), torch.fft.rfftn(x, (4, 8)), torch.fft.hfft(x[:, :5])):
-        assert transformed.device == SECOND
+    assert torch.fft.rfftn(x, (4, 8)).device == torch.fft.hfft(x[:, :5]).device == SECOND
 
 
 def test_whole_numbers_by_zero_are_no_error():
     x = torch.tensor([5, -5, 0], device=SECOND)
     zero, some = torch.zeros_like(x), torch.tensor([0, 2, 0], device=SECOND)
-    assert (x // 0).tolist() == (x // zero).tolist() == [-1, -1, -1]
+    assert (x // zero).tolist() == [-1, -1, -1]
     assert (x % 0).tolist() == torch.fmod(x, zero).tolist() == [2**32 - 1, -1, 2**32 - 1]
-    assert (x.int() % 0).tolist() == x.int().fmod_(0).tolist() == [-1, -1, -1]
+    assert x.int().fmod_(0).tolist() == [-1, -1, -1]
     assert (x.to(torch.uint8) % 0).tolist() == [255, 255, 255]
     assert (x % some).tolist() == [2**32 - 1, 1, 2**32 - 1]
     assert x.clone().div_(0, rounding_mode="trunc").tolist() == [-1, -1, -1]
     assert x.clone().floor_divide_(some).tolist() == [-1, -3, -1]
-    assert torch.full((3,), 8, device=SECOND).floor_divide_(torch.tensor([2, 1, 0], device=SECOND)).tolist() == [4, 8, -1]
     assert torch.remainder(7, some).tolist() == [2**32 - 1, 1, 2**32 - 1]
     assert torch.remainder(x, some, out=torch.empty_like(x)).device == SECOND
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
@@ -193,35 +142,6 @@ def test_values_are_assigned_through_an_index_on_any_device():
         x[index]
     with pytest.raises(RuntimeError, match="at least two devices"):
         x[index.repeat(2)] = ones(2)
-
-
-def test_attention_in_double_has_second_derivatives():
-    x = torch.rand(1, 1, 2, 4, dtype=torch.float64, device=SECOND, requires_grad=True)
-    assert torch.autograd.gradgradcheck(lambda q: F.scaled_dot_product_attention(q, q, q), (x,))
-    assert torch.backends.cuda.flash_sdp_enabled()
-
-
-@pytest.mark.filterwarnings("ignore:torch.ao.quantization:DeprecationWarning", "ignore:torch.quantize_per_tensor:UserWarning")
-def test_modules_that_are_quantized_as_they_run_stay_on_the_cpu():
-    model = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(3, 3)), {nn.Linear})
-    assert model(torch.ones(2, 3)).device.type == "cpu"
-    with pytest.raises(NotImplementedError, match=re.escape(BACKEND.format("quantized::linear_dynamic", "CUDA"))):
-        model(ones(2, 3))
-
-
-def test_a_product_over_indices_is_not_deterministic():
-    x, index = ones(3), torch.zeros(3, dtype=torch.long, device=SECOND)
-    torch.use_deterministic_algorithms(True)
-    try:
-        for call in (x.scatter_reduce, x.clone().scatter_reduce_):
-            with pytest.raises(RuntimeError, match="scatter_reduce_cuda_prod_ does not have a deterministic implementation"):
-                call(0, index, x, "prod")
-        with pytest.raises(RuntimeError, match="_histc_cuda with floating point input does not have"):
-            torch.histc(x)
-        assert x.scatter_reduce(0, index, x, "sum").tolist() == [4, 1, 1]
-        assert x.kthvalue(1)[0].device == SECOND
-    finally:
-        torch.use_deterministic_algorithms(False)
 
 
 @pytest.mark.filterwarnings("ignore:torch.ao.quantization:DeprecationWarning", "ignore::UserWarning")
@@ -248,13 +168,9 @@ def test_the_fused_attention_that_was_asked_for_takes_no_mask():
 
 
 def test_facts_are_those_of_a_card():
-    assert torch.backends.cudnn.is_available()
     assert torch.backends.cudnn.version() > 90000
-    assert ones(2).is_shared()
     assert ones(2).untyped_storage().is_shared()
-    assert not torch.ones(2).is_shared()
     assert torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities()
-    assert torch.backends.cuda.preferred_linalg_library("magma") == torch.backends.cuda.preferred_linalg_library()
     plans = torch.backends.cuda.cufft_plan_cache
     plans.max_size = 10
     plans.clear()
@@ -277,6 +193,6 @@ def test_without_values_the_same_rules_hold(gpus):
         x[torch.tensor([1], device=FIRST)] = 2.0
         assert x.device.type == "cpu"
         assert (ones(3, dtype=torch.long) % 0).device == SECOND
-        for call, kind, text in REFUSED[:2] + REFUSED[7:8] + REFUSED[9:10]:
+        for call, kind, text in REFUSED[1:3]:
             with pytest.raises(kind, match=re.escape(text)):
                 call()

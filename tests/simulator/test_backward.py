@@ -14,22 +14,8 @@ pytestmark = pytest.mark.usefixtures("gpus")
 
 def test_gradients_go_back_the_way_of_the_moves():
     x = torch.ones(3, requires_grad=True)
-    (x.cuda().to("cuda:1") * 2).sum().backward()
-    assert x.grad.device == CPU
-    assert x.grad.tolist() == [2, 2, 2]
-
-
-def test_a_tensor_used_on_two_devices_gets_the_sum_of_both():
-    x = torch.ones(3, requires_grad=True)
-    ((x.cuda() * 2).cpu() + x).sum().backward()
-    assert x.grad.tolist() == [3, 3, 3]
-
-
-def test_a_move_with_a_change_of_dtype_gives_back_the_dtype():
-    x = torch.ones(3, requires_grad=True)
-    x.to("cuda", torch.float16).sum().backward()
-    assert x.grad.dtype == torch.float32
-    assert x.grad.device == CPU
+    (x.cuda().to("cuda:1", torch.float16) * 2 + x.to("cuda:1")).sum().backward()
+    assert (x.grad.device, x.grad.dtype, x.grad.tolist()) == (CPU, torch.float32, [3, 3, 3])
 
 
 def test_second_derivatives_cross_devices():
@@ -57,13 +43,6 @@ def test_gradients_of_cpu_scalars_travel_home():
     assert (leaf.grad.item(), root.grad.item()) == (36, 12)
 
 
-def test_a_cpu_loss_added_to_a_gpu_loss_trains_both_sides():
-    near, far = nn.Linear(2, 1), nn.Linear(2, 1).cuda()
-    (far(torch.ones(1, 2).cuda()).sum() + near(torch.ones(1, 2)).square().mean()).backward()
-    assert near.weight.grad.device == CPU
-    assert far.weight.grad.device == FIRST
-
-
 class OnCpu(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -82,23 +61,6 @@ def test_a_custom_function_must_return_its_gradient_on_the_device_of_the_input()
     OnCpu.apply(torch.ones(3, requires_grad=True)).sum().backward()
 
 
-class Two(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 1, x * 2
-
-    @staticmethod
-    def backward(ctx, first, second):
-        assert first.device == second.device
-        return first + 2 * second
-
-
-def test_zeros_for_unused_outputs_are_where_the_output_was():
-    x = torch.ones(3, device=SECOND, requires_grad=True)
-    Two.apply(x)[1].sum().backward()
-    assert x.grad.tolist() == [2, 2, 2]
-
-
 def test_a_hook_may_not_take_a_gradient_elsewhere():
     x = torch.ones(3, device=FIRST, requires_grad=True)
     x.register_hook(lambda gradient: gradient.cpu())
@@ -115,21 +77,6 @@ def test_a_gradient_cannot_be_assigned_from_elsewhere():
     x.grad = torch.ones(3, device=FIRST)
     assert x.grad.device == FIRST
     x.grad = None
-
-
-def test_checkpointing_recomputes_on_the_gpu():
-    model = nn.Sequential(nn.Linear(3, 3), nn.Dropout()).cuda()
-    for reentrant in (True, False):
-        x = torch.randn(2, 3, device=FIRST, requires_grad=True)
-        torch.utils.checkpoint.checkpoint(model, x, use_reentrant=reentrant).sum().backward()
-        assert x.grad.device == FIRST
-
-
-def test_a_module_hook_may_not_take_a_gradient_elsewhere():
-    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 1)).cuda()
-    model[1].register_full_backward_hook(lambda module, inputs, outputs: (inputs[0].cpu(),))
-    with pytest.raises(RuntimeError, match="an invalid gradient at index 0 - expected device cuda:0 but got cpu"):
-        model(torch.ones(2, 3, device=FIRST)).sum().backward()
 
 
 def test_backward_must_start_on_the_device_of_the_output():

@@ -55,13 +55,9 @@ class Calls(TorchFunctionMode):
     ("call", "name"),
     [
         (lambda x: x.to("cuda:1"), "to"),
-        (lambda x: x.to(1), "to"),
         (lambda x: x.cuda(1), "cuda"),
-        (lambda x: torch.as_tensor(x, device="cuda:1"), "as_tensor"),
         (lambda x: torch.tensor([1.0], device="cuda:1"), "tensor"),
-        (lambda x: torch.asarray([1.0], device="cuda:1"), "asarray"),
         (lambda x: torch.zeros(2, device=1), "zeros"),
-        (lambda x: x.type("torch.cuda.FloatTensor").to(1), "to"),
         (lambda x: x.new_tensor([1.0], device=1), "new_tensor"),
     ],
 )
@@ -72,37 +68,12 @@ def test_a_function_mode_sees_the_users_call_and_both_devices(call, name):
     assert (name, SECOND) in [(seen[0], seen[2]) for seen in calls.seen]
 
 
-def test_a_function_mode_sees_leaving_the_gpu():
-    x = torch.ones(2, device="cuda:1")
-    with Calls() as calls:
-        x.cpu().numpy()
-        x.tolist()
-    seen = [(name, before) for name, before, _ in calls.seen]
-    assert seen[0] == ("cpu", SECOND)
-    assert ("numpy", CPU) in seen
-    assert seen[-1] == ("tolist", SECOND)
-
-
-def test_function_modes_can_be_stacked():
-    with Calls() as outer, Calls() as inner:
-        torch.ones(2).to("cuda")
-    assert "to" in [seen[0] for seen in outer.seen]
-    assert "to" in [seen[0] for seen in inner.seen]
-
-
 def test_a_dispatch_mode_sees_moves_forward_and_backward():
     x = torch.ones(2, requires_grad=True)
     with Ops() as ops:
         x.to("cuda:0").to("cuda:1").sum().backward()
+        torch.zeros(2, device="cuda:1").copy_(torch.ones(2))
     assert ops.moves() == [(CPU, FIRST), (FIRST, SECOND), (SECOND, FIRST), (FIRST, CPU)]
-
-
-def test_a_dispatch_mode_sees_the_moves_of_a_module_and_of_copies():
-    model, buffer = nn.Linear(2, 2), torch.zeros(2, device="cuda:1")
-    with Ops() as ops:
-        model.cuda()
-        buffer.copy_(torch.ones(2))
-    assert ops.moves() == [(CPU, FIRST), (CPU, FIRST)]
     assert (torch.ops.aten.copy_.default, [SECOND, CPU], SECOND) in ops.seen
 
 
@@ -119,11 +90,8 @@ def test_every_operator_of_a_step_shows_virtual_devices():
     "call",
     [
         lambda x, stray: x + stray,
-        lambda x, stray: nn.functional.linear(x, stray),
         lambda x, stray: nn.functional.conv1d(x[None], stray[None]),
         lambda x, stray: torch.cat([x, stray]),
-        lambda x, stray: nn.functional.scaled_dot_product_attention(x[None], stray[None], stray[None]),
-        lambda x, stray: torch.where(x > 0, x, stray),
     ],
 )
 def test_a_stray_argument_can_be_moved_and_the_call_made_again(call):
@@ -148,22 +116,6 @@ def test_a_stray_argument_can_be_moved_and_the_call_made_again(call):
     assert stray.grad.device == CPU
 
 
-def test_a_recurrent_layer_fails_inside_the_call_that_a_function_mode_makes():
-    failed = []
-
-    class Watch(TorchFunctionMode):
-        def __torch_function__(self, func, types, args=(), kwargs=None):
-            try:
-                return func(*args, **(kwargs or {}))
-            except RuntimeError:
-                failed.append(func.__name__)
-                raise
-
-    with Watch(), pytest.raises(RuntimeError, match="Input and hidden tensors are not at the same device"):
-        nn.LSTM(2, 3).cuda()(torch.ones(1, 1, 2, device="cuda"), (torch.zeros(1, 1, 3), torch.zeros(1, 1, 3)))
-    assert failed == ["lstm"]
-
-
 def test_modes_above_work_inside_workers(monkeypatch):
     for flag in ("_is_in_torch_dispatch_mode", "_is_in_non_infra_torch_dispatch_mode"):
         monkeypatch.setattr(_python_dispatch, flag, False)  # torch leaves them set where modes of two threads cross
@@ -181,30 +133,3 @@ def test_modes_above_work_inside_workers(monkeypatch):
     for thread in threads:
         thread.join()
     assert seen == [(CPU, SECOND)] * 4
-
-
-def test_data_parallel_can_be_watched_from_the_instance():
-    model = nn.DataParallel(nn.Linear(2, 2).cuda())
-    apply, seen = model.parallel_apply, []
-
-    def watched(replicas, inputs, kwargs):
-        class Seen(nn.Module):
-            def __init__(self, inner):
-                super().__init__()
-                self.inner = inner
-
-            def forward(self, *args, **kw):
-                with Ops() as ops:
-                    out = self.inner(*args, **kw)
-                seen.append({after for _, _, after in ops.seen})
-                return out
-
-        return apply([Seen(replica) for replica in replicas], inputs, kwargs)
-
-    model.parallel_apply = watched
-    with Ops() as ops:
-        model(torch.ones(4, 2)).sum().backward()
-    assert sorted(map(str, seen)) == [str({FIRST}), str({SECOND})]
-    assert (FIRST, SECOND) in ops.moves()
-    assert (SECOND, FIRST) in ops.moves()
-    assert (CPU, FIRST) in ops.moves()

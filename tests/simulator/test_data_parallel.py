@@ -22,7 +22,7 @@ def step(run, owner, x):
     return out.detach().cpu(), [parameter.grad.cpu() for parameter in owner.parameters()]
 
 
-@pytest.mark.parametrize("count", [2, 3, 8])
+@pytest.mark.parametrize("count", [3, pytest.param(8, marks=pytest.mark.slow)])
 def test_it_equals_a_single_gpu(count):
     with simulate(count):
         one, x = model().cuda(), torch.randn(16, 4, device="cuda")
@@ -52,13 +52,8 @@ def test_every_replica_runs_on_its_own_gpu_in_its_own_thread():
         assert sorted(seen[:3] for seen in where.seen) == [(0, 0, 0), (1, 1, 1), (2, 2, 2)]
         assert threading.get_ident() not in [seen[3] for seen in where.seen]
         assert out.device == torch.device("cuda:0")
-        assert where.calls.item() == 1  # the first replica shares its buffers with the original
-
-
-def test_inputs_on_the_cpu_are_scattered_and_outputs_go_where_asked(gpus):
-    wrapped = nn.DataParallel(model().cuda(), output_device=1)
-    assert wrapped(torch.ones(4, 4)).device == torch.device("cuda:1")
-    assert torch.nn.parallel.data_parallel(model().cuda(), torch.ones(4, 4)).device == torch.device("cuda:0")
+        assert nn.DataParallel(where, output_device=1)(torch.ones(4, 1)).device == torch.device("cuda:1")
+        assert where.calls.item() == 2  # the first replica shares its buffers with the original
 
 
 def test_gathering_takes_the_room_of_the_result_and_no_more(gpus):
@@ -71,12 +66,6 @@ def test_gathering_takes_the_room_of_the_result_and_no_more(gpus):
     assert torch.equal(joined.cpu(), torch.ones(2000, 512))
 
 
-def test_a_model_on_the_wrong_gpu_is_refused(gpus):
-    text = r"parameters and buffers on device cuda:0 \(device_ids\[0\]\) but found one of them on device: cpu"
-    with pytest.raises(RuntimeError, match=text):
-        nn.DataParallel(model())(torch.ones(4, 4))
-
-
 def test_a_fault_in_a_replica_names_the_replica(gpus):
     class Hard(nn.Module):
         def forward(self, x):
@@ -87,37 +76,21 @@ def test_a_fault_in_a_replica_names_the_replica(gpus):
 
 
 def test_unused_parameters_get_zeros(gpus):
-    class Half(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.used, self.unused = nn.Linear(4, 1), nn.Linear(4, 1)
-
-        def forward(self, x):
-            return self.used(x)
-
-    half = Half().cuda()
-    nn.DataParallel(half)(torch.ones(4, 4)).sum().backward()
-    assert not half.unused.weight.grad.any()
-    assert half.used.weight.grad.device == torch.device("cuda:0")
-
-
-def test_threads_that_start_meanwhile_have_the_gpus_too(gpus):
-    found = []
-    thread = threading.Thread(target=lambda: found.append((torch.ones(1, device="cuda:1") + 1).device))
-    thread.start()
-    thread.join()
-    assert found == [torch.device("cuda:1")]
-    assert "run" not in vars(thread)
+    layer = nn.Linear(4, 1)
+    layer.unused = nn.Parameter(torch.ones(1))
+    nn.DataParallel(layer.cuda())(torch.ones(4, 4)).sum().backward()
+    assert (layer.unused.grad.tolist(), layer.weight.grad.device) == ([0], torch.device("cuda:0"))
 
 
 def test_no_thread_ever_starts_without_the_gpus(gpus):
     found = []
-    threads = [threading.Thread(target=lambda: found.append(torch.ones(1, device="cuda:1").device)) for _ in range(200)]
+    threads = [threading.Thread(target=lambda: found.append(torch.ones(1, device="cuda:1").device)) for _ in range(50)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [torch.device("cuda:1")] * 200
+    assert found == [torch.device("cuda:1")] * 50
+    assert "run" not in vars(threads[0])
 
 
 def test_tasks_of_a_pool_that_is_older_have_the_gpus_too():

@@ -20,11 +20,12 @@ def attend(device, mask=None, **options):
     return [out, *(each.grad for each in given)], torch.get_rng_state()
 
 
-@pytest.mark.parametrize("mask", [None, torch.ones(64, 64).tril().bool(), torch.randn(64, 64)])
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"scale": 0.5}])
+@pytest.mark.parametrize(
+    ("mask", "options"),
+    [(None, {"is_causal": True}), (torch.ones(64, 64).tril().bool(), {"scale": 0.5}), (torch.ones(64, 64).tril(), {})],
+    ids=["causal", "mask", "bias"],
+)
 def test_numbers_are_those_of_the_cpu(mask, options):
-    if mask is not None and options.get("is_causal"):
-        options = {}
     plain, after = attend("cpu", mask, **options)
     with devwidget.simulate(gpus=1):
         ours, ours_after = attend("cuda", mask, **options)
@@ -55,17 +56,6 @@ def test_scores_that_are_kept_are_kept_once_beside_booleans():
         scores = 2 * 4 * 64 * 64
         kept = torch.cuda.memory_allocated() - before
         assert kept == out.nbytes + 2 * given[0].nbytes + 2 * scores * 4 + scores
-
-
-def test_a_layer_is_traced_and_its_output_has_a_birth():
-    with devwidget.simulate(gpus=1):
-        layer = nn.TransformerEncoderLayer(16, 2, batch_first=True).cuda()
-        with devwidget.record() as recording:
-            recording.attach(layer)
-            layer(torch.rand(2, 8, 16, device="cuda")).sum().backward()
-    names = [op.name for op in recording.trace.ops]
-    assert "_scaled_dot_product_flash_attention_for_cpu" in names
-    assert recording.trace.findings == ()
 
 
 def test_dropout_keeps_booleans():

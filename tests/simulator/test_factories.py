@@ -27,30 +27,19 @@ FACTORIES = {
     "sparse": lambda **k: torch.sparse_coo_tensor([[0], [1]], [1.0], (2, 2), check_invariants=True, **k),
     "hann_window": lambda **k: torch.hann_window(4, **k),
 }
+FOLLOWING = ("zeros_like", "new_full", "new_tensor", "sparse")
+"""They ask their tensor, or its parts, instead of a default device."""
 
 
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")  # torch 2.11 and 2.12
 @pytest.mark.parametrize("name", FACTORIES)
-@pytest.mark.parametrize("device", ["cuda:1", 1, SECOND])
-def test_a_device_can_be_text_a_number_or_a_device(name, device):
-    assert FACTORIES[name](device=device).device == SECOND
-
-
-@pytest.mark.parametrize("name", FACTORIES)
-def test_without_a_device_tensors_are_born_on_the_cpu_and_stay_apart_from_gpus(name):
-    tensor = FACTORIES[name]()
-    assert tensor.device == CPU
-    if not tensor.is_sparse:
-        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
-            tensor.reshape(1, -1) + torch.ones(1, 1, device="cuda")
-
-
-@pytest.mark.parametrize("name", sorted(FACTORIES.keys() - {"sparse"}))
-def test_a_default_device_counts(name):
-    if name in ("zeros_like", "new_full", "new_tensor"):
-        pytest.skip("follows its tensor")
-    with torch.device("cuda:1"):
-        assert FACTORIES[name]().device == SECOND
+def test_tensors_are_born_where_they_are_told_to_and_else_on_the_cpu(name):
+    make = FACTORIES[name]
+    assert make(device="cuda:1").device == make(device=1).device == make(device=SECOND).device == SECOND
+    assert make().device == CPU
+    if name not in FOLLOWING:
+        with torch.device("cuda:1"):
+            assert make().device == SECOND
 
 
 def test_set_default_device_counts_until_it_is_taken_back():
@@ -84,13 +73,6 @@ def test_temporaries_of_cpp_code_adopt_their_partner():
     assert torch.vander(x).device == SECOND
 
 
-def test_old_constructors_make_cpu_tensors():
-    x = torch.ones(2, 3, device="cuda")
-    for tensor in (torch.Tensor(2, 3), torch.FloatTensor(2, 3), torch.Tensor([1.0, 2.0, 3.0])):
-        with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
-            tensor + x
-
-
 class Symmetric(torch.Tensor):
     """A tensor with a promise, as libraries have them."""
 
@@ -111,13 +93,6 @@ def test_torch_device_takes_a_number():
     assert torch.zeros(1, device=torch.device(0)).device == FIRST
 
 
-def test_the_random_numbers_of_a_gpu_are_those_of_the_cpu():
-    torch.manual_seed(3)
-    on_cpu = torch.randn(4)
-    torch.cuda.manual_seed_all(3)
-    assert torch.equal(torch.randn(4, device="cuda").cpu(), on_cpu)
-
-
 def test_generators_belong_to_one_kind_of_device():
     on_gpu, on_cpu = torch.Generator("cuda").manual_seed(1), torch.Generator().manual_seed(1)
     drawn = torch.randn(3, generator=on_gpu, device="cuda")
@@ -129,16 +104,13 @@ def test_generators_belong_to_one_kind_of_device():
         torch.ones(3).normal_(generator=on_gpu)
 
 
-def test_new_makes_a_tensor_beside_the_old_one():
-    x = torch.ones(2, device=SECOND)
-    assert x.new(2, 3).device == x.new([1.0]).device == SECOND
-    assert torch.ones(2).new(2, 3).device == CPU
-
-
-@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type")
-def test_the_default_tensor_type_can_be_one_of_cuda():
+@pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type", "ignore:The torch.cuda:UserWarning")
+def test_constructors_of_old_know_their_device():
+    assert torch.FloatTensor(2, 3).device == CPU
+    assert torch.cuda.FloatTensor(2, device=SECOND).device == torch.ones(2, device=SECOND).new([1.0]).device == SECOND
+    with pytest.raises(TypeError, match=r"expected TensorOptions\(dtype=float, device=cuda, layout"):
+        torch.cuda.FloatTensor(torch.ones(2))
     torch.set_default_tensor_type("torch.cuda.DoubleTensor")
-    assert torch.ones(1).device == FIRST
-    assert torch.ones(1).dtype == torch.float64
+    assert (torch.ones(1).device, torch.ones(1).dtype) == (FIRST, torch.float64)
     torch.set_default_tensor_type("torch.FloatTensor")
     assert torch.ones(1).device == CPU

@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from devwidget.capture.patching import registry
-from tests.older_torch import SPARSE, before
 
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
 pytestmark = pytest.mark.usefixtures("gpus")
@@ -15,32 +14,20 @@ pytestmark = pytest.mark.usefixtures("gpus")
     "move",
     [
         lambda x: x.to(1),
-        lambda x: x.to("cuda:1"),
         lambda x: x.to(SECOND),
-        lambda x: x.to(device=1),
         lambda x: x.to(device="cuda:1", dtype=torch.float64),
-        lambda x: x.to("cuda:1", torch.float64, True),
         lambda x: x.to("cuda:1", torch.float64, True, True),
-        lambda x: x.to("cuda:1", non_blocking=True, copy=True),
         lambda x: x.to(torch.ones(1, device=SECOND)),
         lambda x: x.cuda(1),
-        lambda x: x.cuda("cuda:1"),
         lambda x: x.cuda(device=SECOND, non_blocking=True),
         lambda x: x.type_as(torch.ones(1, device=SECOND)),
         lambda x: torch.ones(1, device=SECOND).copy_(x[:1]),
-        lambda x: torch.as_tensor(x, device=1),
         lambda x: torch.asarray(x, device="cuda:1"),
-        lambda x: torch.nn.Parameter(x).cuda(1),
         lambda x: torch.nn.Linear(2, 2).to(1).weight,
     ],
 )
 def test_every_way_to_move_reaches_the_second_gpu(move):
     assert move(torch.ones(2)).device == SECOND
-
-
-def test_a_move_keeps_the_values():
-    x = torch.randn(3, 4)
-    assert torch.equal(x.cuda().cpu(), x)
 
 
 def test_a_move_to_where_it_is_returns_the_tensor_itself():
@@ -66,12 +53,6 @@ def test_views_and_results_are_where_their_tensor_is():
         assert y.device == SECOND
 
 
-def test_assigning_data_moves_the_tensor_that_is_assigned_to():
-    parameter = torch.nn.Parameter(torch.ones(2))
-    parameter.data = torch.zeros(2, device=SECOND)
-    assert parameter.device == SECOND
-
-
 def test_module_to_keeps_its_parameters():
     model = torch.nn.BatchNorm1d(2)
     before = list(model.parameters())
@@ -80,21 +61,9 @@ def test_module_to_keeps_its_parameters():
     assert {t.device for t in model.state_dict().values()} == {SECOND}
 
 
-@pytest.mark.parametrize("move", [lambda x: x.to("cuda:2"), lambda x: x.cuda(5), lambda x: torch.zeros(1, device="cuda:3")])
-def test_a_gpu_that_does_not_exist_is_an_invalid_ordinal(move):
-    with pytest.raises(torch.AcceleratorError, match="CUDA error: invalid device ordinal"):
-        move(torch.ones(1))
-
-
 def test_an_unknown_device_name_is_refused_as_ever():
     with pytest.raises(RuntimeError, match=r"Expected one of cpu, cuda.* device type at start of device string: gpu"):
         torch.ones(1).to("gpu")
-
-
-def test_a_meta_tensor_has_nothing_to_copy():
-    with pytest.raises(NotImplementedError, match="Cannot copy out of meta tensor; no data!"):
-        torch.ones(1, device="meta").cuda()
-    assert torch.ones(1, device="cuda").to("meta").device.type == "meta"
 
 
 def test_numpy_of_a_gpu_tensor_is_refused():
@@ -103,12 +72,6 @@ def test_numpy_of_a_gpu_tensor_is_refused():
         with pytest.raises(TypeError, match="can't convert cuda:1 device type tensor to numpy"):
             convert(x)
     assert x.cpu().numpy().sum() == x.numpy(force=True).sum() == 2
-
-
-def test_a_gpu_copy_does_not_share_memory_with_numpy():
-    array = numpy.ones(3)
-    torch.as_tensor(array, device="cuda").add_(1)
-    assert array.sum() == 3
 
 
 def test_only_cpu_tensors_can_be_pinned():
@@ -133,29 +96,8 @@ def test_a_thread_pins_while_another_imports_a_part_of_torch():
 @pytest.mark.filterwarnings("ignore:The torch.cuda")
 def test_old_type_names_move_too():
     x = torch.ones(2)
-    assert x.type("torch.cuda.DoubleTensor").device == FIRST
-    assert x.cuda().type() == "torch.cuda.FloatTensor"
-    assert torch.cuda.LongTensor([1, 2]).device == FIRST
+    assert x.type("torch.cuda.DoubleTensor").device == torch.cuda.LongTensor([1, 2]).device == FIRST
     assert isinstance(x.cuda(), torch.cuda.FloatTensor)
-    assert not isinstance(x, torch.cuda.FloatTensor)
-
-
-@before((2, 11), SPARSE)
-def test_views_of_sparse_tensors_are_where_these_are():
-    sparse = torch.eye(3).to_sparse().cuda().requires_grad_()
-    dense = torch.ones(3, 3, device="cuda", requires_grad=True)
-    views = [sparse.t(), sparse.mT, sparse.permute(1, 0), sparse.unsqueeze(0), sparse[0]]
-    assert [view.device for view in views] == [FIRST] * 5
-    torch.sparse.mm(sparse, dense).sum().backward()
-    assert dense.grad.device == FIRST
-
-
-@before((2, 11), SPARSE)
-def test_sparse_tensors_move():
-    sparse = torch.eye(3).to_sparse()
-    assert sparse.cuda().device == FIRST
-    assert sparse.cuda().to_dense().device == FIRST
-    assert sparse.cuda().cpu().device == CPU
 
 
 def test_a_number_is_written_to_samples_of_vmap_on_their_gpu():
@@ -171,8 +113,8 @@ def test_a_number_is_written_to_samples_of_vmap_on_their_gpu():
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, where it goes forward
 @pytest.mark.parametrize(
     "transform",
-    [torch.func.jacrev, torch.func.jacfwd, torch.func.hessian, lambda f: torch.vmap(torch.func.grad(lambda x: f(x).sum()))],
-    ids=["jacrev", "jacfwd", "hessian", "vmap of grad"],
+    [torch.func.hessian, lambda f: torch.vmap(torch.func.grad(lambda x: f(x).sum()))],
+    ids=["hessian", "vmap of grad"],
 )
 def test_a_move_inside_a_transformed_function_has_the_derivatives_of_one_device(transform):
     def across(x):

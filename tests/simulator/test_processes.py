@@ -55,6 +55,7 @@ def gpus():
 
 @pytest.mark.usefixtures("gpus")
 @pytest.mark.parametrize("way", ["spawn", "forkserver"])
+@pytest.mark.process
 def test_a_new_process_inherits_virtual_gpus_before_it_imports_the_program(way):
     context = multiprocessing.get_context(way)
     reader, writer = context.Pipe(duplex=False)
@@ -65,12 +66,14 @@ def test_a_new_process_inherits_virtual_gpus_before_it_imports_the_program(way):
 
 
 @pytest.mark.usefixtures("gpus")
+@pytest.mark.process
 def test_ranks_that_torch_spawns_have_a_gpu_each(tmp_path):
     torch.multiprocessing.spawn(set_device, (f"{tmp_path}/",), nprocs=2)
     assert [torch.load(tmp_path / rank).device.index for rank in "01"] == [0, 1]
 
 
 @pytest.mark.usefixtures("gpus")
+@pytest.mark.process
 def test_workers_of_a_loader_may_compute_on_gpus(request):
     request.addfinalizer(functools.partial(signal.signal, signal.SIGCHLD, signal.getsignal(signal.SIGCHLD)))  # the loader's
     loader = DataLoader(OnGpu(), batch_size=None, num_workers=1, multiprocessing_context="spawn")
@@ -79,6 +82,7 @@ def test_workers_of_a_loader_may_compute_on_gpus(request):
 
 @pytest.mark.usefixtures("gpus")
 @pytest.mark.parametrize("name", [sys.executable, "python"])
+@pytest.mark.process
 def test_a_command_of_this_python_inherits_them_and_is_shown_as_it_was_given(name, monkeypatch):
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     told = subprocess.run([name, "-c", TELL], capture_output=True, text=True, check=True)
@@ -87,6 +91,7 @@ def test_a_command_of_this_python_inherits_them_and_is_shown_as_it_was_given(nam
 
 
 @pytest.mark.usefixtures("gpus")
+@pytest.mark.process
 def test_a_command_is_told_its_own_arguments_path_and_main(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import sys, __main__; print(sys.argv, sys.path[0], __main__.__file__, __name__, 'torch' in sys.modules)")
@@ -97,6 +102,7 @@ def test_a_command_is_told_its_own_arguments_path_and_main(tmp_path):
 
 
 @pytest.mark.usefixtures("gpus")
+@pytest.mark.process
 def test_the_traceback_of_a_command_has_no_frames_of_ours():
     done = subprocess.run([sys.executable, "-c", "1/0"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -106,6 +112,7 @@ def test_the_traceback_of_a_command_has_no_frames_of_ours():
 
 
 @pytest.mark.usefixtures("gpus")
+@pytest.mark.process
 def test_a_clean_environment_hands_nothing_on():
     told = subprocess.run(
         [sys.executable, "-c", "import sys; print('devwidget' in sys.modules)"],
@@ -114,18 +121,10 @@ def test_a_clean_environment_hands_nothing_on():
     assert told.stdout == "False\n"
 
 
-def test_afterwards_nothing_is_handed_on(gpus_ended):
-    assert VARIABLE not in os.environ
-    told = subprocess.run(
-        [sys.executable, "-c", "import sys; print('devwidget' in sys.modules)"], capture_output=True, text=True, check=True
-    )
-    assert told.stdout == "False\n"
-
-
-@pytest.fixture
-def gpus_ended():
+def test_afterwards_nothing_is_handed_on():
     with simulate(2):
         assert os.environ[VARIABLE] == "gpus=2,memory=16GiB"
+    assert VARIABLE not in os.environ
 
 
 def test_what_a_process_inherits_gives_way_to_what_its_program_asks_for(monkeypatch):
@@ -148,7 +147,6 @@ def test_what_it_has_used_does_not(monkeypatch):
     ("asked", "text"),
     [
         ({"gpus": 2}, "gpus=2,memory=16GiB"),
-        ({"gpus": 2, "memory": 1000}, "gpus=2,memory=1000"),
         ({"gpus": 2, "memory": ["1GiB", "3GiB"], "compute": False}, "gpus=2,memory=1GiB:3GiB,compute=False"),
         ({"gpus": 8, "card": "RTX 4090"}, "gpus=8,card=RTX 4090"),
         ({"gpus": 2, "asserts": "device"}, "gpus=2,memory=16GiB,asserts=device"),
@@ -159,10 +157,6 @@ def test_what_is_written_is_read_as_it_was(asked, text):
     cluster = simulate(**asked)._cluster
     assert write_cluster(cluster) == text
     assert read_cluster(text) == cluster
-
-
-@pytest.mark.filterwarnings("ignore:the virtual GPUs were never started")
-def test_a_number_is_that_of_gpus():
     assert read_cluster("4") == simulate(4)._cluster
 
 
@@ -195,12 +189,12 @@ def test_options_of_python_are_told_from_the_program(words, options, program):
     assert children.split_command(words) == (options, program)
 
 
-@pytest.mark.parametrize("words", [[], ["-"], ["-i"], ["-m"], ["--version"]])
+@pytest.mark.parametrize("words", [[], ["-"], ["-m"], ["--version"]])
 def test_a_python_that_runs_no_program_is_left_alone(words):
     assert children.split_command(words) is None
 
 
-@pytest.mark.parametrize("command", [["git", "status"], "no such program", [], ["/bin/sh", "-c", "true"]])
+@pytest.mark.parametrize("command", ["no such program", [], ["/bin/sh", "-c", "true"]])
 def test_other_commands_run_as_they_are(command):
     assert children.change_command(command) is None
 

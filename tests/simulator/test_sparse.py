@@ -22,7 +22,6 @@ def sparse(device=SECOND):
     [
         lambda a: a.t(),
         lambda a: a[0],
-        lambda a: a.transpose(0, 1),
         lambda a: a.unsqueeze(0),
         pytest.param(lambda a: a.clone().zero_(), marks=before((2, 11), SPARSE)),
         lambda a: a.to_sparse_csr().t(),
@@ -32,13 +31,6 @@ def sparse(device=SECOND):
 )
 def test_what_is_made_of_a_sparse_tensor_is_where_that_is(call):
     assert call(sparse()).device == SECOND
-
-
-def test_a_sparse_product_goes_backward():
-    x = torch.ones(3, 3, device=SECOND, requires_grad=True)
-    torch.sparse.mm(sparse(), x).sum().backward()
-    assert x.grad.device == SECOND
-    assert x.grad.tolist() == torch.ones(3, 3).tolist()
 
 
 def test_gradients_of_a_sparse_embedding_add_up_where_it_is():
@@ -59,29 +51,6 @@ def test_indices_follow_their_values():
         RuntimeError, match=r"got values is on cuda:1, different from other tensors on cpu .*wrapper_SparseCUDA___"
     ):
         torch.sparse_coo_tensor(torch.tensor(index), values, (2, 2))
-
-
-def test_a_sparse_type_is_named_so():
-    assert sparse().type() == "torch.cuda.sparse.FloatTensor"
-
-
-class Scaled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(3))
-        self.rows = nn.Embedding(10, 3, sparse=True)
-
-    def forward(self, index):
-        return self.rows(index) * self.scale
-
-
-@before((2, 11), SPARSE)
-def test_data_parallel_keeps_dense_and_sparse_gradients_apart():
-    model = Scaled().cuda()
-    nn.DataParallel(model)(torch.tensor([[1], [2], [3], [4]], device=FIRST)).sum().backward()
-    assert model.scale.grad.shape == (3,)
-    assert model.rows.weight.grad.layout == torch.sparse_coo
-    assert model.rows.weight.grad.device == FIRST
 
 
 def test_a_nested_tensor_is_where_it_is_put():

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
 from torch.utils._python_dispatch import return_and_correct_aliasing
 
 import devwidget
@@ -62,8 +61,7 @@ def devices(tensor: Any) -> set[str]:
     return {str(each.device) for each in (tensor, tensor.numbers, tensor.scale)}
 
 
-@pytest.mark.parametrize("kind", [Packed, PackedByOperator])
-@pytest.mark.parametrize("compute", [True, False])
+@pytest.mark.parametrize(("kind", "compute"), [(Packed, True), (PackedByOperator, True), (PackedByOperator, False)])
 def test_a_subclass_that_refuses_unknown_options_moves_there_and_back(kind: Any, compute: bool) -> None:
     with devwidget.simulate(2, compute=compute):
         packed = kind(torch.ones(2, 3, dtype=torch.int8), torch.ones(1))
@@ -72,12 +70,3 @@ def test_a_subclass_that_refuses_unknown_options_moves_there_and_back(kind: Any,
         assert devices(there.to("cuda:1")) == {"cuda:1"}
         assert devices(there.cpu()) == {"cpu"}
         assert devices(packed) == {"cpu"}
-
-
-def test_a_module_with_a_subclass_moves() -> None:
-    with devwidget.simulate(1):
-        layer = nn.Linear(3, 2)
-        layer.weight = nn.Parameter(Packed(torch.ones(2, 3, dtype=torch.int8), torch.ones(1)), requires_grad=False)
-        layer.cuda()
-        assert devices(layer.weight) == {"cuda:0"}
-        assert devices(layer.cpu().weight) == {"cpu"}

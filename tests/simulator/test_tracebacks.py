@@ -57,9 +57,9 @@ def test_the_whole_traceback_is_there_on_request_and_in_the_exception(shell):
     with devwidget.simulate(1):
         printed(shell, NET + "Net().cuda()(torch.ones(1, 2))")
         whole = printed(shell, "%tb")
-    assert "devwidget/simulator/operators/dispatch_mode.py" in whole
+    assert os.path.join(OURS, "simulator", "operators", "dispatch_mode.py") in whole
     assert "left out" not in whole
-    assert sum("/devwidget/simulator/" in file for file in files(sys.last_value)) > 1
+    assert sum(file.startswith(OURS) for file in files(sys.last_value)) > 1
 
 
 def test_what_a_with_block_lets_through_is_folded_and_later_cells_are_shown_as_before(shell):
@@ -70,20 +70,13 @@ def test_what_a_with_block_lets_through_is_folded_and_later_cells_are_shown_as_b
     assert "left out" not in printed(shell, "import devwidget\n1 / 0")
 
 
-@pytest.mark.parametrize("mode", ["Plain", "Context", "Verbose", "Minimal"])
-def test_every_kind_of_traceback_is_folded(shell, mode):
+@pytest.mark.parametrize("mode", ["Plain", "Verbose", "Minimal"])
+def test_every_kind_of_traceback_is_folded_with_its_cause(shell, mode):
     shell.InteractiveTB.set_mode(mode)
-    with devwidget.simulate(1):
-        text = printed(shell, NET + "Net().cuda()(torch.ones(1, 2))")
-    shell.InteractiveTB.set_mode("Context")
-    assert OURS not in text
-    assert "RuntimeError: Expected all tensors to be on the same device" in text
-
-
-def test_a_cause_is_folded_too(shell):
     cell = "try:\n    Net().cuda()(torch.ones(1, 2))\nexcept RuntimeError as error:\n    raise ValueError('mine') from error"
     with devwidget.simulate(1):
         text = printed(shell, NET + cell)
+    shell.InteractiveTB.set_mode("Context")
     assert OURS not in text
     assert "ValueError: mine" in text
 

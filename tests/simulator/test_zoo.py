@@ -154,7 +154,7 @@ def parallel_sweep(count, names=None):
     return found, ran
 
 
-@pytest.mark.parametrize("count", [2, 3, 8])
+@pytest.mark.parametrize("count", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (3, 8))])
 def test_data_parallel_equals_one_gpu_for_a_few_transformers(count):
     assert parallel_sweep(count, [name for name in FEW if name not in NOT_PARALLEL]) == ({}, 9)
 
@@ -166,42 +166,6 @@ def test_data_parallel_equals_one_gpu_for_all_transformers_that_allow_it(count):
     print(f"DataParallel over {count} GPUs: {ran} transformers, {len(found)} differ from one GPU")
     assert found == {}
     assert ran > 60
-
-
-def test_accelerate_spreads_a_model_by_integer_and_by_name():
-    accelerate = pytest.importorskip("accelerate")
-    for places in ({"embed": 0, "body": 1, "head": "cuda:1"}, {"embed": "cuda:0", "body": "cpu", "head": 1}):
-        model = Three()
-        expected = model(torch.arange(4))
-        with simulate(2):
-            spread = accelerate.dispatch_model(copy.deepcopy(model), places, main_device="cuda:0")
-            out = spread(torch.arange(4, device="cuda:0"))
-            assert out.device == torch.device("cuda:0")
-            assert torch.equal(out.cpu(), expected)
-
-
-class Three(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = torch.nn.Embedding(4, 3)
-        self.body = torch.nn.Linear(3, 3)
-        self.head = torch.nn.Linear(3, 2)
-
-    def forward(self, ids):
-        return self.head(self.body(self.embed(ids)))
-
-
-def test_a_transformer_generates_on_a_virtual_gpu():
-    transformers = pytest.importorskip("transformers")
-    sizes = {"vocab_size": 64, "n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}
-    config = transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0)
-    torch.manual_seed(0)
-    model, ids = transformers.GPT2LMHeadModel(config).eval(), torch.randint(1, 60, (1, 5))
-    expected = model.generate(ids, max_new_tokens=5, do_sample=False, pad_token_id=0)
-    with simulate(1):
-        found = model.cuda().generate(ids.cuda(), max_new_tokens=5, do_sample=False, pad_token_id=0)
-        assert found.device == torch.device("cuda:0")
-        assert torch.equal(found.cpu(), expected)
 
 
 @pytest.mark.filterwarnings("ignore")

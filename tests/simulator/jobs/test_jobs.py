@@ -6,13 +6,17 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
+import devwidget
+from devwidget.records.errors import SimulationError
 from tests.distributed.jobs import ROOT
 from tests.older_torch import IS_OLDER, before
 
+pytestmark = pytest.mark.process
 PROGRAMS = Path(__file__).with_name("programs")
 EXACT = ("collectives", "ddp", "ddp_two_gpus", "fsdp2", "notebook", "pipeline", "tensor_parallel", "unused")
-ALL = (*EXACT, "refused", "sync_batchnorm")
+ALL = (*EXACT, "sync_batchnorm", "refused")
 CLOSE = 1e-5
 no_average = before((2, 8), "its gloo has no average")
 ON_THE_CPU = {
@@ -46,70 +50,51 @@ def losses(folder, name, way):
     return [float(line.split()[1]) for text in printed(folder, name, way) for line in text.splitlines() if line[:5] == "loss "]
 
 
-@pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory, virtual_gpus):
-    return run_jobs(tmp_path_factory.mktemp("jobs"), 2, ALL)
+@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)], ids="{} ranks".format)
+def jobs(request, tmp_path_factory, virtual_gpus):
+    """The folder of what the ranks of all programs have printed."""
+    return run_jobs(tmp_path_factory.mktemp("jobs"), request.param, ALL if request.param == 2 else ALL[:-1])
 
 
-@pytest.fixture(scope="module")
-def four_ranks(tmp_path_factory, virtual_gpus):
-    return run_jobs(tmp_path_factory.mktemp("jobs"), 4, (*EXACT, "sync_batchnorm"))
+two_ranks = pytest.mark.parametrize("jobs", [2], indirect=True, ids="{} ranks".format)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_losses_are_those_of_the_cpu_to_the_last_bit(two_ranks, name):
-    expected = losses(two_ranks, name, "cpu")
-    assert len(expected) >= 2, printed(two_ranks, name, "cpu")
-    assert losses(two_ranks, name, "cuda") == expected, printed(two_ranks, name, "cuda")
+def test_losses_are_those_of_the_cpu_to_the_last_bit(jobs, name):
+    expected = losses(jobs, name, "cpu")
+    assert len(expected) >= 2, printed(jobs, name, "cpu")
+    assert losses(jobs, name, "cuda") == expected, printed(jobs, name, "cuda")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", LOSSES)
-def test_losses_of_four_ranks_are_those_of_the_cpu(four_ranks, name):
-    expected = losses(four_ranks, name, "cpu")
-    assert len(expected) >= 2, printed(four_ranks, name, "cpu")
-    assert losses(four_ranks, name, "cuda") == expected, printed(four_ranks, name, "cuda")
-
-
-def test_every_collective_gives_what_it_gives_on_the_cpu(two_ranks):
-    on_cpu, on_gpus = printed(two_ranks, "collectives", "cpu"), printed(two_ranks, "collectives", "cuda")
+def test_every_collective_gives_what_it_gives_on_the_cpu(jobs):
+    on_cpu, on_gpus = printed(jobs, "collectives", "cpu"), printed(jobs, "collectives", "cuda")
     assert len(on_cpu[1].splitlines()) == 33 or IS_OLDER
     assert on_cpu[1].splitlines()
     assert on_gpus == on_cpu
 
 
-@pytest.mark.slow
-def test_every_collective_of_four_ranks_gives_what_it_gives_on_the_cpu(four_ranks):
-    assert "functional coalesced" in printed(four_ranks, "collectives", "cpu")[3] or IS_OLDER
-    assert printed(four_ranks, "collectives", "cuda") == printed(four_ranks, "collectives", "cpu")
-
-
 @no_average
-def test_ranks_share_the_statistics_of_a_batch_norm(two_ranks):
-    expected = losses(two_ranks, "sync_batchnorm", "cpu")
+def test_ranks_share_the_statistics_of_a_batch_norm(jobs):
+    expected = losses(jobs, "sync_batchnorm", "cpu")
     assert len(expected) == 7
-    assert losses(two_ranks, "sync_batchnorm", "cuda") == pytest.approx(expected, rel=CLOSE)
-
-
-@pytest.mark.slow
-@no_average
-def test_four_ranks_share_the_statistics_of_a_batch_norm(four_ranks):
-    expected = losses(four_ranks, "sync_batchnorm", "cpu")
-    assert losses(four_ranks, "sync_batchnorm", "cuda") == pytest.approx(expected, rel=CLOSE)
+    assert losses(jobs, "sync_batchnorm", "cuda") == pytest.approx(expected, rel=CLOSE)
 
 
 @no_average
-def test_ddp_runs_over_nccl_by_its_name(two_ranks):
-    assert printed(two_ranks, "ddp", "cuda")[0].count("backend nccl") == 2
-    assert printed(two_ranks, "ddp", "cpu")[0].count("backend gloo") == 2
+@two_ranks
+def test_ddp_runs_over_nccl_by_its_name(jobs):
+    assert printed(jobs, "ddp", "cuda")[0].count("backend nccl") == 2
+    assert printed(jobs, "ddp", "cpu")[0].count("backend gloo") == 2
 
 
-def test_gradients_of_a_module_on_two_gpus_are_on_both(two_ranks):
-    assert "devices cuda:0 cuda:1 cuda:0\n" in printed(two_ranks, "ddp_two_gpus", "cuda")[0]
+@two_ranks
+def test_gradients_of_a_module_on_two_gpus_are_on_both(jobs):
+    assert "devices cuda:0 cuda:1 cuda:0\n" in printed(jobs, "ddp_two_gpus", "cuda")[0]
 
 
-def test_a_notebook_launches_ranks_that_have_a_gpu_each(two_ranks):
-    assert "devices cuda:0 2 DistributedType.MULTI_GPU\n" in printed(two_ranks, "notebook", "cuda")[0]
+@two_ranks
+def test_a_notebook_launches_ranks_that_have_a_gpu_each(jobs):
+    assert "devices cuda:0 2 DistributedType.MULTI_GPU\n" in printed(jobs, "notebook", "cuda")[0]
 
 
 DUPLICATE = (
@@ -119,8 +104,9 @@ DUPLICATE = (
 )
 
 
-def test_what_nccl_does_not_take_is_refused_in_its_words(two_ranks):
-    assert printed(two_ranks, "refused", "cuda")[1].splitlines() == [
+@two_ranks
+def test_what_nccl_does_not_take_is_refused_in_its_words(jobs):
+    assert printed(jobs, "refused", "cuda")[1].splitlines() == [
         "RuntimeError No backend type associated with device type cpu",
         "ValueError Tensors must be CUDA and dense",
         "ValueError Expected list of tensors on the same device",
@@ -132,20 +118,8 @@ def test_what_nccl_does_not_take_is_refused_in_its_words(two_ranks):
     ]
 
 
-@pytest.fixture
-def without_values():
-    import devwidget
-
-    with devwidget.simulate(2, compute=False):
-        yield
-
-
-def test_without_values_there_is_nothing_to_send(without_values):
-    import torch.distributed as dist
-
-    from devwidget.records.errors import SimulationError
-
-    with pytest.raises(SimulationError, match="without values send nothing"):
+def test_without_values_there_is_nothing_to_send():
+    with devwidget.simulate(2, compute=False), pytest.raises(SimulationError, match="without values send nothing"):
         dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
 
 
@@ -160,6 +134,7 @@ def run_program(*command, gpus=2):
     return ended.stdout
 
 
+@pytest.mark.slow
 @no_average
 @pytest.mark.usefixtures("virtual_gpus")
 def test_ranks_that_torchrun_begins_have_a_gpu_each():

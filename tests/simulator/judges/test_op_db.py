@@ -4,8 +4,12 @@ import pytest
 
 from tests.simulator.judges import op_db
 
-FEW = "add mm index_put fft.rfft cumsum linalg.lu cat".split()
-SOME = {"mixtures": ["add", "cat", "slice_scatter"], "modules": ["nn.Linear"], "optimizers": ["Adam"]}
+SOME = {
+    ("float32", "float16", "errors"): "add mm index_put fft.rfft cumsum linalg.lu cat".split(),
+    ("mixtures",): ["add", "cat", "slice_scatter"],
+    ("modules",): ["nn.Linear"],
+    ("optimizers",): ["Adam"],
+}
 LEAST_SHARE = 0.98
 LEAST_SHARE_OF_ERRORS = 0.95
 
@@ -16,24 +20,13 @@ def share(verdicts, kinds):
     return sum(agreeing) / max(len(agreeing), 1)
 
 
-@pytest.fixture(scope="module")
-def some():
-    """One child for the few of each kind: it takes longer to begin than to judge them."""
-    jobs = [job for kind, names in SOME.items() for job in op_db.all_jobs(names, [kind])]
-    return list(op_db.run(jobs, samples=2))
-
-
-@pytest.mark.parametrize("kind", SOME)
-def test_some_mixtures_and_parts_do_as_cuda(some, kind):
-    found = [verdict for verdict in some if verdict[0] in SOME[kind]]
-    assert len(found) > 3
-    assert [verdict for verdict in found if not verdict[3]] == []
-
-
-def test_some_operators_do_as_cuda():
-    found = list(op_db.run(op_db.all_jobs(FEW, ["float32", "float16", "errors"]), samples=4))
+@pytest.mark.process
+def test_some_of_each_list_do_as_cuda():
+    jobs = [job for kinds, names in SOME.items() for job in op_db.all_jobs(names, kinds)]
+    found = list(op_db.run(sorted(jobs), samples=2))
     print(op_db.table(found))
-    assert len(found) > 30
+    assert len(found) > 40
+    assert {verdict[2] for verdict in found} == {"forward", "backward", "refusal", "error", "mixture", "module", "optimizer"}
     assert [verdict for verdict in found if not verdict[3]] == []
 
 

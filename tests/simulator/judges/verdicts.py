@@ -14,6 +14,8 @@ from torch.testing._internal import common_cuda
 from torch.testing._internal.common_dtype import all_types_and_complex_and
 from torch.utils._pytree import tree_leaves, tree_map
 
+import devwidget
+
 AMPERE = 80
 """The virtual GPUs are such ones: torch's lists ask how new a GPU is, once, when they are imported."""
 for _name, _value in list(vars(common_cuda).items()):
@@ -29,6 +31,7 @@ BY_NAME = {key for key, op in OPERATORS.items() if op.op is _getattr_qual(torch,
 DTYPES = all_types_and_complex_and(torch.half, torch.bfloat16, torch.bool, torch.complex32)
 HOME = "cuda:1"
 UNINITIALIZED = re.compile(r"empty|resize")
+PACKAGE = Path(devwidget.__file__).parent
 SAMPLES = 8
 """As many of an operator's samples: the later ones differ in shapes alone."""
 
@@ -119,7 +122,7 @@ def _refused(op: Any, dtype: torch.dtype) -> tuple[bool, str]:
 def _is_ours(error: Exception) -> bool:
     """Whether the simulator itself failed."""
     *_, innermost = traceback.extract_tb(error.__traceback__)
-    return isinstance(error, (AssertionError, AttributeError)) and "devwidget" in Path(innermost.filename).parts
+    return isinstance(error, (AssertionError, AttributeError)) and PACKAGE in Path(innermost.filename).parents
 
 
 def _fault(op: Any, dtype: torch.dtype, most: int, grad: bool) -> str:
