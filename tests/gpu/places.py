@@ -26,7 +26,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 HAS_CARD = torch.cuda.is_available()
 KIND = "A100-80GB"
 """Of the virtual GPU that stands for a card."""
-CARD, VIRTUAL, ASSERTING, PLAIN = "card", "virtual", "asserting", "plain"
+CARD, VIRTUAL, PLAIN = "card", "virtual", "plain"
 
 
 @contextlib.contextmanager
@@ -46,17 +46,9 @@ def virtual_gpu() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def asserting_gpu() -> Iterator[None]:
-    """A virtual GPU on which assertions of kernels do what they do on a card."""
-    with devwidget.simulate(1, card=KIND, asserts="device"):
-        yield
-
-
 PLACES: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     CARD: the_card,
     VIRTUAL: virtual_gpu,
-    ASSERTING: asserting_gpu,
     PLAIN: contextlib.nullcontext,
 }
 """`plain` is a process that uses no GPU, which is where a plan is made."""

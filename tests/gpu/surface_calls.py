@@ -60,11 +60,6 @@ def answer_deterministic() -> dict[str, Any]:
     return {call: answer(call) for call in read_calls("deterministic")}
 
 
-def answer_assertion(call: str) -> list[Any]:
-    """What comes of one, of waiting for it, and of a program after it."""
-    return [answer(call), answer("torch.cuda.synchronize()"), answer("o(2).sum()")]
-
-
 def answer(call: str) -> dict[str, Any]:
     """The value of a program, which is its last expression or `y`, or its error."""
     make: Callable[..., Any] = functools.partial(torch.ones, device=GPU)

@@ -1,9 +1,9 @@
-"""What virtual GPUs do is what the card does: tensors of two devices, short programs, and assertions of kernels."""
+"""What virtual GPUs do is what the card does: tensors of two devices, and short programs."""
 
 import pytest
 
 from tests.gpu import mixed_calls, surface_calls
-from tests.gpu.places import ASSERTING, HAS_CARD, ask, ask_both
+from tests.gpu.places import ask_both
 from tests.older_torch import SPARSE, VERSION
 from tests.simulator.test_card_answers import OTHERWISE
 
@@ -41,11 +41,3 @@ def test_short_programs_end_as_they_do_on_the_card(ask, reports):
     counts = {kind: len(names) for kind, names in found.items()}
     reports(f"{len(card):,} short programs ({ask.__name__}); differ: {counts}", card=card, differing=found)
     assert found["outcome"].keys() - KNOWN == set()
-
-
-@pytest.mark.parametrize("call", surface_calls.read_calls("asserts"))
-def test_assertions_of_kernels_are_told(call, reports):
-    card, virtual = ask_both(surface_calls.answer_assertion, call)
-    reports(f"`{call}`: {card[0]}, then {card[1]}, then {card[2]}; virtual: {virtual[0]}", card=card, virtual=virtual)
-    assert "raises" in virtual[0]
-    assert not HAS_CARD or ask(ASSERTING, surface_calls.answer_assertion, call) == card

@@ -10,9 +10,3 @@ def gpus():
     """Two virtual GPUs."""
     with simulate(2) as simulation:
         yield simulation
-
-
-@pytest.fixture
-def three_gpus():
-    with simulate(3) as simulation:
-        yield simulation

@@ -172,15 +172,6 @@ def test_nothing_is_copied_out_of_meta():
     assert torch.UntypedStorage(8, device=SECOND).to(device="cpu", non_blocking=True).is_pinned()
 
 
-def test_events_stay_in_this_process():
-    event = torch.cuda.Event(interprocess=True)
-    assert repr(event) == "<torch.cuda.Event uninitialized>"
-    event.record()
-    assert event.cuda_event
-    with pytest.raises(SimulationError, match="cannot be sent to another process"):
-        event.ipc_handle()
-
-
 def test_events_know_where_they_were_recorded():
     event = torch.cuda.Event(enable_timing=True)
     assert event.device is None
@@ -205,11 +196,8 @@ def test_a_broadcast_keeps_the_tensors_of_the_first_gpu():
 
 MISMATCHED = [
     (lambda x: comm.scatter(x, [0, 1], chunk_sizes=[1, 1, 2]), "devices and chunk_sizes to be of same length"),
-    (lambda x: comm.scatter(x, out=[]), "Expected at least one output tensor to scatter to"),
     (lambda x: comm.scatter(x, out=[x[:, :1].to(SECOND)]), "index 0 has incorrect shape.*except for scatter dim 0 as the"),
     (lambda x: comm.scatter(x, out=[x[:2].to(SECOND)]), "along scatter dim 0 does not match.*Expected 4, but got total size 2"),
-    (lambda x: comm.gather([]), "Expected at least one tensor to gather from"),
-    (lambda x: comm.gather([x, x[0]]), "same number of dimensions"),
     (lambda x: comm.gather([x, x[:, :1]]), r"index 1 has invalid shape \[4, 1\], but expected \[4, 2\]"),
     (lambda x: comm.gather([x, x], out=x), r"Expected out tensor to have shape \[8, 2\], but got \[4, 2\]"),
     (lambda x: comm.broadcast(x, out=[x.cpu()]), "output tensor at index 0 has device 'cpu'"),

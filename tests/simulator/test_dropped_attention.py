@@ -65,15 +65,3 @@ def test_dropout_keeps_booleans():
         y = nn.Dropout(0.1)(x)
         assert torch.cuda.memory_allocated() - before == y.nbytes + x.numel()
         assert type(y.grad_fn).__name__ == "NativeDropoutBackward0"
-
-
-@pytest.mark.parametrize("compute", [True, False])
-def test_attention_is_cast_with_and_without_values(compute):
-    with devwidget.simulate(1, compute=compute), torch.autocast("cuda", torch.bfloat16):
-        q, k, v = (torch.randn(1, 2, 4, 8, device="cuda", requires_grad=True) for _ in range(3))
-        mask = torch.zeros(4, 4, device="cuda")
-        attend = functional.scaled_dot_product_attention
-        outs = [attend(q, k, v), attend(q, k, v, attn_mask=mask), attend(q, k, v, None, 0.5)]
-        assert [out.dtype for out in outs] == [torch.bfloat16] * 3
-        sum(out.sum() for out in outs).backward()
-        assert q.grad.dtype == torch.float32

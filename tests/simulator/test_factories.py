@@ -51,13 +51,6 @@ def test_set_default_device_counts_until_it_is_taken_back():
     assert torch.zeros(1).device == CPU
 
 
-def test_like_and_new_follow_their_tensor():
-    x = torch.ones(2, device=SECOND)
-    for y in (torch.zeros_like(x), torch.rand_like(x), x.new_zeros(3), x.new_tensor([1.0]), torch.full_like(x, 2)):
-        assert y.device == SECOND
-    assert torch.zeros_like(x, device="cpu").device == x.new_zeros(3, device="cpu").device == CPU
-
-
 def test_cuda_without_a_number_is_the_current_gpu():
     with torch.cuda.device(1):
         assert torch.zeros(1, device="cuda").device == torch.ones(1).cuda().device == SECOND
@@ -69,8 +62,6 @@ def test_temporaries_of_cpp_code_adopt_their_partner():
     assert torch.nn.functional.one_hot(x).device == SECOND
     q = torch.randn(1, 2, 3, 4, device=SECOND)
     assert torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True).device == SECOND
-    assert torch.combinations(x).device == SECOND
-    assert torch.vander(x).device == SECOND
 
 
 class Symmetric(torch.Tensor):
@@ -85,23 +76,6 @@ def test_a_subclass_is_made_of_a_tensor_on_its_device_and_of_numbers_on_the_cpu(
     assert x.grad.device == SECOND
     for tensor in (Symmetric([1.0, 2.0]), Symmetric(2), Symmetric()):
         assert (type(tensor), tensor.device.type) == (Symmetric, "cpu")
-
-
-def test_torch_device_takes_a_number():
-    assert torch.device(1) == torch.device(index=1) == SECOND
-    assert isinstance(SECOND, torch.device)
-    assert torch.zeros(1, device=torch.device(0)).device == FIRST
-
-
-def test_generators_belong_to_one_kind_of_device():
-    on_gpu, on_cpu = torch.Generator("cuda").manual_seed(1), torch.Generator().manual_seed(1)
-    drawn = torch.randn(3, generator=on_gpu, device="cuda")
-    assert torch.equal(drawn.cpu(), torch.randn(3, generator=on_cpu))
-    assert (on_gpu.device, torch.Generator("cuda:0").device) == (torch.device("cuda"), FIRST)
-    with pytest.raises(RuntimeError, match="Expected a 'cuda' device type for generator but found 'cpu'"):
-        torch.randn(3, generator=on_cpu, device="cuda")
-    with pytest.raises(RuntimeError, match="Expected a 'cpu' device type for generator but found 'cuda'"):
-        torch.ones(3).normal_(generator=on_gpu)
 
 
 @pytest.mark.filterwarnings("ignore:torch.set_default_tensor_type", "ignore:The torch.cuda:UserWarning")

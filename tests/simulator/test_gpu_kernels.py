@@ -51,19 +51,6 @@ def test_an_operator_that_only_gpus_have_is_refused_by_name():
         torch.ops.aten._efficient_attention_forward(q, q, q, None, None, None, None, None, 0.0, 0)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda x: torch.nn.functional.layer_norm(x, (4,)),
-        lambda x: torch.nn.functional.gelu(x),
-        lambda x: x.uniform_(),
-    ],
-)
-def test_whole_numbers_are_refused_where_gpus_have_no_kernel_for_them(call):
-    with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
-        call(torch.ones(4, 4, dtype=torch.int64, device=SECOND))
-
-
 def test_fused_attention_alone_gives_what_the_cpu_gives():
     q = torch.rand(1, 2, 3, 8)
     with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):

@@ -1,16 +1,13 @@
 """Processes that begin inside a simulation have its GPUs, however they begin."""
 
-import functools
 import multiprocessing
 import os
-import signal
 import subprocess
 import sys
 
 import pytest
 import torch
 import torch.multiprocessing
-from torch.utils.data import DataLoader, Dataset
 
 import devwidget
 from devwidget.records.device import SIMULATE_VARIABLE as VARIABLE
@@ -37,16 +34,6 @@ def set_device(rank, file):
     torch.save(torch.ones(1, device="cuda"), f"{file}{rank}")
 
 
-class OnGpu(Dataset):
-    """Items that a worker computes on a GPU, and gives back on the CPU."""
-
-    def __len__(self):
-        return 2
-
-    def __getitem__(self, place):
-        return torch.ones(1, device=f"cuda:{place}").cpu() * torch.cuda.device_count()
-
-
 @pytest.fixture
 def gpus():
     with simulate(gpus=3, memory="1GiB"):
@@ -70,14 +57,6 @@ def test_a_new_process_inherits_virtual_gpus_before_it_imports_the_program(way):
 def test_ranks_that_torch_spawns_have_a_gpu_each(tmp_path):
     torch.multiprocessing.spawn(set_device, (f"{tmp_path}/",), nprocs=2)
     assert [torch.load(tmp_path / rank).device.index for rank in "01"] == [0, 1]
-
-
-@pytest.mark.usefixtures("gpus")
-@pytest.mark.process
-def test_workers_of_a_loader_may_compute_on_gpus(request):
-    request.addfinalizer(functools.partial(signal.signal, signal.SIGCHLD, signal.getsignal(signal.SIGCHLD)))  # the loader's
-    loader = DataLoader(OnGpu(), batch_size=None, num_workers=1, multiprocessing_context="spawn")
-    assert torch.cat(list(loader)).tolist() == [3, 3]
 
 
 @pytest.mark.usefixtures("gpus")

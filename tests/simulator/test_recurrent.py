@@ -52,19 +52,6 @@ def test_second_derivatives_are_refused(kind):
             differentiate(gradient.norm())
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_autocast_gives_float16_whatever_its_dtype(kind, dtype):
-    model, x = layer(kind)
-    with torch.autocast("cuda", dtype=dtype):
-        output = model.cuda()(x.cuda())[0]
-        assert kind(3, 4).cuda().double()(x.cuda().double())[0].dtype == torch.float64
-        with torch.backends.cudnn.flags(enabled=False):
-            assert model(x.cuda())[0].dtype == dtype
-    output.sum().backward()
-    assert output.dtype == torch.float16
-    assert model.weight_ih_l0.grad.dtype == torch.float32
-
-
 def test_the_input_is_free_after_backward(kind):
     model, x = kind(64, 1).cuda(), torch.ones(64, 64, 64, device="cuda")
     loss = model(x * model.weight_ih_l0[0, 0])[0].sum()

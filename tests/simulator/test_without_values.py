@@ -48,13 +48,6 @@ def test_recurrence_attention_and_data_parallel_work(gpus):
         assert nn.Linear(4, 2).cuda()(torch.randn(6, 4).cuda()).dtype == torch.float16
 
 
-def test_mixed_devices_are_refused_as_ever(gpus):
-    with pytest.raises(RuntimeError, match="found at least two devices, cuda:0 and cpu!"):
-        torch.randn(3, device="cuda") + torch.randn(3)
-    with pytest.raises(RuntimeError, match="cuda:0 and cuda:1!"):
-        torch.randn(3, device="cuda") + torch.randn(3, device="cuda:1")
-
-
 def test_the_cpu_and_meta_are_told_apart(gpus):
     x, y = torch.randn(3), torch.randn(3, device="meta")
     assert (x.device, x.is_meta) == (CPU, False)

@@ -24,7 +24,7 @@ from devwidget.cli.inherited_gpus import begin_with_torch
 
 LONGEST_S = 100
 WAYS = ("cpu", "cuda")
-LAUNCHERS = ("spawned", "notebook")
+LAUNCHERS = ("notebook",)
 """Programs that begin their ranks themselves."""
 
 

@@ -142,13 +142,6 @@ def test_ranks_that_torchrun_begins_have_a_gpu_each():
     assert run_program(*launcher, str(PROGRAMS / "ddp.py")).count("backend nccl") == 2
 
 
-@pytest.mark.usefixtures("virtual_gpus")
-def test_ranks_that_a_program_spawns_have_a_gpu_each():
-    told = run_program(str(PROGRAMS / "spawned.py"))
-    assert told.count("loss") == 3
-    assert "device cuda:0 nccl\n" in told
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("virtual_gpus")
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.fuzz)])
