@@ -48,6 +48,7 @@ def test_the_current_gpu_follows_contexts(gpus):
 
 def test_streams_are_asked_for_by_gpu_and_have_priorities(gpus):
     low, high = torch.cuda.Stream.priority_range()
+    assert (low, high) == (0, -3)
     assert [torch.cuda.Stream(priority=each).priority for each in (low, high, 5, -9)] == [0, -3, 0, -3]
     assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1) != torch.cuda.Stream(1)
     assert len({torch.cuda.Stream() for _ in range(33)}) == 32, "they come from a pool"
