@@ -163,9 +163,9 @@ def test_a_saved_record_is_shown_without_torch(tmp_path: pathlib.Path) -> None:
     program = (
         "import sys; from devwidget.cli.main import main; status = main(sys.argv[1:]); print(status, 'torch' in sys.modules)"
     )
-    for args in (["show", "bad.json"], ["html", "bad.json", "out.html"], ["compare", "bad.json", "bad.json"]):
-        ran = subprocess.run([sys.executable, "-c", program, *args], capture_output=True, text=True, check=True)
-        assert ran.stdout.splitlines()[-1] == "0 False"
+    command = [sys.executable, "-c", program, "compare", "bad.json", "bad.json"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "0 False"
 
 
 def test_every_example_of_the_help_is_a_command_line_that_is_understood() -> None:

@@ -13,7 +13,9 @@ from collections.abc import Callable
 
 import pytest
 
-ROOT = pathlib.Path(__file__).parents[2]
+from tests.forked_programs import ROOT, programs
+
+pytestmark = pytest.mark.process
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 WHOLE = """
@@ -62,29 +64,36 @@ try:
 finally:
     torch.ones(2, requires_grad=True).backward()
 """
+IN_A_THREAD = "import threading, torch\nthreading.Thread(target=lambda: torch.ones(2).view(3), name='one').start()"
 
 
 @pytest.fixture
 def python(tmp_path: pathlib.Path) -> Run:
     """Runs `python ARGS` in the folder of the programs."""
 
-    def run(*args: str, **keywords: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **keywords}
+    def run(*args: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, *args]
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, encoding="utf-8")
 
     return run
 
 
-def both(python: Run, folder: pathlib.Path, source: str, *args: str) -> tuple[subprocess.CompletedProcess[str], ...]:
-    """A program run by Python, and by us."""
+@pytest.fixture
+def ours(tmp_path: pathlib.Path) -> Run:
+    """Runs `python -m devwidget run ARGS` there, in a fork of a process that has imported torch."""
+    return lambda *args, **environ: programs().run(tmp_path, "-m", "devwidget", "run", *args, **environ)
+
+
+def write(folder: pathlib.Path, source: str) -> None:
     (folder / "train.py").write_text(source, encoding="utf-8")
-    return python("train.py", *args), python("-m", "devwidget", "run", "train.py", *args)
 
 
 @pytest.mark.slow
 def test_a_program_with_processes_workers_and_threads_does_not_notice(python: Run, tmp_path: pathlib.Path) -> None:
-    plain, ours = both(python, tmp_path, WHOLE, "--lr", "1", "-m", "--gpus")
+    write(tmp_path, WHOLE)
+    arguments = ("train.py", "--lr", "1", "-m", "--gpus")
+    plain, ours = python(*arguments), python("-m", "devwidget", "run", *arguments)
     assert plain.stdout.count("\n") == 9
     assert ours.stdout == plain.stdout
     assert ours.returncode == plain.returncode == 3
@@ -100,33 +109,33 @@ def test_a_program_with_processes_workers_and_threads_does_not_notice(python: Ru
         ("import os, signal\nos.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
         ("import sys\nsys.exit('a message')", 1),
         ("print(", 1),
-        (FAILING_TWICE, 1),
-        ("import threading, torch\nthreading.Thread(target=lambda: torch.ones(2).view(3), name='one').start()", 0),
+        pytest.param(FAILING_TWICE, 1, marks=pytest.mark.slow),
+        pytest.param(IN_A_THREAD, 0, marks=pytest.mark.slow),
     ],
     ids=["exception", "hook", "interrupt", "terminated", "message", "syntax", "torch", "thread"],
 )
-def test_a_program_ends_as_it_would_end_without_us(python: Run, tmp_path: pathlib.Path, ending: str, status: int) -> None:
-    plain, ours = both(python, tmp_path, f"print('begun', flush=True)\n{ending}\n")
-    assert ours.stdout == plain.stdout
-    assert ours.returncode == plain.returncode == status
-    said, _, report = ours.stderr.partition("\nTrace: ")
+def test_a_program_ends_as_it_would_end_without_us(python: Run, ours: Run, tmp_path: pathlib.Path, ending: str, status: int):
+    write(tmp_path, f"print('begun', flush=True)\n{ending}\n")
+    plain, run = python("train.py"), ours("train.py")
+    assert run.stdout == plain.stdout
+    assert run.returncode == plain.returncode == status
+    said, _, report = run.stderr.partition("\nTrace: ")
     assert plain.stderr.strip() in (said.strip(), report.strip().splitlines()[-1] if report else "")
 
 
 @pytest.mark.parametrize(("ranks", "line"), [("4", "rank 3 of 4\nTrace: "), ("1", "\nTrace: ")])
-def test_the_report_of_a_rank_bears_its_number(python: Run, tmp_path: pathlib.Path, ranks: str, line: str) -> None:
-    (tmp_path / "nothing.py").write_text("import torch\n")
-    number = str(int(ranks) - 1)
-    done = python("-m", "devwidget", "run", "--gpus", "2", "nothing.py", RANK=number, WORLD_SIZE=ranks)
+def test_the_report_of_a_rank_bears_its_number(ours: Run, tmp_path: pathlib.Path, ranks: str, line: str) -> None:
+    write(tmp_path, "import torch\n")
+    done = ours("--gpus", "2", "train.py", RANK=str(int(ranks) - 1), WORLD_SIZE=ranks)
     assert f"{line}nothing was done on the 2 virtual GPUs" in done.stderr
 
 
 def test_the_report_comes_after_the_exception_and_names_line_and_edit(python: Run, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "train.py").write_text(FAULTY, encoding="utf-8")
+    write(tmp_path, FAULTY)
     ours = python("-m", "devwidget", "run", "--gpus", "2", "--memory", "8GiB", "--save", "found.json", "train.py")
     assert (ours.stdout, ours.returncode) == ("2 8\n", 1)
     told = ours.stderr[ours.stderr.index("Traceback (most recent call last)") :]
-    assert "devwidget/cli" not in told
+    assert os.path.join("devwidget", "cli") not in told
     assert "RuntimeError: Expected all tensors" in told[: told.index("Trace: ")]
     assert told.count("Expected all tensors") == 1
     assert "+ batch = torch.ones(3, 4, device='cuda:1')" in told[told.index("Trace: ") :]
@@ -134,24 +143,23 @@ def test_the_report_comes_after_the_exception_and_names_line_and_edit(python: Ru
     assert json.loads((tmp_path / "found.json").read_text())["record"] == "Trace"
 
 
-def test_healing_goes_on_to_the_end_and_can_fail_at_it(python: Run, tmp_path: pathlib.Path) -> None:
-    (tmp_path / "train.py").write_text(f"{FAULTY}\nimport os\nos.chdir('/')", encoding="utf-8")
-    ours = python("-m", "devwidget", "run", "--gpus", "2", "--heal", "--fail-on", "error", "--html", "found.html", "train.py")
-    assert (ours.stdout, ours.returncode) == ("2 16\ntorch.Size([3, 2])\n", 1)
-    assert "error[wrong-device]" in ours.stderr
+def test_healing_goes_on_to_the_end_and_can_fail_at_it(ours: Run, tmp_path: pathlib.Path) -> None:
+    write(tmp_path, f"{FAULTY}\nimport os\nos.chdir('/')")
+    healed = ours("--gpus", "2", "--heal", "--fail-on", "error", "--html", "found.html", "train.py")
+    assert (healed.stdout, healed.returncode) == ("2 16\ntorch.Size([3, 2])\n", 1)
+    assert "error[wrong-device]" in healed.stderr
     assert (tmp_path / "found.html").exists()
 
 
-def test_a_module_runs_as_python_runs_it(python: Run, tmp_path: pathlib.Path) -> None:
+def test_a_module_runs_as_python_runs_it(python: Run, ours: Run, tmp_path: pathlib.Path) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("")
     (tmp_path / "package" / "other.py").write_text("name = 'other'")
     program = "import sys\nfrom .other import name\nprint(name, __name__, __package__, __spec__.name, sys.argv, sys.path[0])"
     (tmp_path / "package" / "__main__.py").write_text(program)
-    plain = python("-m", "package", "--lr", "1")
-    ours = python("-m", "devwidget", "run", "-m", "package", "--lr", "1")
+    plain, run = python("-m", "package", "--lr", "1"), ours("-m", "package", "--lr", "1")
     assert plain.stdout.startswith("other __main__ package package.__main__")
-    assert (ours.stdout, ours.returncode) == (plain.stdout, 0)
+    assert (run.stdout, run.returncode) == (plain.stdout, 0)
 
 
 APPLICATION = """
@@ -161,10 +169,10 @@ print(name, __name__, repr(__package__), __spec__.name, sys.argv, sys.path[0], _
 """
 
 
-@pytest.mark.parametrize("flags", [(), ("-P",)], ids=["plain", "safe path"])
+@pytest.mark.parametrize("flags", [(), pytest.param(("-P",), marks=pytest.mark.slow)], ids=["plain", "safe path"])
 @pytest.mark.parametrize("kind", ["folder", "archive"])
 def test_a_folder_and_an_archive_with_a_main_run_as_python_runs_them(
-    kind: str, flags: tuple[str, ...], python: Run, tmp_path: pathlib.Path
+    kind: str, flags: tuple[str, ...], python: Run, ours: Run, tmp_path: pathlib.Path
 ) -> None:
     (tmp_path / "application").mkdir()
     (tmp_path / "application" / "helper.py").write_text("name = 'helper'")
@@ -173,32 +181,24 @@ def test_a_folder_and_an_archive_with_a_main_run_as_python_runs_them(
         shutil.make_archive(str(tmp_path / "application"), "zip", tmp_path / "application")
     target = {"folder": "application", "archive": "application.zip"}[kind]
     plain = python(*flags, target, "--lr", "1")
-    ours = python(*flags, "-m", "devwidget", "run", target, "--lr", "1")
+    command = ("-m", "devwidget", "run", target, "--lr", "1")
+    run = python(*flags, *command) if flags else ours(target, "--lr", "1")
     assert plain.stdout.startswith("helper __main__ ''")
-    assert (ours.stdout, ours.returncode) == (plain.stdout, 0)
+    assert (run.stdout, run.returncode) == (plain.stdout, 0)
 
 
-def test_a_folder_without_a_main_is_refused(python: Run, tmp_path: pathlib.Path) -> None:
+def test_a_folder_without_a_main_is_refused(ours: Run, tmp_path: pathlib.Path) -> None:
     (tmp_path / "application").mkdir()
-    ours = python("-m", "devwidget", "run", "application")
-    assert (ours.returncode, ours.stderr.splitlines()[0]) == (2, "devwidget: there is no script application")
+    run = ours("application")
+    assert (run.returncode, run.stderr.splitlines()[0]) == (2, "devwidget: there is no script application")
 
 
 @pytest.mark.parametrize(
     "ending",
-    [
-        "sys.stdout = None",
-        "sys.stdout = sys.stderr = None",
-        "del sys.stdout",
-        "sys.stdout.close()",
-        "sys.stderr.close()",
-        "sys.stdout = object()",
-        "sys.stdout = sys.stderr = open(__file__)",
-    ],
+    ["sys.stdout = sys.stderr = None", "del sys.stdout", "sys.stdout.close()", "sys.stderr.close()", "sys.stdout = object()"],
 )
-def test_the_report_comes_whatever_a_program_leaves_of_its_streams(ending: str, python: Run, tmp_path: pathlib.Path) -> None:
-    plain, ours = both(python, tmp_path, f"import sys, torch\nprint(torch.ones(2).sum().item())\n{ending}\n")
-    assert ours.stdout == plain.stdout == "2.0\n"
-    assert ours.returncode == plain.returncode
-    assert ours.stderr.count("Error") == plain.stderr.count("Error")
-    assert ("Trace: " in ours.stderr) == ("sys.stderr.close" not in ending)
+def test_the_report_comes_whatever_a_program_leaves_of_its_streams(ending: str, ours: Run, tmp_path: pathlib.Path) -> None:
+    write(tmp_path, f"import sys, torch\nprint(torch.ones(2).sum().item())\n{ending}\n")
+    run = ours("train.py")
+    assert (run.stdout, run.returncode, "Error" in run.stderr) == ("2.0\n", 0, False)
+    assert ("Trace: " in run.stderr) == ("sys.stderr.close" not in ending)

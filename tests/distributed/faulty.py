@@ -1,4 +1,4 @@
-"""What each rank of a job with one fault runs: `faulty.run(FAULT, GUILTY)`; all train copies of one model, a batch each."""
+"""What each rank of a job with one fault runs: `faulty.py FAULT GUILTY EVERY`; all train copies of one model, a batch each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import pathlib
 import signal
+import sys
 import time
 from collections.abc import Iterator
 
@@ -16,10 +17,10 @@ from torch import nn
 import devwidget
 
 FAULTS = (
-    *("loader", "collective", "skipped", "killed", "raised", "stopped", "dtype", "device", "checkpoint", "lr", "eval"),
+    *("loader", "collective", "skipped", "killed", "raised", "stopped", "checkpoint", "lr", "eval"),
     "straggler",
 )
-"""Twelve; "none" for a job without a fault, which ends after some steps."""
+"""Ten; "none" for a job without a fault, which ends after some steps."""
 BEGINS = 12
 """The step in which most of them begin."""
 WELL = 40
@@ -41,18 +42,15 @@ class Rows(torch.utils.data.Dataset[torch.Tensor]):
         return torch.full((8,), float(at % 7))
 
 
-def run(fault: str, guilty: int, every: float, *, nodes: bool = False) -> None:
+def main(fault: str, guilty: int, every: float) -> None:
     """Train until somebody ends it; nobody is guilty of "none"."""
     dist.init_process_group("gloo")
     own = fault if dist.get_rank() == guilty else ""
     torch.manual_seed(0)
-    frozen = nn.Linear(4, 4).requires_grad_(False)
     inner = nn.Sequential(nn.Linear(8, 16), nn.Dropout(0.1), nn.Linear(16, 1))
-    inner.register_module("frozen", frozen)
-    inner.forward = lambda x, inner=inner: inner[2](inner[1](inner[0](x)))  # type: ignore[method-assign]
     model = nn.parallel.DistributedDataParallel(inner)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    devwidget.serve(model, every=every, checksums=True, nodes=nodes)
+    devwidget.serve(model, every=every, checksums=True)
     _change_model(own, inner, optimizer)
     batches = iter(torch.utils.data.DataLoader(Rows(own), batch_size=4))
     for step in _count_steps(fault):
@@ -75,12 +73,7 @@ def _count_steps(fault: str) -> Iterator[int]:
 
 def _change_model(own: str, inner: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Faults that are there from the beginning."""
-    frozen = inner.get_submodule("frozen")
-    if own == "dtype":
-        frozen.bfloat16()
-    elif own == "device":
-        frozen.to("meta")
-    elif own == "checkpoint":
+    if own == "checkpoint":
         inner.load_state_dict({name: torch.full_like(value, 0.01) for name, value in inner.state_dict().items()})
     elif own == "lr":
         optimizer.param_groups[0]["lr"] = 0.02
@@ -106,11 +99,9 @@ def _strike(own: str, step: int) -> None:
 
 
 def _say_struck() -> None:
-    folder = pathlib.Path(os.environ["STRUCK"])
-    folder.mkdir(mode=0o700, exist_ok=True)
-    (folder / "struck").touch()
+    pathlib.Path(os.environ["DEVWIDGET_RANKS"], "struck").touch()
 
 
-def main(fault: str, guilty: int, every: float, *, nodes: bool = False) -> None:
+if __name__ == "__main__":
     with contextlib.suppress(KeyboardInterrupt):
-        run(fault, guilty, every, nodes=nodes)
+        main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))

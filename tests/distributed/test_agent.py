@@ -5,12 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
-import shutil
 import socket
-import subprocess
-import sys
-import tempfile
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -19,14 +14,14 @@ import torch
 import devwidget
 from devwidget.distributed import step_history
 from devwidget.distributed.ask_ranks import ask_rank
-from devwidget.distributed.job import HANDLER, find_identity, make_private, socket_of
+from devwidget.distributed.job import HANDLER, find_identity, socket_of
 from devwidget.distributed.report import Reporter
 from devwidget.distributed.unix_http import Line
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.loading.json_io import loads
 from devwidget.records.ranks.rank import LocalTensor
-from tests.distributed.jobs import LONGEST, ROOT, Job, running, wait_for
+from tests.distributed.jobs import LONGEST, Job, running, wait_for
 
+pytestmark = pytest.mark.process
 NOBODY = 65534
 _PROGRAM = """
 import devwidget, torch
@@ -83,7 +78,7 @@ def test_a_rank_says_what_it_holds_where_it_is_and_how_far_it_came(one_rank: Job
     assert said.optimizer_bytes > 2 * (32 + 8 + 8 + 8)
 
 
-@pytest.mark.parametrize("body", [b"{}", b"7", b'{"run": "rm"}', b"\xff" * 20, b"[" * 100_000])
+@pytest.mark.parametrize("body", [b"{}", b"\xff" * 20])
 def test_a_question_with_anything_in_it_is_refused(one_rank: Job, body: bytes):
     answer = Line(socket_of(one_rank.folder, 2), 5.0).ask(HANDLER, body)
     assert answer.status == 400
@@ -127,40 +122,6 @@ def test_another_user_can_neither_ask_nor_read(one_rank: Job):
     one_rank.folder.parent.chmod(0o755)  # what is above is not what keeps others out
     for name in ("", "rank-2.sock", "rank-2.json"):
         assert as_another_user(str(one_rank.folder / name)) == 13  # EACCES
-
-
-_ASK = "import sys, devwidget; print([rank.state for rank in devwidget.ranks(sys.argv[1]).ranks])"
-
-
-@pytest.mark.slow
-def test_a_rank_is_reached_through_a_forwarded_socket_from_another_network(one_rank: Job):
-    """As ssh forwards it: a socket here whose bytes go to the socket there; who asks has no network at all."""
-    if shutil.which("unshare") is None or subprocess.run(["unshare", "--net", "true"], capture_output=True).returncode:
-        pytest.skip("this machine lets nobody make network namespaces")
-    here = make_private(pathlib.Path(tempfile.mkdtemp(prefix="ranks-")) / "job")
-    relay = socket.create_server(str(socket_of(here, 2)), family=socket.AF_UNIX)
-    relaying = threading.Thread(target=_relay, args=(relay, socket_of(one_rank.folder, 2)))
-    relaying.start()
-    command = ["unshare", "--net", sys.executable, "-c", _ASK, str(here)]
-    settings = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    asked = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True)
-    relay.shutdown(socket.SHUT_RDWR)  # to close it wakes nobody
-    relaying.join()
-    relay.close()
-    shutil.rmtree(here.parent)
-    assert asked.stdout.strip() == "['unknown', 'unknown', 'answered', 'unknown']", asked.stderr
-
-
-def _relay(server: socket.socket, target: pathlib.Path) -> None:
-    """Everything that comes, to the target, and what it answers, back."""
-    with contextlib.suppress(OSError):  # the end of the test closes the server
-        while True:
-            line, _ = server.accept()
-            with line, socket.socket(socket.AF_UNIX) as there:
-                there.connect(str(target))
-                there.sendall(line.recv(65536))
-                while chunk := there.recv(65536):
-                    line.sendall(chunk)
 
 
 def test_it_listens_on_no_port(one_rank: Job):
@@ -238,19 +199,6 @@ def test_a_torch_without_its_server_is_refused_by_name(monkeypatch: pytest.Monke
     torch_internals._checked.discard("answering for a rank")
     with pytest.raises(DevwidgetError, match=r"no `torch\.no_such_server`, which answering for a rank needs"):
         devwidget.serve()
-
-
-def test_what_a_report_is_made_of_comes_back_from_its_text(one_rank_text: str):
-    assert loads(one_rank_text).rank == 0
-
-
-@pytest.fixture
-def one_rank_text() -> str:
-    from devwidget.distributed.report import Reporter
-    from devwidget.records.schema.record import dumps
-
-    who = find_identity({"RANK": "0", "WORLD_SIZE": "1"})
-    return dumps(Reporter(torch.nn.Linear(2, 2), lambda: ()).make_report(who))
 
 
 def test_a_step_that_cannot_be_read_is_told(monkeypatch: pytest.MonkeyPatch):

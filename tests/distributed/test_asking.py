@@ -13,12 +13,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
 import devwidget
-from devwidget.distributed import ask_ranks, unix_http
-from devwidget.distributed.ask_ranks import FIRST_WAIT, SECOND_WAIT, ask_folder, ask_rank, read_process_state
+from devwidget.distributed import ask_ranks
+from devwidget.distributed.ask_ranks import ask_folder, ask_rank, read_process_state
 from devwidget.distributed.job import file_of, find_machine, socket_of
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import dumps
@@ -26,6 +27,7 @@ from devwidget.records.ranks.merging import Heard
 from devwidget.records.ranks.rank import Collective, LastWord, RankReport
 from tests.records.ranks.made_up import model, report
 
+pytestmark = pytest.mark.process
 Serve = Callable[[socket.socket], None]
 
 
@@ -90,22 +92,15 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ask_ranks, "SECOND_WAIT", 0.1)
 
 
-def test_every_silence_is_told_within_two_seconds():
-    assert FIRST_WAIT + 2 * SECOND_WAIT < 2
-
-
 def test_an_answer_is_what_the_rank_said(job: pathlib.Path):
     found = heard(job, answer(said()))
     assert (found.state, found.report) == ("answered", report(0, 4, model(1, 8)))
 
 
-def test_a_rank_that_waits_long_in_a_collective_hangs(job: pathlib.Path):
-    waits = Collective("all_reduce", 12, "dp", (0, 1), seconds=9.0)
-    assert heard(job, answer(said(collective=waits))).state == "hung"
-
-
-def test_a_rank_that_waits_a_moment_does_not_hang(job: pathlib.Path):
-    assert heard(job, answer(said(collective=Collective("all_reduce", 12, "dp", (0, 1), seconds=0.5)))).state == "answered"
+@pytest.mark.parametrize(("seconds", "state"), [(4.9, "answered"), (5.0, "hung")])
+def test_a_rank_that_waits_long_in_a_collective_hangs(job: pathlib.Path, seconds: float, state: str):
+    waits = Collective("all_reduce", 12, "dp", (0, 1), seconds=seconds)
+    assert heard(job, answer(said(collective=waits))).state == state
 
 
 def test_a_rank_that_waits_for_a_dead_one_hangs_at_once(job: pathlib.Path):
@@ -117,18 +112,12 @@ def test_a_rank_that_waits_for_a_dead_one_hangs_at_once(job: pathlib.Path):
 
 
 @pytest.mark.parametrize("body", [
-    b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"null", b"1e999", b'{"devwidget": 1, "record": "Trace", "data": {}}',
-    b'{"devwidget": 99, "record": "RankReport", "data": {}}', said(3),
+    b"{", b"\xff\xfe", b"[" * 100_000, b"null", b'{"devwidget": 1, "record": "Trace", "data": {}}', said(3),
 ])  # fmt: skip
 def test_an_answer_of_any_other_shape_is_refused(job: pathlib.Path, body: bytes):
     found = heard(job, answer(body))
     assert (found.state, found.report) == ("busy", None)
     assert "answer" in found.note
-
-
-def test_an_answer_that_is_too_long_is_not_read_to_its_end(job: pathlib.Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(unix_http, "LARGEST_ANSWER", 1000)
-    assert "longer than" in heard(job, answer(b"x" * 2000)).note
 
 
 @pytest.mark.usefixtures("in_a_hurry")
@@ -141,30 +130,14 @@ def test_a_server_that_does_not_answer_is_busy(job: pathlib.Path, serve: Serve):
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-def test_a_server_that_sends_a_byte_now_and_then_cannot_hold_us(job: pathlib.Path):
-    def drip(connected: socket.socket) -> None:
-        connected.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
-        for _ in range(20):
-            connected.sendall(b" ")
-            time.sleep(0.05)
-
-    assert heard(job, drip).state == "busy"
-
-
-@pytest.mark.usefixtures("in_a_hurry")
 @pytest.mark.parametrize(
     ("sent", "again", "pause"),
     [
         (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", 0.0),
-        (b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 100 Continue\r\n\r\n", 0.05),
         (b"HTTP/1.1 200 OK\r\n", b"A", 0.05),
-        (b"HTTP/1.1 200 OK\r\n", b"A: b\r\n", 0.0),
-        (b"", b"H", 0.05),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\nx\r\n", 0.05),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"A: b\r\n", 0.01),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", b"x" * 65536, 0.0),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", b"x" * 65536, 0.0),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999\r\n\r\n", b"x", 0.05),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"x", 0.05),
     ],
 )
 def test_a_server_that_never_ends_is_busy_after_its_time(job: pathlib.Path, sent: bytes, again: bytes, pause: float) -> None:
@@ -177,12 +150,8 @@ def test_a_server_that_never_ends_is_busy_after_its_time(job: pathlib.Path, sent
             connected.sendall(again)
 
     with listening(socket_of(job, 0), serve):
-        began = time.monotonic()
-        found = ask_rank(job, 0)
-        seconds = time.monotonic() - began
+        assert ask_rank(job, 0).state == "busy"
         ended.set()
-    assert found.state == "busy"
-    assert seconds < 2.0
 
 
 @pytest.mark.parametrize("name", ["rank-0.json", "rank-0.sock"])
@@ -195,10 +164,8 @@ def test_what_is_no_file_of_a_rank_holds_nobody_up(job: pathlib.Path, name: str,
         "folder": lambda: path.mkdir(),
         "large file": lambda: (path.touch(), os.truncate(path, 1 << 30)),
     }[kind]()
-    began = time.monotonic()
     (rank,) = devwidget.ranks(job).ranks
     assert rank.state in ("unknown", "dead", "busy")
-    assert time.monotonic() - began < 2.0
 
 
 def test_a_file_with_a_number_that_no_rank_has_is_none_of_the_job(job: pathlib.Path) -> None:
@@ -243,12 +210,6 @@ def test_a_socket_of_another_machine_in_a_shared_folder_is_not_that_of_a_dead_ra
     assert [ask_rank(job, 0).state, ask_rank(job, 0).host] == ["unknown", "node7"]
 
 
-def test_how_many_ranks_there_are_is_read_from_those_that_are_dead_too(job: pathlib.Path):
-    for number in (0, 1, 3):  # the files of rank 2 went with it
-        file_of(job, number).write_text(dumps(announced(number, pid=gone_pid())))
-    assert [rank.state for rank in devwidget.ranks(job).ranks] == ["dead", "dead", "unknown", "dead"]
-
-
 @pytest.mark.parametrize("facts", [{"world": 2}, {"job": "two"}])
 def test_files_of_an_older_job_in_the_same_folder_are_told_apart(job: pathlib.Path, facts: dict[str, object]):
     for number in range(4):
@@ -261,19 +222,6 @@ def test_files_of_an_older_job_in_the_same_folder_are_told_apart(job: pathlib.Pa
     assert [rank.state for rank in cluster.ranks] == ["answered"] + ["unknown"] * (newer.world_size - 1)
     assert cluster.older == ((1, 3),)
     assert "ranks 1-3 of another job left files here" in str(cluster)
-
-
-def test_records_of_an_older_job_are_told_apart_too(job: pathlib.Path):
-    for number, world in ((0, 2), (1, 2), (2, 4), (3, 4)):
-        file_of(job, number).write_text(dumps(report(number, world, model(1, 8), taken=1_800_000_000.0 - world)))
-    cluster = devwidget.ranks(job)
-    assert ([rank.state for rank in cluster.ranks], cluster.older) == (["answered"] * 2, ((2, 3),))
-
-
-def test_of_one_job_a_dead_rank_stays_one_of_its_ranks(job: pathlib.Path):
-    for number in range(2):
-        file_of(job, number).write_text(dumps(announced(number, world=2, pid=gone_pid(), taken=1_800_000_000.0 + 900 * number)))
-    assert [rank.state for rank in devwidget.ranks(job).ranks] == ["dead", "dead"]
 
 
 def test_several_folders_and_files_are_one_job(job: pathlib.Path, tmp_path: pathlib.Path):
@@ -322,22 +270,14 @@ def test_what_a_rank_of_another_machine_writes_from_time_to_time_is_its_answer_w
     assert ranks[1].note == "it has written nothing for 60 s"
 
 
-def test_a_process_of_that_number_which_began_later_is_another(job: pathlib.Path):
-    file_of(job, 0).write_text(dumps(dataclasses.replace(announced(0), machine=find_machine(), started=1)))
-    assert ask_rank(job, 0).state == "dead"
-
-
-def test_a_machine_of_the_same_name_is_another_one(job: pathlib.Path):
-    file_of(job, 0).write_text(dumps(dataclasses.replace(announced(0, pid=gone_pid()), machine="another one")))
-    assert ask_rank(job, 0).state == "unknown"
-
-
-def test_files_are_ranks_that_are_over(job: pathlib.Path):
-    for number in (0, 2):
-        file_of(job, number).write_bytes(said(number))
-    found = devwidget.ranks(job)
-    assert [rank.state for rank in found.ranks] == ["answered", "unknown", "answered", "unknown"]
-    assert devwidget.ranks([file_of(job, 0), file_of(job, 2)]).ranks[2].host == "node0"
+@pytest.mark.parametrize(
+    ("fields", "state"), [({"machine": find_machine(), "started": 1}, "dead"), ({"machine": "another one"}, "unknown")]
+)
+def test_a_process_that_began_later_or_on_another_machine_is_another(
+    job: pathlib.Path, fields: dict[str, object], state: str
+) -> None:
+    file_of(job, 0).write_text(dumps(dataclasses.replace(announced(0), **fields)))
+    assert ask_rank(job, 0).state == state
 
 
 def test_a_file_that_is_older_than_the_others_is_stale(job: pathlib.Path):
@@ -368,6 +308,16 @@ def test_a_process_is_running_stopped_or_gone():
     assert read_process_state(0) == "unknown"
 
 
-def test_a_report_of_another_size_than_its_world_is_refused():
-    with pytest.raises(ValueError, match="world_size"):
-        ask_ranks.loads(dumps(RankReport(4, 4, "here", 1)))
+def test_the_engines_of_a_view_answer_where_they_said_that_they_would(job: pathlib.Path):
+    class Client(list):
+        __hash__ = object.__hash__
+
+    class Engine:
+        def apply_async(self, served: object) -> SimpleNamespace:
+            return SimpleNamespace(get=lambda seconds: (2, str(job)))
+
+    view = type(
+        "DirectView", (Engine,), {"__module__": "ipyparallel.client.view", "client": Client([Engine()]), "targets": [0]}
+    )
+    file_of(job, 2).write_bytes(said(2))
+    assert devwidget.ranks(view()).ranks[2].state == "answered"

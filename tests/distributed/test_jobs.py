@@ -14,7 +14,7 @@ from devwidget.records.ranks.cluster import Cluster
 from tests.distributed.jobs import Job, four_processes, torchrun, wait_for
 from tests.distributed.ways import WAYS, check_told
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(300)]
 
 STEPS = "40"
 """Of each way to train, whose losses are compared."""
@@ -23,9 +23,8 @@ STEPS = "40"
 @pytest.fixture(scope="module")
 def asked() -> tuple[dict[str, list[Cluster]], str]:
     """What four ranks said while they trained in each of four ways, and their losses."""
-    for _ in range(
-        2
-    ):  # on a busy machine torch aborts a rank of some hundred jobs: "terminate called without an active exception"
+    # On a busy machine torch aborts a rank of some hundred jobs: "terminate called without an active exception".
+    for _ in range(2):
         with four_processes(",".join(WAYS), STEPS) as job:
             told = {way: told_of(job, way) for way in WAYS}
             losses, _ = job.process.communicate()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
 import signal
 import subprocess
-import sys
 
 import pytest
 
 import devwidget
 from devwidget.records.ranks.rank import RankReport
-from tests.distributed.jobs import ROOT
+from tests.forked_programs import programs
 
+pytestmark = pytest.mark.process
 _BEGIN = """
 import os, signal, sys, threading, time, torch, devwidget
 from torch import nn
@@ -25,15 +24,13 @@ for _ in range(3):
     model(torch.ones(4)).sum().backward()
     optimizer.step()
 """
+_TERMINATE = "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()"
 
 
 def run(folder: pathlib.Path, *lines: str, started: str = "devwidget.serve(model)") -> subprocess.CompletedProcess[str]:
-    settings = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "DEVWIDGET_RANKS": str(folder), "RANK": "0", "WORLD_SIZE": "1"}
     program = folder.with_suffix(".py")
     program.write_text("\n".join((_BEGIN, started, _TRAIN, *lines)))
-    return subprocess.run(
-        [sys.executable, str(program)], env=os.environ | settings, capture_output=True, text=True, timeout=100
-    )
+    return programs().run(folder.parent, str(program), DEVWIDGET_RANKS=str(folder), RANK="0", WORLD_SIZE="1")
 
 
 def said(folder: pathlib.Path) -> RankReport:
@@ -53,31 +50,26 @@ def test_an_exception_leaves_what_was_held_and_is_shown_as_always(folder: pathli
     assert (ended.returncode, ended.stderr.splitlines()[-1]) == (1, "ValueError: boom")
     assert word.last_word is not None
     assert (word.last_word.how, word.last_word.error) == ("raised", "ValueError: boom")
-    assert [site.text for site in word.stack] == ["fail(model)", "raise ValueError('boom')"]
+    assert [site.text for site in word.stack][-2:] == ["fail(model)", "raise ValueError('boom')"]
     assert (word.step, word.model is not None, [each.value for each in word.steps[-1].settings][:1]) == (3, True, ["SGD"])
 
 
-def test_a_signal_ends_a_process_that_has_said_its_last_word(folder: pathlib.Path):
-    ended = run(folder, "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()", "time.sleep(60)")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGTERM, "", ended.stderr)
-    assert (said(folder).last_word.how, said(folder).last_word.error) == ("terminated", "SIGTERM")
-    assert said(folder).stack[-1].text == "time.sleep(60)"
-
-
-def test_a_process_that_waits_in_c_is_ended_by_the_signal_too(folder: pathlib.Path):
+def test_a_process_that_waits_in_c_is_ended_by_a_signal_and_has_said_its_last_word(folder: pathlib.Path):
     wait = "import ctypes; [ctypes.CDLL(None).sleep(60) for _ in range(9)]"  # a signal ends one of them early
-    timer = "threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()"
-    assert run(folder, timer, wait).returncode == -signal.SIGTERM
+    ended = run(folder, _TERMINATE, wait)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, "")
+    assert (said(folder).last_word.how, said(folder).last_word.error) == ("terminated", "SIGTERM")
     assert said(folder).stack[-1].text == wait
 
 
-def test_a_program_that_has_a_handler_decides_itself(folder: pathlib.Path):
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_program_that_has_a_handler_decides_itself(folder: pathlib.Path, is_first: bool):
     own = "signal.signal(signal.SIGTERM, lambda *_: print('mine'))"
+    before, after = (own, "") if is_first else ("", own)
     kill = "os.kill(os.getpid(), signal.SIGTERM); time.sleep(0.2)"
-    for before, after in ((own, ""), ("", own)):
-        ended = run(folder, after, kill, started=f"{before}\ndevwidget.serve(model)")
-        assert (ended.returncode, ended.stdout) == (0, "mine\n")
-        assert said(folder).last_word.how == "ended"
+    ended = run(folder, after, kill, started=f"{before}\ndevwidget.serve(model)")
+    assert (ended.returncode, ended.stdout) == (0, "mine\n")
+    assert said(folder).last_word.how == "ended"
 
 
 def test_a_worker_that_is_ended_takes_nothing_with_it(folder: pathlib.Path):
@@ -90,11 +82,11 @@ def test_a_worker_that_is_ended_takes_nothing_with_it(folder: pathlib.Path):
 
 
 def test_a_child_of_multiprocessing_says_how_it_ended(folder: pathlib.Path):
-    served = (
-        "import torch.multiprocessing as mp\ndef work(at):\n    devwidget.serve(model)\n    if at == 0: raise KeyError('x')"
+    work = "def work(at):\n    devwidget.serve(model)\n    raise KeyError('x')"
+    spawned = "try: torch.multiprocessing.start_processes(work, start_method='fork')"
+    assert run(folder, spawned, "except Exception as error: print(type(error).__name__)", started=work).stdout == (
+        "ProcessRaisedException\n"
     )
-    guarded = "if __name__ == '__main__':\n    try: mp.spawn(work)\n    except Exception as error: print(type(error).__name__)"
-    assert run(folder, guarded, started=served).stdout == "ProcessRaisedException\n"
     assert (said(folder).last_word.how, said(folder).last_word.error) == ("raised", "KeyError: 'x'")
 
 
@@ -102,17 +94,14 @@ def test_a_child_of_multiprocessing_says_how_it_ended(folder: pathlib.Path):
     ("pass", "ended", 0), ("sys.exit(0)", "ended", 0), ("raise KeyError('x')", "raised", 1), ("sys.exit(3)", "raised", 3),
 ])  # fmt: skip
 def test_a_block_says_by_what_it_was_left(folder: pathlib.Path, line: str, how: str, status: int):
-    assert (
-        run(
-            folder, line, started="with devwidget.serve(model):\n    pass\nwith devwidget.serve(model):\n    " + line
-        ).returncode
-        == status
-    )
+    twice = f"with devwidget.serve(model):\n    pass\nwith devwidget.serve(model):\n    {line}"
+    assert run(folder, started=twice).returncode == status
     assert said(folder).last_word.how == how
 
 
 def test_it_writes_from_time_to_time_if_asked(folder: pathlib.Path):
-    run(folder, "time.sleep(1)", "os._exit(0)", started="devwidget.serve(model, every=0.1, checksums=True)")
+    wait = f"while len(devwidget.load({str(folder / 'rank-0.json')!r}).sums) < 2: time.sleep(0.1)"
+    run(folder, wait, "os._exit(0)", started="devwidget.serve(model, every=0.1, checksums=True)")
     word = said(folder)
     assert (word.last_word.how, word.last_word.every) == ("running", 0.1)
     assert (word.checksums_step, [step for step, _ in word.sums]) == (2, [1, 2])

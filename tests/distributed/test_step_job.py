@@ -13,7 +13,7 @@ import devwidget
 from devwidget.views.ranks.meetings import find_meetings
 from tests.distributed.jobs import forked
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(300)]
 
 SHORT = {"allreduce_": "all_reduce", "_allgather_base_": "all_gather", "_reduce_scatter_base_": "reduce_scatter"}
 """Operators as CommDebugMode names them; those of functional collectives bear the name of the kind."""

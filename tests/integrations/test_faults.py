@@ -21,6 +21,7 @@ def warned(caught):
     return [(linecache.getline(each.filename, each.lineno).strip(), str(each.message)) for each in found]
 
 
+@pytest.mark.slow
 def test_values_that_are_kept_under_transformers(tmp_path):
     callback, kept = devwidget.integrations.TransformersCallback(), []
 
@@ -41,6 +42,7 @@ def test_values_that_are_kept_under_transformers(tmp_path):
     assert "train/devwidget/cuda_1_peak_bytes" in scalars
 
 
+@pytest.mark.slow
 def test_a_table_on_the_first_gpu_under_lightning_on_the_second(tmp_path):
     pytest.importorskip("lightning")
     loggers = pytest.importorskip("lightning.pytorch.loggers")
@@ -83,6 +85,7 @@ def test_a_value_that_is_read_later_under_accelerate(tmp_path):
     assert [step for step, _ in scalars["devwidget/step_seconds"]] == list(range(10, 121, 10))
 
 
+@pytest.mark.slow
 def test_a_wait_of_the_trainers_own_is_told_with_its_line_and_the_users(tmp_path):
     transformers = pytest.importorskip("transformers")
     callback = devwidget.integrations.TransformersCallback(every=20)
@@ -111,6 +114,7 @@ def test_batches_cross_at_the_trainers_line_and_the_users(tmp_path):
     assert "(operations.py:" in str(site)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainer", ["transformers", "lightning", "accelerate"])
 def test_what_ends_the_training_is_told_and_nothing_is_left_behind(trainer, tmp_path):
     def fault(step, loss):

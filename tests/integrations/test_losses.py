@@ -15,7 +15,7 @@ MEMORY = "8GiB"
 STEPS = [120, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.fuzz])]
 
 
-@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize("gpus", [1, pytest.param(2, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("steps", STEPS)
 def test_under_transformers(steps, gpus, tmp_path):
     callback = devwidget.integrations.TransformersCallback(every=25)

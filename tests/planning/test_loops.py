@@ -122,14 +122,6 @@ def test_a_loop_for_which_there_is_no_room_is_told_beside_one_that_fits():
     assert "too much" in str(found)
 
 
-def test_an_output_of_inference_may_live_into_the_next_forward():
-    with torch.no_grad():
-        found = devwidget.plan(Tagger(), X, memory="1GiB")
-        kept = devwidget.plan(Tagger(), X, memory="1GiB", loop="plain").devices[0].peak
-    assert kept == found.devices[0].peak + 256 * 2048 * 4
-    assert [(other.name, other.peak) for other in found.other_loops] == [("plain", kept)]
-
-
 def accumulating(model, x, optimizer):
     for _ in range(2):
         for _ in range(3):
@@ -265,40 +257,6 @@ def test_what_is_no_loop_is_refused_with_what_would_be_right(asked, told):
     with pytest.raises(DevwidgetError, match=told) as refused:
         planned(**asked)
     assert refused.value.instead
-
-
-def test_answers_follow_the_loop():
-    plain_plan, lean = planned(loop="plain", memory="40MiB"), planned(loop="trainer", memory="40MiB")
-    sizes = [found.largest_batch().size for found in (plain_plan, lean)]
-    assert sizes[0] < sizes[1]
-    assert not devwidget.plan(
-        Tagger(), X[:1].expand(sizes[0] + 1, -1), memory="40MiB", loss_fn=summed, optimizer=ADAM, loop="plain"
-    ).fits
-    changes = {change.what: change.on_card for change in plain_plan.cheapest_change().changes}
-    assert changes["autocast to bfloat16"] == peak(loop="plain", autocast=torch.bfloat16)
-    assert changes["activation checkpointing"] == peak(loop="plain", checkpointing=True)
-    lean.sliders().close()
-    fitted = lean.answers[-1]
-    assert fitted.estimate_at(*fitted.asked) == (lean.devices[0].peak,)
-
-
-def test_a_layout_is_for_the_loop():
-    pytest.importorskip("accelerate")
-    asked = {"gpus": 2, "memory": "1GiB", "loss_fn": summed, "optimizer": ADAM}
-    for loop in ("trainer", "plain"):
-        layout = devwidget.place(Tagger(), X, loop=loop, **asked)
-        assert [gpu.on_card for gpu in layout.devices] == [peak(loop=loop), 0]
-    assert peak(loop="trainer") < peak(loop="plain")
-
-
-def test_settings_of_an_optimizer_may_be_bound():
-    one_by_one = functools.partial(ADAM, foreach=False)
-    model = Tagger()
-    same = devwidget.plan(
-        model, X, memory="1GiB", loss_fn=summed, optimizer=ADAM(model.parameters(), foreach=False), loop="step"
-    )
-    assert peak(optimizer=one_by_one, loop="step") == same.devices[0].peak
-    assert planned(optimizer=one_by_one).cheapest_change().changes
 
 
 def test_a_first_question_needs_no_number_of_gpus():

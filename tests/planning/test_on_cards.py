@@ -4,7 +4,6 @@ import functools
 
 import pytest
 import torch
-from torch import nn
 
 import devwidget
 from devwidget.planning.fine_tuning import AdamW8bit, add_adapters
@@ -70,23 +69,6 @@ def test_the_model_is_as_it_was():
     plan(model).on_cards("T4", also=("LoRA", "inference"))
     assert [(name, each.requires_grad) for name, each in model.named_parameters()] == before
     assert model.training
-
-
-def test_an_optimizer_with_settings_is_made_anew_for_adapters():
-    model = make_model()
-    asked = plan(model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
-    trained = {row.what: row for row in asked.on_cards("A100-80GB", also=("LoRA",)).rows}
-    momentum = functools.partial(torch.optim.SGD, momentum=0.9)
-    ran = plan(add_adapters(make_model()), card="A100-80GB", optimizer=momentum)
-    assert trained["LoRA"].cards[0].on_card == ran.tightest.on_card
-
-
-def test_what_cannot_be_done_is_told_once():
-    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
-    asked = plan(model, torch.ones(2, 8), loss_fn=torch.sum).on_cards(*CARDS, also=("LoRA",))
-    assert asked.rows[1].cards == ()
-    assert asked.rows[1].problem == "no linear layer is called one of q_proj, k_proj, v_proj, o_proj"
-    assert "LoRA (rank 16 beside q_proj, k_proj, v_proj, o_proj): no linear layer" in str(asked)
 
 
 def test_what_is_none_is_refused():

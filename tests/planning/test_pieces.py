@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from devwidget.records.plan import PIECEWISE, questions_of
+from devwidget.records.plan import questions_of
 from devwidget.ui.plan_panel import PlanWidget
 from tests.test_what_if import Reader, plan, taken, texts, total
 
@@ -24,13 +24,6 @@ def test_in_pieces_the_answer_is_the_same(question):
     assert pieces == list(range(1, len(pieces) + 1))
     assert len(pieces) > 2
     assert asked.answers == (AT_ONCE[question](plan(64)),)
-
-
-def test_every_question_of_a_page_can_be_asked_in_pieces():
-    for question in PIECEWISE:
-        asked = plan()
-        assert list(questions_of(asked).ask_in_pieces(question))
-        assert len(asked.answers) == 1
 
 
 def test_another_setting_is_planned_as_if_it_were_asked_for():

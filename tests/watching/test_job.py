@@ -18,7 +18,8 @@ ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = str(pathlib.Path(__file__).with_name("straggling.py"))
 
 
-@pytest.mark.parametrize("slow", [1, -1])
+@pytest.mark.process
+@pytest.mark.parametrize("slow", [1, pytest.param(-1, marks=pytest.mark.slow)])
 def test_a_rank_that_is_slow_in_forward_is_told_and_a_job_without_one_has_none(tmp_path: pathlib.Path, slow: int) -> None:
     command = [sys.executable, "-m", "tests.distributed.forked", "3", PROGRAM, str(tmp_path), str(slow)]
     subprocess.run(command, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True, timeout=300)
@@ -33,7 +34,6 @@ def test_a_rank_that_is_slow_in_forward_is_told_and_a_job_without_one_has_none(t
     assert found.seconds > 0.05 > found.others
     assert "rank 1 is what the others wait for: forward takes 5" in str(job)
     assert (found.line.site.text, found.line.site.function) == ("time.sleep(0.05)", "forward")
-    assert found.line.seconds == pytest.approx(found.seconds, rel=0.5)
     assert "of a step are spent at straggling.py:23  time.sleep(0.05)" in str(job)
     assert devwidget.load(job.save(tmp_path / "job.json")) == job
 

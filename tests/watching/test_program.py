@@ -14,9 +14,10 @@ from torch import nn
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
 import devwidget
+from devwidget.cli.main import main
 from devwidget.watching.program import ProgramWatch
+from tests.forked_programs import ROOT, programs
 
-ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = """
 import sys, time
 import torch
@@ -47,12 +48,7 @@ print("trained")
 """
 
 
-def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "devwidget", "run", "--watch", "--gpus", "1", "--memory", "64MiB", *args]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+COMMAND = ("-m", "devwidget", "run", "--watch", "--gpus", "1", "--memory", "64MiB")
 
 
 @pytest.fixture
@@ -61,14 +57,10 @@ def program(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path / "train.py"
 
 
+@pytest.mark.process
 def test_a_program_is_watched_and_on_a_pipe_only_the_summary_is_said(program: pathlib.Path) -> None:
     saved = program.with_name("watch.jsonl")
-    done = subprocess.run(
-        command("--save", str(saved), "--fail-on", "warning", str(program), "0"),
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
+    done = programs().run(program.parent, *COMMAND, "--save", str(saved), "--fail-on", "warning", str(program), "0")
     assert (done.stdout, done.returncode) == ("trained\n", 1)
     assert done.stderr.startswith("\nWatched run of Sequential: 190 steps, 1 finding\n")
     assert "\033" not in done.stderr
@@ -79,10 +71,13 @@ def test_a_program_is_watched_and_on_a_pipe_only_the_summary_is_said(program: pa
     assert [finding.kind for finding in run.findings] == ["memory-growth"]
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo terminals")
 def test_on_a_terminal_one_line_is_drawn_over_itself(program: pathlib.Path) -> None:
     ours, theirs = pty.openpty()
-    with subprocess.Popen(command(str(program), "0.01"), env=environment(), stdout=subprocess.PIPE, stderr=theirs) as process:
+    command = [sys.executable, *COMMAND, str(program), "0.01"]
+    settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=theirs) as process:
         os.close(theirs)
         shown = b""
         try:
@@ -130,7 +125,6 @@ def test_the_outermost_module_that_is_called_is_the_model_and_no_hook_stays() ->
 
 
 @pytest.mark.parametrize("option", ["--heal", "--perfetto=trace.json", "--allow=cpu -> cuda:0"])
-def test_what_only_a_recording_has_is_refused(program: pathlib.Path, option: str) -> None:
-    done = subprocess.run(command(option, str(program), "0"), env=environment(), capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"a watched run has no {option.partition('=')[0]}" in done.stderr
+def test_what_only_a_recording_has_is_refused(program: pathlib.Path, capsys: pytest.CaptureFixture[str], option: str) -> None:
+    assert main([*COMMAND[2:], option, str(program)]) == 2
+    assert f"a watched run has no {option.partition('=')[0]}" in capsys.readouterr().err

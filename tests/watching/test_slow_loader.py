@@ -11,23 +11,18 @@ import devwidget
 from devwidget.watching import slow_steps, step_hooks
 from tests.watching.loops import Clock, line_of, told
 
-BATCH, FROM, STEPS = 4, 48, 128
+FROM, STEPS = 48, 128
 
 
 class Points(torch.utils.data.Dataset):
-    """Slow from some item on: to read it, or to compute it on the GPU."""
-
-    def __init__(self, computes=False):
-        self.computes = computes
+    """Slow from some item on."""
 
     def __len__(self):
-        return BATCH * STEPS
+        return STEPS
 
     def __getitem__(self, index):
-        if index < BATCH * FROM:
+        if index < FROM:
             return torch.ones(16)
-        if self.computes:
-            return torch.ones(400, 400, device="cuda").matmul(torch.ones(400, 400, device="cuda"))[0, :16].cpu()
         time.sleep(0.02)
         return torch.ones(16)
 
@@ -39,7 +34,7 @@ def stack(items):
 def train(dataset, **options):
     model = nn.Linear(16, 4).to("cuda")
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    loader = torch.utils.data.DataLoader(torch.utils.data.Subset(dataset, range(len(dataset))), BATCH, **options)
+    loader = torch.utils.data.DataLoader(torch.utils.data.Subset(dataset, range(len(dataset))), 1, **options)
     with devwidget.watch(model, optimizer) as run:
         for batch in loader:
             model(batch.to("cuda")).sum().backward()
@@ -92,6 +87,8 @@ def _handlers():
     signal.signal(signal.SIGCHLD, before)
 
 
+@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.usefixtures("_gpu", "_handlers")
 def test_of_workers_it_is_named_what_they_run():
     slow = told(train(Points(), num_workers=2, collate_fn=stack), "slow-steps")
@@ -100,10 +97,3 @@ def test_of_workers_it_is_named_what_they_run():
         f"there a loader waits for its workers, 2 of them, which run `Points.__getitem__` (test_slow_loader.py:"
         f"{Points.__getitem__.__code__.co_firstlineno}), `stack` (test_slow_loader.py:{stack.__code__.co_firstlineno})"
     )
-
-
-@pytest.mark.usefixtures("_gpu")
-def test_what_virtual_gpus_compute_between_the_steps_is_no_slow_loader():
-    run = train(Points(computes=True))
-    assert "slow-steps" not in {finding.kind for finding in run.findings}
-    assert any(step.reason == "steps have become slow" for step in run.result.recorded_steps)

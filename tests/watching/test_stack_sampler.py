@@ -49,12 +49,12 @@ def test_each_line_has_its_share_of_the_time_of_its_part(sampler):
     sampler.end()
     data, forward = sampler.sum_part("data"), sampler.sum_part("forward")
     assert data.lines[0][0].text == "time.sleep(0.2)"
-    assert data.lines[0][1] > 0.9
+    assert data.lines[0][1] > 0.8
     shares = {site.function: share for site, share, _ in forward.lines}
-    assert shares["rest"] == pytest.approx(0.5, abs=0.2)
+    assert shares["rest"] == pytest.approx(0.5, abs=0.35)
     assert sampler.steps == (7, 7)
     (line,) = [each for each in sampler.list_lines() if each.part == "data"]
-    assert line.seconds == pytest.approx(0.2, rel=0.1)
+    assert line.seconds == pytest.approx(0.2, rel=0.2)
 
 
 def test_what_is_ours_and_what_was_recorded_counts_for_nothing(sampler):

@@ -27,7 +27,7 @@ def train():
 
 
 @pytest.mark.parametrize("every", [13, pytest.param(1, marks=[pytest.mark.fuzz, pytest.mark.timeout(900)])])
-@pytest.mark.parametrize("gpus", [0, 1])
+@pytest.mark.parametrize("gpus", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_ctrl_c_at_any_line_of_a_watched_run_leaves_nothing_behind(monkeypatch, every, gpus):
     monkeypatch.setattr(recorded_steps, "WARM_UP", 1)
     simulation = devwidget.simulate(gpus) if gpus else None
@@ -53,6 +53,7 @@ def test_ctrl_c_at_any_line_of_a_watched_run_leaves_nothing_behind(monkeypatch, 
             simulation.stop()
 
 
+@pytest.mark.slow
 def test_ctrl_c_where_lines_are_looked_at_leaves_nobody_who_looks(monkeypatch):
     monkeypatch.setattr(recorded_steps, "WARM_UP", 1)
     monkeypatch.setattr(slow_steps, "WARM_UP", 1)
