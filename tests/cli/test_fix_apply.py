@@ -82,11 +82,6 @@ def test_a_file_that_changed_since_is_refused(model: pathlib.Path, capsys: pytes
     assert model.read_text(encoding="utf-8") == changed
 
 
-def test_another_kind_has_no_edit_to_write(model: pathlib.Path) -> None:
-    assert main(["fix", "apply", "--yes", "--kind", "host-sync", "found.json"]) == 0
-    assert model.read_text(encoding="utf-8") == MODEL
-
-
 def test_a_choice_among_designs_is_left_to_the_user(model: pathlib.Path) -> None:
     trace = devwidget.load("found.json")
     (finding,) = trace.findings

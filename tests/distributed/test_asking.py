@@ -174,12 +174,6 @@ def test_a_file_with_a_number_that_no_rank_has_is_none_of_the_job(job: pathlib.P
     assert [each.rank for each in ask_folder(job)] == [0]
 
 
-def test_a_socket_where_nobody_listens_is_that_of_a_dead_rank(job: pathlib.Path):
-    with socket.socket(socket.AF_UNIX) as gone:
-        gone.bind(str(socket_of(job, 0)))
-    assert ask_rank(job, 0).state == "dead"
-
-
 def announced(number: int, world: int = 4, **more: object) -> RankReport:
     said: dict[str, object] = {"host": socket.gethostname(), "pid": os.getpid(), "taken": 1_800_000_000.0, "job": "one", **more}
     return RankReport(number, world, announced=True, **said)
@@ -252,13 +246,6 @@ def test_saved_jobs_are_put_together_by_their_files_and_as_they_are(job: pathlib
 def ended(number: int, how: str, **more: object) -> RankReport:
     word = LastWord(how, "ValueError: boom", every=float(more.pop("every", 0.0)))
     return dataclasses.replace(report(number, 4, model(1, 8), taken=time.time()), last_word=word, **more)
-
-
-def test_ended_well_never_served_dead_and_failed_are_told_apart(job: pathlib.Path):
-    file_of(job, 0).write_text(dumps(ended(0, "ended", job="one")))
-    file_of(job, 1).write_text(dumps(announced(1, pid=gone_pid())))
-    file_of(job, 2).write_text(dumps(ended(2, "raised", job="one")))
-    assert [rank.state for rank in devwidget.ranks(job).ranks] == ["ended", "dead", "raised", "unknown"]
 
 
 def test_what_a_rank_of_another_machine_writes_from_time_to_time_is_its_answer_while_it_is_new(job: pathlib.Path):

@@ -78,11 +78,6 @@ def test_a_rank_holds_a_part_of_what_one_gpu_would():
     assert four.ranks[0].optimizer == pytest.approx(2 * whole / 4, rel=0.15)
 
 
-def test_replicas_of_hsdp_are_of_one_kind():
-    plan = planned(chain(), {"replicate": 2, "shard": 2})
-    assert {rank.ranks for rank in plan.ranks} >= {((0, 0), (2, 2))}
-
-
 def test_stages_of_a_pipeline_hold_their_own_blocks_and_more_microbatches_in_flight_at_its_beginning():
     model = nn.Sequential(*(Block(64) for _ in range(4)))
     plan = planned(model, {"pp": 2}, microbatches=4, target=torch.zeros(8, 64), optimizer=torch.optim.SGD)
@@ -163,7 +158,7 @@ def test_a_name_that_is_not_known_is_answered_with_every_form_that_has_a_plan():
         assert json.dumps(form) in str(told.value)
 
 
-@pytest.mark.parametrize("mesh", [{"pp": 2, "fsdp": 2}, {"fsdp": 2, "pp": 2}, {"replicate": 2}])
+@pytest.mark.parametrize("mesh", [{"replicate": 2, "shard": 2}, {"pp": 2, "fsdp": 2}, {"replicate": 2}])
 def test_each_form_that_is_offered_has_a_plan(mesh):
     model = nn.Sequential(*(Block(64) for _ in range(2)))
     plan = planned(model, mesh, target=torch.zeros(8, 64), optimizer=torch.optim.SGD)

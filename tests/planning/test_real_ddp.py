@@ -141,21 +141,3 @@ def test_an_option_whose_reducer_reads_values_is_refused_by_its_name(option):
 
     with pytest.raises(DevwidgetError, match=f"`{option}=True` cannot be planned"):
         devwidget.plan(model_of(), BATCH, parallel={"ddp": RANKS}, parallelize=wrap, loss_fn=torch.sum)
-
-
-@pytest.mark.slow
-def test_a_graph_that_is_called_static_after_wrapping_is_refused_by_its_name():
-    def wrap(model, mesh):
-        wrapped = DistributedDataParallel(model, process_group=mesh["ddp"].get_group())
-        wrapped._set_static_graph()
-        return wrapped
-
-    with pytest.raises(DevwidgetError, match="`static_graph=True` cannot be planned"):
-        devwidget.plan(model_of(), BATCH, parallel={"ddp": RANKS}, parallelize=wrap, loss_fn=torch.sum)
-
-
-def test_an_optimizer_of_the_model_is_that_of_its_replica():
-    model = model_of()
-    step = {"loss_fn": torch.sum, "parallel": {"ddp": RANKS}}
-    of_class = devwidget.plan(model, BATCH, optimizer=torch.optim.AdamW, **step)
-    assert devwidget.plan(model, BATCH, optimizer=torch.optim.AdamW(model.parameters()), **step) == of_class

@@ -11,7 +11,7 @@ from torch import nn
 import devwidget
 from devwidget.records.errors import UnreadableError
 from devwidget.records.trace import Trace
-from devwidget.records.watch import MOST_ROWS, RecordedStep, StepTable, fold_rows, fold_steps
+from devwidget.records.watch import MOST_ROWS, RecordedStep, StepTable, fold_rows
 from devwidget.watching import run_file
 from devwidget.watching.run_file import RunFile
 from devwidget.watching.run_log import RunLog
@@ -114,16 +114,6 @@ def test_a_file_that_is_followed_has_whole_rows_and_the_last_one_in_the_end(tmp_
     lines = [json.loads(line)["data"]["steps"] for line in path.read_text().splitlines()]
     assert [count for line in lines for count in line["count"]] == [1] * 8 + [2] * 4 + [4] * 2 + [3]
     assert devwidget.open(path).steps.total == 27
-
-
-def test_rows_of_several_lengths_become_rows_of_one():
-    table = StepTable()
-    for step in range(7):
-        table.add_step(row(step))
-    short = fold_rows(table.columns, 2)
-    mixed = {name: table.columns[name][:3] + short[name][2:] for name in short}  # the steps 0 to 2, then 4 and 5, 6
-    assert list(fold_steps(mixed, 4)["first"]) == [0, 4]
-    assert list(fold_steps(mixed, 4)["count"]) == [3, 3]
 
 
 def test_recorded_steps_of_no_news_come_into_the_file_ever_more_seldom(tmp_path):

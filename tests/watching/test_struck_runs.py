@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.watching import recorded_steps, slow_steps, stack_sampler
+from devwidget.watching import recorded_steps
 from tests import faults
 
 FOLDER = str(Path(recorded_steps.__file__).parent)
@@ -51,23 +50,3 @@ def test_ctrl_c_at_any_line_of_a_watched_run_leaves_nothing_behind(monkeypatch, 
     finally:
         if simulation is not None:
             simulation.stop()
-
-
-@pytest.mark.slow
-def test_ctrl_c_where_lines_are_looked_at_leaves_nobody_who_looks(monkeypatch):
-    monkeypatch.setattr(recorded_steps, "WARM_UP", 1)
-    monkeypatch.setattr(slow_steps, "WARM_UP", 1)
-    monkeypatch.setattr(slow_steps, "_has_other_ranks", lambda: True)
-    monkeypatch.setattr(stack_sampler, "FEWEST_STEPS", 2)
-    monkeypatch.setattr(stack_sampler, "ENOUGH", 0)
-    train()
-    with faults.LinesRun() as lines:
-        train()
-    ours = [line for line in lines.counts if line[0] == slow_steps.__file__ and not faults.cannot_be_interrupted(line)]
-    assert len(ours) > 20
-    for line in ours:
-        world = faults.world()
-        with faults.interrupts(), pytest.raises(KeyboardInterrupt), faults.InterruptAt(line):
-            train()
-        assert faults.left_behind(world) == [], line
-        assert "devwidget-lines" not in {thread.name for thread in threading.enumerate()}, line

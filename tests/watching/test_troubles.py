@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import pytest
 import torch
 from torch import nn
@@ -53,16 +51,6 @@ def test_a_cache_that_grows_is_named_with_the_line_that_fills_it():
     assert "grown by 16 KiB a step" in growth.headline
     assert line_of(growth) == 'cache[step] = torch.ones(4096, device="cuda")'
     assert growth.notes[0] == "dict `cache` of turn() in test_troubles.py holds what stays: 157 items"
-
-
-def test_a_function_that_remembers_all_is_named_by_its_line():
-    @functools.cache
-    def make_noise(count):
-        return torch.linspace(0, 1, 2048 + count, device="cuda")
-
-    loop = Loop()
-    growth = told(loop.run(lambda step: loop.go_back(loop.model(loop.draw_batch()) + make_noise(step)[:4])), "memory-growth")
-    assert line_of(growth) == 'return torch.linspace(0, 1, 2048 + count, device="cuda")'
 
 
 def test_what_only_a_function_of_the_loop_knows_is_found_without_running_any_of_it():
