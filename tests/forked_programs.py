@@ -47,6 +47,7 @@ def become(command: list[str], folder: str, files: list[str], environ: dict[str,
         os.dup2(os.open(path, os.O_RDWR), descriptor)
     os.chdir(folder)
     os.environ.update(environ)
+    sys.path[0] = folder
     if command[0] == "-m":
         sys.argv = command[1:]
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)
