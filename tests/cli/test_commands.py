@@ -158,6 +158,7 @@ def test_compare_is_1_for_new_findings_alone(capsys: pytest.CaptureFixture[str],
     assert "it stays" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.process
 def test_a_saved_record_is_shown_without_torch(tmp_path: pathlib.Path) -> None:
     Trace(findings=(Finding("wrong-device", "error", "", "it stays", "because"),)).save("bad.json")
     program = (

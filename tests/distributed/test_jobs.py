@@ -1,4 +1,4 @@
-"""Real jobs: four ways to train are told as they are, seven faults are told apart, and nobody is harmed."""
+"""Real jobs: four ways to train are told as they are, states and faults are told apart, and nobody is harmed."""
 
 from __future__ import annotations
 

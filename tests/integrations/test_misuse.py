@@ -23,6 +23,7 @@ except devwidget.DevwidgetError as error:
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("name", "missing", "package"),
     [
@@ -38,6 +39,7 @@ def test_a_missing_package_is_named(name, missing, package):
     ), done.stderr
 
 
+@pytest.mark.process
 def test_nothing_is_loaded_before_it_is_asked_for():
     program = (
         "import sys, devwidget.integrations; print({'torch', 'transformers', 'lightning', 'accelerate'} & set(sys.modules))"

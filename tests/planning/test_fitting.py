@@ -8,7 +8,6 @@ from torch import nn
 
 import devwidget
 from devwidget.planning.what_if import PlanGrid, fit_plans
-from devwidget.records.answers import knot_weights
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.plan import DevicePlan, Plan
@@ -45,12 +44,6 @@ def test_a_model_for_texts_of_one_length_has_that_length():
 
     assert fit_plans(PlanGrid(planned(need)), 8, 64).lengths == (64,)
     assert fit_plans(PlanGrid(planned(lambda b, n: b)), 8, None).lengths == (0,)
-
-
-def test_weights_add_up_and_are_one_at_a_knot():
-    for at in (1, 2, 5, 8, 9, 32):
-        assert sum(weight for _, weight in knot_weights((1, 8, 16, 32), at, 3)) == pytest.approx(1)
-    assert dict(knot_weights((1, 8, 16), 8, 2))[1] == 1
 
 
 def test_sizes_that_were_run_are_full_plans_and_those_between_are_close():

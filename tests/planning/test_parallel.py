@@ -1,4 +1,4 @@
-"""Plans for the ranks of a mesh: PyTorch's own formulas for FSDP2 hold, and nothing of the user's changes."""
+"""Plans for the ranks of a mesh: each holds its part, each form has its plan, and nothing of the user's changes."""
 
 import json
 import math
@@ -19,6 +19,7 @@ from devwidget.records.loading import json_io
 from devwidget.records.ranks.traced_steps import numbers_in
 
 pytestmark = [
+    pytest.mark.process,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="each rank runs in a forked process"),
     pytest.mark.usefixtures("copies_run_backward"),
 ]

@@ -12,7 +12,7 @@ import devwidget
 from devwidget.planning.parallel import run_in_fork
 from devwidget.planning.parallel.rank_step import join_fake_group
 
-pytestmark = pytest.mark.usefixtures("copies_run_backward")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("copies_run_backward")]
 WIDTH, LAYERS = 2000, 4
 BATCH = torch.zeros(20, WIDTH)
 ASKED, GIVEN = WIDTH * WIDTH * 4, 16 * 2**20

@@ -15,7 +15,7 @@ from devwidget.records.errors import DevwidgetError
 from tests.planning.test_real_fsdp import LiveBytes
 from tests.sampling import sample
 
-pytestmark = pytest.mark.usefixtures("copies_run_backward")
+pytestmark = [pytest.mark.process, pytest.mark.usefixtures("copies_run_backward")]
 WIDTH, LAYERS, RANKS = 256, 5, 3
 BATCH = torch.zeros(4, WIDTH)
 MANY = torch.zeros(1024, WIDTH)

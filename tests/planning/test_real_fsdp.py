@@ -63,6 +63,7 @@ def real_peak(reshard):
     return live.peak
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("copies_run_backward")
 @pytest.mark.parametrize(("reshard", "blocks"), [(True, 3), (False, 5)])
 def test_a_plan_peaks_where_real_fsdp_does(reshard, blocks):

@@ -42,15 +42,6 @@ def evaluating(loop):
     return turn
 
 
-def logging(loop):
-    def turn(step):
-        loss = loop.go_back(loop.model(loop.draw_batch()))
-        if step % 50 == 10:
-            loop.kept.append(loss.item())
-
-    return turn
-
-
 def with_a_moving_copy(loop):
     moving = copy.deepcopy(loop.model)
 
@@ -132,7 +123,7 @@ def with_lengths_that_grow_up_to_a_bound(loop):
 
 
 HEALTHY = [
-    varying_lengths, accumulating, evaluating, with_a_moving_copy, under_a_closure, logging,
+    varying_lengths, accumulating, evaluating, with_a_moving_copy, under_a_closure,
     with_a_schedule_and_a_callback_from_step_50, clipping_under_autocast_with_a_scaler, with_a_second_model_and_optimizer,
     with_outputs_that_are_let_go_each_epoch, with_lengths_that_grow_up_to_a_bound,
 ]  # fmt: skip

@@ -78,6 +78,7 @@ def test_what_was_seen_keeps_no_variable_alive(sampler):
     assert hold()() is None
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_nobody_looks_while_a_process_is_forked(sampler):
     sampler.begin()
