@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import pathlib
 import re
 import signal
@@ -43,20 +44,22 @@ def ask(job: Job) -> Cluster | None:
 
 
 def wait_until_told(job: Job) -> Cluster:
-    """What is found, as soon as the fault has struck, or all train, and anything is found."""
-    wait_for(lambda: (job.folder / "struck").exists() or all_train(ask(job)))
-    return wait_for(lambda: (cluster := ask(job)) is not None and told_of(cluster) and cluster)
+    """What is found, as soon as the fault has struck, or all train and are heard at once."""
 
+    def told() -> Cluster | None:
+        cluster = ask(job)
+        if cluster is None or not told_of(cluster):
+            return None
+        return cluster if (job.folder / "struck").exists() or all(rank.step >= 2 for rank in cluster.ranks) else None
 
-def all_train(cluster: Cluster | None) -> bool:
-    return cluster is not None and all(rank.step >= 2 for rank in cluster.ranks)
+    return wait_for(told)
 
 
 def end(job: Job, ranks: int) -> Cluster:
     """End all ranks as torchrun's agent does, and ask their files."""
-    for rank in range(ranks):
+    for pid in [job.pid(rank) for rank in range(ranks)]:
         with contextlib.suppress(ProcessLookupError):
-            job.signal(rank, signal.SIGTERM)
+            os.kill(pid, signal.SIGTERM)
     job.process.wait()
     return devwidget.ranks(job.folder, patience=PATIENCE)
 
