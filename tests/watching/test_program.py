@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import pty
-import subprocess
 import sys
 
 import pytest
@@ -15,8 +15,11 @@ from torch.optim.optimizer import _global_optimizer_post_hooks
 
 import devwidget
 from devwidget.cli.main import main
+from devwidget.records.watch import PARTS
+from devwidget.watching import status_line
 from devwidget.watching.program import ProgramWatch
-from tests.forked_programs import ROOT, programs
+from devwidget.watching.status_line import StatusLine
+from tests.forked_programs import programs
 
 PROGRAM = """
 import sys, time
@@ -71,28 +74,25 @@ def test_a_program_is_watched_and_on_a_pipe_only_the_summary_is_said(program: pa
     assert [finding.kind for finding in run.findings] == ["memory-growth"]
 
 
-@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="no pseudo terminals")
-def test_on_a_terminal_one_line_is_drawn_over_itself(program: pathlib.Path) -> None:
+def test_on_a_terminal_one_line_is_drawn_over_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_line, "SECONDS_APART", 0.0)
     ours, theirs = pty.openpty()
-    command = [sys.executable, *COMMAND, str(program), "0.01"]
-    settings = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=theirs) as process:
-        os.close(theirs)
-        shown = b""
-        try:
-            while read := os.read(ours, 65536):
-                shown += read
-        except OSError:  # the end of a pseudo terminal
-            pass
-        assert process.wait() == 0
-    lines = shown.decode().partition("Watched run of")[0].split("\r\033[K")
-    assert lines[0] == ""
-    assert lines[1].startswith("step ")
-    assert "  between the steps " in lines[1]
-    assert "cuda:0 " in lines[1]
-    assert lines[-2].startswith("step ")
-    assert lines[-1].strip() == ""
+    with open(theirs, "w", encoding="utf-8") as stream:
+        line = StatusLine(stream)
+        for step in range(2):
+            line.show_step({"first": step, **dict.fromkeys(PARTS, 0), "data": 2000, "cuda:0 allocated": 2048}, 0)
+        line.erase()
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a pseudo terminal
+        while read := os.read(ours, 65536):
+            shown += read
+    os.close(ours)
+    begins, first, second, erased = shown.decode().split("\r\033[K")
+    assert (begins, erased) == ("", "")
+    assert first.startswith("step 0")
+    assert second.startswith("step 1")
+    assert "  between the steps " in first
 
 
 def test_nothing_trained_is_said() -> None:
