@@ -136,12 +136,6 @@ def test_a_group_of_some_ranks_is_told_with_its_ranks() -> None:
     assert [(each.group, each.sequence) for each in recording.trace.collectives] == [(0, 1), (1, 1)]
 
 
-def test_a_collective_has_begun_before_its_operator_has_run() -> None:
-    trace = of_plain()
-    ran = next(op for op in trace.ops if op.name == "c10d::allreduce_")
-    assert trace.collectives[0].number < ran.number
-
-
 def test_a_loop_keeps_its_first_collectives_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collectives, "MOST_CALLS", 3)
     trace = of_plain()
@@ -159,9 +153,3 @@ def _operator(name: str) -> Any:
     space, _, short = name.partition("::")
     found = getattr(getattr(torch.ops, space), short, None)
     return None if found is None else found.default
-
-
-def test_the_trace_has_a_table_of_them() -> None:
-    frame = of_plain().to_frame("collectives")
-    assert list(frame["kind"])[:2] == ["all_reduce", "broadcast"]
-    assert frame["ranks"][0] == (0, 1, 2, 3)

@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import dataclasses
-import warnings
 
 import pytest
 import torch
@@ -11,7 +10,6 @@ from torch import nn
 from torch.nn.parallel import comm
 
 import devwidget
-from tests import zoo
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using -1 to represent CPU tensor:FutureWarning")
 
@@ -87,15 +85,7 @@ def mlp(n):
 
 def mapping(n):
     batch = {"x": torch.randn(n, 4), "deep": {"y": torch.randn(n, 4, requires_grad=True)}}
-    return Mapping(), (batch, (torch.randn(n, 6), torch.randn(n, 2))), {}
-
-
-def gpt2(n):
-    torch.manual_seed(0)
-    model, _ = zoo.CORE["gpt2"][1]()
-    model.config.use_cache = False
-    ids = torch.randint(5, 100, (n, 8))
-    return model, (), {"input_ids": ids, "labels": ids, "attention_mask": torch.ones_like(ids)}
+    return Mapping(), (batch,), {"pair": (torch.randn(n, 6), torch.randn(n, 2))}
 
 
 def loss_of(out):
@@ -103,14 +93,12 @@ def loss_of(out):
     return sum(value.float().square().mean() for value in parts.values() if isinstance(value, torch.Tensor))
 
 
-@pytest.mark.parametrize("gpus", [2, 3, 8])
-@pytest.mark.parametrize("samples", [16, 11, 5])
-@pytest.mark.parametrize("build", [mlp, mapping, gpt2])
+@pytest.mark.parametrize(("samples", "gpus"), [(16, 2), (11, 3), (5, 8)])
+@pytest.mark.parametrize("build", [mlp, mapping])
 @pytest.mark.parametrize("where", ["cpu", "cuda:0"])
 def test_moves_equal_what_torch_itself_carried(build, samples, gpus, where, monkeypatch):
     counter = Counter(monkeypatch)
-    with devwidget.simulate(gpus), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with devwidget.simulate(gpus):
         model, args, kwargs = build(samples)
         args, kwargs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(where), (args, kwargs))
         wrapper = nn.DataParallel(model.cuda())
@@ -135,8 +123,9 @@ def test_moves_equal_them_with_other_devices_and_gradients_of_the_input(order, m
 
 
 def test_each_replica_tells_its_part_of_every_tensor():
+    model, args, kwargs = mapping(5)
     with devwidget.simulate(2):
-        trace = devwidget.trace(nn.DataParallel(Mapping().cuda()), devwidget.Inputs(*mapping(5)[1]))
+        trace = devwidget.trace(nn.DataParallel(model.cuda()), devwidget.Inputs(*args, **kwargs))
     first, second = trace.replicas
     names = ["batch['x']", "batch['deep']['y']", "pair[0]", "pair[1]"]
     assert [(p.name, p.shape[0], p.start, str(p.source)) for p in first.inputs] == [(name, 3, 0, "cpu") for name in names]
@@ -163,15 +152,6 @@ def test_a_call_spans_its_replicas_and_steps():
         assert replica.call == call.number
         assert replica.buffer_bytes == (0 if replica.number == 0 else 16 * 4 * 2 + 8)
         assert replica.gradient_bytes == replica.parameter_bytes - replica.buffer_bytes
-
-
-def test_the_time_of_a_step_is_shared_out_once():
-    with devwidget.simulate(3):
-        trace = devwidget.trace(nn.DataParallel(mlp(1)[0].cuda()), torch.randn(7, 4))
-    (call,) = trace.parallel
-    for cause in ("scatter", "replicate", "gather"):
-        shared = sum(move.seconds for move in trace.moves if move.cause == cause)
-        assert shared == pytest.approx(getattr(call, f"{cause}_seconds"))
 
 
 def test_peaks_of_replicas_are_the_simulators():
@@ -217,40 +197,6 @@ def test_one_gpu_calls_the_module_directly():
     assert [str(device) for device in trace.parallel[0].device_ids] == ["cuda:1"]
 
 
-def test_a_forward_without_arguments_runs_as_it_does_unwatched():
-    class Alone(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = nn.Parameter(torch.ones(3))
-
-        def forward(self):
-            return self.weight * 2
-
-    with devwidget.simulate(2):
-        trace = devwidget.trace(nn.DataParallel(Alone().cuda()), ())
-    assert trace.error == ""
-    assert [(replica.samples, replica.output_bytes) for replica in trace.replicas] == [(0, 12)]
-
-
-def test_inputs_that_are_cut_into_unequal_numbers_fail_with_torchs_own_error():
-    class Two(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 4)
-
-        def forward(self, x, other=None):
-            return self.layer(x)
-
-    outcomes = []
-    for watching in (contextlib.nullcontext, devwidget.record):
-        with devwidget.simulate(4):
-            wrapper = nn.DataParallel(Two().cuda())
-            with pytest.raises(AssertionError) as caught, watching():
-                wrapper(torch.randn(8, 4), other=torch.randn(3, 4))
-            outcomes.append(str(caught.value))
-    assert outcomes[0] == outcomes[1]
-
-
 def test_a_failed_replica_says_so():
     class Picky(nn.Module):
         def __init__(self):
@@ -289,83 +235,28 @@ def test_a_subclass_that_scatters_in_its_own_way_is_watched_and_not_disturbed():
     assert [(replica.samples, replica.input_bytes) for replica in trace.replicas] == [(1, 16), (4, 64)]
 
 
-def test_calls_go_to_json_and_back_and_to_frames(tmp_path):
-    with devwidget.simulate(2):
-        trace = devwidget.trace(nn.DataParallel(mlp(1)[0].cuda()), torch.randn(6, 4), loss_fn=loss_of)
-    assert devwidget.load(trace.save(tmp_path / "trace.json")) == trace
-    moves, replicas = trace.to_frame("moves"), trace.to_frame("replicas")
-    assert moves["number"].is_monotonic_increasing
-    assert list(moves["cause"].unique()) == ["scatter", "replicate", "gather", "reduce"]
-    assert list(replicas["inputs"]) == ["input[0:3]", "input[3:6]"]
+class Counting(nn.Module):
+    """Counts in attributes what it has seen."""
 
-
-class LossInside(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Linear(4, 3)
-
-    def forward(self, x, y):
-        return nn.functional.cross_entropy(self.body(x), y)
-
-
-def losses_of_replicas(reduced):
-    """The findings for a loss that is computed inside the replicas."""
-    with warnings.catch_warnings(), devwidget.simulate(gpus=2):
-        warnings.filterwarnings("ignore", message="Was asked to gather along dimension 0")
-        model = nn.DataParallel(LossInside().to("cuda:0"), device_ids=[0, 1])
-        batch = devwidget.Inputs(torch.ones(4, 4, device="cuda:0"), torch.tensor([0, 1, 2, 0], device="cuda:0"))
-        trace = devwidget.trace(model, batch, loss_fn=reduced)
-    return trace.error, [(found.kind, found.fault.text) for found in trace.findings]
-
-
-def test_the_mean_of_the_losses_of_the_replicas_is_how_it_is_meant():
-    assert losses_of_replicas(lambda losses, _: losses.mean()) == ("", [])
-
-
-def test_backward_of_the_losses_of_the_replicas_is_found_and_healed():
-    line = "return nn.functional.cross_entropy(self.body(x), y)"
-    assert losses_of_replicas(lambda losses, _: losses) == ("", [("parallel-io", line)])
-
-
-class Seen(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(5, 4)
-        self.seen = 0
+        self.seen, self.longest = 0, 0
 
     def forward(self, ids):
         self.seen = self.seen + len(ids)
+        self.longest = max(self.longest, ids.shape[1])
         return self.embed(ids) + self.seen
 
 
-def test_a_number_that_forward_updates_becomes_a_buffer_that_it_updates_in_place():
+def test_numbers_that_forward_updates_become_buffers_that_it_updates_in_place():
     with devwidget.simulate(gpus=2):
-        model = nn.DataParallel(Seen().to("cuda:0"), device_ids=[0, 1])
+        model = nn.DataParallel(Counting().to("cuda:0"), device_ids=[0, 1])
         found = devwidget.trace(model, torch.zeros(4, 3, dtype=torch.long, device="cuda:0"), verify=False).findings
     code = "\n".join(fix.code for finding in found for fix in finding.fixes if fix.edits)
     assert "self.register_buffer('seen', torch.tensor(0))" in code
     assert "self.seen.add_(len(ids))" in code
-
-
-def test_the_largest_number_so_far_is_clamped_in_place():
-    with devwidget.simulate(gpus=2):
-        model = nn.DataParallel(Largest().to("cuda:0"), device_ids=[0, 1])
-        (found,) = devwidget.trace(model, torch.zeros(4, 3, dtype=torch.long, device="cuda:0"), verify=False).findings
-    assert [edit.text.strip() for edit in found.fixes[0].edits] == [
-        "self.register_buffer('longest', torch.tensor(0))",
-        "self.longest.clamp_(min=ids.shape[1])",
-    ]
-
-
-class Largest(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(5, 4)
-        self.longest = 0
-
-    def forward(self, ids):
-        self.longest = max(self.longest, ids.shape[1])
-        return self.embed(ids) + self.longest
+    assert "self.longest.clamp_(min=ids.shape[1])" in code
 
 
 @dataclasses.dataclass

@@ -1,7 +1,5 @@
 """What an explanation says of tensors is so: sentences that once were not."""
 
-import inspect
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import devwidget
 from devwidget.records.device import CPU, DeviceId
+from tests.capture.test_diagnosis import line_of
 
 GPU0, GPU1 = DeviceId("cuda", 0), DeviceId("cuda", 1)
 
@@ -18,11 +17,6 @@ GPU0, GPU1 = DeviceId("cuda", 0), DeviceId("cuda", 1)
 def _gpus():
     with devwidget.simulate(gpus=2):
         yield
-
-
-def line_of(function, text):
-    lines, first = inspect.getsourcelines(function)
-    return next(first + index for index, line in enumerate(lines) if text in line)
 
 
 def recorded(program):
@@ -192,34 +186,6 @@ def test_what_cannot_be_pinned_is_left_where_it_is_and_nothing_else_is_said_of_i
     assert found.fixes[0].code == "loader = DataLoader(TensorDataset(x, y), batch_size=4, pin_memory=False)"
 
 
-class Rotary(nn.Module):
-    def forward(self, q, k):
-        cos = torch.arange(4, device=q.device).float().cos()
-        return q * cos, k * cos
-
-
-class Attention(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.qkv, self.rotary = nn.Linear(4, 12), Rotary()
-
-    def forward(self, x):
-        q, k, v = self.qkv(x).chunk(3, -1)
-        q, k = self.rotary(q, k)
-        return (q @ k.transpose(-1, -2)).softmax(-1) @ v
-
-
-def test_the_tensor_of_the_models_own_dtype_is_not_to_blame():
-    def program():
-        model = Attention().cuda().bfloat16()
-        return model(torch.ones(2, 3, 4).cuda().bfloat16())
-
-    found = recorded(program)
-    claims = {claim.kind: claim for claim in found.claims}
-    assert (claims["typed"].dtype, claims["typed"].wanted) == ("float32", "bfloat16")
-    assert (claims["promoted"].by, claims["promoted"].site.line) == ("float", line_of(Rotary.forward, ".float()"))
-
-
 class Wrapping(nn.Module):
     def forward(self, x):
         try:
@@ -236,33 +202,6 @@ def test_what_was_raised_in_the_end_is_told_too():
     assert any("try metric.to(device)" in note for note in explanation.notes)
 
 
-def test_without_a_finding_tensors_on_two_devices_are_not_said_to_show_nothing():
-    def program():
-        _x, _y = torch.ones(3, device="cuda:0"), torch.ones(3)
-        raise RuntimeError("device trouble")
-
-    with pytest.raises(RuntimeError) as error:
-        program()
-    explanation = devwidget.explain(error.value)
-    devices = {value.device for value in explanation.values}
-    assert explanation.findings == ()
-    assert ("do not show" in explanation.verdict) == (len(devices) < 2)
-
-
-def test_an_item_that_was_moved_lines_later_was_not_made_where_it_is():
-    def program():
-        states = {}
-        states["a"] = torch.zeros(4, device="cuda:0")
-        states["b"] = torch.zeros(4, device="cuda:0")
-        states["a"] = states["a"].cpu()
-        return states["b"] + states["a"]
-
-    found = explained(program)
-    kinds = [claim.kind for claim in found.claims if claim.name == "states['a']"]
-    assert kinds in (["moved"], ["lies"])
-    assert found.birth is None or found.birth.line == line_of(program, ".cpu()")
-
-
 def one_hot(labels):
     return torch.eye(4)[labels]
 
@@ -271,40 +210,6 @@ def test_what_was_indexed_on_the_line_and_is_gone_was_made_there():
     found = explained(lambda: one_hot(torch.tensor([0, 3], device="cuda:0")))
     assert (found.kind, found.birth.line) == ("wrong-device", line_of(one_hot, "torch.eye"))
     assert found.fixes[0].code == "return torch.eye(4, device=labels.device)[labels]"
-
-
-def attend(x, padding):
-    attention = nn.MultiheadAttention(8, 2, batch_first=True).to(x.device)
-    return attention(x, x, x, key_padding_mask=padding)
-
-
-def test_a_mask_that_a_layer_has_converted_is_the_one_that_it_was_given():
-    found = explained(lambda: attend(torch.randn(2, 3, 8, device="cuda:0"), torch.zeros(2, 3, dtype=torch.bool)))
-    assert found.operands[0] == "padding bool[2, 3] cpu"
-
-
-class Cached(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.bias = nn.Linear(4, 4), None
-
-    def forward(self, x):
-        if self.bias is None:
-            self.bias = torch.linspace(0, 1, 4)
-        return self.body(x) + self.bias
-
-
-def hand_on(parts):
-    model = parts["model"]
-    return model(torch.randn(2, 4, device="cuda:0"))
-
-
-@BOTH
-def test_a_line_that_hands_on_the_model_placed_nothing_that_the_model_keeps(told):
-    found = told(lambda: hand_on({"model": Cached().cuda()}))
-    assert (found.kind, found.birth.line) == ("unregistered-tensor", line_of(Cached, "torch.linspace"))
-    assert found.fixes[0].code.startswith("self.bias = torch.linspace(0, 1, 4, device=")
-    assert not [fix for fix in found.fixes if "register_buffer" in fix.code]  # the next call would put it on the CPU again
 
 
 PRIOR = torch.distributions.Normal(torch.zeros(3), torch.ones(3))

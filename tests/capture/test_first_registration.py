@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 _STRUCK = """
 import torch
 from torch import nn
@@ -27,6 +29,7 @@ print(len(recording.trace.ops))
 """
 
 
+@pytest.mark.process
 def test_a_recording_after_one_that_could_not_begin_sees_all():
     done = subprocess.run([sys.executable, "-W", "error", "-c", _STRUCK], capture_output=True, text=True)
     assert int(done.stdout) > 2, done.stderr

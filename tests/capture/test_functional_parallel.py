@@ -56,20 +56,3 @@ def test_a_call_that_fails_ends_and_the_next_one_is_told():
         nn.parallel.data_parallel(make_model(), x, [0, 1])
     assert len(recording.trace.parallel) == 2
     assert recording.trace.moves[-1].module == "Sequential"
-
-
-def test_scalars_that_are_gathered_are_told():
-    class Loss(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layer = nn.Linear(4, 1)
-
-        def forward(self, x):
-            return self.layer(x).mean()
-
-    with devwidget.simulate(gpus=2), devwidget.record() as recording:
-        with pytest.warns(UserWarning, match="gather along dimension 0"):
-            losses = nn.parallel.data_parallel(Loss().to("cuda:0"), torch.rand(8, 4, device="cuda:0"), [0, 1])
-        with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
-            losses.backward()
-    assert [finding.kind for finding in recording.trace.findings] == ["parallel-io"]

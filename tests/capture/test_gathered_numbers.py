@@ -36,6 +36,10 @@ def test_a_number_among_what_a_dict_holds_is_one_finding_with_an_edit_of_the_lin
     assert [edit.text.strip() for edit in found.fixes[0].edits] == ["loss.mean().backward()"]
 
 
+def test_the_mean_of_the_numbers_of_the_replicas_is_how_it_is_meant():
+    assert recorded(lambda given: given["loss"].mean()).findings == ()
+
+
 def test_losses_of_samples_that_nobody_has_reduced_are_not_taken_for_them():
     with pytest.raises(RuntimeError, match="only for scalar outputs"):
         recorded(lambda given: given["logits"].mean(1) + given["loss"])

@@ -12,40 +12,22 @@ from torch import nn
 import devwidget
 from devwidget.capture import torch_internals
 from devwidget.capture.memory.curves import MOST_POINTS, Allocation, _Point, thin_points
-from devwidget.capture.memory.training_state import training_bytes
-from devwidget.records.device import DeviceId
 from devwidget.records.memory import ROLES, MemoryCurve
 from devwidget.report.text.advice import memory_advice
 from devwidget.report.text.memory_words import BY_LIFETIME, memory_cards
 from devwidget.simulator.devices.ledger import Ledger
-
-needs_saved_tensors = pytest.mark.skipif(
-    not hasattr(torch._C._autograd.SavedTensor, "data"),
-    reason=f"torch {torch.__version__} does not tell what is kept for backward",
-)
+from tests.sampling import as_slow
 
 MIB = 1024**2
 
 
-class Block(nn.Module):
-    def __init__(self, width: int = 64) -> None:
-        super().__init__()
-        self.attention = nn.MultiheadAttention(width, 4, batch_first=True)
-        self.norm = nn.LayerNorm(width)
-        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.register_buffer("scale", torch.ones(width))
-
-    def forward(self, x):
-        x = self.norm(x + self.attention(x, x, x, need_weights=False)[0])
-        return x + self.down(self.up(x).relu()) * self.scale
-
-
 class Chain(nn.Module):
-    """Blocks spread over GPUs, the hidden state carried along."""
+    """Layers spread over GPUs, the hidden state carried along."""
 
     def __init__(self, gpus: int) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block().to(f"cuda:{index}") for index in range(gpus))
+        layers = (nn.TransformerEncoderLayer(64, 4, 256, dropout=0.0, batch_first=True) for _ in range(gpus))
+        self.blocks = nn.ModuleList(layer.to(f"cuda:{index}") for index, layer in enumerate(layers))
 
     def forward(self, x):
         for index, block in enumerate(self.blocks):
@@ -84,8 +66,7 @@ def seen(monkeypatch):
     return held
 
 
-@pytest.mark.parametrize("gpus", [1, 2, 3, 8])
-@pytest.mark.parametrize("name", ["mlp", "transformer", "data parallel"])
+@pytest.mark.parametrize(("name", "gpus"), [("mlp", 1), ("transformer", 3), ("data parallel", 2), ("data parallel", 8)])
 def test_parts_add_up_at_every_point_and_peaks_are_the_allocators(name, gpus, seen):
     with devwidget.simulate(gpus):
         model, batch = program(name, gpus)
@@ -130,24 +111,6 @@ def test_categories_are_those_of_the_training_step():
     assert last["optimizer"].optimizer == 2 * sum(rounded)
 
 
-def test_the_peak_names_the_module_and_the_line_that_made_it():
-    class Wide(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.thin, self.wide = nn.Linear(16, 16), nn.Linear(16, 4096)
-
-        def forward(self, x):
-            x = self.thin(x)
-            return self.wide(x)
-
-    with devwidget.simulate(1):
-        model = Wide().to("cuda:0")
-        with torch.no_grad():
-            (curve,) = devwidget.trace(model, torch.randn(256, 16, device="cuda:0")).memory
-    assert (curve.peak.phase, curve.peak.module) == ("forward", "wide")
-    assert curve.peak.site.text.strip() == "return self.wide(x)"
-
-
 def test_what_lives_at_the_peak_is_told_by_module_and_line():
     with devwidget.simulate(1):
         model = nn.Sequential(nn.Linear(16, 4096), nn.Linear(4096, 16)).to("cuda:0")
@@ -169,7 +132,7 @@ def test_in_backward_the_peak_names_the_module_whose_gradients_were_computed():
     assert curve.peak.activations >= 16 * MIB
 
 
-def test_replicas_hold_copies_of_the_parameters_and_their_share_of_the_batch():
+def test_replicas_hold_copies_of_the_parameters_and_their_share_of_the_batch_and_of_what_is_gathered():
     with devwidget.simulate(2):
         model = nn.DataParallel(nn.Linear(256, 512), [0, 1]).to("cuda:0")
         batch = torch.randn(64, 256, device="cuda:0")
@@ -178,22 +141,9 @@ def test_replicas_hold_copies_of_the_parameters_and_their_share_of_the_batch():
     assert max(point.parameters for point in second.points) == first.peak.parameters == weights
     assert max(point.inputs for point in second.points) == 32 * 256 * 4
     assert max(point.inputs for point in first.points) == 64 * 256 * 4
-
-
-@needs_saved_tensors
-def test_out_of_memory_ends_with_a_true_picture():
-    with devwidget.simulate(1, memory="12MiB"):
-        model = nn.Sequential(*(nn.Sequential(nn.Linear(256, 256), nn.GELU()) for _ in range(8))).to("cuda:0")
-        trace = devwidget.trace(model, torch.randn(2048, 256, device="cuda:0"))
-        (curve,) = trace.memory
-        assert curve.peak.allocated == torch.cuda.max_memory_allocated(0)
-    assert trace.error.startswith("OutOfMemoryError")
-    (refused,) = curve.refused
-    assert (refused.bytes, refused.phase, refused.module) == (2 * MIB, "forward", "1.1")
-    assert refused.allocated + refused.bytes > curve.total == 12 * MIB
-    # Kept: what both GELUs and the second Linear were given. What the second GELU was about to keep is not yet.
-    assert (curve.peak.activations, curve.peak.other) == (4 * MIB, 2 * MIB)
-    assert "cuda:0 had no room for 2.00 MiB" in str(trace)
+    assert max(point.outputs for point in second.points) == 32 * 512 * 4
+    assert max(point.gathered for point in first.points) == 64 * 512 * 4
+    assert second.peak.gathered == 0
 
 
 def reached(trace):
@@ -202,7 +152,7 @@ def reached(trace):
     return {curve.device: sum(point.number <= curve.refused[0].number for point in curve.points) for curve in full}
 
 
-@pytest.mark.parametrize("name", ["mlp", "transformer"])
+@pytest.mark.parametrize("name", ["mlp", as_slow("transformer")])
 def test_the_batch_that_is_advised_gets_past_the_line_that_found_no_room(name):
     with devwidget.simulate(2, memory="4MiB"):
         model, whole = program(name, 2)
@@ -249,20 +199,6 @@ def test_a_recording_sees_what_was_there_before_and_what_goes():
     assert [point.allocated for point in curve.points] == [MIB, 3 * MIB, 2 * MIB]
     assert curve.peak.site.text.startswith("new = torch.ones(")
     assert new is not None
-
-
-@needs_saved_tensors
-def test_what_writing_to_a_result_of_the_model_keeps_is_an_activation_too():
-    with devwidget.simulate(1):
-        model, batch = nn.Linear(512, 512).to("cuda:0"), torch.randn(512, 512, device="cuda:0")
-        with devwidget.record() as recording:
-            recording.attach(model)
-            out = model(batch)
-            factors = torch.rand(512, 512, device="cuda:0").exp()
-            out.mul_(factors)
-            out.sum().backward()
-        points = recording.trace.memory[0].points
-    assert max(point.activations for point in points) == MIB
 
 
 @pytest.mark.parametrize("name", ["mlp", "transformer", "data parallel"])
@@ -338,26 +274,3 @@ def test_another_model_is_foreign_also_when_it_was_traced_before():
         (curve,) = devwidget.trace(one, batch, loss_fn=lambda out: out.sum()).memory
     assert {point.foreign for point in curve.points} == {512 * 256 * 4 + 512 * 4}
     assert {point.parameters for point in curve.points} == {256 * 256 * 4 + 256 * 4}
-
-
-def test_outputs_and_gathered_outputs_are_named():
-    with devwidget.simulate(2):
-        model = nn.DataParallel(nn.Linear(8, 4096), [0, 1]).to("cuda:0")
-        trace = devwidget.trace(model, torch.randn(64, 8, device="cuda:0"), loss_fn=lambda out: out.sum())
-    first, second = trace.memory
-    assert max(point.gathered for point in first.points) == 64 * 4096 * 4
-    assert max(point.outputs for point in second.points) == 32 * 4096 * 4
-    assert second.peak.gathered == 0
-
-
-def test_gradients_and_optimizer_state_are_counted_while_a_step_runs():
-    with devwidget.simulate(1):
-        model, batch = mlp().to("cuda:0"), torch.randn(64, 256, device="cuda:0")
-        optimizer = torch.optim.Adam(model.parameters())
-        assert training_bytes(model, optimizer) == {}
-        model(batch).sum().backward()
-        optimizer.step()
-        rounded = sum(-(-p.numel() * 4 // 512) * 512 for p in model.parameters())
-        parts = training_bytes(model, optimizer)[DeviceId("cuda", 0)]
-    assert parts["gradients"] == rounded
-    assert parts["optimizer"] == pytest.approx(2 * rounded, abs=16 * 512)

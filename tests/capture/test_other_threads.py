@@ -103,14 +103,6 @@ def test_a_checkpoint_that_another_thread_loads_is_not_healed(elsewhere):
     assert (len(missing), len(unexpected)) == (2, 2)
 
 
-def test_operators_of_another_thread_with_branches_run_as_they_are(elsewhere, monkeypatch):
-    seen = []
-    monkeypatch.setattr("devwidget.capture.patches.higher_order._find_kernel", lambda operator: seen.append(operator))
-    with devwidget.record():
-        elsewhere(lambda: torch.cond(torch.tensor(True), torch.sin, torch.cos, (torch.ones(1),)))
-    assert seen == []
-
-
 def test_a_wait_of_another_thread_is_none_of_ours(elsewhere):
     with devwidget.simulate(1), devwidget.record() as recording:
         x = torch.ones(8, device="cuda").to("cpu", non_blocking=True)
@@ -139,29 +131,23 @@ def test_a_thread_of_the_engine_has_the_modes_of_whoever_called_backward_and_so_
     assert here == [True, False]
 
 
-def test_virtual_gpus_that_another_thread_ends_are_no_setting_of_a_step():
-    class Ending(nn.Module):
+@pytest.mark.parametrize("ends", [True, False])
+def test_virtual_gpus_that_begin_or_end_meanwhile_are_no_setting_of_a_step(ends):
+    class Switching(nn.Module):
         def forward(self, x):
-            simulation.__exit__(None, None, None)
+            if ends:
+                simulation.__exit__(None, None, None)
+            else:
+                simulation.__enter__()
+                torch.ones(1, device="cuda")
             return x
 
     simulation = devwidget.simulate(1)
-    simulation.__enter__()
-    torch.ones(1, device="cuda")
-    trace = devwidget.trace(Ending(), torch.ones(1), backward=False, verify=False)
-    assert trace.not_restored == ()
-
-
-def test_virtual_gpus_that_another_thread_begins_are_no_setting_of_a_step():
-    class Beginning(nn.Module):
-        def forward(self, x):
-            simulation.__enter__()
-            torch.ones(1, device="cuda")
-            return x
-
-    simulation = devwidget.simulate(1)
-    trace = devwidget.trace(Beginning(), torch.ones(1), backward=False, verify=False)
-    simulation.__exit__(None, None, None)
+    if ends:
+        simulation.__enter__()
+    trace = devwidget.trace(Switching(), torch.ones(1), backward=False, verify=False)
+    if not ends:
+        simulation.__exit__(None, None, None)
     assert trace.not_restored == ()
 
 

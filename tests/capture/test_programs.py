@@ -5,6 +5,7 @@ from torch import nn
 
 from devwidget import Inputs, record, trace
 from tests import programs
+from tests.sampling import as_slow, sample
 
 
 class Running(nn.Module):
@@ -22,15 +23,15 @@ def test_other_numbers_in_a_traced_forward_would_be_seen():
     assert trace(Running("autocast", programs.plain("profiled")), Inputs()).error
 
 
-@pytest.mark.parametrize("name", programs.PROGRAMS)
+@pytest.mark.parametrize("name", sample(programs.PROGRAMS, every=8))
 def test_numbers_in_a_traced_forward_are_those_of_plain(name):
     traced = trace(Running(name, programs.plain(name)), Inputs())
     assert (traced.error, traced.not_restored, [finding.headline for finding in traced.findings]) == ("", (), [])
     assert [reason for reason in traced.not_checked if reason.startswith("recorder")] == []
 
 
-@pytest.mark.parametrize("heal", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", programs.PROGRAMS)
+@pytest.mark.parametrize("heal", [True, as_slow(False)])
+@pytest.mark.parametrize("name", sample(programs.PROGRAMS, every=8, first=4))
 def test_recorded_numbers_are_those_of_plain(name, heal):
     numbers = programs.plain(name)
     with record(heal=heal) as recording:

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import devwidget
+from tests.capture.test_diagnosis import line_of
 
 
 @pytest.fixture(autouse=True)
@@ -36,14 +37,6 @@ class Masked(nn.Module):
 
     def forward(self, x):
         return self.lin(x) * self.mask
-
-
-def line_of(function, text):
-    """Line of a text in a function's source."""
-    import inspect
-
-    lines, first = inspect.getsourcelines(function)
-    return first + next(i for i, line in enumerate(lines) if text in line)
 
 
 def test_a_hidden_state_made_in_forward_is_found_with_its_birth_and_fix():
@@ -85,20 +78,6 @@ def test_one_run_finds_faults_in_forward_and_loss():
     assert any(op.phase == "backward" for op in trace.ops)
 
 
-def test_a_trace_leaves_the_model_as_it_was():
-    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Dropout()).to("cuda:0")
-    optimizer = torch.optim.Adam(model.parameters())
-    before = {name: value.cpu().clone() for name, value in model.state_dict().items()}
-    batch, random = torch.randn(3, 4, device="cuda:0"), torch.get_rng_state()
-    trace = devwidget.trace(model, batch, loss_fn=lambda out: out.sum(), optimizer=optimizer)
-    assert trace.findings == ()
-    assert {op.phase for op in trace.ops} >= {"forward", "loss", "backward", "optimizer"}
-    assert all(torch.equal(value.cpu(), before[name]) for name, value in model.state_dict().items())
-    assert all(p.grad is None and p.device == torch.device("cuda:0") for p in model.parameters())
-    assert not optimizer.state
-    assert torch.equal(random, torch.get_rng_state())
-
-
 def test_meant_hops_are_drawn_and_not_reported():
     class Split(nn.Module):
         def __init__(self):
@@ -116,27 +95,6 @@ def test_meant_hops_are_drawn_and_not_reported():
     assert (str(back.source), str(back.target), back.phase) == ("cuda:1", "cuda:0", "backward")
 
 
-def test_data_parallel_is_seen_with_its_replicas():
-    model = nn.DataParallel(nn.Sequential(nn.Linear(4, 4), nn.ReLU()).to("cuda:0"), device_ids=[0, 1])
-    trace = devwidget.trace(model, torch.randn(5, 4, device="cuda:0"), loss_fn=lambda out: out.sum())
-    assert trace.findings == ()
-    assert [(str(r.device), r.samples, r.input_bytes, r.parameter_bytes) for r in trace.replicas] == [
-        ("cuda:0", 3, 48, 0),
-        ("cuda:1", 2, 32, 80),
-    ]
-    assert {r.gathered_on and str(r.gathered_on) for r in trace.replicas} == {"cuda:0"}
-    assert {(m.path, m.replica) for m in trace.modules} >= {("module.0", 0), ("module.0", 1)}
-    assert {m.cause for m in trace.moves} >= {"scatter", "replicate", "gather"}
-    assert not {"replicate", "scatter", "parallel_apply", "gather"} & model.__dict__.keys()
-
-
-def test_gradients_of_data_parallel_are_scattered_and_reduced():
-    model = nn.DataParallel(nn.Linear(4, 2).to("cuda:0"), device_ids=[0, 1])
-    trace = devwidget.trace(model, torch.randn(6, 4, device="cuda:0"), loss_fn=lambda out: out.sum())
-    back = [(m.cause, str(m.source), str(m.target), m.bytes) for m in trace.moves if m.phase == "backward"]
-    assert back == [("scatter", "cuda:0", "cuda:1", 24), ("reduce", "cuda:1", "cuda:0", 40)]
-
-
 def test_a_fault_in_a_replica_has_the_originals_path():
     class Fixed(nn.Module):
         def __init__(self):
@@ -150,16 +108,6 @@ def test_a_fault_in_a_replica_has_the_originals_path():
     (found,) = devwidget.trace(model, torch.randn(4, 4, device="cuda:0")).findings
     assert (found.kind, found.module) == ("wrong-device", "module")
     assert "device=x.device" in found.fixes[0].code
-
-
-@pytest.mark.parametrize("wrong", ["gpu", "cuda:7"])
-def test_a_device_that_does_not_exist_is_found_where_it_is_written(wrong):
-    with devwidget.record(heal=True) as recording:
-        device = wrong
-        torch.zeros(2).to(device)
-    (found,) = recording.trace.findings
-    assert found.kind == "invalid-device"
-    assert "device = wrong" in found.birth.text
 
 
 def test_attention_takes_the_same_fast_path_watched_and_unwatched():
@@ -187,12 +135,6 @@ def test_a_model_is_freed_after_its_trace():
     del model
     gc.collect()
     assert gone() is None
-
-
-def test_a_trace_goes_to_json_and_back(tmp_path):
-    trace = devwidget.trace(Reader().to("cuda:0"), torch.randn(3, 5, 4, device="cuda:0"), loss_fn=lambda out: out.sum())
-    assert devwidget.load(trace.save(tmp_path / "trace.json")) == trace
-    assert "torch.zeros(1, len(x), 6, device=x.device)" in str(trace)
 
 
 def test_what_is_no_model_is_refused():

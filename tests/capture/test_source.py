@@ -180,6 +180,13 @@ def test_a_class_inside_a_function_keeps_its_lines_and_its_texts(tmp_path):
     assert classes.attribute_assignment(str(path), ClassName("Net"), "a").line == 7
 
 
+def test_of_two_classes_of_one_name_the_one_at_the_line_is_read(tmp_path):
+    path = tmp_path / "two.py"
+    path.write_text("".join(f"class Net:\n    def __init__(self):\n        self.a = {number}\n" for number in range(2)))
+    assert classes.attribute_assignment(str(path), ClassName("Net", (2,)), "a").line == 3
+    assert classes.attribute_assignment(str(path), ClassName("Net", (5,)), "a").line == 6
+
+
 def test_a_cell_that_is_run_again_has_one_index(monkeypatch):
     monkeypatch.setattr(source_index, "_known", {})
     for number in range(20):

@@ -126,52 +126,6 @@ def test_a_tensor_on_the_class_is_listed_for_each_instance_and_counted_once() ->
     assert (second.storage, second.tied_to) == (first.storage, "0.table")
 
 
-def test_an_instance_attribute_hides_that_of_the_class() -> None:
-    class Rotary(nn.Module):
-        table = torch.zeros(8)
-
-    model = Rotary()
-    model.table = torch.zeros(2)
-    assert [(each.shape, each.note) for each in attributes(model)] == [((2,), "")]
-
-
-def test_no_property_getattr_or_repr_is_run() -> None:
-    class Loud:
-        def __getattribute__(self, name: str) -> Any:
-            raise AssertionError(f"read {name}")
-
-        def __eq__(self, other: object) -> bool:
-            raise AssertionError("compared")
-
-        def __hash__(self) -> int:
-            raise AssertionError("hashed")
-
-        def __repr__(self) -> str:
-            raise AssertionError("printed")
-
-    class Net(nn.Module):
-        @property
-        def shiny(self) -> torch.Tensor:
-            raise AssertionError("property read")
-
-    loud = Loud()
-    object.__getattribute__(loud, "__dict__")["inner"] = torch.zeros(1)
-    model = Net()
-    vars(model)["kept"] = loud
-    assert names(model) == ["kept.inner"]
-
-
-def test_containers_of_odd_classes_are_read_as_python_stores_them() -> None:
-    class Odd(list):  # type: ignore[type-arg]
-        def __iter__(self) -> Any:
-            raise AssertionError("iterated")
-
-        def __len__(self) -> int:
-            raise AssertionError("measured")
-
-    assert names(holding(Odd([torch.zeros(1)]))) == ["kept[0]"]
-
-
 def test_a_long_vocabulary_is_not_walked_but_a_long_list_of_tensors_is() -> None:
     assert names(holding({str(n): n for n in range(200_000)})) == []
     assert len(names(holding([torch.zeros(1) for _ in range(300)]))) == 300
@@ -183,13 +137,6 @@ def test_an_attribute_with_too_many_objects_is_cut_and_named_and_others_are_stil
     facts = take_snapshot(model).modules[0]
     assert facts.note == "too many objects to search all of kept"
     assert [each.name for each in facts.tensors] == ["mask"]
-
-
-def test_a_class_is_still_searched_after_an_attribute_that_was_cut() -> None:
-    class Rotary(nn.Module):
-        table = torch.zeros(8)
-
-    assert names(nn.Sequential(holding([[n] for n in range(20_100)]), Rotary())) == ["table"]
 
 
 def test_a_result_of_autograd_is_read_without_a_warning() -> None:

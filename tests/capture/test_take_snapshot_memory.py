@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devwidget.capture import devices
@@ -32,6 +32,7 @@ def parts(memory: DeviceMemory) -> dict[str, int]:
     return {name: size for name in CATEGORIES if (size := getattr(memory, name))}
 
 
+@settings(derandomize=True, deadline=None)
 @given(*[st.integers(0, 2000)] * 4)
 def test_the_parts_add_up_whatever_the_counters_say(total: int, allocated: int, reserved: int, used: int) -> None:
     memory = compose_memory(GPU, "card", total, allocated=allocated, reserved=reserved, used=used)

@@ -43,27 +43,10 @@ def test_a_training_step_is_told_apart_by_category_and_adds_up() -> None:
     assert (snapshot.memory[2].device, snapshot.memory[2].attributes) == (CPU, 40)
 
 
-def test_a_model_at_rest_leaves_no_other_tensors() -> None:
-    with simulate(gpus=2):
-        snapshot = account_memory(take_snapshot(split_model(), virtual_gpus=2))
-    assert [memory.activations for memory in snapshot.memory] == [0, 0, 0]
-
-
 def test_without_values_tensors_have_their_full_size() -> None:
     with simulate(gpus=2, compute=False):
         facts = take_snapshot(nn.Linear(64, 64, device="cuda:1"), virtual_gpus=2).modules[0].tensors[0]
     assert (facts.device, facts.bytes, facts.storage_bytes, facts.note) == (SECOND, WEIGHT, WEIGHT, "")
-
-
-def test_data_parallel_is_read_before_and_after_a_step() -> None:
-    with simulate(gpus=2):
-        model = nn.DataParallel(nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).to("cuda:0"))
-        before = take_snapshot(model, virtual_gpus=2)
-        model(torch.ones(8, 4, device="cuda:0")).sum().backward()
-        after = take_snapshot(model, virtual_gpus=2)
-    assert (before.modules[0].wrapper, before.modules[0].note) == ("DataParallel", "device_ids [0, 1], gathers on cuda:0")
-    assert [each.path for each in before.modules] == [each.path for each in after.modules]
-    assert {each.grad_device for facts in after.modules for each in facts.tensors if each.role == "parameter"} == {FIRST}
 
 
 @pytest.mark.parametrize("mode", ["inference", "no_grad"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -57,41 +57,10 @@ def test_tied_weights_on_meta_are_tied() -> None:
     assert only(model, "weight", "1").tied_to == "0.weight"
 
 
-@pytest.mark.parametrize("layout", ["to_sparse", "to_sparse_csr", "to_sparse_csc"])
-def test_sparse_tensors_count_their_indices_and_values(layout: str) -> None:
-    tensor = torch.eye(4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # sparse CSR is in beta
-        tensor = getattr(tensor, layout)()
-    facts = only(buffered(tensor), "it")
-    assert facts.shape == (4, 4)
-    assert facts.bytes == {"to_sparse": 80}.get(layout, 16 + 8 * (5 + 4))
-    assert facts.storage_bytes >= facts.bytes
-    assert facts.note.startswith("sparse")
-
-
 def test_a_sparse_gradient_is_counted() -> None:
     model = nn.Embedding(10, 4, sparse=True)
     model(torch.tensor([1, 2])).sum().backward()
     assert only(model, "weight").grad_bytes == 2 * 8 + 2 * 4 * 4
-
-
-@pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no mkldnn")
-def test_mkldnn_tensors_are_sized_by_their_elements() -> None:
-    facts = only(buffered(torch.zeros(3, 5).to_mkldnn()), "it")
-    assert (facts.bytes, facts.note) == (60, "mkldnn layout")
-
-
-@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
-def test_nested_tensors_are_read(layout: torch.layout) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # nested tensors are a prototype
-        tensor = torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(4, 3)], layout=layout)
-    facts = only(buffered(tensor), "it")
-    assert facts.bytes >= 72
-    assert facts.shape is not None
-    assert facts.shape[0] == 2
-    assert facts.shape[1] == -1
 
 
 def test_fake_tensors_take_no_bytes_on_the_device_that_they_pretend() -> None:
@@ -101,12 +70,28 @@ def test_fake_tensors_take_no_bytes_on_the_device_that_they_pretend() -> None:
     assert (facts.device, facts.bytes, facts.note) == (DeviceId("cuda", 1), 0, "fake: no data behind it")
 
 
-def test_quantized_tensors_are_read() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.ao.quantization is deprecated
-        tensor = torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.qint8)
-    facts = only(buffered(tensor), "it")
-    assert (facts.dtype, facts.bytes) == ("qint8", 4)
+def nested(layout: torch.layout) -> torch.Tensor:
+    return torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(4, 3)], layout=layout)
+
+
+@pytest.mark.filterwarnings("ignore")  # some of them are prototypes, others deprecated
+@pytest.mark.parametrize(
+    ("make", "shape", "size", "note"),
+    [
+        (lambda: torch.eye(4).to_sparse(), (4, 4), 80, "sparse, 4 values"),
+        (lambda: torch.eye(4).to_sparse_csr(), (4, 4), 16 + 8 * (5 + 4), "sparse, 4 values"),
+        (lambda: torch.zeros(3, 5).to_mkldnn(), (3, 5), 60, "mkldnn layout"),
+        (lambda: torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.qint8), (4,), 4, ""),
+        (lambda: nested(torch.strided), (2, -1, 3), 72, "nested"),
+        (lambda: nested(torch.jagged), (2, -1, 3), 72, "nested"),
+    ],
+    ids=["sparse", "csr", "mkldnn", "quantized", "nested", "jagged"],
+)
+def test_tensors_of_odd_layouts_are_read(
+    make: Callable[[], torch.Tensor], shape: tuple[int, ...], size: int, note: str
+) -> None:
+    facts = only(buffered(make()), "it")
+    assert (facts.shape, facts.bytes, facts.note) == (shape, size, note)
 
 
 def test_a_subclass_of_tensor_is_read_without_its_torch_function() -> None:
@@ -180,34 +165,13 @@ def test_a_module_compiled_in_place_keeps_its_class() -> None:
     assert (facts.class_name, facts.wrapper, facts.note) == ("Linear", "compiled", "compiled in place")
 
 
+@pytest.mark.filterwarnings("ignore")  # TorchScript is deprecated
 def test_a_scripted_model_keeps_its_class_names_and_flags() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TorchScript is deprecated
-        model = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))).eval()
+    model = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))).eval()
     snapshot = take_snapshot(model)
     assert [each.class_name for each in snapshot.modules] == ["Sequential", "Linear", "BatchNorm1d"]
     assert {(each.wrapper, each.training) for each in snapshot.modules} == {("scripted", False)}
     assert [each.name for each in snapshot.modules[1].tensors] == ["weight", "bias"]
-
-
-def test_a_traced_model_is_read_like_a_scripted_one() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TorchScript is deprecated
-        model = nn.Sequential(torch.jit.trace(nn.Sequential(nn.Linear(2, 2)), torch.zeros(1, 2)))
-    snapshot = take_snapshot(model)
-    assert [(each.path, each.class_name) for each in snapshot.modules] == [
-        ("", "Sequential"),
-        ("0", "Sequential"),
-        ("0.0", "Linear"),
-    ]
-    assert [each.name for each in snapshot.modules[2].tensors] == ["weight", "bias"]
-
-
-def test_a_frozen_script_has_no_training_flag() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = torch.jit.freeze(torch.jit.script(nn.Linear(2, 2).eval()))
-    assert facts_of(model).training is False
 
 
 def test_an_fx_graph_module_is_read() -> None:
@@ -232,22 +196,18 @@ def test_a_parametrized_module_shows_the_original_and_runs_nothing() -> None:
     assert Loud.calls == before
 
 
+@pytest.mark.filterwarnings("ignore")  # torch.ao.quantization is deprecated
 def test_packed_weights_of_a_quantized_model_are_listed() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.ao.quantization is deprecated
-        model = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 4)), dtype=torch.qint8)
-    facts = only(model, "weight", "0")
-    assert (facts.shape, facts.dtype, facts.bytes) == ((4, 8), "qint8", 32)
-    assert facts.note == "packed for the quantized kernel"
-
-
-def test_packed_embeddings_and_convolutions_are_listed() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = nn.Sequential(torch.ao.nn.quantized.Embedding(4, 8), torch.ao.nn.quantized.Conv2d(3, 4, 3, bias=False))
-    embedding, convolution = only(model, "weight", "0"), only(model, "weight", "1")
-    assert (embedding.shape, embedding.dtype, embedding.bytes) == ((4, 8), "quint8", 32)
-    assert (convolution.shape, convolution.dtype, convolution.bytes) == ((4, 3, 3, 3), "qint8", 108)
+    quantized = torch.ao.nn.quantized
+    linear = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 4)), dtype=torch.qint8)[0]
+    model = nn.Sequential(linear, quantized.Embedding(4, 8), quantized.Conv2d(3, 4, 3, bias=False))
+    found = [only(model, "weight", path) for path in "012"]
+    assert [(each.shape, each.dtype, each.bytes) for each in found] == [
+        ((4, 8), "qint8", 32),
+        ((4, 8), "quint8", 32),
+        ((4, 3, 3, 3), "qint8", 108),
+    ]
+    assert found[0].note == "packed for the quantized kernel"
 
 
 # -- accelerate
@@ -343,6 +303,7 @@ def test_distributed_data_parallel_names_its_rank_and_repeats_nothing() -> None:
     assert {each.role for facts in snapshot.modules for each in facts.tensors} == {"parameter", "buffer"}
 
 
+@pytest.mark.process
 def test_a_sparse_tensor_is_read_in_a_process_that_has_recorded_nothing() -> None:
     program = (
         "import torch, devwidget\nmodel = torch.nn.Module()\nmodel.register_buffer('it', torch.eye(3).to_sparse())\n"

@@ -5,14 +5,13 @@ from __future__ import annotations
 import warnings
 
 import pytest
-import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.records.loading import json_io
 from tests import zoo
 from tests.older_torch import before
+from tests.sampling import sample
 
 no_transformers = before((2, 6), "transformers does not take it")
 
@@ -34,7 +33,7 @@ def registered(model: nn.Module) -> set[str]:
 
 
 @no_transformers
-@pytest.mark.parametrize("name", zoo.CORE)
+@pytest.mark.parametrize("name", sample(zoo.CORE, every=12))
 def test_every_registered_tensor_of_a_transformers_model_is_listed(name: str) -> None:
     _, model, _, _ = next(iter(zoo.iter_core(names=[name])))
     assert listed(model) == registered(model)
@@ -42,16 +41,6 @@ def test_every_registered_tensor_of_a_transformers_model_is_listed(name: str) ->
     assert sum(t.bytes for facts in snapshot.modules for t in facts.tensors if t.role == "parameter" and not t.tied_to) == sum(
         parameter.nbytes for parameter in model.parameters()
     )
-
-
-@no_transformers
-@pytest.mark.parametrize("name", zoo.LARGE)
-def test_real_sizes_on_meta_take_no_bytes_and_go_to_json_and_back(name: str) -> None:
-    _, model, _, _ = next(iter(zoo.iter_large(names=[name])))
-    snapshot = take_snapshot(model)
-    assert len(snapshot.modules) == sum(1 for _ in model.modules())
-    assert {t.bytes for facts in snapshot.modules for t in facts.tensors if t.device.kind == "meta"} == {0}
-    assert json_io.loads(json_io.dumps(snapshot)) == snapshot
 
 
 def test_all_modules_of_torch_are_listed() -> None:
@@ -64,11 +53,3 @@ def test_all_modules_of_torch_are_listed() -> None:
         snapshot = take_snapshot(model)
         shapes = [t.shape for facts in snapshot.modules for t in facts.tensors if t.role == "parameter"]
         assert shapes.count(None) == sum(is_lazy(parameter) for parameter in model.parameters()), name
-
-
-@no_transformers
-def test_a_snapshot_of_a_model_in_use_changes_no_number() -> None:
-    _, model, _, batch = next(iter(zoo.iter_core(names=["gpt2"])))
-    before = model(**batch).logits
-    take_snapshot(model)
-    assert torch.equal(model(**batch).logits, before)

@@ -81,18 +81,6 @@ def test_a_fault_in_a_thread_is_found_and_healed(way):
     assert (finding.kind, finding.birth.text) == ("wrong-device", "bias = torch.ones(2)")
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_without_healing_the_fault_is_found_and_raised(way):
-    def caught():
-        with pytest.raises(RuntimeError, match="same device"):
-            faulty()
-
-    with devwidget.simulate(1), devwidget.record() as recording:
-        way(caught)
-    (finding,) = recording.trace.findings
-    assert finding.birth.text == "bias = torch.ones(2)"
-
-
 def test_a_pool_older_than_the_recording_is_watched_for_its_tasks_alone(older_pool):
     with devwidget.simulate(1), devwidget.record(heal=True) as recording:
         assert older_pool.submit(faulty).result().device.type == "cuda"
@@ -162,28 +150,6 @@ def test_a_task_that_begins_after_the_recording_is_not_watched(older_pool):
     assert "cos" not in {op.name for op in recording.trace.ops}
 
 
-def test_overlapping_recordings_see_their_own_tasks_in_one_pool(older_pool):
-    wrong = []
-    together = threading.Barrier(2)
-
-    def program(name):
-        with devwidget.record() as recording:
-            together.wait()
-            for _ in range(20):
-                older_pool.submit(getattr(torch.ones(3), name)).result()
-                by_thread(getattr(torch.ones(3), name))
-            together.wait()
-        if counts(recording) != {name: 40}:
-            wrong.append((name, counts(recording)))
-
-    programs = [threading.Thread(target=program, args=(name,)) for name in ("sin", "cos")]
-    for each in programs:
-        each.start()
-    for each in programs:
-        each.join()
-    assert wrong == []
-
-
 def test_a_pool_made_in_a_recording_is_not_seen_by_it_when_others_use_it():
     pools, submitted = [], threading.Event()
 
@@ -201,22 +167,6 @@ def test_a_pool_made_in_a_recording_is_not_seen_by_it_when_others_use_it():
         submitted.wait()
     other.join()
     assert counts(recording) == {"sin": 1}
-
-
-def test_nested_recordings_both_see_a_task_once(older_pool):
-    with devwidget.record() as outer, devwidget.record() as inner:
-        older_pool.submit(torch.ones(1).sin).result()
-        by_thread(torch.ones(1).sin)
-    for recording in (outer, inner):
-        assert counts(recording) == {"sin": 2}
-
-
-def test_workers_of_data_parallel_are_watched_once():
-    with devwidget.simulate(2), devwidget.record() as recording:
-        wrapper = nn.DataParallel(nn.Linear(2, 2).cuda())
-        by_new_pool(lambda: wrapper(torch.ones(4, 2).cuda()))
-    assert sum(op.count for op in recording.trace.ops if op.name == "addmm") == 2
-    assert [replica.samples for replica in recording.trace.replicas] == [2, 2]
 
 
 def test_results_exceptions_and_context_variables_are_as_plain(older_pool):

@@ -31,29 +31,3 @@ def test_a_call_that_raises_ends_too():
     ended = {event.path: event.stopped for event in trace.modules}
     assert ended["0"] < ended["1"] < ended[""]
     assert all(event.failed for event in trace.modules if event.path != "0")
-
-
-class Around(nn.Module):
-    """Two halves that are replicated one after the other, and layers before, between and behind them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.between, self.last = nn.Linear(8, 16), nn.Linear(32, 16), nn.Linear(8, 4)
-        self.down = nn.DataParallel(nn.Sequential(nn.Linear(16, 64), nn.ReLU(), nn.Linear(64, 32)), [0, 1])
-        self.up = nn.DataParallel(nn.Sequential(nn.Linear(16, 48), nn.Tanh(), nn.Linear(48, 8)), [0, 1])
-
-    def forward(self, x):
-        return self.last(self.up(self.between(self.down(self.first(x)))))
-
-
-def test_backward_shows_whose_gradients_each_replica_computed_and_nothing_of_a_replica_elsewhere():
-    with devwidget.simulate(gpus=2):
-        model = Around().to("cuda:0")
-        trace = devwidget.trace(model, torch.rand(16, 8, device="cuda:0"), loss_fn=lambda out: out.square().mean())
-    gradients = [box for box in make_timeline(trace).boxes if box.is_gradient]
-    leaves = [box.path for box in gradients if not any(other.path.startswith(f"{box.path}.") for other in gradients)]
-    on = {path: sorted(str(box.lane) for box in gradients if box.path == path) for path in leaves}
-    replicated = [f"{half}.module.{place}" for half in ("up", "down") for place in (2, 1, 0)]
-    assert list(dict.fromkeys(leaves)) == ["last", *replicated[:3], "between", *replicated[3:], "first"]
-    assert all(on[path] == ["cuda:0", "cuda:1"] for path in replicated)
-    assert all(on[path] == ["cuda:0"] for path in ("first", "between", "last"))

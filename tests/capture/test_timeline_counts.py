@@ -1,4 +1,4 @@
-"""Boxes, bands and hops of the timeline, compared with a count by plain hooks and a plain mode of torch, on ten models."""
+"""Boxes, bands and hops of the timeline, compared with a count by plain hooks and a plain mode of torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 import torch
 from torch import nn
-from torch.nn.parallel import scatter_gather
 from torch.overrides import TorchFunctionMode
 
 import devwidget
@@ -67,15 +66,11 @@ def on_gpu(model: nn.Module) -> nn.Module:
 
 
 MODELS = {
-    "one linear": lambda: on_gpu(nn.Linear(8, 8)),
-    "sequential": lambda: on_gpu(nn.Sequential(Block(), nn.ReLU(), Block())),
     "nested": lambda: on_gpu(Block(inner=Block(inner=Block()))),
     "shared block": lambda: on_gpu(Shared()),
-    "split once": lambda: Split(1),
     "split often": lambda: Split(7),
     "hooked": Hooked,
     "transformer": lambda: on_gpu(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)),
-    "normed": lambda: on_gpu(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(6), nn.Dropout(), nn.Linear(8, 2))),
     "data parallel": lambda: nn.DataParallel(on_gpu(Block())),
     "data parallel inside": lambda: nn.Sequential(on_gpu(Block()), nn.DataParallel(on_gpu(Block(inner=Block())))),
 }
@@ -133,42 +128,3 @@ def test_the_timeline_has_the_boxes_bands_and_hops_that_were_counted(name):
         if outer is not None and outer.calls == box.calls == 1:
             assert outer.start <= box.start
             assert box.stop <= outer.stop
-
-
-@pytest.fixture
-def copies(monkeypatch):
-    """What torch's own functions of DataParallel hand over to another device, counted at their results."""
-    seen: Counter[str] = Counter()
-
-    def counts(name, cause, crossed):
-        original = getattr(scatter_gather, name)
-
-        class Counted(original):
-            @staticmethod
-            def forward(ctx, *args):
-                out = original.forward(ctx, *args)
-                seen[cause] += crossed(args, out)
-                return out
-
-        monkeypatch.setattr(scatter_gather, name, Counted)
-
-    others = lambda device, tensors: sum(tensor.device != device for tensor in tensors)
-    counts("Scatter", "scatter", lambda args, out: others(args[3].device, out))
-    counts("Gather", "gather", lambda args, out: others(out.device, args[2:]))
-    return seen
-
-
-@pytest.mark.parametrize("gpus", [2, 4])
-def test_scatter_gather_and_replicate_have_an_arrow_for_each_gpu_that_torch_copied_to(copies, gpus):
-    with devwidget.simulate(gpus=gpus):
-        model, batch = nn.DataParallel(on_gpu(Block())), torch.randn(8, 8, device="cuda:0")
-        model(batch)
-        counted_copies = dict(copies)
-        trace = devwidget.trace(model, batch, loss_fn=lambda out: out.square().mean())
-    drawn: Counter[str] = Counter()
-    for arrow in make_timeline(trace).arrows:
-        drawn[arrow.cause, arrow.moves[0].phase] += arrow.count
-    assert counted_copies == {"scatter": gpus - 1, "gather": gpus - 1}
-    assert {cause: drawn[cause, "forward"] for cause in counted_copies} == counted_copies
-    assert drawn["replicate", "forward"] == gpus - 1
-    assert drawn["scatter", "backward"] == drawn["reduce", "backward"] == gpus - 1  # of the outputs' gradients, and the model's

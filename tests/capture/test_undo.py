@@ -119,18 +119,3 @@ def test_contexts_that_have_gathered_are_entered_and_left_all_at_once():
     undo.enter_context(three)
     undo.run_steps()
     assert log == [("in", [one, two]), ("in", [three]), ("out", [three]), ("out", [two, one]), "between"]
-
-
-def test_what_has_gathered_is_left_even_if_its_entry_fails():
-    class Failing(Together):
-        @classmethod
-        def enter_all(cls, contexts):
-            raise MemoryError
-
-    undo, context = Undo(), Failing()
-    undo.gather_contexts()
-    undo.enter_context(context)
-    with pytest.raises(MemoryError):
-        undo.enter_gathered()
-    undo.run_steps()
-    assert Together.log[-1] == ("out", [context])

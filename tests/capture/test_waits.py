@@ -1,7 +1,5 @@
 """Where the host waits: every line, how often, and what is said of it; programs that once were told wrongly or not at all."""
 
-import inspect
-import signal
 import sys
 
 import pytest
@@ -10,17 +8,13 @@ from torch import nn
 from torch.nn import functional
 
 import devwidget
+from tests.capture.test_diagnosis import line_of
 
 
 @pytest.fixture(autouse=True)
 def _gpus():
     with devwidget.simulate(gpus=2):
         yield
-
-
-def line_of(function, text):
-    lines, first = inspect.getsourcelines(function)
-    return next(first + index for index, line in enumerate(lines) if text in line)
 
 
 def recorded(program, *arguments):
@@ -85,104 +79,6 @@ def test_many_waits_in_a_step_are_a_warning_and_one_for_a_log_is_a_hint():
     assert told(trace) == {(each, "warning"), (log, "info")}
     first, second = (found.fixes[0] for found in trace.findings)
     assert (first.code, "once an epoch" in second.summary) == ("y.tolist()", True)
-
-
-def words_one_by_one():
-    embed, head = nn.Embedding(10, 8).cuda(), nn.Linear(8, 10).cuda()
-    word, words = torch.zeros(1, dtype=torch.long, device="cuda"), []
-    with torch.no_grad():
-        for _ in range(5):
-            index = torch.argmax(head(embed(word)), -1).item()
-            word.fill_(index)
-            words.append(index)
-
-
-def test_a_word_read_at_each_step_of_a_generation_is_a_hint():
-    assert told(recorded(words_one_by_one)) == {(line_of(words_one_by_one, ".item()"), "info")}
-
-
-class Transformed(torch.utils.data.Dataset):
-    def __init__(self):
-        self.transform = nn.Identity()
-
-    def __len__(self):
-        return 8
-
-    def __getitem__(self, index):
-        return self.transform(torch.rand(4))
-
-
-def train_on(workers):
-    model, optimizer, _ = made()
-    total = 0.0
-    for x in torch.utils.data.DataLoader(Transformed(), batch_size=4, num_workers=workers):
-        loss = model(x.to("cuda")).square().mean()
-        total += loss.item()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
-@pytest.fixture
-def _child_handler():
-    """A loader with workers leaves a handler of its own."""
-    before = signal.getsignal(signal.SIGCHLD)
-    yield
-    signal.signal(signal.SIGCHLD, before)
-
-
-@pytest.mark.usefixtures("_child_handler")
-@pytest.mark.parametrize("workers", [0, 1])
-def test_the_workers_of_a_loader_change_nothing(workers):
-    assert told(recorded(train_on, workers)) == {(line_of(train_on, "loss.item()"), "info")}
-
-
-class Acting(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.network = nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.network(x)
-
-    def get_action(self, x):
-        return torch.argmax(self.network(x), 1)
-
-
-def act_and_learn(act):
-    model = Acting().cuda()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    for _ in range(4):
-        actions = act(model, torch.ones(1, 4).cuda()).cpu().numpy()
-        loss = model(torch.ones(8, 4, device="cuda")).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return actions
-
-
-@pytest.mark.parametrize("act", [Acting.get_action, lambda model, x: torch.argmax(model(x), 1)])
-def test_what_a_method_computes_after_its_last_layer_changes_nothing(act):
-    assert told(recorded(act_and_learn, act)) == {(line_of(act_and_learn, "numpy"), "info")}
-
-
-class Environment:
-    def step(self, actions):
-        return torch.ones(1, 4)
-
-
-def play():
-    model, environment, x = Acting().cuda(), Environment(), torch.ones(1, 4)
-    for _ in range(4):
-        actions = model.get_action(x.cuda()).cpu().numpy()
-        x = environment.step(actions)
-
-
-def test_what_an_environment_needs_is_counted_and_no_finding():
-    trace = recorded(play)
-    assert (counts(trace), told(trace)) == ({"numpy": 4}, set())
-    assert "4 waits" in str(trace)
-    assert "host-sync: 4 waits without a finding" in str(trace)
 
 
 class Counting(nn.Module):
@@ -264,20 +160,6 @@ def test_a_slice_by_a_number_on_a_gpu_waits_for_both_ends():
     assert "index_copy_" in found.fixes[0].summary
 
 
-def mask_from_the_host():
-    model, optimizer, x = made()
-    y, mask = torch.randint(0, 2, (8,), device="cuda"), torch.ones(8, dtype=torch.bool)
-    for _ in range(3):
-        loss = functional.cross_entropy(model(x)[mask], y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
-def test_a_mask_on_the_host_that_selects_on_a_gpu_waits():
-    assert told(recorded(mask_from_the_host)) == {(line_of(mask_from_the_host, "[mask]"), "info")}
-
-
 def show_each_step():
     model, optimizer, x = made()
     shown = []
@@ -307,40 +189,6 @@ def compare():
 
 def test_comparisons_ranges_and_containment_wait():
     assert set(counts(recorded(compare))) == {"__bool__", "__index__", "__contains__"}
-
-
-def read_once(read):
-    model, optimizer, x = made()
-    for _ in range(3):
-        optimizer.zero_grad()
-        model(x).mean().backward()
-        optimizer.step()
-    return read(model(x))
-
-
-@pytest.mark.parametrize(
-    "read",
-    [lambda out: out.detach().cpu().numpy(), lambda out: out.mean().item(), lambda out: [each.item() for each in out[0]], repr],
-)
-def test_a_result_that_is_read_when_all_is_over_is_no_finding(read):
-    trace = recorded(read_once, read)
-    assert trace.waits
-    assert told(trace) == set()
-
-
-def every_fifth():
-    model, optimizer, x = made()
-    for step in range(10):
-        loss = model(x).mean()
-        loss.backward()
-        optimizer.step()
-        if step % 5 == 4:
-            print(step, loss.item())
-
-
-def test_a_loss_that_is_shown_every_few_steps_is_no_finding():
-    trace = recorded(every_fifth)
-    assert (counts(trace), told(trace)) == ({"item": 2}, set())
 
 
 def test_classes_known_beforehand_are_not_waited_for():
@@ -387,11 +235,3 @@ def test_a_wait_in_a_library_names_the_users_line_above(library):
 
     (wait,) = recorded(program).waits
     assert (wait.site.line, wait.called.line) == (7, line_of(program, "model(torch"))
-
-
-def test_waits_are_a_table_and_last_in_a_file(tmp_path):
-    trace = recorded(labels_and_losses)
-    frame = trace.to_frame("waits")
-    assert set(frame.source_line) == {wait.site.text for wait in trace.waits}
-    assert frame["count"].sum() == 27
-    assert devwidget.load(trace.save(tmp_path / "trace.json")) == trace
