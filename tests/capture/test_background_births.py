@@ -89,12 +89,3 @@ def test_a_stance_that_the_user_takes_while_a_recording_runs_is_the_users_before
     users.__exit__(None, None, None)
     assert stance() == "default"
     assert any(reason.startswith("compiled code") for reason in recording.trace.not_checked)
-
-
-def test_a_stance_of_the_user_that_begins_or_ends_meanwhile_stays_the_users():
-    background_births.begin_watching()
-    users = torch.compiler.set_stance("eager_on_recompile")
-    background_births.end_watching()
-    assert stance() == "eager_on_recompile"
-    users.__exit__(None, None, None)
-    assert stance() == "default"

@@ -241,7 +241,8 @@ class Counting(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(5, 4)
-        self.seen, self.longest = 0, 0
+        self.seen = 0
+        self.longest = 0
 
     def forward(self, ids):
         self.seen = self.seen + len(ids)

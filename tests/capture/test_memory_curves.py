@@ -12,6 +12,8 @@ from torch import nn
 import devwidget
 from devwidget.capture import torch_internals
 from devwidget.capture.memory.curves import MOST_POINTS, Allocation, _Point, thin_points
+from devwidget.capture.memory.training_state import training_bytes
+from devwidget.records.device import DeviceId
 from devwidget.records.memory import ROLES, MemoryCurve
 from devwidget.report.text.advice import memory_advice
 from devwidget.report.text.memory_words import BY_LIFETIME, memory_cards
@@ -274,3 +276,16 @@ def test_another_model_is_foreign_also_when_it_was_traced_before():
         (curve,) = devwidget.trace(one, batch, loss_fn=lambda out: out.sum()).memory
     assert {point.foreign for point in curve.points} == {512 * 256 * 4 + 512 * 4}
     assert {point.parameters for point in curve.points} == {256 * 256 * 4 + 256 * 4}
+
+
+def test_gradients_and_optimizer_state_are_counted_while_a_step_runs():
+    with devwidget.simulate(1):
+        model, batch = mlp().to("cuda:0"), torch.randn(64, 256, device="cuda:0")
+        optimizer = torch.optim.Adam(model.parameters())
+        assert training_bytes(model, optimizer) == {}
+        model(batch).sum().backward()
+        optimizer.step()
+        rounded = sum(-(-p.numel() * 4 // 512) * 512 for p in model.parameters())
+        parts = training_bytes(model, optimizer)[DeviceId("cuda", 0)]
+    assert parts["gradients"] == rounded
+    assert parts["optimizer"] == pytest.approx(2 * rounded, abs=16 * 512)

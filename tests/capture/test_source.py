@@ -166,11 +166,13 @@ def test_a_file_too_large_to_be_parsed_gives_its_lines(tmp_path):
 
 def test_moves_whose_result_is_lost_are_found_in_their_own_function(tmp_path):
     path = tmp_path / "moves.py"
-    path.write_text("x.cuda\ndef f(x):\n    x.to(1)\n    def g(x):\n        x.cuda()\n    return x\nx.cpu()\nx = 1\ny(x)\n")
-    assert statements.uncalled_move(str(path), "x", 9).line == 1
-    assert statements.unkept_move(str(path), "x", 6).line == 3
-    assert statements.unkept_move(str(path), "x", 9) is None
-    assert statements.discarded_move(str(path), 5).text == "x.cuda()"
+    path.write_text(
+        "x.cuda\nx.cpu\ndef f(x):\n    x.to(1)\n    def g(x):\n        x.cuda()\n    return x\nx.cpu()\nx = 1\ny(x)\n"
+    )
+    assert statements.uncalled_move(str(path), "x", 10).line == 2
+    assert statements.unkept_move(str(path), "x", 7).line == 4
+    assert statements.unkept_move(str(path), "x", 10) is None
+    assert statements.discarded_move(str(path), 6).text == "x.cuda()"
 
 
 def test_a_class_inside_a_function_keeps_its_lines_and_its_texts(tmp_path):

@@ -70,28 +70,32 @@ def test_fake_tensors_take_no_bytes_on_the_device_that_they_pretend() -> None:
     assert (facts.device, facts.bytes, facts.note) == (DeviceId("cuda", 1), 0, "fake: no data behind it")
 
 
-def nested(layout: torch.layout) -> torch.Tensor:
-    return torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(4, 3)], layout=layout)
+@pytest.mark.filterwarnings("ignore")  # nested tensors are a prototype
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+def test_nested_tensors_are_read(layout: torch.layout) -> None:
+    facts = only(buffered(torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(4, 3)], layout=layout)), "it")
+    assert facts.bytes >= 72
+    assert facts.shape is not None
+    assert facts.shape[:2] == (2, -1)
 
 
-@pytest.mark.filterwarnings("ignore")  # some of them are prototypes, others deprecated
+@pytest.mark.filterwarnings("ignore")  # CSR is in beta, quantization deprecated
 @pytest.mark.parametrize(
     ("make", "shape", "size", "note"),
     [
-        (lambda: torch.eye(4).to_sparse(), (4, 4), 80, "sparse, 4 values"),
-        (lambda: torch.eye(4).to_sparse_csr(), (4, 4), 16 + 8 * (5 + 4), "sparse, 4 values"),
+        (lambda: torch.eye(4).to_sparse(), (4, 4), 80, "sparse"),
+        (lambda: torch.eye(4).to_sparse_csr(), (4, 4), 16 + 8 * (5 + 4), "sparse"),
         (lambda: torch.zeros(3, 5).to_mkldnn(), (3, 5), 60, "mkldnn layout"),
         (lambda: torch.quantize_per_tensor(torch.zeros(4), 0.1, 0, torch.qint8), (4,), 4, ""),
-        (lambda: nested(torch.strided), (2, -1, 3), 72, "nested"),
-        (lambda: nested(torch.jagged), (2, -1, 3), 72, "nested"),
     ],
-    ids=["sparse", "csr", "mkldnn", "quantized", "nested", "jagged"],
+    ids=["sparse", "csr", "mkldnn", "quantized"],
 )
 def test_tensors_of_odd_layouts_are_read(
     make: Callable[[], torch.Tensor], shape: tuple[int, ...], size: int, note: str
 ) -> None:
     facts = only(buffered(make()), "it")
-    assert (facts.shape, facts.bytes, facts.note) == (shape, size, note)
+    assert (facts.shape, facts.bytes) == (shape, size)
+    assert facts.note.startswith(note)
 
 
 def test_a_subclass_of_tensor_is_read_without_its_torch_function() -> None:
@@ -304,6 +308,7 @@ def test_distributed_data_parallel_names_its_rank_and_repeats_nothing() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_a_sparse_tensor_is_read_in_a_process_that_has_recorded_nothing() -> None:
     program = (
         "import torch, devwidget\nmodel = torch.nn.Module()\nmodel.register_buffer('it', torch.eye(3).to_sparse())\n"

@@ -11,7 +11,6 @@ from torch.nn.parameter import is_lazy
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from tests import zoo
 from tests.older_torch import before
-from tests.sampling import sample
 
 no_transformers = before((2, 6), "transformers does not take it")
 
@@ -32,8 +31,9 @@ def registered(model: nn.Module) -> set[str]:
     return {*parameters, *buffers}
 
 
+@pytest.mark.slow
 @no_transformers
-@pytest.mark.parametrize("name", sample(zoo.CORE, every=12))
+@pytest.mark.parametrize("name", zoo.CORE)
 def test_every_registered_tensor_of_a_transformers_model_is_listed(name: str) -> None:
     _, model, _, _ = next(iter(zoo.iter_core(names=[name])))
     assert listed(model) == registered(model)

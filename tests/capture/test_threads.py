@@ -150,25 +150,6 @@ def test_a_task_that_begins_after_the_recording_is_not_watched(older_pool):
     assert "cos" not in {op.name for op in recording.trace.ops}
 
 
-def test_a_pool_made_in_a_recording_is_not_seen_by_it_when_others_use_it():
-    pools, submitted = [], threading.Event()
-
-    def elsewhere():
-        while not submitted.wait(0.01):
-            if pools:
-                pools[0].submit(torch.ones(1).cos).result()
-                submitted.set()
-
-    other = threading.Thread(target=elsewhere)
-    other.start()
-    with devwidget.record() as recording, ThreadPoolExecutor(1) as pool:
-        pool.submit(torch.ones(1).sin).result()
-        pools.append(pool)
-        submitted.wait()
-    other.join()
-    assert counts(recording) == {"sin": 1}
-
-
 def test_results_exceptions_and_context_variables_are_as_plain(older_pool):
     variable = contextvars.ContextVar("variable", default="unset")
     error = StopIteration("the user's own")
