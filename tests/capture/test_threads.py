@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextvars
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -55,14 +54,6 @@ def faulty():
 
 def modes():
     return [*_get_current_function_mode_stack(), *dispatch_modes()]
-
-
-def counts(recording):
-    """How often each of two operators ran."""
-    found = collections.Counter()
-    for op in recording.trace.ops:
-        found[op.name] += op.count
-    return {name: found[name] for name in ("sin", "cos") if found[name]}
 
 
 @pytest.fixture
