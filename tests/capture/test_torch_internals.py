@@ -239,6 +239,7 @@ for path in sys.stdin.read().split():
 @pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="each name is missing in a process of its own")
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 def test_whichever_private_name_is_missing_work_goes_on_or_the_name_is_told() -> None:
     more = (f"torch._dynamo.{name}" for name in ("eval_frame._stance", "eval_frame.DynamoStance", "set_stance", "export"))
     names = {path for paths in EVERYWHERE.values() for path in paths.split()} | {*more, "torch.compiler.set_stance"}
