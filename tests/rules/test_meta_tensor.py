@@ -21,11 +21,6 @@ def test_a_model_beside_data_on_the_cpu_is_given_memory_there():
     assert "model.to_empty(device='cpu')" in found.fixes[0].code
 
 
-def test_a_model_that_meets_no_data_is_given_memory_on_a_gpu_by_name():
-    (found,) = findings(dataclasses.replace(USED, target=CPU, operands=(WEIGHT,)))
-    assert "model.to_empty(device='cuda')" in found.fixes[0].code
-
-
 def test_a_tensor_that_nobody_holds_goes_by_its_name():
     (found,) = findings(
         dataclasses.replace(USED, operands=(operand("h", META, stray=True),), site=site("return self.head(h)", 9))

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from devwidget.records.trace import DeviceComparison
-from tests.rules.builders import findings, is_silent, site
+from tests.rules.builders import findings, site
 
 KIND = "mistaken-comparison"
 LINE = site('use_amp = device == "cuda"', 9, "<module>")
@@ -21,10 +21,8 @@ def test_a_device_that_is_compared_with_its_name_is_a_hint(golden):
     ("code", "change", "mended"),
     [
         ('on = x.device != "cuda"', {"subject": "x.device"}, 'on = x.device.type != "cuda"'),
-        ('on = "cuda" == device', {}, 'on = "cuda" == device.type'),
         ('on = device in ("cuda", "mps")', {}, 'on = device.type in ("cuda", "mps")'),
         ('on = device == "cuda:0"', {}, 'on = str(device) == "cuda:0"'),
-        ('on = device == torch.device("cuda")', {}, 'on = device.type == "cuda"'),
         ('on = device == "cuda"', {"kept": "text"}, 'on = device.split(":")[0] == "cuda"'),
     ],
 )
@@ -33,7 +31,3 @@ def test_the_edit_compares_what_can_be_equal(code, change, mended):
     compared = dataclasses.replace(COMPARED, site=site(code, 9), expression=expression, **change)
     (found,) = findings(comparisons=(compared,))
     assert found.fixes[0].edits[0].text == mended
-
-
-def test_after_the_fix_there_is_nothing_to_say():
-    assert is_silent(KIND, comparisons=())

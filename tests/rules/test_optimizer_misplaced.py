@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from devwidget.records.trace import FaultDetails
-from tests.rules.builders import CPU, fault, findings, is_silent, operand, site
+from tests.rules.builders import CPU, fault, findings, operand, site
 
 KIND = "optimizer-misplaced"
 STEP = site("optimizer.step()", 30, "train")
@@ -54,12 +54,3 @@ def test_the_kernel_that_stopped_at_the_state_tells_nothing_of_its_own():
 
 def test_two_problems_of_one_optimizer_are_two_findings():
     assert len(findings(state_left_behind(number=0), dataclasses.replace(never_given("younger"), number=1))) == 2
-
-
-def test_an_optimizer_without_state_that_is_older_than_the_move_stays_silent():
-    assert is_silent(KIND)  # SGD survives the move: nothing is written down
-
-
-def test_after_the_fix_the_failure_of_another_part_is_not_the_optimizers():
-    found = findings(fault(operand("x"), operand("h", CPU, stray=True), phase="optimizer"))
-    assert KIND not in {each.kind for each in found}

@@ -34,8 +34,3 @@ def test_fewer_samples_than_gpus_beside_plain_values_is_one_finding(golden):
 
 def test_the_traffic_of_the_wrapper_itself_is_silent():
     assert is_silent(KIND, crossings=chain(GPU0, GPU1))
-
-
-def test_after_the_fix_a_failure_inside_the_replica_is_another_kind():
-    found = findings(fault(operand("x"), operand("h", GPU1, stray=True), module="block"))
-    assert [each.kind for each in found] == ["wrong-device"]

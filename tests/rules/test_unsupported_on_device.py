@@ -2,9 +2,8 @@
 
 import dataclasses
 
-from devwidget.records.site import Site
 from devwidget.records.trace import FaultDetails
-from tests.rules.builders import CPU, fault, findings, is_silent, operand, site
+from tests.rules.builders import fault, findings, operand, site
 
 KIND = "unsupported-on-device"
 COUNTED = fault(
@@ -31,23 +30,3 @@ def test_a_dtype_without_a_kernel_is_one_finding(golden):
 def test_a_call_whose_source_is_unknown_still_has_a_cure():
     (found,) = findings(dataclasses.replace(COUNTED, expression="", site=None, operands=()))
     assert found.fixes[0].code == "x.cpu()"
-
-
-def test_tensors_that_do_not_mix_are_another_kind():
-    found = findings(fault(operand("x"), operand("h", CPU, stray=True), call="histogram"))
-    assert [each.kind for each in found] == ["wrong-device"]
-
-
-def test_after_the_fix_the_rule_looks_and_finds_nothing():
-    assert is_silent(KIND)
-
-
-def test_a_result_is_brought_back_to_where_the_tensor_without_a_kernel_is(tmp_path):
-    file = tmp_path / "program.py"
-    file.write_text("def f(x):\n    return torch.histogram(x, bins=4).hist\n")
-    line = Site(str(file), 2, "return torch.histogram(x, bins=4).hist", "f")
-    failed = fault(
-        operand("x", stray=True), what="kernel", call="histogram", site=line, expression="torch.histogram(x, bins=4)"
-    )
-    (found,) = findings(failed)
-    assert found.fixes[0].edits[0].text.strip() == "return torch.histogram(x.cpu(), bins=4).hist.to(x.device)"

@@ -3,7 +3,7 @@
 import dataclasses
 
 from devwidget.records.trace import FaultDetails
-from tests.rules.builders import CPU, fault, findings, is_silent, operand, site
+from tests.rules.builders import fault, findings, is_silent, operand, site
 
 KIND = "wrong-dtype"
 DOUBLE = operand("x", dtype="float64", stray=True, birth=site("x = torch.from_numpy(array)", 3, "train"))
@@ -39,26 +39,6 @@ def test_a_float64_tensor_that_raises_and_spreads_is_one_finding():
     assert found.explains == (0, 1)
 
 
-def test_what_a_widened_result_widens_is_of_the_same_cause_when_nobody_saw_where_it_began():
-    """Such as after a click, when the batch was made long before."""
-    unseen = dataclasses.replace(DOUBLE, birth=None)
-    spreads = dataclasses.replace(
-        MIXED, operands=(unseen, operand("weight")), what="promotion", call="mul", site=site("y = h * x", 9)
-    )
-    widened = dataclasses.replace(DOUBLE, argument="y", expression="y", birth=spreads.site)
-    again = dataclasses.replace(spreads, operands=(widened, operand("weight")), number=1, site=site("z = h * y", 10))
-    third = dataclasses.replace(again, operands=(unseen, operand("weight")), number=2, site=site("u = h * x", 11))
-    assert [found.explains for found in findings(spreads, again, third)] == [(0, 1), (2,)]
-
-
-def test_a_fault_of_devices_is_not_one_of_dtypes():
-    assert [each.kind for each in findings(fault(operand("x"), operand("h", CPU, stray=True)))] == ["wrong-device"]
-
-
 def test_types_that_autocast_reconciles_stay_silent():
     half = dataclasses.replace(DOUBLE, dtype="float16", stray=False)
     assert is_silent(KIND, dataclasses.replace(MIXED, operands=(half, operand("weight"))))
-
-
-def test_after_the_fix_the_rule_looks_and_finds_nothing():
-    assert is_silent(KIND)
