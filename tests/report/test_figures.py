@@ -45,14 +45,7 @@ def test_each_gpu_has_one_bar_with_its_bytes():
     assert bars["free"] == [9 * MIB, 14 * MIB, 0]
 
 
-def test_the_axis_ends_early_where_little_is_used_and_the_label_names_the_whole():
-    memory = [replace(each, total=16 * GIB, free=16 * GIB - 7 * MIB) for each in split_model().memory[:1]]
-    figure = memory_figure(memory_bars(memory))
-    assert figure["layout"]["xaxis"]["range"][1] < 16 * MIB
-    assert "of 16.0 GiB" in figure["data"][0]["y"][0]
-
-
-@pytest.mark.parametrize("reach", [1, 900, 5000, 3 * MIB, 80 * GIB, 5e15])
+@pytest.mark.parametrize("reach", [1, 5000, 80 * GIB, 5e15])
 def test_byte_axes_have_a_handful_of_round_ticks(reach):
     axis = byte_axis(reach)
     assert 1 <= len(axis["tickvals"]) <= 12
@@ -87,25 +80,6 @@ def test_every_bar_goes_to_the_end_of_its_device_and_the_axis_shows_its_break():
     assert [note["name"] for note in figure["layout"]["annotations"]] == ["break"]
     whole = figure["variants"]["whole"]["layout"]
     assert (whole["xaxis"]["range"], whole["annotations"]) == ([0, 1007 * MIB], [])
-
-
-def test_bars_curves_and_tables_call_a_part_the_same():
-    bars = memory_figure(memory_bars(split_model().memory, one_step()))
-    steps = memory_steps_figure(memory_series(one_step()))
-    names = dict(bars["legend"]).keys() & dict(steps["legend"]).keys()
-    assert names >= {"parameters", "gradients", "peak"}
-    assert {name: dict(bars["legend"])[name] for name in names} == {name: dict(steps["legend"])[name] for name in names}
-
-
-def test_all_gpus_have_one_scale_and_one_line_of_capacity_and_what_was_refused_lies_on_what_was_there():
-    refused = Refusal(20, 14 * MIB, 5 * MIB, "forward", "decoder", None)
-    full = replace(one_step().memory[0], refused=(refused,))
-    layout = memory_steps_figure(memory_series(replace(one_step(), memory=(full, one_step().memory[1]))))["layout"]
-    assert layout["yaxis"]["range"] == layout["yaxis2"]["range"]
-    lines = [(shape["yref"], shape["y0"]) for shape in layout["shapes"] if shape.get("name") == "capacity"]
-    assert lines == [("y", 16 * MIB), ("y2", 16 * MIB)]
-    ghosts = [(shape["yref"], shape["y0"], shape["y1"]) for shape in layout["shapes"] if shape.get("name") == "refused"]
-    assert ghosts == [("y", 5 * MIB, 19 * MIB)]
 
 
 def test_what_was_refused_lies_behind_the_end_of_its_bar():

@@ -40,11 +40,6 @@ def test_a_trace_that_found_nothing_and_one_that_ended_early(golden):
     golden("trace-ended.txt", Trace(error="RuntimeError: boom", not_checked=("ping-pong: no forward pass in this trace",)))
 
 
-def test_a_plan_that_fits(golden):
-    row = DevicePlan(GPU0, 24 * GIB, 9 * GIB, 2 * GIB, 2 * GIB, 4 * GIB, GIB, LOSS)
-    golden("plan.txt", Plan("Translator", "as is", ("forward", "loss", "backward", "optimizer"), (row,)))
-
-
 def test_a_plan_that_tips_over_and_had_to_guess(golden):
     first = DevicePlan(GPU0, 16 * GIB, 18 * GIB, 2 * GIB, 2 * GIB, 4 * GIB, 10 * GIB, LOSS, HEAD)
     second = DevicePlan(GPU1, 16 * GIB, 5 * GIB, 2 * GIB, 0, 0, 3 * GIB, HEAD)

@@ -37,16 +37,6 @@ def test_a_smaller_batch_is_named_in_samples_or_else_as_a_share():
     assert "85 % get past this line" in about(full(parameters=4, activations=10, samples=0))["batch"]
 
 
-def test_other_processes_take_their_part_of_the_card():
-    assert "4 of the 10 samples" in about(full(parameters=4, activations=10, others=6))["batch"]
-
-
-def test_in_backward_what_was_asked_for_is_not_taken_to_shrink():
-    forward, backward = (about(full(phase, parameters=4, activations=10))["batch"] for phase in ("forward", "backward"))
-    assert "8 of the 10 samples" in forward
-    assert "7 of the 10 samples" in backward
-
-
 def test_a_model_that_fills_the_card_alone_needs_no_smaller_batch():
     assert "No batch is small enough: 15.0 MiB do not depend on it" in about(full(parameters=15, inputs=1, asked=20))["batch"]
 

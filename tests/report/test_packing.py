@@ -5,7 +5,6 @@ import json
 
 from devwidget.report.page.tree_table import pack_table, tree_table
 from devwidget.views.placement import tabulate_snapshot
-from tests.browser.esm import large
 from tests.views.builders import split_model
 
 
@@ -18,10 +17,3 @@ def test_the_block_holds_every_column():
     found = {name: block[start + at : start + at + length] for name, (at, length) in head.pop("columns").items()}
     assert head | found == columns
     assert packed["rows"] == 8
-
-
-def test_ten_thousand_modules_travel_in_twice_their_compressed_size():
-    columns = tree_table(tabulate_snapshot(large(10_000)))
-    parts = [value if isinstance(value, bytes) else json.dumps(value).encode() for value in columns.values()]
-    best = sum(len(gzip.compress(part)) for part in parts)
-    assert len(pack_table(columns)["packed"]) < 2 * best

@@ -17,6 +17,7 @@ def test_the_page_of_a_small_model_weighs_at_most_600_kb():
     assert len(panel_page(split_model(), one_step()).encode()) <= 600_000
 
 
+@pytest.mark.slow
 def test_the_page_of_gpt2_weighs_at_most_1_mb():
     transformers = pytest.importorskip("transformers")
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=24))  # as many modules as with its 768

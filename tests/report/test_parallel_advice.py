@@ -2,9 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
-from devwidget.records.parallel import Piece
 from devwidget.report.text.advice import parallel_advice
 from devwidget.report.text.parallel_words import card_words, parallel_summary, parallel_words
 from devwidget.views.parallel import parallel_calls
@@ -50,20 +47,6 @@ def test_a_large_output_asks_for_the_loss_inside_forward():
         " loss needs besides stays on the GPU that computed the outputs."
     )
     assert "unequal here" in texts(data_parallel(2, samples=63), "loss")[0]
-
-
-@pytest.mark.parametrize(("trace", "changes"), [(data_parallel(2, samples=4), {}), (data_parallel(2), {"backward": False})])
-def test_a_small_output_or_a_forward_alone_does_not(trace, changes):
-    assert texts(trace, "loss", **changes) == []
-    assert texts(trace, "output_device", **changes) == []
-
-
-def test_a_loss_that_is_there_already_is_to_be_returned_alone():
-    trace = data_parallel(2)
-    one = Piece("output['loss']", (), "float32", 4, 0, 1, GPU0)
-    replicas = tuple(replace(replica, outputs=(one, *replica.outputs)) for replica in trace.replicas)
-    (text,) = texts(replace(trace, replicas=replicas), "loss")
-    assert "`output['loss']` is there already: return it alone, and 2 numbers are gathered instead of 2.40 MiB." in text
 
 
 def test_memory_that_ran_out_before_the_loss_is_told_and_counts_as_training():

@@ -1,13 +1,12 @@
 """A trace on lanes as columns, which the page draws."""
 
 import json
-from dataclasses import replace
 
-from devwidget.records.trace import ModuleEvent, Trace
+from devwidget.records.trace import Trace
 from devwidget.report.figures import timeline_columns
 from devwidget.views.clock import Clock
 from devwidget.views.timeline import in_seconds, make_timeline
-from tests.views.builders import GPU0, GPU1, one_step
+from tests.views.builders import one_step
 
 
 def test_columns_are_json_and_each_box_has_all_of_them():
@@ -34,13 +33,6 @@ def test_an_arrow_is_as_wide_as_its_bytes_and_a_healed_one_says_so():
     arrows = dict(zip(columns["arrowsAt"], columns["arrows"], strict=True))
     assert [arrows[at][-1] for at in (5, 10)] == [True, False]
     assert arrows[5][6] > arrows[20][6] > arrows[10][6]
-
-
-def test_a_module_that_only_a_mark_names_is_known_too():
-    lanes = make_timeline(replace(one_step(), modules=(ModuleEvent("encoder", "Encoder", (GPU0,), (GPU1,), 1, 0.1),)))
-    columns = timeline_columns(lanes)
-    named = {path for path, _ in columns["modules"]}
-    assert {move.module for move in one_step().moves if move.module is not None} <= named
 
 
 def test_a_trace_without_anything_has_columns_too():

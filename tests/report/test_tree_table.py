@@ -2,7 +2,7 @@
 
 from array import array
 
-from devwidget.report.page.tree_table import ATTRIBUTE, COLUMNS, GRADIENT, Column, mark_columns, tree_table
+from devwidget.report.page.tree_table import ATTRIBUTE, GRADIENT, mark_columns, tree_table
 from devwidget.report.style.units import format_bytes
 from devwidget.views.overlay import make_overlay
 from devwidget.views.placement import tabulate_snapshot
@@ -45,22 +45,6 @@ def test_marks_travel_for_the_few_rows_that_have_some():
     assert "2" not in columns["marks"]
     assert columns["flows"][unpacked("I", columns["flow"])[5]] == (("cuda:0",), ("cuda:1",))
     assert columns["hops"] == {"5": [[1, 4, "64 KiB"]], "3": [[0, 1, "1.00 MiB"]]}
-
-
-def test_without_a_trace_there_are_no_marks():
-    table = tabulate_snapshot(split_model())
-    assert mark_columns(table, make_overlay(table, None)) == {"flows": [], "flow": b"", "marks": {}, "hops": {}, "folds": {}}
-
-
-def test_a_new_column_is_one_entry():
-    table = tabulate_snapshot(split_model())
-    widths = ("80px", "", "")
-    gradients = Column("grads", "gradients", "amount", widths, values=lambda table: table.gradients, shown=format_bytes)
-    packed = tree_table(table, (*COLUMNS, gradients))
-    head = packed["heads"][-1]
-    assert (head["key"], head["title"], head["cell"]) == ("grads", "gradients", "amount")
-    codes = unpacked("I", packed["column:grads"])
-    assert [head["texts"][code] for code in codes] == [format_bytes(size) for size in table.gradients]
 
 
 def test_amounts_are_written_as_in_every_other_report_and_sort_by_their_codes():

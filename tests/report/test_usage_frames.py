@@ -32,7 +32,8 @@ class OverTwo(nn.Module):
         return self.second(self.first(x).to("cuda:1"))
 
 
-def record_step(*, with_optimizer: bool = True) -> devwidget.Trace:
+@pytest.fixture(scope="module")
+def trace() -> devwidget.Trace:
     with devwidget.simulate(2, memory="1GiB"):
         model = OverTwo()
         optimizer = torch.optim.Adam(model.parameters())
@@ -40,18 +41,12 @@ def record_step(*, with_optimizer: bool = True) -> devwidget.Trace:
         with devwidget.record() as recording:
             recording.attach(model, optimizer)
             model(batch).square().mean().backward()
-            if with_optimizer:
-                optimizer.step()
+            optimizer.step()
         del beside
         return recording.trace
 
 
-TRACE = pytest.fixture(scope="module")(lambda: record_step())
-
-
-@pytest.mark.parametrize("with_optimizer", [True, False])
-def test_both_tables_add_up_to_the_peaks_that_were_recorded(with_optimizer):
-    trace = record_step(with_optimizer=with_optimizer)
+def test_both_tables_add_up_to_the_peaks_that_were_recorded(trace):
     modules, lines = trace.to_frame("modules"), trace.to_frame("lines")
     for curve in trace.memory:
         assert curve.peak.allocated == lines.peak_bytes[lines.device == str(curve.device)].sum() > 0
@@ -64,8 +59,8 @@ def test_both_tables_add_up_to_the_peaks_that_were_recorded(with_optimizer):
         assert frame.kept_bytes.sum() == kept > 0
 
 
-def test_a_module_has_what_it_holds_and_what_backward_needs_of_it(TRACE):
-    rows = TRACE.to_frame("modules").set_index("path")
+def test_a_module_has_what_it_holds_and_what_backward_needs_of_it(trace):
+    rows = trace.to_frame("modules").set_index("path")
     up = rows.loc["first.up"]
     weights = 4 * WIDTH * WIDTH * 4 + 4 * WIDTH * 4
     assert (up.parameter_bytes, up.gradient_bytes, up.optimizer_bytes) == (weights, weights, 2 * weights)
@@ -75,21 +70,21 @@ def test_a_module_has_what_it_holds_and_what_backward_needs_of_it(TRACE):
     assert rows.loc["first"].kept_bytes >= BATCH * 4 * WIDTH * 4  # tanh keeps its result
 
 
-def test_what_was_there_before_and_is_nobodys_has_a_row_of_its_own(TRACE):
-    outside = TRACE.to_frame("modules").query("path.isna()").iloc[0]
+def test_what_was_there_before_and_is_nobodys_has_a_row_of_its_own(trace):
+    outside = trace.to_frame("modules").query("path.isna()").iloc[0]
     assert outside.calls == 0
     assert outside.foreign_bytes == 4096
     assert outside.input_bytes == BATCH * WIDTH * 4
 
 
-def test_a_line_has_its_bytes_operators_and_times(TRACE):
-    lines = TRACE.to_frame("lines")
+def test_a_line_has_its_bytes_operators_and_times(trace):
+    lines = trace.to_frame("lines")
     line = lines[lines.source_line.str.startswith("hidden = torch.tanh", na=False)].set_index("device")
     assert line.loc["cuda:0"].kept_bytes == line.loc["cuda:1"].kept_bytes > 0
     assert line.loc["cuda:0"].gradient_bytes == 4 * WIDTH * WIDTH * 4 + 4 * WIDTH * 4
     assert 0 < line.loc["cuda:0"].backward_seconds < line.loc["cuda:0"].seconds
-    assert lines.seconds.sum() <= TRACE.seconds
-    assert lines.operators.sum() == sum(op.count for op in TRACE.ops)
+    assert lines.seconds.sum() <= trace.seconds
+    assert lines.operators.sum() == sum(op.count for op in trace.ops)
 
 
 def test_replicas_have_what_lies_on_their_device():
@@ -101,18 +96,3 @@ def test_replicas_have_what_lies_on_their_device():
     rows = frame[frame.path == "module.1"].set_index("replica")
     assert rows.kept_bytes.to_dict() == dict.fromkeys((0, 1), BATCH // 2 * WIDTH * 4)
     assert frame.peak_bytes.sum() == sum(curve.peak.allocated for curve in recording.trace.memory)
-
-
-def test_a_trace_without_an_allocator_has_no_bytes_and_the_same_rows():
-    with devwidget.record() as recording:
-        nn.Linear(2, 2)(torch.ones(1, 2))
-    frame = recording.trace.to_frame("modules")
-    assert len(frame) == len(recording.trace.modules) == 1
-    assert frame.peak_bytes.sum() == 0
-    assert recording.trace.to_frame("lines").operators.sum() > 0
-
-
-def test_what_is_saved_gives_the_same_tables(TRACE, tmp_path):
-    again = devwidget.load(TRACE.save(tmp_path / "trace.json"))
-    for part in ("modules", "lines"):
-        assert again.to_frame(part).equals(TRACE.to_frame(part))
