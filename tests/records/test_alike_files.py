@@ -36,11 +36,8 @@ def test_a_message_of_one_file_is_no_message_of_another():
         lambda text: text.replace('"rank": 3', '"rank": -3'),
         lambda text: text.replace('"rank": 3', '"rank": 3, "rank": 3'),
         lambda text: text.replace('"holdings": [[]', '"holdings": [[], 7'),
-        lambda text: text.replace('"held": [0', '"held": [99'),
         lambda text: text.replace('"devwidget": 1', '"devwidget": 9'),
-        lambda text: text.replace('"taken": ', '"taken": NaN, "more": '),
         lambda text: text[:-1],
-        lambda text: f"{text}]",
         lambda text: text.replace('"messages": {}', '"messages": {"a": 3}'),
     ],
 )

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import pytest
 
 import devwidget
-from devwidget.records.device import DeviceId
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.records.schema.record import saved_kinds
-from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.trace import Move, Trace
 from tests.every_view import show_all
-from tests.saved_records import real_files, real_objects, real_records
+from tests.saved_records import real_files, real_records
 from tests.test_imports import fresh
 from tests.views.builders import one_step, split_model
 
@@ -48,25 +43,19 @@ def test_what_is_saved_loads_equal_and_shows_in_every_view() -> None:
 
 
 @pytest.mark.parametrize(("path", "value", "message"), [
-    (("data", "moves", 2, "source"), 7, "moves[2].source: expected a device, got 7"),
     (("data", "moves", 2, "source", "kind"), None, "moves[2].source.kind: expected a text, got null"),
-    (("data", "moves", 1, "bytes"), -1, "moves[1].bytes: expected a whole number of 0 or more, got -1"),
     (("data", "moves", 1, "bytes"), 10**400,
      "moves[1].bytes: expected a whole number of 0 or more below 2**70, got a number of 1329 bits"),
     (("data", "moves", 1, "bytes"), True, "moves[1].bytes: expected a whole number of 0 or more, got true"),
-    (("data", "moves", 1, "bytes"), 1.5, "moves[1].bytes: expected a whole number of 0 or more, got 1.5"),
     (("data", "moves", 0, "shape"), [8, "x"], "moves[0].shape[1]: expected a whole number of -1 or more, got 'x'"),
-    (("data", "moves", 0, "site", "line"), [], "moves[0].site.line: expected a whole number, got a list of 0"),
     (("data", "moves", 0, "bytes"), ..., "moves[0]: expected a move with `bytes`"),
     (("data", "findings", 0, "severity"), "fatal", "findings[0].severity: expected one of error, warning, info, got 'fatal'"),
     (("data", "seconds"), float("nan"), "expected a finite number, not NaN"),
     (("data", "modules"), {}, "modules: expected a list, got an object of 0"),
-    (("data",), ..., "expected a trace, got null"),
     (("record",), "Model", "expected one of Changes, Cluster, Comparison, Explanation, Finding, Generation, "
      "LargestBatch, Layout, OnCards, ParallelPlan, Pipeline, Plan, RankReport, Snapshot, Trace, WatchedJob, "
      "WatchedRun as `record`, got 'Model'"),
     (("devwidget",), True, "expected a whole number of 1 or more as the version `devwidget`, got true"),
-    (("devwidget",), 1.0, "expected a whole number of 1 or more as the version `devwidget`, got 1.0"),
 ])  # fmt: skip
 def test_a_wrong_value_is_refused_with_its_path(path: tuple[str | int, ...], value: Any, message: str) -> None:
     assert refused(edited(one_step(), *path, value=value)) == message
@@ -75,16 +64,13 @@ def test_a_wrong_value_is_refused_with_its_path(path: tuple[str | int, ...], val
 @pytest.mark.parametrize(("path", "value", "message"), [
     ((3, "parent"), 5, "modules[3].parent: expected the index of an earlier module"),
     ((0, "parent"), 0, "modules[0].parent: expected -1 for the root"),
-    ((3, "depth"), 7, "modules[3].depth: expected one more than that of its parent"),
     ((2, "tensors", 0, "shape"), [2**40, 2**40], "modules[2].tensors[0].shape: expected less than 2**63 elements"),
 ])  # fmt: skip
 def test_a_tree_that_no_view_can_show_is_refused(path: tuple[str | int, ...], value: Any, message: str) -> None:
     assert refused(edited(split_model(), "data", "modules", *path, value=value)) == message
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", "7", "null", '"x"', "{}", "NaN", "[" * 100_000, '{"a":' * 100_000, "\ufeff{}", "9" * 5000]
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", "{}", "NaN", "[" * 100_000, '{"a":' * 100_000, "\ufeff{}", "9" * 5000])
 def test_what_is_no_file_of_ours_is_refused(text: str) -> None:
     assert refused(text)
 
@@ -105,18 +91,6 @@ def test_a_newer_schema_says_which_devwidget_reads_it() -> None:
     assert refused(json.dumps(envelope)) == message
 
 
-def test_half_of_a_surrogate_pair_is_saved_and_loaded(tmp_path: Any) -> None:
-    snapshot = Snapshot((ModuleFacts("", "Model\ud800", -1, 0, note="\udcff"),))
-    assert devwidget.load(snapshot.save(tmp_path / "snapshot.json")) == snapshot
-
-
-def test_whatever_stands_for_a_path_is_one(tmp_path: Any) -> None:
-    one_step().save(tmp_path / "trace.json")
-    (entry,) = os.scandir(tmp_path)
-    assert devwidget.load(entry) == one_step()  # type: ignore[arg-type]
-    assert one_step().save(entry) == tmp_path / "trace.json"  # type: ignore[arg-type]
-
-
 def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Any) -> None:
     (tmp_path / "trace.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="no UTF-8"):
@@ -124,14 +98,10 @@ def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Any) -> None:
 
 
 def test_a_whole_number_of_seconds_is_read_as_a_float() -> None:
-    move = Move(DeviceId("cpu"), DeviceId("cuda", 0), 4, (1,), "float32", "", "forward", None, "explicit", 0)
-    assert type(loads(dumps(Trace(moves=(move,)))).moves[0].seconds) is float
+    assert type(loads(edited(one_step(), "data", "seconds", value=3)).seconds) is float
 
 
-def test_files_of_several_models_are_at_hand() -> None:
-    assert {envelope["record"] for envelope in real_objects()} == {"Snapshot", "Trace", "Finding", "Explanation", "Plan"}
-
-
+@pytest.mark.process
 def test_every_record_is_known_by_name_to_a_reader_that_was_imported_alone() -> None:
     program = """
 import importlib, pkgutil
@@ -143,7 +113,3 @@ for module in pkgutil.walk_packages(records.__path__, "devwidget.records."):
 print(len(known), sorted(set(json_io.saved_kinds) - known))
 """
     assert fresh(program).split(" ", 1) == ["17", "[]\n"]
-
-
-def test_a_name_stands_for_the_class_with_slots_that_the_decorator_made() -> None:
-    assert saved_kinds["Trace"] is Trace

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-import torch
-from torch import nn
-
-import devwidget
 from devwidget.records.errors import BatchError, DevwidgetError
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.loading.json_io import dumps, loads
@@ -35,37 +30,3 @@ def test_an_error_keeps_the_lines_of_its_template_and_none_of_its_facts() -> Non
     assert error.what == f"{SAFE}:\n  {SAFE}\nb"
     assert str(error) == f"{SAFE}:\n  {SAFE}\nb\n  why:  {SAFE}"
     assert str(DevwidgetError("two\nlines\x1b[0m")) == "two\nlines\\x1b[0m"
-
-
-def evil_class(name: str, *bases: type, **body: object) -> type:
-    return type(name, bases, body)
-
-
-def test_a_batch_that_does_not_fit_is_told_without_escapes_of_the_model() -> None:
-    model = evil_class(EVIL, nn.Module, forward=lambda self, x: x)()
-    with pytest.raises(BatchError) as raised:
-        devwidget.trace(model, (evil_class(EVIL, object)(), torch.ones(1)))
-    assert SAFE in str(raised.value)
-    assert is_safe(str(raised.value), lines=3)
-
-
-def test_a_faulty_model_with_such_names_has_findings_of_one_line_each() -> None:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(2, 2)
-            setattr(self, EVIL, torch.ones(2))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.layer(x) + getattr(self, EVIL)
-
-    Net.__name__ = Net.__qualname__ = EVIL
-    with devwidget.simulate(1):
-        root = nn.Module()
-        root.add_module(EVIL.replace(".", ""), Net())
-        root.forward = lambda x: getattr(root, EVIL)(x)  # type: ignore[method-assign]
-        findings = devwidget.trace(root.cuda(), torch.ones(1, 2, device="cuda")).findings
-    assert findings
-    for found in findings:
-        fixes = [text for fix in found.fixes for text in (fix.summary, fix.warns)]
-        assert all(map(is_safe, (found.headline, found.why, *found.notes, *found.operands, *fixes)))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 from devwidget.records.loading.json_io import dumps, loads
 from devwidget.records.ranks.cluster import NOWHERE
 from devwidget.records.ranks.merging import Heard, merge, split_cluster
 from devwidget.records.ranks.rank import RankModel, RankModule
 from devwidget.records.ranks.traced_steps import format_runs, numbers_in, runs_of
-from tests.records.ranks.made_up import NOW, cluster, faulty, model, report, reports, with_change
+from tests.records.ranks.made_up import NOW, cluster, faulty, model, report, reports
 
-LARGEST = 200_000
 """Bytes of 256 ranks on their way to a page."""
 
 
@@ -44,24 +42,10 @@ def test_of_a_rank_of_the_job_that_nobody_heard_of_nothing_is_known():
     assert merged.ranks[0].note == "nothing of it is here: it runs elsewhere, has not begun to answer, or has ended"
 
 
-def test_a_rank_that_says_another_dtype_stands_alone():
-    said = reports((("dp", 4),), layers=1, rows=8)
-    other = dataclasses.replace(said[2].model.holdings[1][0], dtype="bfloat16")
-    changed = dataclasses.replace(said[2].model, holdings=((), (other,), said[2].model.holdings[2]))
-    merged = cluster(with_change(said, 2, lambda each: dataclasses.replace(each, model=changed)))
-    assert [format_runs(each.ranks) for each in merged.placements] == ["ranks 0-1, 3", "rank 2"]
-
-
 def test_runs_hold_the_numbers_that_they_are_made_of():
     assert runs_of([12, 0, 1, 2, 2]) == ((0, 2), (12, 12))
     assert list(numbers_in(runs_of([12, 0, 1, 2]))) == [0, 1, 2, 12]
     assert format_runs(runs_of([3])) == "rank 3"
-
-
-def test_256_ranks_go_to_a_page_in_less_than_200_kilobytes():
-    merged = cluster(reports())
-    assert len(merged.ranks) == 256
-    assert len(json.dumps(json.loads(dumps(merged)), separators=(",", ":"))) < LARGEST
 
 
 def test_a_saved_cluster_whose_ranks_are_missing_is_read_and_they_are_unknown():
@@ -98,11 +82,3 @@ def test_a_rerun_of_the_same_name_is_another_job():
     old, new = (dataclasses.replace(report(at, 2, model(1, 8), taken=NOW + at), job="a", run=f"run {at}") for at in range(2))
     merged = merge([Heard(0, "terminated", old, listens=False), Heard(1, "answered", new)])
     assert ([rank.state for rank in merged.ranks], merged.older) == (["unknown", "answered"], ((0, 0),))
-
-
-def test_a_rank_that_began_before_torch_had_a_store_is_one_of_the_job():
-    one, other = (
-        dataclasses.replace(report(at, 2, model(1, 8), taken=NOW), job="a", run=run) for at, run in enumerate(("", "x"))
-    )
-    merged = merge([Heard(0, "terminated", one, listens=False), Heard(1, "answered", other)])
-    assert [rank.state for rank in merged.ranks] == ["terminated", "answered"]

@@ -38,10 +38,6 @@ def test_a_collective_in_another_module_makes_another_kind_but_its_place_in_the_
     assert [kind.ranks for kind in merge_steps({0: early, 1: late, 2: moved}).kinds] == [((0, 1),), ((2, 2),)]
 
 
-def test_no_steps_are_no_job():
-    assert merge_steps({}) is None
-
-
 def test_a_step_keeps_phases_in_order_and_leaves_out_the_deepest_modules_of_a_large_model():
     deep = tuple(ModuleEvent(f"a.{at}", "Linear", (), (), 1, 0.0, number=at + 1, stopped=at + 1) for at in range(MOST_MODULES))
     ops = tuple(OpEvent("mm", None, phase, None, (), None, number=at) for at, phase in enumerate(("forward", "backward")))
