@@ -18,13 +18,8 @@ from tests.language import translate
 FILES = translate.catalogues()
 LANGUAGES = [file.parents[1].name for file in FILES]
 HEADLINE = 3  # of the arguments of a finding; behind it comes why
+ERRORS = ("DevwidgetError", "BatchError", "SimulationError", "UnreadableError", "NoKernel", "refusing")
 PLACE_OF_SUMMARY = {"Fix": 0, "fix": 0, "mended": 1, "without_move": 1, "cast_where_used": 3}
-
-
-@functools.cache
-def trees() -> dict[Path, ast.Module]:
-    """Every file of the package, parsed once."""
-    return {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(translate.PACKAGE.rglob("*.py"))}
 
 
 @functools.cache
@@ -33,37 +28,25 @@ def messages() -> tuple[str | tuple[str, str], ...]:
     return tuple(translate.messages())
 
 
+@functools.cache
+def _templates() -> set[str]:
+    """The same, one by one."""
+    return {each for message in messages() for each in ([message] if isinstance(message, str) else message)}
+
+
 @pytest.fixture(params=FILES, ids=LANGUAGES)
 def file(request: pytest.FixtureRequest) -> Path:
     return request.param
 
 
 def test_no_message_lacks_its_translation(file: Path) -> None:
-    translated = {message.id: message.string for message in translate.read(file)}
+    """One that is called fuzzy is not compiled: its message would be English."""
+    translated = {message.id: message.string for message in translate.read(file) if not message.fuzzy}
     assert [message for message in messages() if not any(translated.get(message) or "")] == []
-
-
-def test_every_message_is_seen_by_the_catalogues() -> None:
-    """Not in the braces of an f-string, where nobody looks for it, nor as one of two words."""
-    known = {each for message in messages() for each in ([message] if isinstance(message, str) else message)}
-    unseen = [
-        f"{file.relative_to(translate.PACKAGE)}:{node.lineno}"
-        for file, tree in trees().items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("say", "Message") and node.args
-        for each in ast.walk(node.args[0])
-        if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value not in known
-    ]
-    assert unseen == []
 
 
 def test_no_translation_has_lost_its_message(file: Path) -> None:
     assert {message.id for message in translate.read(file) if message.id} == set(messages())
-
-
-def test_no_translation_waits_for_a_reader(file: Path) -> None:
-    """One that is called fuzzy is not compiled: its message would be English."""
-    assert [message.id for message in translate.read(file) if message.id and message.fuzzy] == []
 
 
 def test_translations_name_the_facts_of_their_messages(file: Path) -> None:
@@ -98,21 +81,15 @@ def test_translations_keep_to_the_marks_and_spaces_of_their_script(file: Path) -
             message.string if message.pluralizable else (message.string,) for message in translate.read(file) if message.id
         )
         assert [text for texts in written for text in texts if MIXED.search(text)] == []
-        assert all(map(MIXED.search, ("显存,", "在cuda上", "张量(显存)", "共 3， 个")))
 
 
-def _texts_of_findings(tree: ast.AST) -> Iterator[ast.expr]:
-    """What rules write into the fields that a user reads."""
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Call):
-            continue
-        called = ast.unparse(node.func).rpartition(".")[2]
-        if called in PLACE_OF_SUMMARY and len(node.args) > PLACE_OF_SUMMARY[called]:
-            yield node.args[PLACE_OF_SUMMARY[called]]
-        if called in ("Finding", "finding_of", "Fix"):
-            yield from (keyword.value for keyword in node.keywords if keyword.arg in ("headline", "why", "notes", "summary"))
-        if called == "Finding":
-            yield from node.args[HEADLINE : HEADLINE + 2]
+def _called(call: ast.Call) -> str:
+    """The last name of what is called."""
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+
+
+def _calls(tree: ast.AST) -> list[ast.Call]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
 def _plain(text: ast.expr) -> bool:
@@ -124,40 +101,51 @@ def _plain(text: ast.expr) -> bool:
     return isinstance(text, ast.JoinedStr) or (isinstance(text, ast.Constant) and bool(text.value))
 
 
-def test_rules_say_nothing_but_messages() -> None:
-    plain = [
-        f"{file.relative_to(translate.PACKAGE)}:{text.lineno}"
-        for file, tree in trees().items()
-        for text in (_texts_of_findings(tree) if translate.PACKAGE / "rules" in file.parents else ())
-        if _plain(text)
-    ]
-    assert plain == []
+def _unseen(tree: ast.AST) -> Iterator[ast.expr]:
+    """Messages in the braces of an f-string, where no catalogue looks for them, or as one of two words."""
+    for call in _calls(tree):
+        if _called(call) in ("say", "Message") and call.args:
+            parts = (each for each in ast.walk(call.args[0]) if isinstance(each, ast.Constant))
+            yield from (each for each in parts if isinstance(each.value, str) and each.value not in _templates())
 
 
-ERRORS = ("DevwidgetError", "BatchError", "SimulationError", "UnreadableError", "NoKernel", "refusing")
+def _texts_of_findings(tree: ast.AST) -> Iterator[ast.expr]:
+    """What rules write into the fields that a user reads."""
+    for call in _calls(tree):
+        called = _called(call)
+        if called in PLACE_OF_SUMMARY and len(call.args) > PLACE_OF_SUMMARY[called]:
+            yield call.args[PLACE_OF_SUMMARY[called]]
+        if called in ("Finding", "finding_of", "Fix"):
+            yield from (keyword.value for keyword in call.keywords if keyword.arg in ("headline", "why", "notes", "summary"))
+        if called == "Finding":
+            yield from call.args[HEADLINE : HEADLINE + 2]
 
 
 def _texts_of_errors(tree: ast.AST) -> Iterator[ast.expr]:
     """What is wrong and why, also under a name; what would have been right may be code."""
-    for text in _given_to_errors(tree):
-        yield text
-        if isinstance(text, ast.Name):
-            named = (node for node in ast.walk(tree) if isinstance(node, ast.Assign) and len(node.targets) == 1)
-            yield from (node.value for node in named if ast.unparse(node.targets[0]) == text.id)
+    for call in _calls(tree):
+        if _called(call) in ERRORS:
+            for text in (*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "why")):
+                yield text
+                if isinstance(text, ast.Name):
+                    named = (node for node in ast.walk(tree) if isinstance(node, ast.Assign) and len(node.targets) == 1)
+                    yield from (node.value for node in named if getattr(node.targets[0], "id", "") == text.id)
 
 
-def _given_to_errors(tree: ast.AST) -> Iterator[ast.expr]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ERRORS:
-            yield from node.args[:1]
-            yield from (keyword.value for keyword in node.keywords if keyword.arg == "why")
+@functools.cache
+def _untranslatable() -> dict[str, list[str]]:
+    """Where each kind of text is no message that catalogues see; every file of the package is parsed once."""
+    found: dict[str, list[str]] = {"messages": [], "rules": [], "errors": []}
+    for file in sorted(translate.PACKAGE.rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        texts = {"messages": [*_unseen(tree)], "errors": [text for text in _texts_of_errors(tree) if _plain(text)]}
+        if translate.PACKAGE / "rules" in file.parents:
+            texts["rules"] = [text for text in _texts_of_findings(tree) if _plain(text)]
+        for kind, those in texts.items():
+            found[kind] += [f"{file.relative_to(translate.PACKAGE)}:{text.lineno}" for text in those]
+    return found
 
 
-def test_errors_say_nothing_but_messages() -> None:
-    plain = [
-        f"{file.relative_to(translate.PACKAGE)}:{text.lineno}"
-        for file, tree in trees().items()
-        for text in _texts_of_errors(tree)
-        if _plain(text)
-    ]
-    assert plain == []
+@pytest.mark.parametrize("kind", ["messages", "rules", "errors"])
+def test_whatever_is_said_is_a_message_that_catalogues_see(kind: str) -> None:
+    assert _untranslatable()[kind] == []

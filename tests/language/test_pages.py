@@ -12,16 +12,12 @@ from pygments.lexers import JavascriptLexer
 from pygments.token import Comment, String, Whitespace
 
 import devwidget
-from devwidget.records.errors import BatchError
 from devwidget.report.page.assets import LAYOUT, PANEL, PLAN, RANKS, TREE, page_words
 from devwidget.report.page.html import page_facts
 from devwidget.report.style.words import CODES
-from devwidget.ui.actions import TraceRequest
 from devwidget.ui.panel import DeviceWidget
-from devwidget.ui.ranks_panel import RanksWidget
 from tests.browser.handmade_panel import Fake
 from tests.language import translate
-from tests.records.ranks.made_up import faulty
 from tests.views.builders import one_step, split_model
 
 SCRIPTS = sorted((translate.PACKAGE / "ui" / "static").glob("*.js"))
@@ -97,29 +93,4 @@ def test_a_panel_that_is_open_speaks_the_new_language() -> None:
         devwidget.set_language("en")
     assert panel.view.words == panel.tree.words == {}
     assert panel.view.traced["summary"] == panel.view.status["text"] == english
-    panel.close()
-
-
-def test_a_panel_of_ranks_speaks_the_new_language_until_it_is_closed() -> None:
-    panel = RanksWidget(faulty())
-    devwidget.set_language("zh")
-    try:
-        assert panel.view.words["hung"] == "卡住"
-        assert panel.view.content["title"].endswith("种不同的放置")
-        panel.close()
-    finally:
-        devwidget.set_language("en")
-    assert panel.view.words["hung"] == "卡住"
-
-
-def test_a_refusal_in_a_panel_is_told_anew_in_the_language_that_is_chosen() -> None:
-    panel = DeviceWidget(Fake().actions())
-    with pytest.raises(BatchError):
-        panel.run_trace(TraceRequest(batch="missing"))
-    assert "\n  help: batch" in panel.view.status["text"]
-    devwidget.set_language("zh")
-    try:
-        assert panel.view.status["text"].endswith("\n  修复：batch")
-    finally:
-        devwidget.set_language("en")
     panel.close()

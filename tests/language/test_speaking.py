@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.language import speaking
 from devwidget.language.speaking import language, said, say
 from devwidget.records.loading.json_io import dumps, loads
 from devwidget.records.plan import DevicePlan, Plan
@@ -22,7 +22,7 @@ from devwidget.records.schema.record import Record
 from devwidget.records.trace import Trace
 from devwidget.rules.ranks.over_ranks import judge_cluster
 from devwidget.views.compare import compare_traces
-from tests.records.ranks.made_up import cluster, faulty, reports
+from tests.records.ranks.made_up import faulty
 from tests.views.builders import GIB, GPU0, data_parallel, one_step, split_model
 
 WHERE = Message("{name} is on {device}", name="`mask`", device="cpu")
@@ -53,10 +53,13 @@ def test_a_language_without_words_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("locale", "spoken"), [("zh_CN.UTF-8", "zh"), ("de_DE.UTF-8", "en"), ("C", "en")])
-def test_the_locale_decides_until_somebody_does(locale: str, spoken: str) -> None:
-    code = "from devwidget.language.speaking import language; print(language())"
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))} | {"LANG": locale}
-    assert subprocess.check_output([sys.executable, "-c", code], env=env, text=True).strip() == spoken
+def test_the_locale_decides_until_somebody_does(locale: str, spoken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LANGUAGE", "LC_ALL", "LC_MESSAGES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LANG", locale)
+    monkeypatch.setattr(speaking, "_chosen", [])
+    monkeypatch.setattr(speaking, "_by_locale", speaking._by_locale.__wrapped__)
+    assert language() == spoken
 
 
 class _Mixed(nn.Module):
@@ -86,14 +89,6 @@ def test_a_finding_speaks_two_languages_and_is_one_record() -> None:
     assert str(finding) == english
 
 
-def test_a_saved_trace_opens_in_either_language() -> None:
-    trace = _trace()
-    opened = loads(dumps(trace))
-    devwidget.set_language("zh")
-    assert [str(each) for each in opened.findings] == [str(each) for each in trace.findings]
-    assert "收到的类型有 float32 和 float64" in str(opened.findings[0])
-
-
 def _records() -> Iterator[Record]:
     yield split_model()
     yield data_parallel(2)
@@ -116,14 +111,6 @@ def test_every_kind_of_record_opens_in_the_language_that_is_spoken_then() -> Non
         assert str(loads(saved)) == english
 
 
-def test_a_finding_over_ranks_is_said_in_both_languages() -> None:
-    (found,) = judge_cluster(cluster(reports((("dp", 32),), layers=12))).findings
-    assert re.fullmatch(r"ranks 0-\d+ hold [\d,]+ bytes of shards, rank 31 [\d,]+", found.headline)
-    devwidget.set_language("zh")
-    assert re.fullmatch(r"rank 0-\d+ 持有 [\d,]+ 字节的分片，rank 31 只有 [\d,]+ 字节", said(found.headline))
-    assert said(found.why) == "每块 GPU 都要放得下最大的一份，而训练步要等任务最重的 rank 完成才结束"
-
-
 def test_misuse_is_told_in_the_language_that_is_spoken_when_it_is_shown() -> None:
     with pytest.raises(devwidget.DevwidgetError) as caught:
         devwidget.snapshot(nn.Linear)  # type: ignore[arg-type]
@@ -135,6 +122,7 @@ def test_misuse_is_told_in_the_language_that_is_spoken_when_it_is_shown() -> Non
     assert caught.value.args[0] == english
 
 
+@pytest.mark.process
 def test_the_command_line_speaks_the_language_of_the_locale() -> None:
     env = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))}
     env |= {"LANG": "zh_CN.UTF-8", "PYTHONIOENCODING": "utf-8"}
