@@ -78,8 +78,9 @@ def test_a_dump_alone_is_one_rank_also_as_json(tmp_path: pathlib.Path) -> None:
     assert [rank.state for rank in cluster.ranks] == ["unknown", "unknown", "hung"]
 
 
+@pytest.mark.process
 def test_a_dump_of_this_torch_opens(tmp_path: pathlib.Path) -> None:
-    subprocess.run([sys.executable, "-c", REAL, str(tmp_path)], check=True, capture_output=True, timeout=120)
+    subprocess.run([sys.executable, "-c", REAL, str(tmp_path)], check=True, capture_output=True, timeout=280)
     cluster = devwidget.open(tmp_path / "trace_0")
     collective = cluster.ranks[0].collective
     assert (collective.kind, collective.sequence, collective.bytes, collective.finished) == ("all_reduce", 2, 48, True)
@@ -89,8 +90,6 @@ def test_a_dump_of_this_torch_opens(tmp_path: pathlib.Path) -> None:
     "content",
     [
         dump({"state": "started"}),
-        {"pg_config": 5, "entries": []},
-        {"pg_config": {}, "entries": [5]},
         {"pg_config": {"0": {"ranks": "[1, 4000000]"}}, "entries": []},
         {"pg_config": {"0": {"ranks": "__import__('os')"}}, "entries": []},
     ],

@@ -152,11 +152,8 @@ class Runs:
 HOSTILE: dict[str, bytes] = {
     "system": pickle.dumps(Runs(subprocess.check_output, ["touch", "touched"])),
     "eval": pickle.dumps(Runs(eval, "open('touched', 'w')")),
-    "exec": pickle.dumps(Runs(exec, "import antigravity")),
-    "import": pickle.dumps(Runs(__import__, "antigravity")),
     "old protocol": pickle.dumps(Runs(eval, "1"), protocol=0),
     "old protocol, begun as a new one": b"\x80\x02" + pickle.dumps(Runs(eval, "1"), protocol=0),
-    "protocol 2": pickle.dumps(Runs(eval, "1"), protocol=2),
     "nested": pickle.dumps({"segments": [], "device_traces": [[{"frames": Runs(eval, "1")}]]}),
     "set": pickle.dumps({"segments": [], "device_traces": [{1, 2}]}),
     "global alone": b"\x80\x04cantigravity\nfly\n.",
@@ -174,9 +171,6 @@ HOSTILE: dict[str, bytes] = {
     "cut off": pickle.dumps(step().snapshot())[:500],
     "no snapshot": pickle.dumps([1, 2]),
     "negative": pickle.dumps({"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": -5, "frames": []}]]}),
-    "text for size": pickle.dumps(
-        {"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": "5", "frames": []}]]}
-    ),
     "again and again": pickle.dumps({"segments": [], "device_traces": [[[]] * 1000] * 1000}),
 }
 
