@@ -77,18 +77,6 @@ def _trace() -> Trace:
     return devwidget.trace(_Mixed(), torch.ones(2, 4, dtype=torch.float64), backward=False)
 
 
-def test_a_finding_speaks_two_languages_and_is_one_record() -> None:
-    (finding,) = _trace().findings
-    english = str(finding)
-    devwidget.set_language("zh")
-    chinese = str(finding)
-    assert "why:   this operator wants one floating type and casts nothing for you" in english
-    assert "原因： 该算子要求统一的浮点类型，不会自动转换" in chinese
-    assert "`x @ self.weight`" not in english or "`x @ self.weight`" in chinese
-    devwidget.set_language("en")
-    assert str(finding) == english
-
-
 def _records() -> Iterator[Record]:
     yield split_model()
     yield data_parallel(2)

@@ -91,12 +91,6 @@ def test_a_newer_schema_says_which_devwidget_reads_it() -> None:
     assert refused(json.dumps(envelope)) == message
 
 
-def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Any) -> None:
-    (tmp_path / "trace.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ValueError, match="no UTF-8"):
-        devwidget.load(tmp_path / "trace.json")
-
-
 def test_a_whole_number_of_seconds_is_read_as_a_float() -> None:
     assert type(loads(edited(one_step(), "data", "seconds", value=3)).seconds) is float
 

@@ -8,7 +8,7 @@ import pytest
 
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.records.schema.message import Message, change_facts, listed
+from devwidget.records.schema.message import Message, change_facts
 
 
 def test_a_message_is_its_text() -> None:
@@ -34,11 +34,6 @@ def test_changed_facts_keep_the_words() -> None:
     assert other == "in In[5]; line 3"
     assert isinstance(other.facts["where"], Message)
     assert other.facts["where"].template == "in {file}"
-
-
-def test_parts_are_listed() -> None:
-    assert listed(["cpu"]) == "cpu"
-    assert listed(["cpu", "cuda:0", "cuda:1"]) == "cpu and cuda:0 and cuda:1"
 
 
 def _finding() -> Finding:

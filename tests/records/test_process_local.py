@@ -17,8 +17,6 @@ import devwidget
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
 from devwidget.records.plan import Plan
-from devwidget.records.ranks.cluster import asker_of, may_be_asked_again
-from tests.records.ranks.made_up import faulty
 
 COPIES = (copy.copy, copy.deepcopy, dataclasses.replace)
 
@@ -33,12 +31,6 @@ def test_a_copied_plan_answers_as_the_first_does(copied: Any) -> None:
     second = copied(first)
     assert second == first
     assert second.largest_batch() == first.largest_batch()
-
-
-@pytest.mark.parametrize("copied", COPIES)
-def test_a_copied_cluster_is_asked_again_as_the_first_is(copied: Any) -> None:
-    job = may_be_asked_again(faulty(), faulty)
-    assert asker_of(copied(job)) is faulty
 
 
 def test_a_pickled_plan_and_a_saved_one_leave_the_model_behind() -> None:

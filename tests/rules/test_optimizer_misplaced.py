@@ -38,11 +38,6 @@ def test_parameters_that_the_optimizer_was_not_given_are_one_finding(golden, rea
     golden(f"{KIND}-{reason}.txt", found)
 
 
-def test_the_state_of_many_parameters_is_one_finding():
-    faults = (state_left_behind(number=0), dataclasses.replace(state_left_behind(number=1), operands=(SUM, SUM)))
-    assert len(findings(*faults)) == 1
-
-
 def test_the_kernel_that_stopped_at_the_state_tells_nothing_of_its_own():
     lists = operand("input[0]", CPU, expression="", stray=True), operand("tensor1[0]", expression="")
     kernel = fault(*lists, call="_foreach_addcmul_", module=None, phase="optimizer", site=STEP, number=1)

@@ -52,7 +52,7 @@ def replaced(text: str, replacement: dict[str, Any]) -> str:
     return text[: at[0]] + replacement.get("insertedContent", {"text": ""})["text"] + text[at[1] :]
 
 
-@pytest.mark.parametrize("edit", [(2, 3, "new", "b\nc"), (3, 2, "put\nin", ""), (1, 2, "", "a\nb")])
+@pytest.mark.parametrize("edit", [(2, 3, "new", "b\nc"), (3, 2, "put\nin", ""), (1, 2, "", "a\nb"), (4, 4, "é ends", "d")])
 def test_the_replacement_makes_of_a_file_what_the_edit_makes(tmp_path: pathlib.Path, edit: tuple[int, int, str, str]) -> None:
     first, last, text, was = edit
     given = Edit(str(tmp_path / "model.py"), first, last, text, was)
