@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 
 import pytest
 
-from tests.mainstream.test_mainstream import run
+from tests.mainstream.test_mainstream import marked, run
 
 HERE = pathlib.Path(__file__).parent / "reviewed"
 MOVED, HINT = ("needless-hop", "info"), ("host-sync", "info")
@@ -46,44 +47,38 @@ QUICK = {"a_line_twice", "made_on_the_host_each_step", "meant_for_the_host", "de
          "host_filled_again_in_time", "host_overwritten", "two_of_a_class"}  # fmt: skip
 
 
-def marked(names):
-    return [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.fuzz]) for name in names]
+@functools.cache
+def traced(name):
+    return run(HERE / f"{name}.py")
 
 
 def test_every_program_has_its_expectation():
     assert {path.stem for path in HERE.glob("*.py")} == SAID.keys()
 
 
-@pytest.mark.parametrize("name", marked(SAID))
+@pytest.mark.parametrize("name", marked(SAID, QUICK.__contains__))
 def test_what_is_said_is_what_there_is(name):
-    trace = run(HERE / f"{name}.py")
+    trace = traced(name)
     assert ([(each.kind, each.severity) for each in trace.findings], sum(wait.count for wait in trace.waits)) == SAID[name]
+    assert bool(trace.error) == (ERROR in SAID[name][0])
 
 
 def test_a_line_that_moves_at_each_step_is_one_row():
-    rows = str(run(HERE / "a_line_twice.py")).partition("moves, by line")[2].partition("memory at its peak")[0]
+    rows = str(traced("a_line_twice")).partition("moves, by line")[2].partition("memory at its peak")[0]
     assert rows.count("x = torch.rand(8, 4)") == 1
     assert "4x  512 B" in rows
 
 
 def test_two_of_a_class_are_not_told_as_the_same():
-    assert "the same in `Net`" not in str(run(HERE / "two_of_a_class.py"))
+    assert "the same in `Net`" not in str(traced("two_of_a_class"))
 
 
 def test_gpus_that_did_nothing_are_the_first_thing_said():
-    assert "nothing was done on the 2 virtual GPUs" in str(run(HERE / "gpus_never_used.py")).splitlines()[0]
-
-
-def test_random_operators_of_a_dtensor_run():
-    assert not run(HERE / "dtensor_random.py").error
-
-
-def test_gloo_carries_tensors_of_virtual_gpus():
-    assert not run(HERE / "gloo.py").error
+    assert "nothing was done on the 2 virtual GPUs" in str(traced("gpus_never_used")).splitlines()[0]
 
 
 def test_what_is_made_on_the_host_each_step_can_be_made_on_the_gpu():
-    edits = [finding.fixes[0].code for finding in run(HERE / "made_on_the_host_each_step.py").findings]
+    edits = [finding.fixes[0].code for finding in traced("made_on_the_host_each_step").findings]
     assert edits[0] == "state = torch.zeros(1, len(x), 64, device=x.device)"
     assert edits[1] == "places = torch.arange(length, device=x.device)"
     assert edits[2] == ""
@@ -92,7 +87,7 @@ def test_what_is_made_on_the_host_each_step_can_be_made_on_the_gpu():
 
 
 def test_a_prompt_on_the_host_is_moved_where_it_is_given():
-    (finding,) = run(HERE / "prompt_on_the_host.py").findings
+    (finding,) = traced("prompt_on_the_host").findings
     assert finding.headline == "inside `generate` data goes from the host to cuda:0 30 times, and 15 times back"
     assert (finding.fault.line, finding.fault.library) == (10, None)
     assert "model.generate(prompt.to(model.device), attention_mask=mask.to(model.device)," in finding.fixes[0].code
