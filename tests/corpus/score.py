@@ -3,8 +3,8 @@
     python tests/corpus/score.py [folders] [--only SLUG] [--json FILE] [--jobs N]  # diagnosis: findings against EXPECT
     python tests/corpus/score.py [folders] --simulator                    # virtual GPUs alone: first exception against RAISES
 
-Each case runs in a process of its own, as in a user's kernel. The last line is 'N passed, N failed'; the exit status is 0
-only if every case passed. Beside the checker of claims, none of which may fail, what is used of devwidget is its public contract:
+Each case has virtual GPUs of its own, in one of `--jobs` processes; on cards it has a process of its own, because a kernel's
+assert ends all work of its process. The last line is 'N passed, N failed'; the exit status is 0 only if every case passed. Beside the checker of claims, none of which may fail, what is used of devwidget is its public contract:
 
     with devwidget.simulate(gpus=N), devwidget.record(heal=True) as recording:   # no record with --simulator; on a machine
                                                                                  # with as many GPUs no simulation
@@ -16,11 +16,15 @@ import ast
 import contextlib
 import importlib.util
 import json
+import logging
 import multiprocessing
+import os
 import pathlib
 import re
 import sys
 import traceback
+import warnings
+from unittest import mock
 
 MARKER = re.compile(r"# ([A-Z]+(?:-\d+)?)(?=\s*$|\s+#)")
 FIELDS = ("module", "birth", "fix", "severity")
@@ -172,19 +176,33 @@ def unfounded_claims():
         claims_checker.is_borne_out = usual
 
 
-def run_one(path, simulator):
-    """Score one case in this process."""
-    import logging
-    import warnings
+@contextlib.contextmanager
+def as_found():
+    """Quiet, and what a program may switch for all that follow it in its process is put back."""
+    import torch
 
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
+    dtype, device, disabled = torch.get_default_dtype(), torch.get_default_device(), logging.root.manager.disable
+    with mock.patch.dict(os.environ), mock.patch("sys.path", [*sys.path]), warnings.catch_warnings(), torch.enable_grad():
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(disabled)
+            torch.set_default_dtype(dtype)
+            if torch.get_default_device() != device:
+                torch.set_default_device(None)
+
+
+def run_one(path, simulator, *, virtual=False):
+    """Score one case in this process; on virtual GPUs where `virtual` says so or there are too few cards."""
     import devwidget
     import torch
 
     torch.manual_seed(0)
-    on_cards = torch.cuda.device_count() >= gpus_of(path)
+    on_cards = not virtual and torch.cuda.device_count() >= gpus_of(path)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(as_found())
         unfounded = stack.enter_context(unfounded_claims())
         stack.enter_context(contextlib.nullcontext() if on_cards else devwidget.simulate(gpus=gpus_of(path)))
         recording = None if simulator else stack.enter_context(devwidget.record(heal=True))
@@ -211,15 +229,16 @@ def run_guarded(path, simulator):
 
 
 def run_all(paths, simulator, jobs, timeout):
-    """Every case in a forked process of its own: what is imported is imported once, nothing else is shared."""
+    """Every case in one of some forked processes, so that one that hangs or crashes is a problem of its own."""
     import devwidget
     import torch
 
-    if not torch.cuda.device_count():  # a process that has used a card cannot be forked
+    has_cards = torch.cuda.device_count() > 0
+    if not has_cards:  # a process that has used a card cannot be forked
         with devwidget.simulate(gpus=1), devwidget.record():
             pass
     results = {}
-    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1) as pool:
+    with multiprocessing.get_context("fork").Pool(jobs, maxtasksperchild=1 if has_cards else None) as pool:
         pending = {path: pool.apply_async(run_guarded, (path, simulator)) for path in paths}
         for path, answer in pending.items():
             try:

@@ -10,14 +10,14 @@ out. The status is 1 if one fails.
 import argparse
 import ast
 import json
-import logging
 import multiprocessing
 import pathlib
 import sys
 import tempfile
-import warnings
 
-from score import gpus_of, load
+if not __package__:
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
+from tests.corpus.score import as_found, gpus_of, load  # noqa: E402
 
 MOST_MUTANTS = 2
 
@@ -96,10 +96,8 @@ def said_of(finding):
 
 def scored(path):
     """(how many sure edits, problems) of a case and of its mutants."""
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
     sure, problems = 0, []
-    with tempfile.TemporaryDirectory() as folder:
+    with as_found(), tempfile.TemporaryDirectory() as folder:
         for name, source in mutants(path.read_text()):
             program = pathlib.Path(folder) / f"{path.stem}{name.replace('-', '_without_').replace(':', '_')}.py"
             program.write_text(source)
