@@ -75,6 +75,12 @@ def test_nothing_that_was_kept_outlives_the_block():
         gc.enable()
 
 
+def is_ours(value):
+    """Whether a class or a function is the package's, a method or a partial of one, or an object of such a class."""
+    value = getattr(value, "func", getattr(value, "__func__", value))  # of a partial, of a method
+    return f"{getattr(value, '__module__', None)}.".startswith("devwidget.")
+
+
 def left_to_the_collector(act):
     """Weak references that have a callback, or more than a callback, among what reference counts have not freed."""
     act()
@@ -85,7 +91,7 @@ def left_to_the_collector(act):
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         found = [each for each in gc.garbage if isinstance(each, weakref.ref)]
-        return [each for each in found if "devwidget" in f"{type(each).__module__} {each.__callback__!r} {each()!r}"]
+        return [each for each in found if any(map(is_ours, (type(each), each.__callback__, each())))]
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
