@@ -116,6 +116,25 @@ def _parts(value):
     return [value.value] if isinstance(value, Cell) else []
 
 
+def assert_undone(values, seed, trains):
+    model = Odd(values, seed)
+    more = {"loss_fn": torch.sum, "optimizer": torch.optim.SGD(model.lin.parameters(), lr=0.1)} if trains else {}
+    before = described(model, *more.values())
+    traced = devwidget.trace(model, torch.rand(2, 4), **more)
+    assert traced.not_restored == ()
+    assert differences(before, described(model, *more.values())) == []
+
+
+OPTIONS = {"deadline": None, "database": None, "suppress_health_check": list(HealthCheck)}
+any_model = given(values=ATTRIBUTES, seed=st.integers(0, 1000), trains=st.booleans())
+
+
+@settings(max_examples=15, derandomize=True, **OPTIONS)
+@any_model
+def test_a_change_of_an_odd_model_is_undone(values, seed, trains):
+    assert_undone(values, seed, trains)
+
+
 @pytest.fixture(scope="module")
 def counted():
     """How many models were changed, for the figures."""
@@ -125,13 +144,8 @@ def counted():
 
 
 @pytest.mark.fuzz
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
-@given(values=ATTRIBUTES, seed=st.integers(0, 1000), trains=st.booleans())
+@settings(max_examples=300, **OPTIONS)
+@any_model
 def test_a_random_change_of_a_random_model_is_undone(counted, values, seed, trains):
-    model = Odd(values, seed)
-    more = {"loss_fn": torch.sum, "optimizer": torch.optim.SGD(model.lin.parameters(), lr=0.1)} if trains else {}
-    before = described(model, *more.values())
-    traced = devwidget.trace(model, torch.rand(2, 4), **more)
-    assert traced.not_restored == ()
-    assert differences(before, described(model, *more.values())) == []
+    assert_undone(values, seed, trains)
     counted.append(seed)

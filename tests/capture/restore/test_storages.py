@@ -5,7 +5,6 @@ import _thread
 import numpy
 import pytest
 import torch
-from torch import nn
 
 import devwidget
 from devwidget.capture.restore import keep_state, storages
@@ -36,23 +35,14 @@ def _in_another_thread(change):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gibibytes", [2.2, 4.4])
 @pytest.mark.parametrize("gpus", [0, 1])
-def test_the_end_of_a_storage_of_any_size_is_put_back(gibibytes, gpus):
+def test_the_end_of_a_storage_of_any_size_is_put_back(gpus):
     with devwidget.simulate(gpus, memory="24GiB") if gpus else torch.no_grad():
-        seen = torch.empty(int(gibibytes * GIB), dtype=torch.int8, device="cuda:0" if gpus else "cpu")  # untouched: no memory
+        seen = torch.empty(int(4.4 * GIB), dtype=torch.int8, device="cuda:0" if gpus else "cpu")  # untouched: no memory
         seen[:3], seen[-3:] = 1, 2
         model = Changing(lambda m, x: (m.seen[-3:].fill_(7), m.seen[:3].fill_(7)), seen=seen)
         assert _traced(model) == ()
         assert (seen[:3].tolist(), seen[-3:].tolist()) == ([1, 1, 1], [2, 2, 2])
-
-
-@pytest.mark.slow
-def test_all_of_a_storage_that_is_too_long_for_a_text_of_c_is_put_back():
-    seen = torch.zeros(int(2.2 * GIB), dtype=torch.uint8)
-    seen[-3:] = 2
-    assert _traced(Changing(lambda m, x: m.seen.fill_(7), seen=seen)) == ()
-    assert (seen[-3:].tolist(), seen[:-3].max().item()) == ([2, 2, 2], 0)
 
 
 def test_what_is_too_long_for_a_text_of_c_is_copied_all_the_same(monkeypatch):
@@ -68,16 +58,9 @@ def test_a_small_tensor_that_another_thread_writes_stays_and_is_named():
     assert model.seen.tolist() == [2, 2, 2]
 
 
-def test_a_small_tensor_that_another_thread_writes_as_it_was_is_not_named():
-    model = Changing(_in_another_thread(lambda m, x: m.seen.mul_(1)), seen=torch.ones(3))
-    assert _traced(model) == ()
-
-
 HIDDEN = {
     "apply_": lambda m, x: m.seen.apply_(lambda value: value + 1),
-    "map_": lambda m, x: m.seen.map_(m.seen.clone(), lambda a, b: a + 1),
-    "NumPy": lambda m, x: m.seen.numpy().__imul__(2),
-    "NumPy, sign alone": lambda m, x: m.seen.numpy().__imul__(-1),
+    "NumPy": lambda m, x: m.seen.numpy().__imul__(-1),
     "DLPack": lambda m, x: numpy.from_dlpack(m.seen).__imul__(2),
     "a pointer": lambda m, x: storages.ctypes.memset(m.seen.data_ptr(), 1, LARGE * 4),
 }
@@ -104,7 +87,7 @@ def test_one_element_that_numpy_writes_beside_what_torch_writes_is_put_back():
     assert not model.seen.any()
 
 
-@pytest.mark.parametrize("name", sorted(HIDDEN.keys() - {"apply_", "map_"}))
+@pytest.mark.parametrize("name", sorted(HIDDEN.keys() - {"apply_"}))
 def test_memory_beyond_the_bound_that_is_handed_out_is_not_copied_and_its_writes_are_named(name, monkeypatch):
     monkeypatch.setattr(storages, "MOST_UNDECLARED_BYTES", 1000)
     assert _traced(buffered(HIDDEN[name], torch.rand(LARGE) + 1)) == (UNSEEN,)
@@ -119,11 +102,10 @@ def scale():
         yield torch.ops.devwidget_tests.scale
 
 
-@pytest.mark.parametrize("rows", [8, LARGE // 4])
-def test_what_a_custom_operator_writes_without_saying_so_is_put_back(scale, rows):
-    model = Changing(lambda m, x: scale(m.seen, 3), seen=torch.ones(rows, 4))
+def test_what_a_custom_operator_writes_without_saying_so_is_put_back(scale):
+    model = Changing(lambda m, x: scale(m.seen, 3), seen=torch.ones(LARGE // 4, 4))
     assert _traced(model) == ()
-    assert torch.equal(model.seen, torch.ones(rows, 4))
+    assert torch.equal(model.seen, torch.ones(LARGE // 4, 4))
 
 
 def test_weights_beyond_the_bound_are_not_copied_for_custom_operators(scale, monkeypatch):
@@ -132,7 +114,3 @@ def test_weights_beyond_the_bound_are_not_copied_for_custom_operators(scale, mon
     with keep_state(model) as kept:
         model(torch.ones(1, 4))
         assert kept.saved_bytes() < 1000
-
-
-def test_a_model_of_large_weights_that_only_computes_loses_nothing():
-    assert _traced(nn.Sequential(nn.Linear(4, 40_000), nn.BatchNorm1d(40_000), nn.Linear(40_000, 3))) == ()
