@@ -124,7 +124,8 @@ EXOTIC = {
     "closure": (_counting, lambda helper: helper(), lambda helper: helper.__closure__[0].cell_contents),
     "code": (
         lambda: lambda: 1, lambda helper: setattr(helper, "__code__", (lambda: 2).__code__), lambda helper: helper()),
-    "attribute of a class": (lambda: type("A", (), {"count": 0})(), lambda helper: setattr(type(helper), "count", 1), lambda helper: helper.count),
+    "attribute of a class": (
+        lambda: type("A", (), {"count": 0})(), lambda helper: setattr(type(helper), "count", 1), lambda h: h.count),
 }  # fmt: skip
 
 

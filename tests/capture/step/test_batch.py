@@ -1,7 +1,6 @@
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
 from devwidget.capture.step.batch import Inputs, make_arguments
 from devwidget.records.errors import BatchError
@@ -26,11 +25,6 @@ def test_a_mapping_is_keywords_and_inputs_are_both():
     assert (both.args, both.kwargs) == ((X,), {"mask": Y})
 
 
-def test_a_loader_gives_its_next_item():
-    loader = DataLoader(TensorDataset(X), batch_size=2)
-    assert torch.equal(make_arguments(Two(), loader).args[0], X)
-
-
 def test_an_iterator_gives_its_next_item():
     rows = (row for row in (X, Y))
     assert make_arguments(Two(), rows).args == (X,)
@@ -51,11 +45,6 @@ def test_no_batch_is_an_error_that_says_how():
 def test_a_batch_that_does_not_fit_shows_the_signature():
     with pytest.raises(BatchError, match=r"does not fit Two.forward(.|\n)*\(image, mask=None\)(.|\n)*Tensor\[2, 3\]"):
         make_arguments(Two(), {"picture": X})
-
-
-def test_an_empty_iterator_is_an_error():
-    with pytest.raises(BatchError, match="exhausted"):
-        make_arguments(Two(), (x for x in ()))
 
 
 def test_the_wrapped_model_decides_what_fits():

@@ -1,6 +1,6 @@
 """A trace neither frees a graph that is older than its step nor leaves gradients, hooks that ran or versions behind it."""
 
-from collections import UserDict, namedtuple
+from collections import namedtuple
 from dataclasses import dataclass
 
 import pytest
@@ -19,10 +19,6 @@ Pair = namedtuple("Pair", "x y")
 @dataclass(frozen=True)
 class Packed:
     x: torch.Tensor
-
-
-class Slotted(dict):
-    __slots__ = ("more",)
 
 
 class Takes(nn.Module):
@@ -49,14 +45,10 @@ def discriminator():
 
 HOLDERS = {
     "tensor": lambda x: x,
-    "tuple": lambda x: (x,),
     "mapping": lambda x: {"batch": x},
-    "inputs": lambda x: devwidget.Inputs(batch=x),
     "list of a dict": lambda x: ([{"x": x}],),
     "named tuple": lambda x: (Pair(x, None),),
     "data class": lambda x: (Packed(x),),
-    "user dict": lambda x: (UserDict(x=x),),
-    "dict with slots": lambda x: (Slotted(x=x),),
     "iterator": lambda x: iter([x]),
 }
 
@@ -102,7 +94,7 @@ class Writing(nn.Module):
         return self.lin(x)
 
 
-WRITES = [torch.relu_, lambda x: x.mul_(2), lambda x: x[0].add_(1), lambda x: x.view(-1).zero_(), lambda x: x.detach().add_(1)]
+WRITES = [torch.relu_, lambda x: x[0].add_(1), lambda x: x.detach().add_(1)]
 
 
 @pytest.mark.parametrize("write", WRITES)
@@ -152,22 +144,6 @@ def test_on_virtual_gpus_a_cut_batch_stays_where_it_is():
         fake.sum().backward()
 
 
-def test_the_gradient_penalty_of_a_gan_is_traced():
-    g, d = generator(), discriminator()
-    d[1].inplace = False
-    real, fake = torch.rand(2, 4), g(torch.rand(2, 3))
-
-    def penalised(out):
-        mixed = (real + fake) / 2
-        (slope,) = torch.autograd.grad(d(mixed).sum(), mixed, create_graph=True)
-        return out.mean() + slope.norm()
-
-    traced = devwidget.trace(d, fake, loss_fn=penalised)
-    assert (traced.error, traced.not_restored) == ("", ())
-    assert all(parameter.grad is None for net in (g, d) for parameter in net.parameters())
-    penalised(d(fake)).backward()
-
-
 def test_without_restore_the_step_goes_back_all_the_way():
     g = generator()
     traced = devwidget.trace(Takes(), g(torch.rand(2, 3)), loss_fn=torch.sum, restore=False)
@@ -175,34 +151,14 @@ def test_without_restore_the_step_goes_back_all_the_way():
     assert CUT not in traced.not_checked
 
 
-class Held:
-    """A batch of a class that nobody knows."""
-
-    __slots__ = ("x",)
-
-    def __init__(self, x):
-        self.x = x
-
-
-NESTED = [torch.jagged, torch.strided]
-
-
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
-@pytest.mark.parametrize("layout", NESTED, ids=str)
+@pytest.mark.parametrize("layout", [torch.jagged, torch.strided], ids=str)
 def test_the_graph_of_a_nested_batch_is_kept(layout):
     root = torch.rand(2, 4, requires_grad=True)
     nested = torch.nested.as_nested_tensor([root * 1, root.exp()], layout=layout)
     traced = devwidget.trace(nn.Linear(4, 1), nested, loss_fn=lambda out: torch.nested.to_padded_tensor(out, 0.0).sum())
     assert (traced.error, traced.not_restored, root.grad) == ("", (), None)
     torch.nested.to_padded_tensor(nested, 0.0).sum().backward()
-
-
-def test_the_graph_of_a_tensor_in_an_object_is_kept():
-    g = generator()
-    held = Held(g(torch.rand(2, 3)))
-    traced = devwidget.trace(Takes(), held, loss_fn=torch.sum)
-    assert (traced.error, traced.not_restored, g[0].weight.grad) == ("", (), None)
-    held.x.sum().backward()
 
 
 class Recurrent(nn.Module):
@@ -232,37 +188,16 @@ def test_a_hidden_state_whose_graph_is_gone_fails_as_in_the_program():
     assert "second time" in devwidget.trace(model, torch.rand(2, 4), loss_fn=torch.sum).error
 
 
-def test_memory_is_checked_where_backward_stays_in_the_step():
-    model = Recurrent()
-    model.seen = model(torch.rand(2, 4))
-    model.hidden = torch.zeros(2, 4)
-    traced = devwidget.trace(model, torch.rand(2, 4), loss_fn=torch.sum)
-    assert not any("older" in each for each in traced.not_checked)
-
-
-CONTENT = generator()
-FEATURES = CONTENT(torch.rand(2, 3))
-
-
-def _global_loss(out):
-    return nn.functional.mse_loss(out, FEATURES)
-
-
-def _closed_over(features):
-    return lambda out: nn.functional.mse_loss(out, features)
-
-
 def _called_inside(m, x):
     (m.weight * x).sum().backward()
 
 
-@pytest.mark.parametrize("loss", [_global_loss, _closed_over(FEATURES)], ids=["global", "closure"])
-def test_a_graph_that_a_loss_holds_is_kept(loss):
-    traced = devwidget.trace(nn.Linear(4, 4), torch.rand(2, 4), loss_fn=loss)
-    assert (traced.error, traced.not_restored) == ("", ())
-    assert all(parameter.grad is None for parameter in CONTENT.parameters())
-    FEATURES.sum().backward(retain_graph=True)
-    CONTENT.zero_grad()
+def test_a_graph_that_a_loss_holds_is_kept():
+    g = generator()
+    features = g(torch.rand(2, 3))
+    traced = devwidget.trace(nn.Linear(4, 4), torch.rand(2, 4), loss_fn=lambda out: nn.functional.mse_loss(out, features))
+    assert (traced.error, traced.not_restored, g[0].weight.grad) == ("", (), None)
+    features.sum().backward()
 
 
 def test_a_backward_of_the_models_own_keeps_graphs_too():
@@ -274,18 +209,8 @@ def test_a_backward_of_the_models_own_keeps_graphs_too():
     model.weight.sum().backward()
 
 
-def test_an_optimizer_that_runs_the_step_again_frees_nothing():
-    g, model = generator(), Takes()
-    fake = g(torch.rand(2, 3))
-    optimizer = torch.optim.LBFGS(model.parameters())
-    traced = devwidget.trace(model, fake, loss_fn=torch.sum, optimizer=optimizer)
-    assert (traced.error, traced.not_restored, g[0].weight.grad) == ("", (), None)
-    fake.sum().backward()
-
-
-@pytest.mark.parametrize("compute", [True, False])
-def test_replicas_of_data_parallel_are_no_older_graph(compute):
-    with devwidget.simulate(2, compute=compute):
+def test_replicas_of_data_parallel_are_no_older_graph():
+    with devwidget.simulate(2):
         model = nn.DataParallel(discriminator().cuda(), [0, 1])
         traced = devwidget.trace(model, torch.rand(4, 4).cuda(), loss_fn=torch.sum)
     assert traced.error == ""

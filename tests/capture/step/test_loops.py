@@ -14,8 +14,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-from torch.utils.data import DataLoader, TensorDataset
 
 import devwidget
 
@@ -74,61 +72,6 @@ class Gan(Loop):
         return loss
 
 
-class Penalised(Loop):
-    """WGAN-GP: the gradient of the critic is a part of its loss."""
-
-    def __init__(self) -> None:
-        self.g, self.d = nn.Sequential(nn.Linear(4, 8), nn.Tanh()), nn.Sequential(nn.Linear(8, 8), nn.ELU(), nn.Linear(8, 1))
-        self.optimizer = torch.optim.RMSprop(self.d.parameters())
-        self.real = torch.randn(6, 8)
-
-    def _loss(self, fake: torch.Tensor) -> torch.Tensor:
-        share = torch.rand(6, 1)
-        mixed = share * self.real + (1 - share) * fake
-        (slope,) = torch.autograd.grad(self.d(mixed).sum(), mixed, create_graph=True)
-        return self.d(fake).mean() - self.d(self.real).mean() + (slope.norm(dim=1) - 1).square().mean()
-
-    def prepare(self) -> None:
-        self.fake = self.g(torch.randn(6, 4))
-
-    def traced(self) -> list[devwidget.Trace]:
-        return [devwidget.trace(self.d, self.fake, loss_fn=lambda out: self._loss(self.fake), optimizer=self.optimizer)]
-
-    def step(self) -> torch.Tensor:
-        self.optimizer.zero_grad()
-        loss = self._loss(self.fake)
-        loss.backward()
-        self.optimizer.step()
-        return loss
-
-
-class Reinforce(Loop):
-    """Episodes drawn from a policy, whose log-probabilities keep their graphs until the end."""
-
-    def __init__(self) -> None:
-        self.policy = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 3))
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), lr=0.01)
-        self.baseline = 0.0
-
-    def traced(self) -> list[devwidget.Trace]:
-        return [devwidget.trace(self.policy, state) for state in (torch.ones(4), torch.zeros(2, 4))]
-
-    def step(self) -> torch.Tensor:
-        state, logs, rewards = torch.zeros(4), [], []
-        for _ in range(5):
-            choice = torch.distributions.Categorical(logits=self.policy(state))
-            action = choice.sample()
-            logs.append(choice.log_prob(action))
-            rewards.append(random.random() + float(action))
-            state = torch.randn(4) + action
-        self.baseline = 0.9 * self.baseline + 0.1 * sum(rewards)
-        self.optimizer.zero_grad()
-        loss = -torch.stack(logs).sum() * (sum(rewards) - self.baseline)
-        loss.backward()
-        self.optimizer.step()
-        return loss
-
-
 class Dqn(Loop):
     """A replay buffer, a target network, and three generators of random numbers."""
 
@@ -165,37 +108,6 @@ class Dqn(Loop):
         self.optimizer.step()
         if self.count % 2 == 0:
             self.target.load_state_dict(self.net.state_dict())
-        return loss
-
-
-class Diffusion(Loop):
-    """Noise is drawn for each step; an exponential average of the weights is kept."""
-
-    def __init__(self) -> None:
-        self.net = mlp(9, 32, 8)
-        self.ema = AveragedModel(self.net, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
-        self.optimizer = torch.optim.AdamW(self.net.parameters(), amsgrad=True)
-        self.schedule = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, STEPS)
-        self.data = torch.randn(6, 8)
-
-    def traced(self) -> list[devwidget.Trace]:
-        noisy, net, ema = torch.zeros(6, 9), self.net, self.ema
-
-        def loss(out: torch.Tensor) -> torch.Tensor:
-            ema.update_parameters(net)
-            return (out - torch.randn_like(out)).square().mean()
-
-        return [devwidget.trace(net, noisy, loss_fn=loss, optimizer=self.optimizer), devwidget.trace(ema, noisy)]
-
-    def step(self) -> torch.Tensor:
-        time, noise = torch.rand(6, 1), torch.randn(6, 8)
-        self.optimizer.zero_grad()
-        loss = F.mse_loss(self.net(torch.cat([self.data * (1 - time) + noise * time, time], 1)), noise)
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.net.parameters(), 1.0)
-        self.optimizer.step()
-        self.schedule.step()
-        self.ema.update_parameters(self.net)
         return loss
 
 
@@ -290,89 +202,7 @@ class Amp(Loop):
         return loss
 
 
-class Lora(Loop):
-    """Small matrices beside frozen ones; the frozen ones are shared with a reference model."""
-
-    class Adapted(nn.Module):
-        def __init__(self, base: nn.Linear) -> None:
-            super().__init__()
-            self.base, self.drop = base.requires_grad_(False), nn.Dropout(0.3)
-            self.a, self.b = nn.Parameter(torch.randn(2, base.in_features)), nn.Parameter(torch.zeros(base.out_features, 2))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.base(x) + self.drop(x) @ self.a.T @ self.b.T
-
-    def __init__(self) -> None:
-        self.reference = mlp(8, 16, 4)
-        self.net = nn.Sequential(*(Lora.Adapted(m) if type(m) is nn.Linear else m for m in self.reference))
-        self.optimizer = torch.optim.AdamW([p for p in self.net.parameters() if p.requires_grad], lr=0.01)
-        self.loader = DataLoader(TensorDataset(torch.randn(24, 8), torch.randn(24, 4)), 6, shuffle=True)
-        self.rows = iter(self.loader)
-
-    def traced(self) -> list[devwidget.Trace]:
-        step = {"loss_fn": F.mse_loss, "optimizer": self.optimizer}
-        return [devwidget.trace(self.net, self.loader, **step), devwidget.trace(self.reference, torch.ones(2, 8))]
-
-    def step(self) -> torch.Tensor:
-        data, wanted = next(self.rows)
-        self.optimizer.zero_grad()
-        loss = F.mse_loss(self.net(data), wanted)
-        loss.backward()
-        self.optimizer.step()
-        return loss
-
-
-class Truncated(Loop):
-    """A recurrent net that takes its hidden state, and cuts it, from one step to the next."""
-
-    def __init__(self) -> None:
-        self.cell, self.head, self.hidden = nn.GRU(4, 8), nn.Linear(8, 1), torch.zeros(1, 2, 8)
-        self.net = nn.ModuleList([self.cell, self.head])
-        self.optimizer = torch.optim.Adagrad(self.net.parameters())
-
-    def traced(self) -> list[devwidget.Trace]:
-        return [devwidget.trace(self.cell, (torch.ones(3, 2, 4), self.hidden), loss_fn=lambda out: out[0].mean())]
-
-    def step(self) -> torch.Tensor:
-        self.optimizer.zero_grad()
-        out, self.hidden = self.cell(torch.randn(3, 2, 4), self.hidden.detach())
-        loss = self.head(out).square().mean()
-        loss.backward()
-        self.optimizer.step()
-        return loss
-
-
-class Accelerated(Loop):
-    """GPT-2 as `accelerate` trains it."""
-
-    def __init__(self) -> None:
-        accelerate, transformers = pytest.importorskip("accelerate"), pytest.importorskip("transformers")
-        sizes = {"n_layer": 2, "n_embd": 16, "n_head": 2, "vocab_size": 40, "n_positions": 16}
-        net = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, bos_token_id=1, eos_token_id=2))
-        loader = DataLoader([{"input_ids": torch.randint(0, 40, (8,))} for _ in range(16)], 2, shuffle=True)
-        self.accelerator = accelerate.Accelerator(cpu=True, gradient_accumulation_steps=2)
-        optimizer = torch.optim.AdamW(net.parameters())
-        self.net, self.optimizer, self.loader = self.accelerator.prepare(net, optimizer, loader)
-        self.rows = iter(self.loader)
-
-    def traced(self) -> list[devwidget.Trace]:
-        ids = torch.arange(16).view(2, 8)
-        batch = {"input_ids": ids, "labels": ids}
-        return [devwidget.trace(self.net, batch, optimizer=self.optimizer), devwidget.trace(self.net, self.loader)]
-
-    def step(self) -> torch.Tensor:
-        batch = next(self.rows)
-        with self.accelerator.accumulate(self.net):
-            loss = self.net(**batch, labels=batch["input_ids"]).loss
-            self.accelerator.backward(loss)
-            if self.accelerator.sync_gradients:
-                self.accelerator.clip_grad_norm_(self.net.parameters(), 1.0)
-            self.optimizer.step()
-            self.optimizer.zero_grad()
-        return loss
-
-
-LOOPS = [Gan, Penalised, Reinforce, Dqn, Diffusion, Moco, Lbfgs, Amp, Lora, Truncated, Accelerated]
+LOOPS = [Gan, Dqn, Moco, Lbfgs, Amp]
 
 
 def run(kind: type[Loop], how: str) -> dict[str, Any]:
@@ -397,7 +227,7 @@ def _numbers(loop: Loop) -> dict[str, Any]:
         if isinstance(part, nn.Module):
             found |= {f"{name}.{path}": tensor for path, tensor in part.state_dict().items()}
             found |= {f"{name}.{path}.grad": each.grad for path, each in part.named_parameters()}
-        elif hasattr(part, "state_dict") and not isinstance(part, DataLoader):
+        elif hasattr(part, "state_dict"):
             found[name] = part.state_dict()
         elif isinstance(part, int | float | torch.Tensor | deque | list):
             found[name] = [each.state_dict() for each in part] if name == "optimizers" else part
@@ -416,16 +246,6 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-@pytest.fixture(autouse=True)
-def _accelerate_as_it_was():
-    yield
-    with contextlib.suppress(ImportError):
-        from accelerate.state import AcceleratorState, GradientState
-
-        AcceleratorState._reset_state(reset_partial_state=True)
-        GradientState._reset_state()
-
-
 @pytest.mark.parametrize("how", ["traced", "recorded"])
 @pytest.mark.parametrize("kind", LOOPS)
 def test_a_loop_gives_the_same_numbers(kind, how):
@@ -434,37 +254,10 @@ def test_a_loop_gives_the_same_numbers(kind, how):
     assert [key for key in plain if not same(plain[key], watched[key])] == []
 
 
-@pytest.mark.parametrize("kind", [Gan, Penalised, Moco, Truncated])
+@pytest.mark.parametrize("kind", [Gan, Moco])
 def test_a_loop_gives_the_same_numbers_on_a_virtual_gpu(kind):
     found = []
     for how in ("plain", "traced"):
         with devwidget.simulate(1), torch.device("cuda"):
             found.append(run(kind, how))
     assert [key for key in found[0] if not same(found[0][key], found[1][key])] == []
-
-
-def test_a_difference_of_one_bit_would_be_seen():
-    one = run(Dqn, "plain")
-    other = copy.deepcopy(one)
-    other["net.0.weight"].view(torch.int32)[0, 0] ^= 1
-    assert [key for key in one if not same(one[key], other[key])] == ["net.0.weight"]
-
-
-class GlobalGan(Gan):
-    """The loss of the generator calls a discriminator that is a global of the notebook."""
-
-    def prepare(self):
-        super().prepare()
-        globals()["discriminator"] = self.d
-
-    def traced(self):
-        return [devwidget.trace(self.g, self.noise, loss_fn=_fooled, optimizer=self.optimizers[0])]
-
-
-def _fooled(fake):
-    return -discriminator(fake).mean()  # noqa: F821
-
-
-def test_a_discriminator_that_is_a_global_is_what_it_was():
-    plain, watched = run(GlobalGan, "plain"), run(GlobalGan, "traced")
-    assert [key for key in plain if not same(plain[key], watched[key])] == []
