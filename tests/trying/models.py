@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
 import devwidget
 from devwidget.records.finding import Fix
 from devwidget.records.trace import Trace
+from devwidget.rules.placement import wrong_device
 
 
 class Faulty(nn.Module):
@@ -33,3 +36,14 @@ def traced(model: nn.Module, **options: Any) -> Trace:
 def first_fix(trace: Trace) -> Fix:
     (found,) = trace.findings
     return found.fixes[0]
+
+
+def offer_instead(monkeypatch: pytest.MonkeyPatch, change: Callable[[str], str]) -> None:
+    """Let the first edit that moves a tensor have another text."""
+    real = wrong_device.where_made
+
+    def changed(fault: Any, stray: Any, *, literal: Any) -> Fix:
+        fix = real(fault, stray, literal=literal)
+        return dataclasses.replace(fix, edits=tuple(dataclasses.replace(e, text=change(e.text)) for e in fix.edits))
+
+    monkeypatch.setattr(wrong_device, "where_made", changed)

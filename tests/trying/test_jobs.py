@@ -7,7 +7,7 @@ import pytest
 
 from tests.distributed.jobs import forked
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.process]
 
 
 def run(folder, how):

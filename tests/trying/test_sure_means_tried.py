@@ -8,7 +8,7 @@ from torch import nn
 
 import devwidget
 from devwidget.records.finding import Edit, Fix
-from tests.trying.models import Faulty, first_fix, traced
+from tests.trying.models import Faulty, first_fix, offer_instead, traced
 
 
 @pytest.fixture(autouse=True)
@@ -51,16 +51,6 @@ def test_an_edit_with_which_every_replica_takes_the_whole_batch_is_not_offered()
     assert model.device_ids == [0, 1]
 
 
-class Drifting(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(3, 3)
-
-    def forward(self, x):
-        shift = torch.zeros(3)
-        return self.layer(x) + shift
-
-
 class Counting(nn.Module):
     def __init__(self):
         super().__init__()
@@ -74,30 +64,19 @@ class Counting(nn.Module):
         return out
 
 
-def with_edit(monkeypatch, change):
-    """Let the first edit that is offered be another."""
-    from devwidget.rules.placement import wrong_device
-
-    real = wrong_device.where_made
-
-    def wrong(fault, stray, *, literal):
-        fix = real(fault, stray, literal=literal)
-        return dataclasses.replace(fix, edits=tuple(dataclasses.replace(e, text=change(e.text)) for e in fix.edits))
-
-    monkeypatch.setattr(wrong_device, "where_made", wrong)
-
-
 def test_an_edit_that_mends_the_first_call_alone_falls_behind(monkeypatch):
-    with_edit(monkeypatch, lambda text: text.rstrip() + "; out = self.layer(x) + shift; self.layer.to('cuda:1'); return out")
-    model, x = Drifting().to("cuda:0"), torch.ones(2, 3, device="cuda:0")
-    (found,) = devwidget.trace(model, x).findings
-    assert found.fixes[0].verified
-    assert "cuda:1" not in found.fixes[0].code
+    offer_instead(
+        monkeypatch, lambda text: text.rstrip() + "; out = self.layer(x) + shift; self.layer.to('cuda:1'); return out"
+    )
+    model = Faulty()
+    fix = first_fix(traced(model))
+    assert fix.verified
+    assert "cuda:1" not in fix.code
     assert {str(parameter.device) for parameter in model.parameters()} == {"cuda:0"}
 
 
 def test_an_edit_that_loses_a_write_falls_behind_though_the_output_is_the_same(monkeypatch):
-    with_edit(monkeypatch, lambda text: text + "; self.count -= 1")
+    offer_instead(monkeypatch, lambda text: text + "; self.count -= 1")
     (found,) = devwidget.trace(Counting().to("cuda:0"), torch.ones(2, 3, device="cuda:0")).findings
     assert found.fixes[0].verified
     assert "count" not in found.fixes[0].edits[0].text
@@ -120,8 +99,7 @@ def test_values_that_one_device_cannot_tell_make_no_edit_sure():
 
 
 def test_an_edit_that_doubles_the_gradient_alone_falls_behind(monkeypatch):
-    with_edit(monkeypatch, lambda text: text + "; x = x + self.layer.weight.sum() - self.layer.weight.sum().detach()")
-    options = {"loss_fn": nn.MSELoss(), "target": torch.ones(2, 3, device="cuda:0")}
-    (found,) = devwidget.trace(Drifting().to("cuda:0"), torch.ones(2, 3, device="cuda:0"), **options).findings
-    assert found.fixes[0].verified
-    assert "detach" not in found.fixes[0].edits[0].text
+    offer_instead(monkeypatch, lambda text: text + "; x = x + self.layer.weight.sum() - self.layer.weight.sum().detach()")
+    fix = first_fix(traced(Faulty(), loss_fn=nn.MSELoss(), target=torch.ones(2, 4, device="cuda:0")))
+    assert fix.verified
+    assert "detach" not in fix.edits[0].text

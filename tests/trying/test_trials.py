@@ -15,6 +15,10 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.source_code import reachable_objects
+from devwidget.trying import edited_code, trials
+from devwidget.trying.reference_step import Run, are_equal, cured_moves, results_of
+from devwidget.trying.trial_subjects import Subjects
+from tests.trying.models import offer_instead
 
 
 @pytest.fixture(autouse=True)
@@ -33,15 +37,6 @@ class Reader(nn.Module):
         return self.rows(x, hidden)[0]
 
 
-class Scaled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = torch.full((3,), 2.0)
-
-    def forward(self, x):
-        return x * self.scale
-
-
 def test_an_edit_of_forward_is_run_and_leaves_the_code_as_it_was():
     model, before = Reader().to("cuda:0"), Reader.forward.__code__
     (found,) = devwidget.trace(model, torch.ones(2, 3, 6, device="cuda:0")).findings
@@ -56,47 +51,12 @@ def test_it_can_be_switched_off():
     assert not any(fix.verified for fix in found.fixes)
 
 
-def test_an_edit_of_a_constructor_was_not_tried():
-    (found,) = devwidget.trace(Scaled().to("cuda:0"), torch.ones(2, 3, device="cuda:0")).findings
-    assert "register_buffer" in found.fixes[0].code
-    assert not found.fixes[0].verified
-
-
-def test_a_wrong_candidate_falls_behind_one_that_works(monkeypatch):
-    from devwidget.records.finding import Edit
-    from devwidget.rules.placement import wrong_device
-
-    real = wrong_device.where_made
-
-    def wrong(fault, stray, *, literal):
-        from dataclasses import replace
-
-        fix = real(fault, stray, literal=literal)
-        (edit,) = fix.edits
-        return replace(
-            fix, edits=(Edit(edit.file, edit.first, edit.last, edit.text.replace("x.device", "'cuda:1'"), edit.was),)
-        )
-
-    monkeypatch.setattr(wrong_device, "where_made", wrong)
+@pytest.mark.parametrize(("old", "new"), [("x.device", "'cuda:1'"), ("zeros", "ones")], ids=["it fails", "another result"])
+def test_a_wrong_candidate_falls_behind_one_that_works(monkeypatch, old, new):
+    offer_instead(monkeypatch, lambda text: text.replace(old, new))
     (found,) = devwidget.trace(Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
     assert found.fixes[0].verified
-    assert "cuda:1" not in found.fixes[0].code
-
-
-def test_an_edit_that_changes_the_result_is_not_verified(monkeypatch):
-    from dataclasses import replace
-
-    from devwidget.rules.placement import wrong_device
-
-    real = wrong_device.where_made
-
-    def wrong(fault, stray, *, literal):
-        fix = real(fault, stray, literal=literal)
-        return replace(fix, edits=tuple(replace(e, text=e.text.replace("zeros", "ones")) for e in fix.edits))
-
-    monkeypatch.setattr(wrong_device, "where_made", wrong)
-    (found,) = devwidget.trace(Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
-    assert "ones" not in found.fixes[0].edits[0].text
+    assert new not in found.fixes[0].code
 
 
 class Shifted(nn.Module):
@@ -125,26 +85,11 @@ def test_a_stray_that_is_returned_may_be_where_the_edit_puts_it(model):
 
 
 def test_an_output_that_goes_to_the_cpu_by_an_edit_is_another_result():
-    from devwidget.trying.reference_step import are_equal, cured_moves
-
     trace = devwidget.trace(Shifted(), torch.ones(2, 3, device="cuda:0"), verify=False)
     on_gpu = torch.ones(2, device="cuda:0")
     assert are_equal([on_gpu.cpu()], [on_gpu], cured_moves(trace))
     assert not are_equal([on_gpu], [on_gpu.cpu()], cured_moves(trace))
     assert not are_equal([on_gpu.cpu()], [on_gpu.to("cuda:1")], cured_moves(trace))
-
-
-class Talking(Reader):
-    def forward(self, x):
-        print("forward")
-        hidden = torch.zeros(1, len(x), 4)
-        return self.rows(x, hidden)[0]
-
-
-def test_what_the_step_prints_is_printed_once(capsys):
-    (found,) = devwidget.trace(Talking().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
-    assert found.fixes[0].verified
-    assert capsys.readouterr().out == "forward\n"
 
 
 class Stopping(Reader):
@@ -166,9 +111,6 @@ def test_edits_of_several_findings_are_tried_though_one_finding_has_none():
 
 
 def test_functions_are_looked_for_once_however_many_trials_there_are(monkeypatch):
-
-    from devwidget.trying import edited_code
-
     searches = mock.Mock(side_effect=edited_code.reachable_objects)
     monkeypatch.setattr(edited_code, "reachable_objects", searches)
     live = edited_code.LiveFunctions({__file__})
@@ -178,17 +120,7 @@ def test_functions_are_looked_for_once_however_many_trials_there_are(monkeypatch
 
 
 def test_a_finding_is_verified_beside_one_whose_edits_fail(monkeypatch):
-    from dataclasses import replace
-
-    from devwidget.rules.placement import wrong_device
-
-    real = wrong_device.where_made
-
-    def wrong(fault, stray, *, literal):
-        fix = real(fault, stray, literal=literal)
-        return replace(fix, edits=tuple(replace(e, text=e.text.replace("ones(4", "zeros(4")) for e in fix.edits))
-
-    monkeypatch.setattr(wrong_device, "where_made", wrong)
+    offer_instead(monkeypatch, lambda text: text.replace("ones(4", "zeros(4"))
     found = devwidget.trace(Stopping().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
     first = [finding.fixes[0] for finding in found if finding.kind == "wrong-device"]
     assert [fix.verified for fix in first] == [True, True]
@@ -197,10 +129,6 @@ def test_a_finding_is_verified_beside_one_whose_edits_fail(monkeypatch):
 
 def judged(trace, error=""):
     """What becomes of the findings of a trace whose trials all end alike."""
-    from devwidget.trying.reference_step import Run, results_of
-    from devwidget.trying.trial_subjects import Subjects
-    from devwidget.trying.trials import try_fixes
-
     model, batch = Reader().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")
 
     def again(heal, inputs, inside, twice):
@@ -209,7 +137,7 @@ def judged(trace, error=""):
         run = Run(dataclasses.replace(trace, error=error), results_of({}, model, None))
         return [run] if error else [run, run]
 
-    return try_fixes(trace, None, Subjects(model, batch), again)
+    return trials.try_fixes(trace, None, Subjects(model, batch), again)
 
 
 def test_edits_that_have_all_failed_are_no_edits_any_more():
@@ -221,8 +149,6 @@ def test_edits_that_have_all_failed_are_no_edits_any_more():
 
 
 def test_no_trial_begins_late(monkeypatch):
-    from devwidget.trying import trials
-
     hours = iter(range(0, 36000, 3600))
     monkeypatch.setattr(trials, "LAST_BEGIN_SECONDS", 30.0)
     monkeypatch.setattr(trials, "clock", lambda: next(hours))
@@ -244,18 +170,20 @@ def test_a_fix_whose_trial_runs_out_of_memory_is_kept():
     assert judged(trace, error="OutOfMemoryError: CUDA out of memory").findings == trace.findings
 
 
-def test_warnings_and_logs_of_a_trial_are_not_seen(recwarn, caplog):
-    class Warning_(Reader):
+def test_what_a_trial_prints_warns_and_logs_is_not_seen(recwarn, caplog, capsys):
+    class Talking(Reader):
         def forward(self, x):
+            print("forward")
             warnings.warn("slow", stacklevel=1)
             logging.getLogger("user").warning("slow")
             hidden = torch.zeros(1, len(x), 4)
             return self.rows(x, hidden)[0]
 
     warnings.simplefilter("always")
-    (found,) = devwidget.trace(Warning_().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
+    (found,) = devwidget.trace(Talking().to("cuda:0"), torch.ones(2, 3, 6, device="cuda:0")).findings
     assert found.fixes[0].verified
     assert len(recwarn) == len(caplog.records) == 1
+    assert capsys.readouterr().out == "forward\n"
 
 
 def test_an_edit_after_which_the_host_waits_is_kept_and_not_called_verified():
@@ -302,6 +230,7 @@ with devwidget.simulate(gpus=1):
 """
 
 
+@pytest.mark.process
 def test_what_a_program_keeps_elsewhere_does_not_hide_the_functions_of_the_model(tmp_path):
     """In a process of its own: what a suite of tests keeps is no program's."""
     path = tmp_path / "keeps_much.py"
