@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import io
 from collections.abc import Callable, Iterator
 
 import numpy
@@ -32,11 +30,6 @@ class Net(nn.Module):
 def cast_and_back(model: nn.Module, x: torch.Tensor) -> None:
     for _ in range(3):
         x = model(x.to(torch.float64).float()).to(torch.bfloat16).to(torch.float32).repeat(1, 2)
-
-
-def fetch_each_batch(model: nn.Module, x: torch.Tensor) -> None:
-    for batch in torch.ones(6, 4).split(2):
-        model(batch.to(x.device)).sum().backward()
 
 
 def send_without_waiting(model: nn.Module, x: torch.Tensor) -> None:
@@ -69,11 +62,6 @@ def read_lists(model: nn.Module, x: torch.Tensor) -> object:
     return out.tolist(), out.cpu().numpy(), numpy.asarray(out.cpu()), float(out.sum()), int(out.argmax())
 
 
-def ask_for_truth(model: nn.Module, x: torch.Tensor) -> None:
-    if bool(model(x).isfinite().all()) and (x > 0).any() and torch.equal(x, x):
-        model(x)
-
-
 def choose_by_mask(model: nn.Module, x: torch.Tensor) -> None:
     out = model(x).detach()
     torch.masked_select(out, out.gt(0))
@@ -81,21 +69,6 @@ def choose_by_mask(model: nn.Module, x: torch.Tensor) -> None:
     out[out.gt(-100)] = torch.ones(6, device=x.device)
     torch.nonzero(out)
     out.argmax(dim=1).unique()
-
-
-def choose_by_number(model: nn.Module, x: torch.Tensor) -> None:
-    places = torch.arange(2, device=x.device)
-    chosen = x[places]
-    x[places] = chosen
-    model(x[: int(places.max()) + 1])
-    x.repeat_interleave(places.new_ones(3), dim=0)
-    x.repeat_interleave(2, dim=0)
-
-
-def print_values(model: nn.Module, x: torch.Tensor) -> None:
-    with contextlib.redirect_stdout(io.StringIO()):
-        print(model(x).detach())
-        print(f"{x.sum().item():.3f}")
 
 
 def build_there(model: nn.Module, x: torch.Tensor) -> None:
@@ -113,28 +86,8 @@ def start_on_meta(model: nn.Module, x: torch.Tensor) -> None:
     x.to("meta").to(torch.float16)
 
 
-def list_values(model: nn.Module, x: torch.Tensor) -> None:
-    sums = model(x).detach().sum(1)
-    torch.tensor([sums[0], sums[1]], device=x.device)
-    torch.as_tensor([sums[0], 1.0])
-    torch.tensor([1.0, 2.0], device=x.device)
-
-
-def save_and_load(model: nn.Module, x: torch.Tensor) -> None:
-    kept = {name: value.cpu() for name, value in model.state_dict().items()}
-    model.load_state_dict(kept)
-    model(x)
-
-
-ASKS: dict[str, Callable[[torch.Tensor], object]] = {
-    "in a layer, item": lambda hidden: hidden.sum().item(),
-    "in a layer, to the host": lambda hidden: hidden.detach().cpu(),
-    "in a layer, nonzero": lambda hidden: hidden.nonzero(),
-    "in a layer, cast": lambda hidden: hidden.to(torch.float64),
-}
 STEPS: tuple[Step, ...] = (
-    *(cast_and_back, fetch_each_batch, send_without_waiting, write_over, read_losses, read_lists, ask_for_truth),
-    *(choose_by_mask, choose_by_number, print_values, build_there, start_on_meta, list_values, save_and_load),
+    *(cast_and_back, send_without_waiting, write_over, read_losses, read_lists, choose_by_mask, build_there, start_on_meta),
 )
 
 
@@ -142,8 +95,7 @@ def iterate_moving(device: str) -> Iterator[tuple[str, Callable[[], Prepared]]]:
     """The programs on a device."""
     for step in STEPS:
         yield step.__name__, functools.partial(_prepare, step, Net, device)
-    for name, asks in ASKS.items():
-        yield name, functools.partial(_prepare, read_losses, functools.partial(Net, asks), device)
+    yield "in a layer", functools.partial(_prepare, read_losses, lambda: Net(lambda hidden: hidden.sum().item()), device)
 
 
 def _prepare(step: Step, build: Callable[[], nn.Module], device: str) -> Prepared:

@@ -56,19 +56,6 @@ def test_a_line_that_runs_is_reached_and_one_in_another_branch_is_not(program):
     assert module.step(1) == 1
 
 
-def test_a_function_that_does_not_run_again_is_never_reached(program):
-    module = program("""
-        def build():
-            return 1
-
-        def step():
-            return 2
-    """)
-    with place_edits([edit(module, 2, 2, "    return 10")], None) as trial:
-        module.step()
-        assert not trial.all_ran()
-
-
 def test_lines_below_an_edit_keep_their_numbers(program):
     module = program("""
         def step():

@@ -1,7 +1,6 @@
 """Trials run where no other thread can notice: threads that wait for work are no others."""
 
 import logging
-import queue
 import sys
 import threading
 import traceback
@@ -92,21 +91,6 @@ def test_idle_workers_of_pools_do_not_matter():
         assert first_fix(traced(Faulty())).verified
 
 
-def test_threads_of_libraries_that_wait_do_not_matter():
-    wait, waiting = threading.Event(), queue.Queue()
-    threads = [threading.Thread(target=wait.wait), threading.Thread(target=waiting.get), threading.Timer(60, wait.set)]
-    for thread in threads:
-        thread.start()
-    try:
-        assert running_thread() == ""
-    finally:
-        wait.set()
-        waiting.put(None)
-        threads[-1].cancel()
-        for thread in threads:
-            thread.join()
-
-
 def test_every_line_that_another_thread_prints_during_trials_arrives(beside, capsys):
     def act():
         lines.append(f"line {len(lines)}")
@@ -146,13 +130,3 @@ class Streaming(Faulty):
 def test_a_step_may_ask_its_streams_for_all_that_they_have(capfdbinary):
     assert first_fix(traced(Streaming())).verified
     assert capfdbinary.readouterr().out == b"raw\n"
-
-
-def test_what_threads_of_the_step_print_is_printed_once(capsys):
-    def act():
-        thread = threading.Thread(target=print, args=("from a thread",))
-        thread.start()
-        thread.join()
-
-    assert first_fix(traced(Faulty(act))).verified
-    assert capsys.readouterr().out == "from a thread\n"

@@ -230,6 +230,7 @@ with devwidget.simulate(gpus=1):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_what_a_program_keeps_elsewhere_does_not_hide_the_functions_of_the_model(tmp_path):
     """In a process of its own: what a suite of tests keeps is no program's."""

@@ -158,10 +158,6 @@ def test_what_stays_as_it_is_is_not_named(tmp_path):
         assert _traced([*fixed, *made, file], lambda helpers: None) == ()
 
 
-def test_a_table_that_is_read_is_not_named():
-    assert _traced(pandas.DataFrame({"a": [1.0], "b": [2]}), lambda helper: (helper["a"].mean(), helper.iloc[0])) == ()
-
-
 def test_an_object_of_c_that_nobody_can_read_is_named():
     from tokenizers import Tokenizer, models
 

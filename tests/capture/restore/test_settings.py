@@ -1,11 +1,8 @@
 """Settings of torch, of Python and of NumPy are what they were after a step, and a new one of torch is noticed here."""
 
-import ast
 import contextlib
 import decimal
-import importlib
 import os
-import subprocess
 import sys
 import warnings
 
@@ -132,77 +129,6 @@ def test_hooks_of_a_recording_that_goes_on_stay():
         block.__exit__(None, None, None)
         nn.Linear(1, 1)(torch.ones(1, 1))
     assert recording.trace.modules
-
-
-ELSEWHERE = {
-    "torch.set_num_interop_threads",
-    "torch.set_default_tensor_type",
-    "torch.set_anomaly_enabled",
-    "torch.set_autocast_gpu_dtype",
-    "torch.set_autocast_cpu_dtype",
-    "torch.set_autocast_xla_dtype",
-    "torch.set_autocast_ipu_dtype",
-    "torch.set_autocast_cpu_enabled",
-    "torch.set_autocast_xla_enabled",
-    "torch.set_autocast_ipu_enabled",
-    "torch.set_autocast_enabled",
-    "torch.set_autocast_dtype",
-    "torch.set_autocast_cache_enabled",
-    "torch.set_default_device",
-    "torch.set_default_dtype",
-    "torch.set_deterministic_debug_mode",
-    "torch.set_flush_denormal",
-    "torch.set_float32_matmul_precision",
-    "torch.set_warn_always",
-    "torch.set_num_threads",
-    "torch._tensor_str.set_printoptions",
-    "torch.random.set_rng_state",
-    "torch.autograd.grad_mode.set_grad_enabled",
-    "torch.autograd.anomaly_mode.set_detect_anomaly",
-    "torch.autograd.grad_mode.set_multithreading_enabled",
-    "torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch",
-    "torch.autograd.graph.set_override_stale_capture_stream",
-    "torch.backends.mha.set_fastpath_enabled",
-    "torch.backends.nnpack.set_flags",
-    "torch.hub.set_dir",
-    "torch.multiprocessing.set_sharing_strategy",
-    "torch.serialization.set_default_load_endianness",
-    "torch.serialization.set_crc32_options",
-    "torch.serialization.set_default_mmap_options",
-    "torch.utils.checkpoint.set_checkpoint_debug_enabled",
-    "torch.utils.checkpoint.set_checkpoint_early_stop",
-    "torch.utils.checkpoint.set_device_states",
-    "torch.utils.data.datapipes.dataframe.dataframe_wrapper.set_df_wrapper",
-    "torch.jit._fuser.set_fusion_strategy",
-    "torch.compiler.set_stance",
-    "torch.compiler.set_default_backend",
-    "torch.compiler.set_enable_guard_collectives",
-    "torch.set_vital",
-}
-"""Public functions of torch that set what is put back under another name, or that no step calls."""
-NO_SETTING = tuple(f"torch.{name}" for name in ("cuda", "xpu", "mtia", "mps", "cpu", "accelerator", "distributed", "fx"))
-"""Of a GPU or of a process group, which have files of their own, or of a graph."""
-
-
-def _setters():
-    """Where each public `set_...` of torch is defined, of modules that `import torch` loads."""
-    code = "import sys, torch; print([name for name in sys.modules if name.split('.')[0] == 'torch'])"
-    loaded = ast.literal_eval(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-    parts = [importlib.import_module(name) for name in loaded if not any(part.startswith("_") for part in name.split("."))]
-    members = [each for part in parts for name, each in list(vars(part).items()) if name.startswith("set_")]
-    return {
-        f"{each.__module__}.{each.__name__}" for each in members if str(getattr(each, "__module__", "")).startswith("torch")
-    }
-
-
-@pytest.mark.slow
-@pytest.mark.process
-def test_every_setter_of_torch_is_known():
-    found = {
-        name for name in _setters() if not name.startswith((*NO_SETTING, "torch._C", "torch._utils", "torch.utils.set_module"))
-    }
-    assert found - ELSEWHERE == set()
-    assert "torch.set_num_threads" in found
 
 
 def test_every_flag_of_torch_that_can_be_read_is_known():

@@ -39,10 +39,6 @@ def generator():
     return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh())
 
 
-def discriminator():
-    return nn.Sequential(nn.Linear(4, 4), nn.LeakyReLU(0.2, inplace=True), nn.Linear(4, 1))
-
-
 HOLDERS = {
     "tensor": lambda x: x,
     "mapping": lambda x: {"batch": x},
@@ -134,16 +130,6 @@ def test_a_stray_of_a_cut_batch_is_told_by_its_line():
     assert (traced.findings[0].birth.text, traced.error) == ("fake = g(noise).cpu()", "")
 
 
-def test_on_virtual_gpus_a_cut_batch_stays_where_it_is():
-    with devwidget.simulate(1):
-        g, d = generator().cuda(), discriminator().cuda()
-        fake = g(torch.rand(2, 3, device="cuda"))
-        held = torch.cuda.memory_allocated()
-        traced = devwidget.trace(d, fake, loss_fn=torch.sum)
-        assert (traced.error, traced.findings, torch.cuda.memory_allocated()) == ("", (), held)
-        fake.sum().backward()
-
-
 def test_without_restore_the_step_goes_back_all_the_way():
     g = generator()
     traced = devwidget.trace(Takes(), g(torch.rand(2, 3)), loss_fn=torch.sum, restore=False)
@@ -211,14 +197,14 @@ def test_a_backward_of_the_models_own_keeps_graphs_too():
 
 def test_replicas_of_data_parallel_are_no_older_graph():
     with devwidget.simulate(2):
-        model = nn.DataParallel(discriminator().cuda(), [0, 1])
-        traced = devwidget.trace(model, torch.rand(4, 4).cuda(), loss_fn=torch.sum)
+        model = nn.DataParallel(generator().cuda(), [0, 1])
+        traced = devwidget.trace(model, torch.rand(4, 3).cuda(), loss_fn=torch.sum)
     assert traced.error == ""
     assert not any("older" in each for each in traced.not_checked)
 
 
 def test_a_loss_that_is_computed_already_can_still_go_back():
-    model, batch = discriminator(), torch.rand(2, 4)
+    model, batch = generator(), torch.rand(2, 3)
     loss = model(batch).sum()
     devwidget.trace(model, batch, loss_fn=torch.sum, optimizer=torch.optim.SGD(model.parameters(), lr=0.1))
     loss.backward()

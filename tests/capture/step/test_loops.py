@@ -148,34 +148,6 @@ class Moco(Loop):
         return loss
 
 
-class Lbfgs(Loop):
-    """The optimizer runs the step as often as it likes, on features that another network made."""
-
-    def __init__(self) -> None:
-        self.features, self.net = mlp(4, 8, 8), nn.Linear(8, 1)
-        self.optimizer = torch.optim.LBFGS(self.net.parameters(), max_iter=4, line_search_fn="strong_wolfe")
-        self.data, self.wanted = torch.randn(6, 4), torch.randn(6, 1)
-
-    def prepare(self) -> None:
-        self.made = self.features(self.data)
-
-    def traced(self) -> list[devwidget.Trace]:
-        step = {"loss_fn": F.mse_loss, "target": self.wanted, "optimizer": self.optimizer}
-        return [devwidget.trace(self.net, self.made, **step)]
-
-    def step(self) -> torch.Tensor:
-        made = self.made.detach()
-        self.made.square().mean().backward()
-
-        def closure() -> torch.Tensor:
-            self.optimizer.zero_grad()
-            loss = F.mse_loss(self.net(made), self.wanted)
-            loss.backward()
-            return loss
-
-        return self.optimizer.step(closure)
-
-
 class Amp(Loop):
     """Half precision with a scaler, gradients accumulated over two steps."""
 
@@ -202,7 +174,7 @@ class Amp(Loop):
         return loss
 
 
-LOOPS = [Gan, Dqn, Moco, Lbfgs, Amp]
+LOOPS = [Gan, Dqn, Moco, Amp]
 
 
 def run(kind: type[Loop], how: str) -> dict[str, Any]:
