@@ -37,15 +37,6 @@ def send_without_waiting(model: nn.Module, x: torch.Tensor) -> None:
     torch.zeros(3, 2).copy_(model(there).detach(), non_blocking=True)
 
 
-def write_over(model: nn.Module, x: torch.Tensor) -> None:
-    kept = torch.zeros(3, 2)
-    for _ in range(2):
-        kept.copy_(model(x).detach())
-    x.copy_(torch.ones(3, 4))
-    x.copy_(torch.ones(3, 4), non_blocking=True)
-    x.copy_(torch.zeros(4, device=x.device))
-
-
 def read_losses(model: nn.Module, x: torch.Tensor) -> float:
     optimizer, total = torch.optim.SGD(model.parameters(), lr=0.1), 0.0
     for _ in range(3):
@@ -71,12 +62,6 @@ def choose_by_mask(model: nn.Module, x: torch.Tensor) -> None:
     out.argmax(dim=1).unique()
 
 
-def build_there(model: nn.Module, x: torch.Tensor) -> None:
-    scale = torch.tensor([1.0, 2.0]).to(x.device)
-    weights = torch.from_numpy(numpy.ones((3, 2), dtype=numpy.float32)).to(x.device)
-    torch.mul(model(x), scale).mul(weights).sum().backward()
-
-
 def start_on_meta(model: nn.Module, x: torch.Tensor) -> None:
     with torch.device("meta"):
         late = Net()
@@ -86,9 +71,7 @@ def start_on_meta(model: nn.Module, x: torch.Tensor) -> None:
     x.to("meta").to(torch.float16)
 
 
-STEPS: tuple[Step, ...] = (
-    *(cast_and_back, send_without_waiting, write_over, read_losses, read_lists, choose_by_mask, build_there, start_on_meta),
-)
+STEPS: tuple[Step, ...] = (*(cast_and_back, send_without_waiting, read_losses, read_lists, choose_by_mask, start_on_meta),)
 
 
 def iterate_moving(device: str) -> Iterator[tuple[str, Callable[[], Prepared]]]:

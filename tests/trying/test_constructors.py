@@ -1,7 +1,5 @@
 """Edits of `__init__` are tried on the modules that it has made, which are afterwards as they were."""
 
-import inspect
-import linecache
 from dataclasses import replace
 
 import pytest
@@ -89,20 +87,6 @@ def test_a_tensor_becomes_a_buffer_for_one_step(make):
     assert fix.verified
     assert described(model) == before
     assert Scaled.__init__.__code__ is code
-
-
-def test_a_class_whose_cell_has_run_twice_is_tried():
-    name, shown = "<a cell>", {"torch": torch, "nn": nn}
-    rows = [row + "\n" for row in inspect.getsource(Scaled).split("\n")]
-    linecache.cache[name] = (1, None, rows, name)
-    try:
-        for _ in range(2):
-            exec(compile("".join(rows), name, "exec"), shown)
-            shown.setdefault("first", shown["Scaled"])
-        assert first_fix(shown["first"](3).to("cuda:0")).verified
-        assert first_fix(shown["Scaled"](3).to("cuda:0")).verified
-    finally:
-        del linecache.cache[name]
 
 
 def test_a_list_of_modules_is_registered_moved_and_trained_for_one_step():

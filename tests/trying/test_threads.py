@@ -1,4 +1,4 @@
-"""Trials run where no other thread can notice: threads that wait for work are no others."""
+"""Trials run where no other thread and no other process can notice: threads that wait for work are no others."""
 
 import logging
 import sys
@@ -55,6 +55,19 @@ def test_a_thread_of_the_program_has_fixes_offered(beside, act):
     beside(act)
     trace = traced(Faulty())
     assert (trace.step_runs, first_fix(trace).not_tried) == (1, "another thread runs, `beside`")
+
+
+def test_a_rank_of_a_job_has_fixes_offered(monkeypatch):
+    """It would run the step alone, and the others would wait for it."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # torch puts one of its own there and leaves it
+    torch.distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        trace = traced(Faulty())
+    finally:
+        torch.distributed.destroy_process_group()
+    assert (trace.step_runs, first_fix(trace).not_tried) == (1, "in a job of several processes")
 
 
 def test_a_timer_that_will_call_the_program_has_fixes_offered():
