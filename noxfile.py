@@ -69,7 +69,7 @@ def run_tests(session: nox.Session, pins: list[str], arguments: tuple[str, ...])
     folder = Path(session.create_tmp()).resolve()
     session.install(*pins, f"{build(session, folder / 'dist')}[lab,tutorial]", *nox.project.dependency_groups(PROJECT, "test"))
     session.chdir(checked_out(session, folder / "checkout", without="devwidget/"))
-    session.run("python", "-m", "pytest", *(session.posargs or arguments))
+    session.run("python", "-m", "pytest", "-m", "not fuzz", *(session.posargs or arguments))
 
 
 @nox.session(python="3.13")
