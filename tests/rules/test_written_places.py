@@ -1,5 +1,7 @@
 """No edit moves what a statement writes into: the copy would be written, and the program would go on with old values."""
 
+import ast
+
 import pytest
 
 import devwidget
@@ -27,6 +29,7 @@ READ = [
     "value += x",
     "value.add_(x)",
     "y = x[mask]",
+    "y, x = f(value, x)",
     "f(x)[0] = 1",
 ]
 
@@ -36,7 +39,8 @@ def moved(text):
     code = code_of("written.py", (f"{text}\n",))
     draft = Draft(code)
     for node in code.alike(code.tree.body[0], "x"):
-        draft.append(node, ".to(device)")
+        if not isinstance(node.ctx, ast.Store) or isinstance(code.tree.body[0], ast.AugAssign):
+            draft.append(node, ".to(device)")
     return draft.edits()
 
 

@@ -110,19 +110,26 @@ class Code:
     def is_written(self, node: ast.expr) -> bool:
         """Whether an assignment, `del`, a method in place or `out=` writes into an expression, or into a view or part of it.
 
-        A copy of such an expression would be written instead, and the program would go on with the old values.
+        A copy of such an expression would be written instead, and the program would go on with the old values. To give a name
+        another value, `x = f(x)`, is not to write into what it had.
         """
-        if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
-            return True
         parent = self.parents.get(node)
         match parent:
             case ast.keyword(arg="out"):
                 return True
-            case ast.Subscript() | ast.Attribute() if parent.value is node:
+            case ast.AugAssign(target=target) if target is node:
+                return True
+            case ast.Subscript(value=value, ctx=ast.Store() | ast.Del()) if value is node:
+                return True
+            case ast.Attribute(value=value, ctx=ast.Store() | ast.Del()) if value is node:
+                return True
+            case ast.Subscript(value=value) if value is node:
+                return self.is_written(parent)
+            case ast.Attribute(value=value, attr=name) if value is node:
                 call = self.parents.get(parent)
                 if not isinstance(call, ast.Call) or call.func is not parent:
                     return self.is_written(parent)
-                return is_inplace(parent.attr) or self.is_written(call)
+                return is_inplace(name) or self.is_written(call)
         return False
 
     def is_moved_as_part(self, node: ast.expr) -> bool:
