@@ -63,13 +63,6 @@ class Keeping(torch.autograd.Function):
 
 
 @program
-def residual(images: Tensor) -> Outputs:
-    normed = norm(images)
-    added = normed + normed.sin()
-    return (added + normed,)
-
-
-@program
 def tensor_hooks_keep_gradients(images: Tensor) -> Outputs:
     images = images * 1
     doubled, turned = images * 2, images.mT.exp()
@@ -84,15 +77,6 @@ def a_hook_keeps_a_view(images: Tensor) -> Outputs:
     turned = tokens(normed)
     turned.register_hook(lambda gradient: _kept.append(gradient[0]))
     return normed.exp(), turned.sin(), turned * 1
-
-
-@program
-def a_hook_keeps_the_storage(images: Tensor) -> Outputs:
-    normed = norm(images)
-    handed = normed * 1
-    for each in (normed, handed):
-        each.register_hook(lambda gradient: _kept.append(gradient.untyped_storage()))
-    return tokens(handed) * 2, handed.exp(), normed.sin()
 
 
 @program
@@ -170,22 +154,3 @@ def written_in_place(images: Tensor) -> Outputs:
     normed.mul_(2)
     normed[:, :1].add_(1)
     return split(normed)
-
-
-@program
-def a_class_token(images: Tensor) -> Outputs:
-    token = images[:1, :, :1, :1].flatten(2).expand(images.shape[0], -1, -1)
-    joined = torch.cat((token, images.flatten(2)), 2).transpose(1, 2)
-    return nn.functional.layer_norm(joined, joined.shape[-1:]), joined[:, 0].exp(), joined.mean(1)
-
-
-@program
-def attention_of_one_head(images: Tensor) -> Outputs:
-    heads = tokens(images).unsqueeze(1)
-    seen = nn.functional.scaled_dot_product_attention(heads, heads, heads)
-    return (seen.transpose(1, 2).flatten(2), *split(norm(images)))
-
-
-@program
-def function_transforms(images: Tensor) -> Outputs:
-    return split(torch.func.vjp(norm, images)[0])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -64,10 +63,8 @@ def plain(name: str) -> list[Any]:
 LATER = {
     "auto_functionalized": (2, 6),
     "cond_backward": (2, 6),
-    "cond_in_module": (2, 6),
     "custom_operator": (2, 6),
-    "nested_jagged_padded": (2, 6),
-    **dict.fromkeys(("associative_scan_generic", "map_backward", "map_forward", "scan_backward"), (2, 7)),
+    **dict.fromkeys(("associative_scan_generic", "map_backward", "scan_backward"), (2, 7)),
 }
 """Programs that torch runs from this version on."""
 
@@ -103,12 +100,6 @@ def trained(model: nn.Module, loss: torch.Tensor) -> list[Any]:
 
 
 @program
-def cond_forward(device):
-    x = batch(device)
-    return torch.cond(x.sum() > 0, lambda x: x.sin(), lambda x: x.cos(), (x,))
-
-
-@program
 def cond_backward(device):
     x = batch(device).requires_grad_()
     out = torch.cond(x.sum() > 0, lambda x: x.sin() * 2, lambda x: x.cos(), (x,))
@@ -117,33 +108,11 @@ def cond_backward(device):
 
 
 @program
-def cond_in_module(device):
-    class Branches(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.left, self.right = nn.Linear(4, 4), nn.Linear(4, 4)
-
-        def forward(self, x):
-            return torch.cond(x.sum() > 0, self.left, self.right, (x,))
-
-    model, x = Branches().to(device), batch(device)
-    return trained(model.left if x.sum() > 0 else model.right, model(x).sum())
-
-
-@program
 def while_loop_forward(device):
     from torch._higher_order_ops import while_loop
 
     x = batch(device)
     return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 1.5), (torch.zeros((), dtype=torch.int64, device=device), x))
-
-
-@program
-def scan_forward(device):
-    from torch._higher_order_ops import scan
-
-    x = batch(device, 5, 3)
-    return scan(lambda carry, x: (carry + x, carry * x), torch.ones(3, device=device), x)
 
 
 @program
@@ -164,27 +133,12 @@ def associative_scan_generic(device):
 
 
 @program
-def map_forward(device):
-    from torch._higher_order_ops import map as hop_map
-
-    return hop_map(lambda x, y: x.sin() + y, batch(device, 5, 3), batch(device, 3))
-
-
-@program
 def map_backward(device):
     from torch._higher_order_ops import map as hop_map
 
     x, y = batch(device, 5, 3).requires_grad_(), batch(device, 3).requires_grad_()
     hop_map(lambda x, y: x.sin() + y, x, y).sum().backward()
     return x.grad, y.grad
-
-
-@program
-def flex_attention_forward(device):
-    from torch.nn.attention.flex_attention import flex_attention
-
-    q, k, v = (batch(device, 1, 2, 16, 8) for _ in range(3))
-    return flex_attention(q, k, v)
 
 
 @program
@@ -195,14 +149,6 @@ def flex_attention_masked(device):
     mask = create_block_mask(lambda b, h, q, k: q >= k, 1, 2, 16, 16, device=device.type)
     bias = batch(device, 16)
     return flex_attention(q, k, v, score_mod=lambda s, b, h, q, k: s + bias[k], block_mask=mask)
-
-
-@program
-def flex_attention_compiled(device):
-    from torch.nn.attention.flex_attention import flex_attention
-
-    q, k, v = (batch(device, 1, 2, 16, 8) for _ in range(3))
-    return torch.compile(flex_attention, backend="eager")(q, k, v, score_mod=lambda s, b, h, q, k: torch.mul(s, 0.5))
 
 
 @program
@@ -217,21 +163,6 @@ def invoke_subgraph(device):
 
 
 @program
-def out_dtype(device):
-    from torch._higher_order_ops.out_dtype import out_dtype
-
-    x = torch.randint(-100, 100, (24, 24), dtype=torch.int8).to(device)
-    return out_dtype(torch.ops.aten.mm.default, torch.int32, x, x)
-
-
-@program
-def hints_wrapper(device):
-    from torch._higher_order_ops.hints_wrap import hints_wrapper
-
-    return hints_wrapper(lambda x: x.sin(), (batch(device),), {}, hints={"a": True})
-
-
-@program
 def auto_functionalized(device):
     from torch._higher_order_ops.auto_functionalize import auto_functionalized
 
@@ -242,33 +173,7 @@ def auto_functionalized(device):
     return auto_functionalized(torch.ops.devwidget_programs.fill.default, x=batch(device), out=torch.zeros(3, 4, device=device))
 
 
-@program
-def strict_mode(device):
-    from torch._higher_order_ops.strict_mode import strict_mode
-
-    return strict_mode(lambda x: x.sin() + 1, (batch(device),))
-
-
-@program
-def wrap_with_set_grad(device):
-    from torch._higher_order_ops import wrap
-
-    return wrap.wrap(lambda x: (x.sin(),), batch(device))
-
-
-@program
-def foreach_map(device):
-    from torch._higher_order_ops.foreach_map import foreach_map
-
-    return foreach_map(torch.add, [batch(device), batch(device)], [batch(device), batch(device)])
-
-
 # -- functorch
-
-
-@program
-def vmap_forward(device):
-    return torch.vmap(lambda x, y: (x * y).sum(), in_dims=(0, None))(batch(device), batch(device, 4))
 
 
 @program
@@ -284,16 +189,6 @@ def vmap_randomness(device):
 
 
 @program
-def vmap_in_chunks(device):
-    return torch.vmap(torch.sin, chunk_size=2)(batch(device))
-
-
-@program
-def grad_transform(device):
-    return torch.func.grad(lambda x: x.sin().sum())(batch(device))
-
-
-@program
 def per_sample_gradients(device):
     model = net(device)
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
@@ -305,23 +200,8 @@ def per_sample_gradients(device):
 
 
 @program
-def jacrev(device):
-    return torch.func.jacrev(net(device))(batch(device, 4))
-
-
-@program
 def jacfwd(device):
     return torch.func.jacfwd(net(device))(batch(device, 4))
-
-
-@program
-def hessian(device):
-    return torch.func.hessian(lambda x: x.sin().prod())(batch(device, 4))
-
-
-@program
-def jvp(device):
-    return torch.func.jvp(torch.sin, (batch(device),), (batch(device),))
 
 
 @program
@@ -372,19 +252,9 @@ def model_ensemble(device):
 
 
 @program
-def vectorized_jacobian(device):
-    return torch.autograd.functional.jacobian(lambda x: x.sin() * x.sum(), batch(device, 4), vectorize=True)
-
-
-@program
 def forward_mode_jacobian(device):
     f, x = (lambda x: x.sin() * x.sum()), batch(device, 4)
     return torch.autograd.functional.jacobian(f, x, vectorize=True, strategy="forward-mode")
-
-
-@program
-def vectorized_hessian(device):
-    return torch.autograd.functional.hessian(lambda x: x.sin().pow(3).sum(), batch(device, 4), vectorize=True)
 
 
 @program
@@ -453,21 +323,6 @@ def checkpoint_plain(device):
 
 
 @program
-def checkpoint_without_random_state(device):
-    model = net(device)
-    x = batch(device).requires_grad_()
-    return trained(model, checkpoint(model, x, use_reentrant=True, preserve_rng_state=False).sum())
-
-
-@program
-def checkpoint_to_the_end(device):
-    from torch.utils.checkpoint import set_checkpoint_early_stop
-
-    with set_checkpoint_early_stop(False):
-        return _checkpointed(device, use_reentrant=False)
-
-
-@program
 def checkpoint_segments(device):
     model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4))).to(device)
     x = batch(device).requires_grad_()
@@ -506,13 +361,6 @@ def saved_tensor_hooks(device):
 
 
 @program
-def nested_jagged(device):
-    parts = [batch(device, 2, 4), batch(device, 3, 4)]
-    nested = torch.nested.nested_tensor(parts, layout=torch.jagged, device=device)
-    return (nested * 2).values()
-
-
-@program
 def nested_jagged_backward(device):
     parts = [batch(device, 2, 4).requires_grad_(), batch(device, 3, 4).requires_grad_()]
     layer = nn.Linear(4, 5).to(device)
@@ -529,22 +377,10 @@ def nested_jagged_attention(device):
 
 
 @program
-def nested_jagged_padded(device):
-    nested = torch.nested.nested_tensor([batch(device, 2, 8), batch(device, 3, 8)], layout=torch.jagged)
-    return nested.to_padded_tensor(0.0), nested.offsets(), nested.sum(dim=1)
-
-
-@program
 def nested_jagged_moved(device):
     host = torch.device("cpu")
     nested = torch.nested.nested_tensor([batch(host, 2, 4), batch(host, 3, 4)], layout=torch.jagged)
     return nested.to(device).sin().values(), list(nested.to(device).unbind())
-
-
-@program
-def nested_strided(device):
-    nested = torch.nested.nested_tensor([batch(device, 2, 4), batch(device, 3, 4)])
-    return (nested * 2).to_padded_tensor(0.0)
 
 
 @program
@@ -604,14 +440,6 @@ class Wrapper(torch.Tensor):
 
 
 @program
-def wrapper_subclass(device):
-    wrapped = Wrapper(batch(device))
-    out = wrapped * 2 + 1
-    assert out.device == wrapped.device == wrapped.inner.device
-    return out.inner
-
-
-@program
 def wrapper_subclass_backward(device):
     wrapped = Wrapper(batch(device)).requires_grad_()
     (wrapped.sin() * 2).sum().backward()
@@ -623,15 +451,6 @@ def wrapper_subclass_moved(device):
     wrapped = Wrapper(batch(torch.device("cpu"))).to(device)
     assert wrapped.device.type == device.type
     return wrapped.inner
-
-
-@program
-def two_tensor(device):
-    from torch.testing._internal.two_tensor import TwoTensor
-
-    x = TwoTensor(batch(device), batch(device)).requires_grad_()
-    (x * 2).sum().backward()
-    return x.grad.a, x.grad.b
 
 
 @program
@@ -664,21 +483,11 @@ def flop_counter(device):
 # -- compiled, exported, traced, scripted
 
 
-def _compiled(device, backend, **options):
-    torch._dynamo.reset()
-    model = net(device)
-    run = torch.compile(model, backend=backend, **options)
-    return trained(model, run(batch(device)).sum())
-
-
-@program
-def compile_eager(device):
-    return _compiled(device, "eager", fullgraph=True)
-
-
 @program
 def compile_aot_eager(device):
-    return _compiled(device, "aot_eager")
+    torch._dynamo.reset()
+    model = net(device)
+    return trained(model, torch.compile(model, backend="aot_eager")(batch(device)).sum())
 
 
 @program
@@ -690,12 +499,6 @@ def compile_function(device):
         return x.sin() + x.shape[0]
 
     return f(batch(device)), f(batch(device, 5, 4))
-
-
-@program
-def export_and_run(device):
-    exported = torch.export.export(net(device), (batch(device),))
-    return exported.module()(batch(device))
 
 
 @program
@@ -726,26 +529,12 @@ def fx_traced(device):
     return torch.fx.symbolic_trace(net(device))(batch(device))
 
 
-def _make_fx(device, mode):
+@program
+def make_fx_symbolic(device):
     from torch.fx.experimental.proxy_tensor import make_fx
 
     x = batch(device)
-    return make_fx(lambda x: (x.sin() + torch.ones(4, device=x.device)).sum(0), tracing_mode=mode)(x)(x)
-
-
-@program
-def make_fx_real(device):
-    return _make_fx(device, "real")
-
-
-@program
-def make_fx_fake(device):
-    return _make_fx(device, "fake")
-
-
-@program
-def make_fx_symbolic(device):
-    return _make_fx(device, "symbolic")
+    return make_fx(lambda x: (x.sin() + torch.ones(4, device=x.device)).sum(0), tracing_mode="symbolic")(x)(x)
 
 
 @program
@@ -769,17 +558,6 @@ def fake_tensors(device):
         made = torch.ones(2, device=device)
     assert out.device.type == fake.device.type == made.device.type == device.type
     return tuple(out.shape), fake.requires_grad, out.requires_grad
-
-
-@program
-def fake_training(device):
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode():
-        model = nn.Sequential(nn.Linear(4, 8, device=device), nn.ReLU(), nn.Linear(8, 2, device=device))
-        model(torch.randn(3, 4, device=device)).sum().backward()
-        places = {parameter.grad.device.type for parameter in model.parameters()}
-    return places == {device.type}
 
 
 @program
@@ -813,41 +591,19 @@ def meta_twin(device):
 # -- threads, inference, devices
 
 
-def _threaded(start, device):
-    model, x = net(device), batch(device)
-    return start(lambda: model(x))
-
-
-@program
-def pool_of_threads(device):
-    with ThreadPoolExecutor(2) as pool:
-        return _threaded(lambda work: pool.submit(work).result(), device)
-
-
 @program
 def single_thread(device):
-    results = []
-
-    def start(work):
-        thread = threading.Thread(target=lambda: results.append(work()))
-        thread.start()
-        thread.join()
-        return results[0]
-
-    return _threaded(start, device)
+    model, x, results = net(device), batch(device), []
+    thread = threading.Thread(target=lambda: results.append(model(x)))
+    thread.start()
+    thread.join()
+    return results
 
 
 @program
 def inference_mode(device):
     with torch.inference_mode():
         return net(device)(batch(device))
-
-
-@program
-def inference_tensor_outside(device):
-    with torch.inference_mode():
-        x = batch(device)
-    return net(device)(x.clone()).sum()
 
 
 @program
@@ -965,15 +721,6 @@ def lbfgs(device):
 
 
 @program
-def weight_norm_and_hooks(device):
-    from torch.nn.utils import parametrizations
-
-    layer = parametrizations.weight_norm(nn.Linear(4, 4)).to(device)
-    layer.register_full_backward_hook(lambda module, grad_in, grad_out: None)
-    return trained(layer, layer(batch(device).requires_grad_()).sum())
-
-
-@program
 def multi_gradient_hook(device):
     a, b = batch(device).requires_grad_(), batch(device).requires_grad_()
     seen = []
@@ -1009,14 +756,8 @@ def anomaly_detection(device):
         return trained(model, model(x).sum())
 
 
-@contextlib.contextmanager
-def _profiled() -> Iterator[None]:
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-        yield
-
-
 @program
 def profiled(device):
     model, x = net(device), batch(device)
-    with _profiled():
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         return trained(model, model(x).sum())

@@ -57,7 +57,7 @@ def test_inside_allow_they_are_drawn_and_not_reported():
     assert {wait.meant for wait in trace.waits} == {"the probe works on the host"}
 
 
-@pytest.mark.parametrize("pattern", ["cuda:* -> cpu", "* -> *", "cuda->cpu", ("cuda:0 -> cpu",)])
+@pytest.mark.parametrize("pattern", ["cuda->cpu", ("cuda:0 -> cpu",)])
 def test_a_whole_recording_can_allow(pattern):
     assert kinds(Detour(), allow=pattern)[0] == set()
 
@@ -74,21 +74,11 @@ def test_check_takes_kinds_and_hops():
         devwidget.check(model, batch, allow=("needless-hop",))
 
 
-@pytest.mark.parametrize("word", ["cuda:0", "-> cpu", "gpu -> cpu", "cuda:x -> cpu", "cuda:0 -> cuda:0", "a -> b -> c", ""])
+@pytest.mark.parametrize("word", ["-> cpu", "cuda:x -> cpu", "a -> b -> c", ""])
 def test_nonsense_is_refused_with_what_would_be_right(word):
     with pytest.raises(devwidget.DevwidgetError, match="help: ") as caught:
         devwidget.record(allow=(word,))
     assert '"cuda:0 -> cpu"' in str(caught.value)
-
-
-def test_a_kind_that_does_not_exist_is_refused_with_the_nearest():
-    with pytest.raises(devwidget.DevwidgetError, match="did you mean 'host-sync'"):
-        devwidget.check(nn.Linear(2, 2), torch.ones(1, 2), allow=("host-synch",))
-
-
-def test_allow_without_a_reason_is_refused():
-    with pytest.raises(devwidget.DevwidgetError, match="no reason"), devwidget.allow("cuda:0 -> cpu", why=" "):
-        pass
 
 
 def test_it_ends_with_its_block_and_belongs_to_its_thread():

@@ -27,43 +27,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "explain()": lambda value: devwidget.explain(value if value is not None else 0),  # type: ignore[arg-type]
     "attach()": lambda value: devwidget.record().attach(value),
 }
-LOSSES = (7, "mse", [], {}, object(), nn.MSELoss)
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("value", NO_TEXTS, ids=lambda value: type(value).__name__)
-def test_what_is_no_text_is_refused(call: str, value: Any) -> None:
-    with pytest.raises(DevwidgetError):
-        CALLS[call](value)
-
-
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda value: type(value).__name__)
-def test_what_is_no_loss_is_refused_before_anything_runs(loss: Any) -> None:
-    for call in (devwidget.trace, devwidget.check, devwidget.show):
-        with pytest.raises(DevwidgetError, match="the loss is"):
-            call(MODEL, BATCH, loss_fn=loss)
-    with pytest.raises(DevwidgetError, match="the loss is"):
-        devwidget.plan(MODEL, BATCH, gpus=1, memory="1GiB", loss_fn=loss)
-
-
-def test_an_unknown_argument_or_severity_names_the_nearest_one() -> None:
-    with pytest.raises(DevwidgetError, match=r"knows no argument `loss`.*did you mean 'loss_fn'"):
-        devwidget.check(MODEL, BATCH, loss=torch.sum)
-    with pytest.raises(DevwidgetError, match=r"'errors' is no severity.*did you mean 'error'"):
-        devwidget.check(MODEL, BATCH, fail_on=("errors",))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("part", [7, b"x", object(), ["tensors"]])
-def test_a_table_that_is_no_text_is_refused(part: Any) -> None:
-    with pytest.raises(ValueError, match="has no table"):
-        devwidget.snapshot(MODEL).to_frame(part)
-
-
-def test_a_picture_is_no_record(tmp_path: Path) -> None:
-    (tmp_path / "curve.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0")
-    with pytest.raises(DevwidgetError, match="begins as no file does that can be opened") as caught:
-        devwidget.open(tmp_path / "curve.png")
-    assert "`.save(path)`" in caught.value.instead
+def test_what_is_no_text_is_refused(call: str) -> None:
+    for value in NO_TEXTS:
+        with pytest.raises(DevwidgetError):
+            CALLS[call](value)
 
 
 @pytest.mark.parametrize("name", ["zh-CN", "zh_CN.UTF-8", "ZH", "en-GB"])

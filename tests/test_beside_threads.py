@@ -10,7 +10,6 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-SAMPLE_S, LONG_S = "5", "300"
 RANKS = ("-m", "tests.distributed.forked", "4", str(ROOT / "tests" / "beside_ranks.py"))
 
 
@@ -25,27 +24,19 @@ def run(*arguments: str) -> str:
     return ended.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-@pytest.mark.parametrize("lively", [(), ("lively",)], ids=["training", "lively"])
-def test_threads_that_train_are_as_alone_beside_traces_and_recordings(lively):
-    assert "0 troubles" in run("-m", "tests.beside_threads", SAMPLE_S, *lively)
+FOR_MINUTES = pytest.param("300", marks=pytest.mark.fuzz)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_ranks_that_train_are_as_alone_beside_traces_and_recordings_in_one_of_them():
-    assert run(*RANKS, SAMPLE_S).count(" 0 differ") == 4
-
-
-@pytest.mark.fuzz
+@pytest.mark.process
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("seconds", [pytest.param("5", marks=pytest.mark.slow), FOR_MINUTES])
 @pytest.mark.parametrize("lively", [(), ("lively",)], ids=["training", "lively"])
-def test_threads_that_train_for_minutes_are_as_alone_beside_traces_and_recordings(lively):
-    assert "0 troubles" in run("-m", "tests.beside_threads", LONG_S, *lively)
+def test_threads_that_train_are_as_alone_beside_traces_and_recordings(lively: tuple[str, ...], seconds: str) -> None:
+    assert "0 troubles" in run("-m", "tests.beside_threads", seconds, *lively)
 
 
-@pytest.mark.fuzz
+@pytest.mark.process
 @pytest.mark.timeout(900)
-def test_ranks_that_train_for_minutes_are_as_alone_beside_traces_and_recordings_in_one_of_them():
-    assert run(*RANKS, LONG_S).count(" 0 differ") == 4
+@pytest.mark.parametrize("seconds", [pytest.param("5", marks=pytest.mark.slow), FOR_MINUTES])
+def test_ranks_that_train_are_as_alone_beside_traces_and_recordings_in_one_of_them(seconds: str) -> None:
+    assert run(*RANKS, seconds).count(" 0 differ") == 4

@@ -19,7 +19,7 @@ from devwidget.rules import claims_checker
 from devwidget.rules.claim_words import words_of
 from tests import zoo
 
-SAMPLE = ("bert", "gpt2", "vit", "resnet", "t5", "llama")
+SAMPLE = ("bert", "resnet", "t5")
 Given = dict[str, object]
 
 
@@ -125,12 +125,3 @@ def test_what_is_said_of_a_misplaced_tensor_of_a_model_is_borne_out():
 @pytest.mark.fuzz
 def test_what_is_said_of_a_misplaced_tensor_of_any_model_is_borne_out():
     check_mutants(None, range(2))
-
-
-def test_a_refused_claim_is_counted():
-    held = Held()
-    with mock.patch.object(claims_checker, "is_borne_out", held.is_borne_out), devwidget.simulate(gpus=1):
-        model = nn.Linear(4, 4).to("cuda:0")
-        with mock.patch.object(claims_checker.Evidence, "refutes", return_value="nobody has seen it"):
-            devwidget.trace(model, torch.randn(2, 4))
-    assert len(held.refused) == len(held.kinds) > 0

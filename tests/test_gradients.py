@@ -13,9 +13,9 @@ from tests.gradient_programs import PROGRAMS, SHAPES
 from tests.simulator.judges import verdicts
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
-SOME_OPERATORS = "add mul cat nn.functional.batch_norm nn.functional.tanhshrink reshape expand nn.functional.conv2d".split()
-SOME_MODULES = ["nn.BatchNorm2d", "nn.Conv2d", "nn.GroupNorm", "nn.Linear", "nn.LSTMCell"]
-SOME_MODELS = ["gpt2", "resnet"]
+SOME_OPERATORS = ["add", "cat", "nn.functional.batch_norm", "expand", "nn.functional.conv2d"]
+SOME_MODULES = ["nn.BatchNorm2d", "nn.Linear", "nn.LSTMCell"]
+SOME_MODELS = ["resnet"]
 OTHER_ON_GPUS = {
     torch.bfloat16: {("nn.functional.linear_cross_entropy.chunked_none", "simulated")},
     torch.float64: {("to", "simulated")},
@@ -47,13 +47,12 @@ def differences(lists):
     return found
 
 
-@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
-def test_gradients_of_some_modules_are_those_without_us(training):
-    modules = zoo.iter_torch(names=SOME_MODULES, one_each=True, training=training)
+def test_gradients_of_some_modules_are_those_without_us():
+    modules = zoo.iter_torch(names=SOME_MODULES, one_each=True, training=True)
     assert differences(joined(gradients.of_modules(modules, torch.float32))) == {}
 
 
-@pytest.mark.parametrize("shape", SHAPES[:2], ids=str)
+@pytest.mark.parametrize("shape", [SHAPES[0], *(pytest.param(shape, marks=pytest.mark.fuzz) for shape in SHAPES[1:])], ids=str)
 def test_gradients_that_meet_are_held_or_replaced_are_those_without_us(shape):
     assert differences([list(gradients.of_programs(PROGRAMS, shape))]) == {}
 
@@ -81,15 +80,15 @@ def losses_and_gradient(run, step):
     return [loss.detach() for loss in losses], [model.scale.grad]
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in OF_A_LEAF])
-def test_a_traced_step_has_the_loss_and_the_gradients_without_us(name):
+def test_a_traced_step_has_the_loss_and_the_gradients_without_us():
     def trace(model, images, loss_of):
         devwidget.trace(model, images, loss_fn=loss_of, restore=False)
 
-    losses, gradient = losses_and_gradient(PROGRAMS[name], lambda model, images, loss_of: loss_of(model(images)).backward())
-    traced, traced_gradient = losses_and_gradient(PROGRAMS[name], trace)
-    assert gradients.difference(traced_gradient, gradient) == ""
-    assert gradients.difference(traced, losses) == ""
+    for run in [run for name, run in PROGRAMS.items() if name not in OF_A_LEAF]:
+        losses, gradient = losses_and_gradient(run, lambda model, images, loss_of: loss_of(model(images)).backward())
+        traced, traced_gradient = losses_and_gradient(run, trace)
+        assert gradients.difference(traced_gradient, gradient) == ""
+        assert gradients.difference(traced, losses) == ""
 
 
 def test_gradients_of_some_operators_are_those_without_us():
@@ -99,11 +98,6 @@ def test_gradients_of_some_operators_are_those_without_us():
 def test_gradients_of_some_models_are_those_without_us():
     models = zoo.iter_core(names=SOME_MODELS, training=True)
     assert differences(gradients.of_modules(models, torch.float32, FEW)) == {}
-
-
-@pytest.mark.fuzz
-def test_gradients_of_more_shapes_that_meet_are_held_or_replaced_are_those_without_us():
-    assert differences(list(gradients.of_programs(PROGRAMS, shape)) for shape in SHAPES[2:]) == {}
 
 
 @pytest.mark.fuzz

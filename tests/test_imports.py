@@ -1,4 +1,4 @@
-"""Who imports whom, against the table of layers; and what `import devwidget` costs."""
+"""Who imports whom, against the table of layers; and what `import devwidget` loads."""
 
 from __future__ import annotations
 
@@ -88,9 +88,6 @@ ONLY_IN = {"ipywidgets": {"ui"}, "anywidget": {"ui"}, "traitlets": {"ui"}, "plot
 
 WITHOUT_TORCH = {"saved_files", "records", "language", "foreign_files", "memory", "rules", "views", "report", "ui"}
 HEAVY = ("plotly", "pandas", "ipywidgets", "anywidget", "traitlets", "IPython")
-MOST_OF_TORCH, MOST_AT_FIRST_USE = 0.02, 0.5
-"""Shares of the time that torch takes, about a second: 4 ms for the import, and 230 ms more for the first name of ours. Beside
-another process both shares swing by a quarter, so that these only see what should never be loaded; the benchmarks measure."""
 
 
 def layer_of(file: Path) -> str:
@@ -166,59 +163,31 @@ def test_an_import_that_breaks_the_table_would_be_seen() -> None:
     assert list(imported(ast.parse("from ..capture import recorder"), "devwidget.views")) == ["devwidget.capture.recorder"]
 
 
-_MEASURE = f"""
-import gc, json, sys, time
-gc.disable()  # a full collection of torch's objects (100 ms) falls into this import or the next by chance
-began = time.process_time()
-import torch
-before, started = set(sys.modules), time.process_time()
+FRESH = f"""
+import json, sys, torch
+before = set(sys.modules)
 import devwidget
-imported = time.process_time()
+public = devwidget.__all__
+shown = [name for name in dir(devwidget) if name not in public and not name.startswith("__")]
+found = set(public) <= set(dir(devwidget)) and not hasattr(devwidget, "no")
 devwidget.trace
-used = time.process_time()
-shares = [(imported - started) / (started - began), (used - imported) / (started - began)]
-heavy = sorted(name for name in {HEAVY!r} if name in sys.modules and name not in before)
-print(json.dumps([*shares, heavy, torch.cuda.is_initialized()]))
+heavy = [name for name in {HEAVY!r} if name in sys.modules and name not in before]
+found = found and all(hasattr(devwidget, name) for name in public)
+print(json.dumps([heavy, torch.cuda.is_initialized(), shown, found]))
 """
-Import = tuple[float, float, list[str], bool]
-"""Shares of torch's time for the import and for the first use, heavy libraries loaded, and whether CUDA was touched."""
 
 
-def fresh(program: str) -> str:
+def fresh(program: str, *arguments: str) -> str:
     """What a program prints in an interpreter of its own."""
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True).stdout
 
 
-@pytest.fixture(scope="module")
-def fresh_imports() -> list[Import]:
-    """Seven fresh interpreters."""
-    return [json.loads(fresh(_MEASURE)) for _ in range(7)]
+@pytest.mark.process
+def test_import_and_first_use_load_no_widget_library_touch_no_cuda_and_show_the_public_names_alone() -> None:
+    assert json.loads(fresh(FRESH)) == [[], False, [], True]
 
 
-def test_import_and_first_use_load_no_widget_library(fresh_imports: list[Import]) -> None:
-    assert [heavy for _, _, heavy, _ in fresh_imports] == [[]] * 7
-
-
-def test_import_and_first_use_initialise_no_cuda(fresh_imports: list[Import]) -> None:
-    assert not any(touched for *_, touched in fresh_imports)
-
-
-def test_import_adds_little_to_the_import_of_torch(fresh_imports: list[Import]) -> None:
-    """The fastest of seven, in processor time, because the machine may be busy with something else."""
-    assert min(share for share, *_ in fresh_imports) < MOST_OF_TORCH
-
-
-def test_the_first_use_loads_less_than_half_of_a_torch(fresh_imports: list[Import]) -> None:
-    assert min(share for _, share, *_ in fresh_imports) < MOST_AT_FIRST_USE
-
-
-def test_every_public_name_is_found_before_and_after_the_first_use() -> None:
-    told = fresh(
-        "import devwidget as d; print(set(d.__all__) <= set(dir(d)), all(hasattr(d, n) for n in d.__all__), hasattr(d, 'no'))"
-    )
-    assert told.split() == ["True", "True", "False"]
-
-
+@pytest.mark.process
 def test_a_record_has_its_words_where_only_its_class_was_imported() -> None:
     told = fresh("from devwidget.records.snapshot import Snapshot; print(Snapshot(()))")
     assert told.strip()
@@ -237,17 +206,13 @@ print(type(devwidget.open(sys.argv[1])) is devwidget.Trace)
 """
 
 
+@pytest.mark.process
 def test_a_saved_record_opens_where_nothing_else_is_installed(tmp_path: Path) -> None:
     record, page = str(tmp_path / "trace.json"), str(tmp_path / "trace.html")
     from devwidget import Trace
 
     Trace().save(record)
-    run = subprocess.run([sys.executable, "-c", WITHOUT, record, page], capture_output=True, text=True, check=True)
-    assert run.stdout.splitlines()[0].startswith("追踪")
-    assert run.stdout.endswith("True\n")
+    told = fresh(WITHOUT, record, page)
+    assert told.splitlines()[0].startswith("追踪")
+    assert told.endswith("True\n")
     assert "<html" in Path(page).read_text(encoding="utf-8")
-
-
-def test_dir_shows_the_public_names_alone() -> None:
-    told = fresh("import devwidget as d; print([n for n in dir(d) if n not in d.__all__ and not n.startswith('__')])")
-    assert told.strip() == "[]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pathlib
 import signal
@@ -22,6 +23,7 @@ from devwidget.capture.modes.birth_mode import BirthMode
 from devwidget.simulator import session
 from tests import faults
 from tests.capture.restore.test_restore import facts, same
+from tests.sampling import sample
 
 ROOT = pathlib.Path(__file__).parent.parent
 EVENTS = [KeyboardInterrupt, RuntimeError, torch.cuda.OutOfMemoryError]
@@ -120,8 +122,7 @@ class Program:
         return [*tables, dict(self.model.body[1].weight._backward_hooks)]
 
 
-@pytest.mark.parametrize("event", EVENTS)
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(("place", "event"), list(zip(PLACES, itertools.cycle(EVENTS), strict=False)))
 def test_what_strikes_the_users_code_leaves_nothing_behind(place, event):
     program = Program(place, event)
     world, before, hooks = faults.world(Doubled), program.facts(), program.hooks()
@@ -140,50 +141,22 @@ def test_what_strikes_the_users_code_leaves_nothing_behind(place, event):
     assert faults.left_behind(world, Doubled) == []
 
 
-@pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("ids", [[0], [0, 1]], ids=["one replica", "two replicas"])
-def test_a_worker_that_fails_leaves_nothing_behind(ids, event):
+def test_a_worker_that_fails_leaves_nothing_behind(ids):
     with devwidget.simulate(2):
-        program = Program("forward hook", event)
+        program = Program("forward hook", RuntimeError)
         wrapper = nn.DataParallel(program.model.cuda(), ids)
         world, own = faults.world(), dict(vars(wrapper))
-        if event is KeyboardInterrupt and len(ids) == 1:
-            with pytest.raises(KeyboardInterrupt):
-                devwidget.trace(wrapper, torch.ones(4, 4).cuda())
-        elif event is not KeyboardInterrupt:  # a worker is never interrupted, and torch's catch Exception only
-            assert "struck" in devwidget.trace(wrapper, torch.ones(4, 4).cuda()).error
+        assert "struck" in devwidget.trace(wrapper, torch.ones(4, 4).cuda()).error
         assert vars(wrapper) == own
         assert faults.left_behind(world) == []
-
-
-def test_a_parameters_hook_is_the_users_own_again_after_the_recording():
-    def halve(grad):
-        return grad / 2
-
-    layer = nn.Linear(2, 2)
-    with devwidget.record():
-        layer.weight.register_hook(halve)
-        layer(torch.ones(1, 2)).sum().backward()
-    assert list(layer.weight._backward_hooks.values()) == [halve]
-    assert torch.equal(layer.weight.grad, torch.full((2, 2), 0.5))
 
 
 def broken(*_):
     raise RuntimeError("broken")
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "watch_constructions",
-        "watch_optimizers",
-        "fast_paths",
-        "watch_gradients",
-        "module_hooks",
-        "OperatorMode",
-        "CallMode",
-    ],
-)
+@pytest.mark.parametrize("part", ["watch_constructions", "module_hooks", "CallMode"])
 def test_a_recording_that_cannot_begin_leaves_nothing_behind(part, monkeypatch):
     monkeypatch.setattr(recorder, part, broken)
     program, world = Program("", None), faults.world()
@@ -196,7 +169,7 @@ def test_a_recording_that_cannot_begin_leaves_nothing_behind(part, monkeypatch):
     assert faults.left_behind(world) == []
 
 
-@pytest.mark.parametrize("part", range(len(session.PARTS)))
+@pytest.mark.parametrize("part", sample(range(len(session.PARTS)), every=5, first=-1))
 def test_a_simulation_that_cannot_begin_leaves_nothing_behind(part, monkeypatch):
     parts = [broken if place == part else each for place, each in enumerate(session.PARTS)]
     monkeypatch.setattr(session, "PARTS", tuple(parts))
@@ -241,7 +214,7 @@ def interrupted_at(line, nth, act):
     return program, before, faults.left_behind(world, Doubled)
 
 
-@pytest.mark.parametrize("every", [23, pytest.param(5, marks=[pytest.mark.fuzz, pytest.mark.timeout(900)])])
+@pytest.mark.parametrize("every", [101, pytest.param(5, marks=[pytest.mark.fuzz, pytest.mark.timeout(900)])])
 @pytest.mark.parametrize("act", [traced, recorded, simulated, explained])
 def test_ctrl_c_at_any_line_of_ours_leaves_nothing_behind(act, every):
     """Every so many lines, the first and the last time that each runs."""
@@ -268,7 +241,7 @@ def test_virtual_gpus_go_on_after_ctrl_c_in_an_operator():
         expected = act()
         with faults.LinesRun() as lines:
             act()
-        for line in list(lines.counts)[::5]:
+        for line in list(lines.counts)[::17]:
             if faults.cannot_be_interrupted(line):
                 continue
             with contextlib.suppress(KeyboardInterrupt), faults.InterruptAt(line):  # a finalizer may swallow it
@@ -297,6 +270,7 @@ ENDLESS = textwrap.dedent("""
 needs_sigint = pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
 
 
+@pytest.mark.process
 @needs_sigint
 def test_a_real_ctrl_c_ends_a_trace_and_leaves_nothing_behind():
     command, environment = [sys.executable, "-c", ENDLESS], {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -307,6 +281,8 @@ def test_a_real_ctrl_c_ends_a_trace_and_leaves_nothing_behind():
     assert out == "[] True\n"
 
 
+@pytest.mark.slow
+@pytest.mark.process
 @needs_sigint
 def test_the_stop_button_of_a_notebook_ends_a_trace_and_leaves_nothing_behind():
     with jupyter_client.run_kernel(cwd=str(ROOT)) as client:
@@ -424,15 +400,9 @@ def test_an_exit_that_is_cut_short_before_its_first_line_is_made_up_for(open_blo
     assert faults.left_behind(world) == []
 
 
-def test_an_exit_that_somebody_looks_at_is_not_called():
+def test_a_recording_whose_exit_is_looked_at_and_that_is_entered_again_goes_on():
     with devwidget.record() as recording:
         assert hasattr(recording, "__exit__")
-        nn.Linear(2, 2)(torch.ones(1, 2))
-    assert recording.trace.ops
-
-
-def test_a_recording_that_is_entered_again_goes_on():
-    with devwidget.record() as recording:
         with pytest.raises(devwidget.DevwidgetError, match="once"):
             recording.__enter__()
         nn.Linear(2, 2)(torch.ones(1, 2))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
-import pathlib
 import pickle
-import re
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -22,12 +20,9 @@ from torch._subclasses import fake_tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import FlopCounterMode
 
 import devwidget
 from devwidget.capture import background_births
-from devwidget.capture.recording import allowed_transfers
-from devwidget.records.errors import DevwidgetError
 from tests import faults
 
 
@@ -144,16 +139,10 @@ TRIPLES = [
 ]
 
 
+@pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.fuzz)])
 @pytest.mark.parametrize("names", TRIPLES, ids="-".join)
-def test_what_is_ours_leaves_in_any_order(names):
-    for order in list(interleavings(names))[::6]:
-        played(names, order)
-
-
-@pytest.mark.fuzz
-@pytest.mark.parametrize("names", TRIPLES, ids="-".join)
-def test_what_is_ours_leaves_in_every_order(names):
-    for order in interleavings(names):
+def test_what_is_ours_leaves_in_any_order(names, every):
+    for order in list(interleavings(names))[::every]:
         played(names, order)
 
 
@@ -169,16 +158,6 @@ def test_a_mode_of_the_user_that_outlives_ours_is_the_users_and_works_on(users, 
         before = mode.calls
         torch.ones(1).add(1)
         assert mode.calls == before + 2
-
-
-def test_a_flop_counter_entered_inside_counts_on_after_the_recording():
-    recording, counter = devwidget.record(), FlopCounterMode(display=False)
-    recording.__enter__()
-    counter.__enter__()
-    recording.__exit__(None, None, None)
-    torch.ones(2, 2) @ torch.ones(2, 2)
-    counter.__exit__(None, None, None)
-    assert counter.get_total_flops() == 16
 
 
 def test_crossed_recordings_see_what_ran_while_they_were_open():
@@ -219,19 +198,6 @@ def test_a_recording_outlives_the_simulation_in_which_it_began():
         assert nn.Linear(2, 2)(torch.ones(1, 2)).device.type == "cpu"
     assert recording.trace.virtual_gpus == 2
     assert len(recording.trace.modules) == 2
-
-
-def test_entering_a_recording_again_changes_nothing():
-    with devwidget.record() as recording:
-        nn.Linear(2, 2)(torch.ones(1, 2))
-        with pytest.raises(DevwidgetError, match="entered once"), recording:
-            pytest.fail("entered")
-        nn.Linear(2, 2)(torch.ones(1, 2))
-    trace = recording.trace
-    assert sum(op.count for op in trace.ops if op.name == "addmm") == 2
-    with pytest.raises(DevwidgetError, match="entered once"):
-        recording.__enter__()
-    assert recording.trace is trace
 
 
 def test_a_recording_may_end_in_another_thread():
@@ -282,14 +248,10 @@ def overlapping(threads, rounds):
     return wrong
 
 
-def test_recordings_in_eight_threads_see_their_own_work():
-    assert overlapping(8, 10) == []
-
-
-@pytest.mark.fuzz
-def test_sixteen_hundred_recordings_in_eight_threads_see_their_own_work():
-    wrong = overlapping(8, 200)
-    print(f"{8 * 200} recordings in 8 threads: {len(wrong)} wrong")
+@pytest.mark.parametrize("rounds", [5, pytest.param(200, marks=pytest.mark.fuzz)])
+def test_recordings_in_eight_threads_see_their_own_work(rounds):
+    wrong = overlapping(8, rounds)
+    print(f"{8 * rounds} recordings in 8 threads: {len(wrong)} wrong")
     assert wrong == []
 
 
@@ -319,11 +281,6 @@ def test_nothing_of_ours_walks_over_the_objects_of_other_threads(walk):
     assert troubles(found) == []
 
 
-def test_no_line_of_ours_names_a_walk_over_all_objects():
-    sources = pathlib.Path(devwidget.__file__).parent.rglob("*.py")
-    assert [file for file in sources if re.search(r"\bget_(referrers|objects)\b", file.read_text("utf-8"))] == []
-
-
 def test_recordings_of_asyncio_tasks_cross_and_leave_nothing():
     async def task(number):
         with devwidget.record() as recording:
@@ -338,32 +295,6 @@ def test_recordings_of_asyncio_tasks_cross_and_leave_nothing():
     for trace, own in zip(asyncio.run(main()), (4, 1, 3, 2), strict=True):
         assert sum(m.calls for m in trace.modules) >= own
         assert troubles(trace) == []
-
-
-def test_allowances_of_asyncio_tasks_end_in_any_order():
-    async def task(pattern, turns):
-        with devwidget.allow(pattern, why="meant"):
-            for _ in range(turns):
-                await asyncio.sleep(0)
-
-    async def main():
-        await asyncio.gather(task("cuda:0 -> cpu", 1), task("cpu -> cuda:0", 3))
-        return allowed_transfers.why_allowed(torch.device("cuda", 0), torch.device("cpu"), ())
-
-    assert asyncio.run(main()) == ""
-
-
-def test_nested_recordings_both_see_the_steps_of_data_parallel():
-    with devwidget.simulate(2):
-        wrapper, x = nn.DataParallel(nn.Linear(4, 4).cuda()), torch.ones(4, 4).cuda()
-        own = dict(vars(wrapper))
-        with devwidget.record() as outer, devwidget.record() as inner:
-            wrapper(x).sum().backward()
-        assert vars(wrapper) == own
-    for recording in (outer, inner):
-        assert len(recording.trace.parallel) == 1
-        assert [replica.samples for replica in recording.trace.replicas] == [2, 2]
-        assert troubles(recording.trace) == []
 
 
 def test_an_instance_that_the_user_has_overridden_is_used_and_stays():
@@ -393,15 +324,6 @@ def test_a_pool_born_in_a_simulation_is_nobodys_after_it_and_the_next_ones_later
             pool.submit(lambda: torch.ones(1).add(1)).result()
         with devwidget.simulate(1):
             assert pool.submit(made).result() == "cuda:0"
-
-
-def test_a_pool_born_without_values_is_nobodys_in_a_simulation_with_them():
-    with ThreadPoolExecutor(1) as pool:
-        with devwidget.simulate(1, compute=False):
-            assert pool.submit(lambda: torch.ones(2, device="cuda")[[0]].device.type).result() == "cuda"
-        assert pool.submit(lambda: torch.ones(2)[[0]].item()).result() == 1
-        with devwidget.simulate(1, compute=False):
-            assert pool.submit(lambda: torch.ones(2, device="cuda")[[0]].device.type).result() == "cuda"
 
 
 def test_a_thread_with_a_run_of_its_own_keeps_it():
@@ -434,19 +356,6 @@ def test_imports_inside_mean_what_torch_means_afterwards(make):
     assert pickle.loads(pickled) == [torch.load, torch.from_numpy, torch.zeros, torch.cuda.device_count]
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="torch makes them there")
-@pytest.mark.parametrize("name", ["Stream", "Event", "FloatTensor"])
-def test_a_class_that_was_imported_on_virtual_gpus_refuses_afterwards_in_the_words_of_torch(name):
-    def refusal(kind):
-        with pytest.raises((RuntimeError, TypeError)) as refused:
-            kind()
-        return str(refused.value)
-
-    with devwidget.simulate(1):
-        held = getattr(torch.cuda, name)
-    assert refusal(held) == refusal(getattr(torch.cuda, name))
-
-
 def test_what_is_held_elsewhere_is_pickled_and_does_nothing_of_ours_afterwards():
     with devwidget.record():
         held = [torch.load, torch.from_numpy, nn.Module.state_dict, Doubled.apply]
@@ -468,36 +377,6 @@ def test_a_patch_of_the_user_outlives_a_recording_and_a_simulation():
         with make():
             pass
         assert torch.equal(torch.from_dlpack(torch.ones(1)), torch.ones(1))
-
-
-def test_hooks_of_parameters_are_the_users_own_after_a_simulation():
-    def hook(grad):
-        return grad
-
-    parameter = nn.Parameter(torch.ones(1))
-    with devwidget.simulate(1):
-        parameter.register_hook(hook)
-    assert list(parameter._backward_hooks.values()) == [hook]
-
-
-def test_optimizers_step_in_one_thread_while_recordings_open_and_close_in_another():
-    def work():
-        while not over.is_set():
-            with devwidget.record():
-                pass
-
-    over = threading.Event()
-    thread = threading.Thread(target=work)
-    thread.start()
-    model = nn.Linear(2, 2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model(torch.ones(1, 2)).sum().backward()
-    try:
-        for _ in range(2000):
-            optimizer.step()
-    finally:
-        over.set()
-        thread.join()
 
 
 def compiler_state():

@@ -81,6 +81,8 @@ def test_a_wheel_brings_nothing_that_only_tests_need() -> None:
     assert not any("pytest" in each for each in PROJECT["project"]["dependencies"])
 
 
+@pytest.mark.slow
+@pytest.mark.process
 @pytest.mark.parametrize("torch", [f"{next(iter(assigned('OLDER')))}.0", nox_torch()["pinned"].removeprefix("torch==")])
 def test_at_most_35_packages_come_and_none_is_another_torch(torch: str, tmp_path: Path) -> None:
     """What pip would install beside a torch; without an index there is nothing to ask."""

@@ -1,5 +1,6 @@
 """`devwidget.place`: layouts that fit when they are run, with few hops, as good as trying every split."""
 
+import functools
 import itertools
 from dataclasses import replace
 
@@ -32,13 +33,14 @@ def test_what_fits_on_one_gpu_stays_there():
     assert (layout.hops, set(layout.device_map.values())) == (0, {0})
 
 
-def least_of_any_split(gpus=2):
-    """The smallest memory with which any split in order fits, each run."""
+@functools.cache
+def least_of_any_split():
+    """The smallest memory with which any split in order over two GPUs fits, each run."""
     paths = find_block_paths(Reader())
     needs = []
-    for cuts in itertools.combinations(range(1, len(paths)), gpus - 1):
-        split = [sum(index >= cut for cut in cuts) for index in range(len(paths))]
-        asked = {"gpus": gpus, "memory": "1GiB", "loss_fn": total, "optimizer": torch.optim.AdamW}
+    for cut in range(1, len(paths)):
+        split = [int(index >= cut) for index in range(len(paths))]
+        asked = {"gpus": 2, "memory": "1GiB", "loss_fn": total, "optimizer": torch.optim.AdamW}
         plan = devwidget.plan(Reader(), {"ids": texts(16)}, placement=dict(zip(paths, split, strict=True)), **asked)
         needs.append(max(device.peak for device in plan.devices))
     return min(needs)
@@ -46,25 +48,21 @@ def least_of_any_split(gpus=2):
 
 def test_it_fits_wherever_a_split_in_order_does():
     least = least_of_any_split()
-    assert place(least).fits
     assert place(int(least * 1.1)).fits
     assert not place(least // 2).fits
 
 
-def test_a_layout_that_fits_runs_with_values_within_its_memory():
+def test_a_layout_that_fits_tells_what_was_tried_before_and_runs_with_values_within_its_memory():
     least = least_of_any_split()
     layout = place(least)
+    assert layout.fits
+    assert layout.rejected[0].what == "6 on 0"
+    assert "of what it has" in layout.rejected[0].why
+    assert "tried before" in str(layout)
     mapped = [(path, f"cuda:{gpu}") for path, gpu in layout.device_map.items()]
     peaks = measured(Reader(), {"ids": texts(16)}, total, torch.optim.AdamW, gpus=2, device_map=mapped)
     assert max(peaks) <= least
     assert [gpu.on_card for gpu in layout.devices] == pytest.approx(peaks, rel=0.02)
-
-
-def test_what_was_run_before_is_told():
-    layout = place(least_of_any_split())
-    assert layout.rejected[0].what == "6 on 0"
-    assert "of what it has" in layout.rejected[0].why
-    assert "tried before" in str(layout)
 
 
 def test_weights_that_have_no_room_are_not_run():
@@ -133,8 +131,8 @@ def chain(*weights):
     return [ModelBlock(str(number), size, 0, passed=1, tensors=frozenset({number})) for number, size in enumerate(weights)]
 
 
-@pytest.mark.parametrize("weights", [(5, 1, 1, 1, 5, 3), (1, 2, 3, 4, 5, 6, 7), (9, 1, 1, 1, 1)])
-@pytest.mark.parametrize("used", [1, 2, 3])
+@pytest.mark.parametrize("weights", [(5, 1, 1, 1, 5, 3), (9, 1, 1, 1, 1)])
+@pytest.mark.parametrize("used", [2, 3])
 def test_the_fullest_part_is_as_little_full_as_in_any_split(weights, used):
     need = Need(chain(*weights))
     split = find_best_split(need, [10] * used, used)

@@ -61,20 +61,12 @@ def compare(number):
     return auto, layout.fits, fullest, max(gpu.on_card / gpu.capacity for gpu in layout.devices)
 
 
-@pytest.mark.parametrize("number", [4, 5, 20])
+@pytest.mark.parametrize("number", [4, pytest.param(5, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.slow)])
 def test_place_fits_where_auto_does_and_no_gpu_is_fuller(number):
     auto, placed, fullest, ours = compare(number)
     assert auto
     assert placed
     assert ours <= fullest + ALIKE
-
-
-def test_what_one_gpu_has_room_for_twice_makes_no_hops():
-    auto, fullest = fits_by_auto(["1GiB", "1GiB"])
-    layout = devwidget.place(make_model(), gpus=2, memory=["1GiB", "1GiB"], **step())
-    assert auto
-    assert layout.hops == 0
-    assert fullest < layout.tightest.on_card / layout.tightest.capacity < 0.5
 
 
 @pytest.mark.fuzz

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -38,6 +37,7 @@ def printed(tmp_path_factory: pytest.TempPathFactory, virtual_gpus: None) -> lis
     return done.stdout.splitlines()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("start", "page"),
     [("error[wrong-device]", README), ("错误[wrong-device]", CHINESE), ("Reader", README), ("Reader", CHINESE)],
@@ -55,18 +55,3 @@ def test_both_readmes_show_the_same_program_and_name_the_same_calls() -> None:
 
     assert block("import torch\n", CHINESE) == block("import torch\n")
     assert calls(CHINESE) == calls(README)
-
-
-WORDS_A_MINUTE, MINUTES = 200, 3
-
-
-def test_from_the_readme_to_the_first_bug_there_are_less_than_three_minutes_of_reading() -> None:
-    """Down to `make lab`, then the notebook with its code down to the panel, then the finding."""
-    cells = json.loads((ROOT / "notebooks" / "01-first-look.ipynb").read_text(encoding="utf-8"))["cells"]
-    sources = ["".join(cell["source"]) for cell in cells]
-    opened = next(at for at, source in enumerate(sources) if "devwidget.show(model" in source)
-    printed = next(cell for cell, source in zip(cells, sources, strict=True) if "print(panel.findings[0]" in source)
-    finding = "".join(printed["outputs"][0]["text"])
-    words = len(" ".join([README[: README.index("make test")], *sources[: opened + 1], finding]).split())
-    print(f"{words} words, {words / WORDS_A_MINUTE:.1f} minutes")
-    assert words < WORDS_A_MINUTE * MINUTES

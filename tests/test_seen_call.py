@@ -1,6 +1,5 @@
 """Edits of an exception, or of a recording, are tried on the call that was seen, with the label that a trace gives them."""
 
-import dataclasses
 import gc
 import weakref
 
@@ -79,27 +78,6 @@ def test_nothing_is_run_where_nobody_asks_for_it():
     model.act = lambda: pytest.fail("run again")
     (found,) = devwidget.explain(error).findings
     assert not found.fixes[0].verified
-
-
-@dataclasses.dataclass
-class Batch:
-    x: torch.Tensor
-
-
-class OfObject(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.out = nn.Linear(4, 2)
-
-    def forward(self, given):
-        return self.out(given.x)
-
-
-def test_an_edit_with_which_each_replica_takes_the_whole_batch_is_no_cure_of_an_exception():
-    model = nn.DataParallel(OfObject().to("cuda:0"), device_ids=[0, 1])
-    error = failure(model, Batch(torch.ones(6, 4, device="cuda:0")))  # which keeps the batch
-    for found in devwidget.explain(error).findings:
-        assert not any(fix.try_it().verified for fix in found.fixes if fix.edits)
 
 
 @pytest.mark.parametrize("heal", [True, False])

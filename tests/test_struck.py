@@ -129,15 +129,16 @@ def struck_at_lines(act, every):
     return left, lost
 
 
-@pytest.mark.parametrize("act", [recorded, simulated, allowed])
-def test_an_alarm_at_a_line_of_an_entry_or_an_exit_leaves_nothing(act):
-    assert struck_at_lines(act, every=19) == ([], [])
+def each_line_or(every):
+    """So many lines between those that are struck; all are in the fuzz loops."""
+    everywhere = pytest.param(1, marks=[pytest.mark.fuzz, pytest.mark.timeout(900)])
+    return pytest.mark.parametrize("every", [every, everywhere])
 
 
-@pytest.mark.fuzz
+@each_line_or(41)
 @pytest.mark.parametrize("act", [recorded, simulated, allowed])
-def test_an_alarm_at_any_line_of_an_entry_or_an_exit_leaves_nothing(act):
-    assert struck_at_lines(act, every=1) == ([], [])
+def test_an_alarm_at_a_line_of_an_entry_or_an_exit_leaves_nothing(act, every):
+    assert struck_at_lines(act, every) == ([], [])
 
 
 @pytest.mark.parametrize("act", [trained, traced])
@@ -179,38 +180,17 @@ def left_by_full_memory(act, every, look=faults.world):
     return left
 
 
-ENTRIES = [recorded, simulated, simulated_by_hand, allowed, watched]
+@each_line_or(41)
+@pytest.mark.parametrize("act", [recorded, simulated, simulated_by_hand, allowed, watched])
+def test_full_memory_at_a_line_of_an_entry_or_an_exit_leaves_nothing(act, every):
+    assert left_by_full_memory(act, every) == []
 
 
-@pytest.mark.parametrize("act", ENTRIES)
-def test_full_memory_at_a_line_of_an_entry_or_an_exit_leaves_nothing(act):
-    assert left_by_full_memory(act, every=19) == []
-
-
-@pytest.mark.fuzz
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("act", ENTRIES)
-def test_full_memory_at_any_line_of_an_entry_or_an_exit_leaves_nothing(act):
-    assert left_by_full_memory(act, every=1) == []
-
-
-STEPS = pytest.mark.parametrize("act", [trained, trained_on_gpus])
-DROPPED = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-"""What is raised in a finalizer goes nowhere."""
-
-
-@STEPS
-@DROPPED
-def test_full_memory_at_a_line_of_a_step_leaves_nothing(act):
-    assert left_by_full_memory(act, every=97) == []
-
-
-@pytest.mark.fuzz
-@pytest.mark.timeout(900)
-@STEPS
-@DROPPED
-def test_full_memory_at_any_line_of_a_step_leaves_nothing(act):
-    assert left_by_full_memory(act, every=1) == []
+@each_line_or(199)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # what is raised in a finalizer goes nowhere
+@pytest.mark.parametrize("act", [trained, trained_on_gpus])
+def test_full_memory_at_a_line_of_a_step_leaves_nothing(act, every):
+    assert left_by_full_memory(act, every) == []
 
 
 def left_by_trace(every):
@@ -242,14 +222,9 @@ def test_full_memory_at_a_line_of_a_mode_leaves_no_mode():
     assert left_by_full_memory(entered, every=1) == []
 
 
-def test_full_memory_at_a_line_of_a_trace_leaves_nothing():
-    assert left_by_trace(every=199) == []
-
-
-@pytest.mark.fuzz
-@pytest.mark.timeout(900)
-def test_full_memory_at_any_line_of_a_trace_leaves_nothing():
-    assert left_by_trace(every=1) == []
+@each_line_or(399)
+def test_full_memory_at_a_line_of_a_trace_leaves_nothing(every):
+    assert left_by_trace(every) == []
 
 
 def test_a_pattern_that_full_memory_cut_short_allows_nothing_any_more():
@@ -276,6 +251,7 @@ class Strikes:
 
 
 @pytest.mark.fuzz
+@pytest.mark.process
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("act", [trained, traced, simulated])
 def test_bursts_of_ctrl_c_leave_nothing(act, tmp_path):

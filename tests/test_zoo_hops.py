@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 import devwidget
 from tests import zoo
 from tests.capture.test_copy_checks import Machine
-from tests.test_zoo import tensors
+from tests.gradients import tensors
 
 SAMPLE = "gpt2"
 
