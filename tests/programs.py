@@ -15,13 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils import _pytree
-from torch.utils.checkpoint import checkpoint, checkpoint_sequential
+from torch.utils.checkpoint import checkpoint
 
 from tests.older_torch import VERSION
 
 TORCH_WARNS = (
     r".*torch\.jit\.", r".*treespec", r".*nested tensors is in prototype", r"flex_attention called without",
-    r".*Anomaly Detection", r".*MaskedTensors", r"Attempted to insert a get_attr Node",
+    r"Attempted to insert a get_attr Node",
 )  # fmt: skip
 """What torch says of itself, watched or not."""
 Program = Callable[[torch.device], Any]
@@ -61,10 +61,9 @@ def plain(name: str) -> list[Any]:
 
 
 LATER = {
-    "auto_functionalized": (2, 6),
     "cond_backward": (2, 6),
     "custom_operator": (2, 6),
-    **dict.fromkeys(("associative_scan_generic", "map_backward", "scan_backward"), (2, 7)),
+    "scan_backward": (2, 7),
 }
 """Programs that torch runs from this version on."""
 
@@ -126,22 +125,6 @@ def scan_backward(device):
 
 
 @program
-def associative_scan_generic(device):
-    from torch._higher_order_ops import associative_scan
-
-    return associative_scan(lambda x, y: x * y, batch(device, 8, 3), 0, combine_mode="generic")
-
-
-@program
-def map_backward(device):
-    from torch._higher_order_ops import map as hop_map
-
-    x, y = batch(device, 5, 3).requires_grad_(), batch(device, 3).requires_grad_()
-    hop_map(lambda x, y: x.sin() + y, x, y).sum().backward()
-    return x.grad, y.grad
-
-
-@program
 def flex_attention_masked(device):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
@@ -160,17 +143,6 @@ def invoke_subgraph(device):
     out = region(region(x))
     out.sum().backward()
     return out, x.grad
-
-
-@program
-def auto_functionalized(device):
-    from torch._higher_order_ops.auto_functionalize import auto_functionalized
-
-    @torch.library.custom_op("devwidget_programs::fill", mutates_args={"out"})
-    def fill(x: torch.Tensor, out: torch.Tensor) -> None:
-        out.copy_(x * 2)
-
-    return auto_functionalized(torch.ops.devwidget_programs.fill.default, x=batch(device), out=torch.zeros(3, 4, device=device))
 
 
 # -- functorch
@@ -200,33 +172,6 @@ def per_sample_gradients(device):
 
 
 @program
-def jacfwd(device):
-    return torch.func.jacfwd(net(device))(batch(device, 4))
-
-
-@program
-def vjp(device):
-    out, pull = torch.func.vjp(net(device), batch(device))
-    return out, pull(torch.ones_like(out))
-
-
-@program
-def linearize(device):
-    out, push = torch.func.linearize(torch.sin, batch(device))
-    return out, push(batch(device))
-
-
-@program
-def functionalize(device):
-    def f(x):
-        y = x.clone()
-        y.add_(1)
-        return y * 2
-
-    return torch.func.functionalize(f)(batch(device))
-
-
-@program
 def jacrev_in_loss(device):
     model = net(device)
     penalty = torch.func.jacrev(lambda x: model(x).sum())(batch(device, 4)).pow(2).sum()
@@ -239,22 +184,6 @@ def functional_call(device):
     weights = {name: parameter.detach().clone().requires_grad_() for name, parameter in model.named_parameters()}
     torch.func.functional_call(model, weights, (batch(device),)).sum().backward()
     return [weight.grad for weight in weights.values()]
-
-
-@program
-def model_ensemble(device):
-    models = [net(device) for _ in range(3)]
-    weights, buffers = torch.func.stack_module_state(models)
-    base = copy.deepcopy(models[0])
-    return torch.vmap(lambda w, b, x: torch.func.functional_call(base, (w, b), (x,)), in_dims=(0, 0, None))(
-        weights, buffers, batch(device)
-    )
-
-
-@program
-def forward_mode_jacobian(device):
-    f, x = (lambda x: x.sin() * x.sum()), batch(device, 4)
-    return torch.autograd.functional.jacobian(f, x, vectorize=True, strategy="forward-mode")
 
 
 @program
@@ -272,14 +201,6 @@ def forward_mode(device):
         dual = fwd.make_dual(batch(device), batch(device))
         out = fwd.unpack_dual(dual.sin() * 2)
         return out.primal, out.tangent
-
-
-@program
-def double_backward(device):
-    x = batch(device, 4).requires_grad_()
-    (gradient,) = torch.autograd.grad(x.pow(3).sum(), x, create_graph=True)
-    gradient.pow(2).sum().backward()
-    return gradient, x.grad
 
 
 @program
@@ -323,13 +244,6 @@ def checkpoint_plain(device):
 
 
 @program
-def checkpoint_segments(device):
-    model = nn.Sequential(*(nn.Linear(4, 4) for _ in range(4))).to(device)
-    x = batch(device).requires_grad_()
-    return trained(model, checkpoint_sequential(model, 2, x, use_reentrant=True).sum())
-
-
-@program
 def checkpoint_selective(device):
     from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
@@ -337,16 +251,6 @@ def checkpoint_selective(device):
         return CheckpointPolicy.MUST_SAVE if operator is torch.ops.aten.addmm.default else CheckpointPolicy.PREFER_RECOMPUTE
 
     return _checkpointed(device, use_reentrant=False, context_fn=lambda: create_selective_checkpoint_contexts(policy))
-
-
-@program
-def checkpoint_nested(device):
-    inner, outer = net(device), net(device)
-
-    def block(x):
-        return outer(checkpoint(inner, x, use_reentrant=False))
-
-    return trained(inner, checkpoint(block, batch(device).requires_grad_(), use_reentrant=False).sum())
 
 
 @program
@@ -370,13 +274,6 @@ def nested_jagged_backward(device):
 
 
 @program
-def nested_jagged_attention(device):
-    nested = torch.nested.nested_tensor([batch(device, 2, 8), batch(device, 3, 8)], layout=torch.jagged)
-    heads = nested.unflatten(-1, [2, 4]).transpose(1, 2)
-    return F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).values()
-
-
-@program
 def nested_jagged_moved(device):
     host = torch.device("cpu")
     nested = torch.nested.nested_tensor([batch(host, 2, 4), batch(host, 3, 4)], layout=torch.jagged)
@@ -384,30 +281,10 @@ def nested_jagged_moved(device):
 
 
 @program
-def nested_strided_backward(device):
-    parts = [batch(device, 2, 4).requires_grad_(), batch(device, 3, 4).requires_grad_()]
-    nested = torch.nested.as_nested_tensor(parts)
-    torch.nested.to_padded_tensor(nested, 0.0).sum().backward()
-    return [part.grad for part in parts]
-
-
-@program
 def sparse_product(device):
     weight = batch(device, 4, 4).relu().to_sparse().requires_grad_()
     torch.sparse.mm(weight, batch(device, 4, 2)).sum().backward()
     return weight.grad.to_dense()
-
-
-@program
-def masked_tensor(device):
-    data = batch(device)
-    return torch.masked.masked_tensor(data, data > 0).sum(1).get_data()
-
-
-@program
-def expanded_and_strided(device):
-    x = batch(device, 4)
-    return x.expand(3, 4).sum(0), x.as_strided((2, 2), (1, 1)).clone(), x.unfold(0, 2, 1).sum()
 
 
 @program
@@ -519,17 +396,6 @@ def export_with_factory(device):
 
 
 @program
-def export_decomposed(device):
-    x = batch(device)
-    return torch.export.export(net(device), (x,)).run_decompositions().module()(x)
-
-
-@program
-def fx_traced(device):
-    return torch.fx.symbolic_trace(net(device))(batch(device))
-
-
-@program
 def make_fx_symbolic(device):
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -558,17 +424,6 @@ def fake_tensors(device):
         made = torch.ones(2, device=device)
     assert out.device.type == fake.device.type == made.device.type == device.type
     return tuple(out.shape), fake.requires_grad, out.requires_grad
-
-
-@program
-def fake_copies(device):
-    from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
-
-    model = net(device)
-    mode = FakeTensorMode()
-    with FakeCopyMode(mode):
-        twin = copy.deepcopy(model)
-    return [tuple(parameter.shape) for parameter in twin.parameters()], next(twin.parameters()).device.type == device.type
 
 
 @program
@@ -601,12 +456,6 @@ def single_thread(device):
 
 
 @program
-def inference_mode(device):
-    with torch.inference_mode():
-        return net(device)(batch(device))
-
-
-@program
 def inference_trained_beside(device):
     with torch.inference_mode():
         frozen = net(device)
@@ -624,16 +473,6 @@ def freed_storage(device):
     out = trained(model, model(x).sum())
     model.shard.untyped_storage().resize_(32)
     return [*out, model.shard.fill_(2)]
-
-
-@program
-def freed_parameter(device):
-    model, x = net(device), batch(device)
-    values = model[0].weight.data.clone()
-    model[0].weight.data.untyped_storage().resize_(0)
-    model[0].weight.data.untyped_storage().resize_(values.numel() * 4)
-    model[0].weight.data.copy_(values)
-    return trained(model, model(x).sum())
 
 
 @program
@@ -721,15 +560,6 @@ def lbfgs(device):
 
 
 @program
-def multi_gradient_hook(device):
-    a, b = batch(device).requires_grad_(), batch(device).requires_grad_()
-    seen = []
-    torch.autograd.graph.register_multi_grad_hook((a, b), lambda gradients: seen.append(len(gradients)))
-    (a * b).sum().backward()
-    return a.grad, seen
-
-
-@program
 def autocast(device):
     model, x = net(device), batch(device)
     with torch.autocast(device.type, torch.bfloat16):
@@ -747,13 +577,6 @@ def custom_operator(device):
     x = batch(device).requires_grad_()
     double(x).sum().backward()
     return x.grad
-
-
-@program
-def anomaly_detection(device):
-    model, x = net(device), batch(device)
-    with torch.autograd.detect_anomaly():
-        return trained(model, model(x).sum())
 
 
 @program

@@ -49,14 +49,11 @@ def notebook_imports() -> set[str]:
     return names
 
 
-def test_every_dependency_of_the_package_is_there_because_pip_may_not_bring_it(environment: dict[str, Any]) -> None:
-    there = {name_of(each) for each in environment["dependencies"]}
-    needed = {CONDA_NAMES.get(name_of(each), name_of(each)) for each in pyproject()["dependencies"]}
-    assert needed <= there
-
-
-def test_limits_are_those_of_the_package(environment: dict[str, Any]) -> None:
+def test_every_dependency_of_the_package_is_there_with_its_limits_because_pip_may_not_bring_it(
+    environment: dict[str, Any],
+) -> None:
     there = {name_of(each): each for each in environment["dependencies"]}
+    assert "pytorch" in there
     for each in pyproject()["dependencies"]:
         if name_of(each) != "torch":
             assert there[name_of(each)] == each
@@ -66,12 +63,6 @@ def test_everything_that_notebooks_import_is_there(environment: dict[str, Any]) 
     there = {name_of(each) for each in environment["dependencies"]} | {"devwidget"}
     outside = {name for name in notebook_imports() if name not in sys.stdlib_module_names}
     assert {CONDA_NAMES.get(name, name) for name in outside} <= there
-
-
-def test_torch_is_the_build_without_cuda(environment: dict[str, Any]) -> None:
-    torch = next(each for each in environment["dependencies"] if name_of(each) == "pytorch")
-    assert re.fullmatch(r"pytorch=2\.\d+\.\*=cpu_\*", torch)
-    assert environment["channels"] == ["conda-forge"]
 
 
 @pytest.mark.parametrize("name", ["postBuild", "start"])

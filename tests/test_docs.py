@@ -12,15 +12,8 @@ import pytest
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.restore import storages
-from devwidget.capture.snapshot import attribute_search
-from devwidget.distributed import ask_ranks
 from devwidget.records import finding
-from devwidget.records.device import CUDA
-from devwidget.report.formats import findings_json
 from devwidget.rules import claim_words
-from devwidget.simulator.without_values import known_values
-from devwidget.watching import recorded_steps
 from tests.test_imports import MAY_IMPORT
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -95,52 +88,3 @@ def test_every_picture_is_shown_and_small():
     assert [each.name for each in pictures if each.stat().st_size > 300_000] == []
     named = re.findall(r"pictures/([\w-]+\.png)", texts)
     assert set(named) == {each.name for each in pictures}
-
-
-FIGURE = re.compile(r"^\|.*(?:\d (?:ms|us|s|x|kB|MB|GB|KiB|MiB|GiB)\b|\d ?%|\b\d[\d,]* of \d)", re.MULTILINE)
-"""A row of a table with something measured."""
-COMMAND = re.compile(
-    r"`(?:make ([a-z-]+)|(?:python |pytest )?(?:-m fuzz )?((?:benchmarks|docs|tests)/[\w/.]+)|python -m (tests[\w.]+))"
-)
-
-
-def exists(target, path, module):
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    named = ROOT / (path or module.replace(".", "/"))
-    return f"\n{target}:" in makefile if target else named.exists() or named.with_suffix(".py").exists()
-
-
-def sections():
-    """Page and text of each section, and the commands that it, or else the head of its page, names."""
-    for page in (*ROOT.glob("*.md"), *sorted((ROOT / "docs").glob("*.md"))):
-        written = re.sub(r"(?ms)^( *)```.*?^\1```", "", page.read_text(encoding="utf-8"))
-        head, *rest = re.split(r"(?m)^(?=##? )", written)[1:]
-        for text in (head, *rest):
-            yield page.name, text, COMMAND.findall(text) or COMMAND.findall(head)
-
-
-def test_every_table_of_figures_names_the_command_that_prints_them():
-    measured = [each for each in sections() if FIGURE.search(each[1])]
-    assert len(measured) > 5
-    assert [(page, text.splitlines()[0]) for page, text, commands in measured if not commands] == []
-    assert [command for _, _, commands in measured for command in commands if not exists(*command)] == []
-
-
-AMOUNT = re.compile(r"(?<![\w.=])(\d[\d,.]*) ?(ms|us|s|x|kB|MB|GB|KiB|MiB|GiB|%|bytes|objects|minutes?)(?!\w)")
-CONSTANTS = {
-    "4,000 bytes": findings_json.MOST_BYTES,
-    "16 MiB": storages.MOST_UNDECLARED_BYTES >> 20,
-    "512 bytes": CUDA.block_bytes,
-    "2 MiB": known_values.MOST_BYTES >> 20,
-    "5 s": ask_ranks.LONG_IN_A_COLLECTIVE,
-    "20,000 objects": attribute_search.MOST_IN_ONE,
-    "2 %": 100 * recorded_steps.SHARE,
-}
-"""Amounts that nobody measures: they stand in the code."""
-
-
-def test_every_amount_in_a_text_is_printed_by_a_command_that_is_named_or_stands_in_the_code():
-    texts = [(page, re.sub(r"`[^`]*`", "", text)) for page, text, commands in sections() if not commands]
-    amounts = [(page, " ".join(amount)) for page, text in texts for amount in AMOUNT.findall(text)]
-    assert {amount for _, amount in amounts} == set(CONSTANTS)
-    assert [each for each, value in CONSTANTS.items() if float(each.split()[0].replace(",", "")) != value] == []

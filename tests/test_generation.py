@@ -10,7 +10,6 @@ import devwidget
 from devwidget.records.answers import CacheAt, Generation
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
-from tests.sampling import sample
 from tests.test_what_if import Reader
 
 transformers = pytest.importorskip("transformers")
@@ -22,12 +21,9 @@ CACHE = next(
 LAYERS, HEADS, WIDTH, BATCH, PROMPT = 3, 4, 64, 8, 64
 COMMON = {"vocab_size": 100, "hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
 WITH_GROUPS = {**COMMON, "intermediate_size": 128, "num_key_value_heads": 2}
-SIX = {
+THREE = {
     "Llama": (WITH_GROUPS, 2),
-    "Mistral": ({**WITH_GROUPS, "sliding_window": None}, 2),
-    "Qwen2": (WITH_GROUPS, 2),
     "GPTNeoX": ({**COMMON, "intermediate_size": 128}, HEADS),
-    "OPT": ({**COMMON, "ffn_dim": 128, "word_embed_proj_dim": WIDTH, "max_position_embeddings": 1024}, HEADS),
     "GPT2": ({"vocab_size": 100, "n_embd": WIDTH, "n_layer": LAYERS, "n_head": HEADS}, HEADS),
 }
 """Architecture -> its settings, and how many heads of keys it has."""
@@ -35,7 +31,7 @@ SIX = {
 
 def make(name):
     head = "LMHeadModel" if name == "GPT2" else "ForCausalLM"
-    return getattr(transformers, name + head)(getattr(transformers, name + "Config")(**SIX[name][0])).eval()
+    return getattr(transformers, name + head)(getattr(transformers, name + "Config")(**THREE[name][0])).eval()
 
 
 def plan(model, memory="64MiB"):
@@ -43,10 +39,10 @@ def plan(model, memory="64MiB"):
         return devwidget.plan(model, {"input_ids": torch.ones(BATCH, PROMPT, dtype=torch.long)}, gpus=1, memory=memory)
 
 
-@pytest.mark.parametrize("name", sample(SIX, every=4))
+@pytest.mark.parametrize("name", ["Llama", pytest.param("GPTNeoX", marks=pytest.mark.slow)])
 def test_the_cache_is_what_the_closed_formula_says(name):
     found = plan(make(name)).generation(new_tokens=300)
-    per_token = 2 * LAYERS * SIX[name][1] * (WIDTH // HEADS) * 4 * BATCH
+    per_token = 2 * LAYERS * THREE[name][1] * (WIDTH // HEADS) * 4 * BATCH
     assert found.bytes_per_token == pytest.approx(per_token, rel=0.03)
     assert found.runs[-1].length == PROMPT + 300
     assert found.runs[-1].cache == pytest.approx(per_token * (PROMPT + 300), rel=0.03)

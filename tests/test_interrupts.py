@@ -19,7 +19,6 @@ from torch import nn
 import devwidget
 from devwidget.capture import recorder
 from devwidget.capture.interrupts import all_or_nothing, interruptible, sure_exit, uninterrupted
-from devwidget.capture.modes.birth_mode import BirthMode
 from devwidget.simulator import session
 from tests import faults
 from tests.capture.restore.test_restore import facts, same
@@ -427,15 +426,6 @@ def alarms():
         yield
     finally:
         signal.signal(signal.SIGALRM, before)
-
-
-def test_an_alarm_that_rings_in_code_of_ours_is_not_taken_for_a_fault_of_it(monkeypatch):
-    def slow(*_):
-        signal.raise_signal(signal.SIGALRM)
-
-    monkeypatch.setattr(BirthMode, "_note_birth", slow)
-    with alarms(), pytest.raises(Alarm), devwidget.record():
-        torch.ones(1)
 
 
 def test_an_alarm_that_rings_in_a_traced_step_is_no_failure_of_the_step():

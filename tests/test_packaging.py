@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
-import subprocess
-import sys
 import tomllib
-import venv
 from pathlib import Path
 from typing import Any, get_overloads
 
@@ -79,29 +75,6 @@ def test_a_wheel_brings_nothing_that_only_tests_need() -> None:
     assert PROJECT["project"]["optional-dependencies"]["cluster"] == ["ipyparallel>=9"]
     assert "ipyparallel>=9" in PROJECT["dependency-groups"]["test"]  # so that its tests do not skip
     assert not any("pytest" in each for each in PROJECT["project"]["dependencies"])
-
-
-@pytest.mark.slow
-@pytest.mark.process
-@pytest.mark.parametrize("torch", [f"{next(iter(assigned('OLDER')))}.0", nox_torch()["pinned"].removeprefix("torch==")])
-def test_at_most_35_packages_come_and_none_is_another_torch(torch: str, tmp_path: Path) -> None:
-    """What pip would install beside a torch; without an index there is nothing to ask."""
-    venv.create(tmp_path / "env", with_pip=False)
-    python = tmp_path / "env" / "bin" / "python"
-    (folder,) = (tmp_path / "env").glob("lib/*/site-packages")
-    (folder / f"torch-{torch}.dist-info").mkdir()
-    (folder / f"torch-{torch}.dist-info" / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {torch}\n")
-    asked = [sys.executable, "-m", "pip", "--python", str(python), "install", "--dry-run", "--quiet", "--report", "-"]
-    done = subprocess.run(
-        [*asked, *PROJECT["project"]["dependencies"]], capture_output=True, text=True, check=False, cwd=tmp_path
-    )
-    if done.returncode and re.search("from versions: none|Connection|Temporary failure|timed out", done.stderr):
-        pytest.skip("no index of packages can be reached")
-    assert done.returncode == 0, done.stderr
-    names = [each["metadata"]["name"].lower() for each in json.loads(done.stdout)["install"]]
-    assert "torch" not in names
-    assert not {"jupyterlab", "pandas", "numpy"} & set(names)
-    assert len(names) <= 35
 
 
 def test_a_type_checker_is_told_which_record_and_which_panel_come_back() -> None:

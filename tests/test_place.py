@@ -162,21 +162,11 @@ def test_what_is_tied_goes_together():
     assert find_best_split(Need(tied), [9, 9], 2) == [0, 0, 1, 0]
 
 
-def test_every_assignment_is_tried_where_there_are_few_and_gpus_that_are_alike_are_used_in_turn():
-    assert list_assignments(chain(1, 1), [9, 9]) == [[0, 0], [0, 1]]
-    assert list_assignments(chain(1, 1), [9, 8]) == [[0, 0], [0, 1], [1, 0], [1, 1]]
-    assert list_assignments(chain(*range(1, 14)), [9, 9]) == []
-
-
 def test_a_tensor_that_is_no_module_goes_with_what_runs_after_it_and_makes_no_hop():
     blocks = chain(1, 1, 1)
     blocks[1] = replace(blocks[1], passed=0, is_module=False)
     assert group_tied_blocks(blocks) == [[0], [1, 2]]
     assert count_crossings([0, 1, 0], blocks) == (0, 0)
-
-
-def test_more_gpus_than_blocks_have_no_split():
-    assert find_best_split(Need(chain(1, 1)), [9] * 3, 3) is None
 
 
 @pytest.mark.slow

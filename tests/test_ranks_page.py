@@ -5,7 +5,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import types
 
 import pytest
 import torch
@@ -28,11 +27,9 @@ def block(kind, *words):
     return text
 
 
-TRAINING, ASKING, ENGINES = (
-    block("python", "serve(model)"),
-    block("python", "devwidget.ranks()"),
-    block("python", "ipyparallel"),
-)
+TRAINING, ASKING = block("python", "serve(model)"), block("python", "devwidget.ranks()")
+ENGINES = block("python", "ipyparallel")
+"""`tests/distributed/test_engines.py` asks engines."""
 TORCHRUN, SCRIPT, LOOK, ACCELERATE, DIAGNOSE = (
     block("bash", word) for word in ("torchrun", "SBATCH", "--overlap", "accelerate", "diagnose")
 )
@@ -62,37 +59,6 @@ def test_no_block_is_forgotten_here():
     assert [text for _, text in BLOCKS if text not in known] == []
 
 
-def view_of(job):
-    """What a program with ipyparallel is given, with two engines that answer already."""
-
-    class View:
-        __module__ = "ipyparallel"
-        targets = (0, 1)
-
-        def __getitem__(self, at):
-            return self
-
-        def __init__(self, rank=0):
-            self.client = Engines([Engine(0), Engine(1)])
-
-        def apply_async(self, call):
-            raise NotImplementedError
-
-    class Engines(list):
-        """Can be referred to weakly, as a client can."""
-
-        __hash__ = object.__hash__
-
-    class Engine:
-        def __init__(self, rank):
-            self.rank = rank
-
-        def apply_async(self, call):
-            return types.SimpleNamespace(get=lambda timeout: (self.rank, str(job.folder)))
-
-    return View()
-
-
 def answered(folder):
     """Whether two ranks train."""
     try:
@@ -113,8 +79,6 @@ def test_the_program_is_a_job_that_answers_and_the_blocks_that_ask_it_work(tmp_p
         assert "2 ranks · 2 answered · 1 distinct placement" in capsys.readouterr().out
         assert len(devwidget.load("job.json").ranks) == 2
         assert "<!DOCTYPE html>" in (tmp_path / "job.html").read_text(encoding="utf-8")
-        monkeypatch.setitem(sys.modules, "ipyparallel", types.SimpleNamespace(Client=lambda: view_of(job)))
-        exec(ENGINES, {})
 
 
 @pytest.mark.slow
