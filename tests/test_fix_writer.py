@@ -31,6 +31,12 @@ def test_a_file_that_has_changed_since_is_refused(program):
     assert program.read_text() == "a = 1\nb = 2\nc = 3\n"
 
 
+def test_two_edits_of_one_line_are_refused(program):
+    edits = [Edit(str(program), 2, 2, "b = 20", "b = 2"), Edit(str(program), 2, 2, "b = 30", "b = 2")]
+    with pytest.raises(DevwidgetError):
+        fix_writer.apply_to_text(str(program), edits)
+
+
 def test_an_installed_package_is_not_written():
     with pytest.raises(DevwidgetError, match="installed package"):
         fix_writer.write_edits(torch.__file__, [])
