@@ -15,7 +15,7 @@ from tests.simulator.judges import verdicts
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 SOME_OPERATORS = ["add", "cat", "nn.functional.batch_norm", "expand", "nn.functional.conv2d"]
 SOME_MODULES = ["nn.BatchNorm2d", "nn.Linear", "nn.LSTMCell"]
-SOME_MODELS = ["resnet"]
+SOME_MODELS = ["gpt2", "resnet"]
 OTHER_ON_GPUS = {
     torch.bfloat16: {("nn.functional.linear_cross_entropy.chunked_none", "simulated")},
     torch.float64: {("to", "simulated")},
