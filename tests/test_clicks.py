@@ -74,7 +74,7 @@ def marked(path):
     return pytest.param(path, marks=[] if path.stem in SAMPLE else pytest.mark.fuzz, id=path.stem)
 
 
-@pytest.mark.parametrize("path", map(marked, CASES))
+@pytest.mark.parametrize("path", list(map(marked, CASES)))
 def test_a_click_is_a_call(path):
     call, click = on_gpus(path, called), on_gpus(path, clicked)
     if call is None:
