@@ -41,6 +41,7 @@ def test_the_page_on_claims_has_each_kind_with_its_sentence_and_what_its_check_l
     assert build.PAGE.read_text(encoding="utf-8") == build.page(), "run python docs/build_claims.py"
 
 
+@pytest.mark.slow
 def test_the_drawing_of_the_layers_has_the_arrows_of_the_imports_and_none_that_the_table_forbids():
     build = script("build_layers")
     found, drawn = build.arrows(), build.drawn(build.arrows())
@@ -72,6 +73,7 @@ def test_the_page_on_test_suites_shows_what_pytest_prints(tmp_path):
     assert printed[-1].startswith("3 failed")
 
 
+@pytest.mark.slow
 def test_the_repair_on_the_page_on_test_suites_repairs(tmp_path):
     program, report, *_ = blocks("check.md")
     repair = re.search(r"`__init__`\n.*\n.*\nE +\+ (.*)", report)[1]

@@ -137,6 +137,7 @@ def test_what_the_batch_asks_for_goes_first(kept, told):
     assert (found.peak > LOGITS) == (found.logits == 0)
 
 
+@pytest.mark.slow
 def test_the_length_that_fills_a_gpu_is_told():
     longest = plan(make("Llama"), "8MiB").generation(new_tokens=10).longest
     assert plan(make("Llama"), "8MiB").generation(new_tokens=longest - PROMPT).fits
@@ -194,6 +195,7 @@ def wide(kind=transformers.LlamaForCausalLM):
     return model
 
 
+@pytest.mark.slow
 def test_beams_take_what_generate_takes():
     beams = 4
     found, real = plan(wide()).generation(new_tokens=8, num_beams=beams), generated(wide(), num_beams=beams)

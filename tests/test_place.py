@@ -119,6 +119,7 @@ class Masked(Reader):
         return super().forward(ids) * self.scale.sum()
 
 
+@pytest.mark.slow
 def test_a_model_with_tensors_of_its_own_comes_apart_where_that_runs():
     assert find_block_paths(Masked()) == [""]
     assert find_block_paths(Masked(), finest=True)[:3] == ["scale", "words", "blocks.0"]

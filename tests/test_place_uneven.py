@@ -61,7 +61,8 @@ def compare(number):
     return auto, layout.fits, fullest, max(gpu.on_card / gpu.capacity for gpu in layout.devices)
 
 
-@pytest.mark.parametrize("number", [4, pytest.param(5, marks=pytest.mark.slow), pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [4, 5, 20])
 def test_place_fits_where_auto_does_and_no_gpu_is_fuller(number):
     auto, placed, fullest, ours = compare(number)
     assert auto
@@ -82,6 +83,7 @@ def test_place_fits_where_auto_does_and_no_gpu_is_fuller_on_forty_sets():
     assert len(both) >= 5
 
 
+@pytest.mark.slow
 def test_what_fits_closer_than_the_layout_that_is_shown_is_told():
     layout = devwidget.place(make_model(), gpus=2, memory=make_set(4), **step())
     assert layout.hops > 0

@@ -56,6 +56,7 @@ def pages(site: Path) -> dict[Path, Page]:
     return {path: Page(path) for path in site.rglob("*.html")}
 
 
+@pytest.mark.slow
 def test_every_link_of_the_site_leads_somewhere(pages: dict[Path, Page], site: Path) -> None:
     dead, followed = [], 0
     for path, page in pages.items():
@@ -73,6 +74,7 @@ def test_every_link_of_the_site_leads_somewhere(pages: dict[Path, Page], site: P
     assert followed > 500
 
 
+@pytest.mark.slow
 def test_no_page_refers_to_anything_outside_that_a_browser_would_fetch(pages: dict[Path, Page], site: Path) -> None:
     outside = [
         f"{path.name}: {asset}"
@@ -85,18 +87,21 @@ def test_no_page_refers_to_anything_outside_that_a_browser_would_fetch(pages: di
     assert all(page.assets for page in pages.values())
 
 
+@pytest.mark.slow
 def test_every_public_name_stands_in_the_reference(pages: dict[Path, Page], site: Path) -> None:
     anchors = pages[site / "api.html"].anchors
     missing = [name for name in devwidget.__all__ if name != "__version__" and f"devwidget.{name}" not in anchors]
     assert missing == []
 
 
+@pytest.mark.slow
 def test_every_page_is_in_the_navigation(site: Path) -> None:
     nav = yaml.safe_dump(yaml.safe_load((site.parent / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
     written = {path.relative_to(site.parent / "source").as_posix() for path in (site.parent / "source").rglob("*.md")}
     assert written - set(re.findall(r"[\w./-]+\.md", nav)) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_search_answers_on_pages_opened_from_files_and_nothing_asks_the_network(site: Path) -> None:
     with launched() as browser:

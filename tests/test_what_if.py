@@ -132,6 +132,7 @@ def test_those_that_fit_come_first_and_the_others_by_what_they_save():
     assert not plan(64, memory="10MiB").fits
 
 
+@pytest.mark.slow
 def test_a_batch_and_a_text_that_fit_are_proposed():
     changes = {change.what for change in plan(64, memory="4MiB").cheapest_change().changes if change.fits}
     assert any(what.startswith("a batch of ") for what in changes)
@@ -155,6 +156,7 @@ def out_of_memory(batch, times):
     return False
 
 
+@pytest.mark.slow
 def test_gradients_of_a_batch_that_is_proposed_may_be_accumulated_beside_each_other():
     changes = plan(64, memory="4MiB").cheapest_change().changes
     sizes = {each.what: int("".join(filter(str.isdigit, each.what))) for each in changes if "batch" in each.what and each.fits}
