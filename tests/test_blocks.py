@@ -15,6 +15,7 @@ import yaml
 
 import devwidget
 from devwidget.simulator import Simulation
+from tests.sampling import as_slow
 
 ROOT = Path(__file__).resolve().parents[1]
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
@@ -107,7 +108,10 @@ def test_every_block_has_a_language_that_a_test_knows() -> None:
     assert set(STAGES) <= programs
 
 
-@pytest.mark.parametrize("name", STAGES)
+LONG = ("plan.md", "zh/quick-start.md")
+
+
+@pytest.mark.parametrize("name", [*(name for name in STAGES if name not in LONG), *map(as_slow, LONG)])
 def test_the_programs_of_a_page_run_one_after_the_other_and_print_what_it_shows(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
