@@ -11,8 +11,11 @@ from devwidget.report.page.html import panel_page
 from tests.views.builders import data_parallel, one_step, split_model
 
 
-def test_the_page_has_table_bars_findings_and_works_offline(opened):
+def test_the_page_opens_on_the_verdict_has_table_bars_findings_and_works_offline(opened):
     page = opened(panel_page(split_model(), one_step()))
+    expect(page.get_by_role("tab", name="Findings")).to_have_attribute("aria-selected", "true")
+    expect(page.locator(".dw-verdict-error .dw-sentence")).to_be_in_viewport()
+    expect(page.locator(".dw-status")).to_contain_text("2 errors")
     page.get_by_role("tab", name="Modules").click()
     expect(page.locator(".dw-memory .point path").first).to_be_attached()
     page.get_by_label("filter rows").fill("device:cuda:1")
@@ -22,32 +25,6 @@ def test_the_page_has_table_bars_findings_and_works_offline(opened):
     page.get_by_role("tab", name="Findings").click()
     expect(page.locator(".dw-finding")).to_have_count(2)
     assert page.get_by_role("button", name="Trace batch").count() == 0
-
-
-def test_the_page_opens_on_the_verdict_and_says_what_was_traced(opened):
-    page = opened(panel_page(split_model(), one_step()))
-    expect(page.get_by_role("tab", name="Findings")).to_have_attribute("aria-selected", "true")
-    expect(page.locator(".dw-verdict-error .dw-sentence")).to_be_in_viewport()
-    expect(page.locator(".dw-status")).to_contain_text("2 errors")
-
-
-def test_a_click_on_a_box_of_the_timeline_leads_to_the_row(opened):
-    page = opened(panel_page(split_model(), one_step()))
-    page.get_by_role("tab", name="Trace").click()
-    box = page.locator(".dw-timeline .dw-box-name", has_text="encoder").bounding_box()
-    page.mouse.click(box["x"] + 4, box["y"] + 4)
-    expect(page.locator("[data-path='encoder']")).to_have_attribute("aria-selected", "true")
-
-
-def test_a_trace_alone_has_a_page_too(opened):
-    page = opened(data_parallel(2).to_html())
-    page.get_by_role("tab", name="Trace").click()
-    expect(page.locator(".dw-hop-row").first).to_be_visible()
-
-
-def test_an_empty_trace_has_a_page_too(opened):
-    page = opened(Trace().to_html())
-    expect(page.get_by_role("tab", name="Findings")).to_be_visible()
 
 
 def saved(page, entry):
@@ -80,3 +57,10 @@ def test_a_saved_drawing_opens_with_its_legend(opened, browser):
     words = " ".join(part.strip() for part in drawing.itertext())
     assert "cuda:0" in words
     assert "parameters" in words
+
+
+@pytest.mark.parametrize("trace", [data_parallel(2), Trace()], ids=["parallel", "empty"])
+def test_a_trace_alone_has_a_page_too(opened, trace):
+    page = opened(trace.to_html())
+    page.get_by_role("tab", name="Trace").click()
+    expect(page.locator(".dw-hop-row")).to_have_count(len(trace.moves))

@@ -7,11 +7,10 @@ import pytest
 from playwright.sync_api import expect
 
 from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.records.trace import Trace
 from devwidget.report.page.tree_table import tree_table
 from devwidget.views.placement import tabulate_snapshot
 from tests.browser.esm import BarePage, large
-from tests.views.builders import CPU, GPU0, GPU1, one_step, split_model, tensor
+from tests.views.builders import GPU0, one_step, split_model, tensor
 from tests.views.test_repeats import stack
 
 ALL = [
@@ -64,19 +63,20 @@ def test_in_and_out_are_chips_where_data_changes_its_device_and_quiet_where_it_s
     expect(row(bare, "encoder").locator(".dw-flow")).to_have_text("cuda:0")
 
 
-@pytest.mark.parametrize("width", [1600, 700, 560])
-def test_device_and_dtype_are_in_sight_at_every_width(browser, width):
-    narrow = BarePage(browser, split_model(), one_step(), viewport={"width": width, "height": 700})
-    for kind in ("device", "dtype", "bytes", "notes"):
-        expect(narrow.page.locator(f"[data-path='decoder.head'] .dw-{kind}")).to_be_visible()
-    cells = narrow.page.locator("[data-path='decoder'] > :visible")
-    tops = cells.evaluate_all("(cells) => cells.map((cell) => cell.offsetTop)")
-    assert max(tops) < 24, "a row is one line high"
-    end = narrow.page.locator(".dw-grid").bounding_box()
-    for note in narrow.page.locator("[data-path='encoder.attention'] .dw-notes > *").all()[:2]:
-        box = note.bounding_box()
-        assert box["x"] + box["width"] <= end["x"] + end["width"]
-    narrow.close()
+def test_device_and_dtype_are_in_sight_at_every_width(bare):
+    bare.page.get_by_role("tab", name="Modules").click()
+    for width in (1600, 700, 560):
+        bare.page.set_viewport_size({"width": width, "height": 700})
+        for kind in ("device", "dtype", "bytes", "notes"):
+            expect(row(bare, "decoder.head").locator(f".dw-{kind}")).to_be_visible()
+        tops = bare.page.locator("[data-path='decoder'] > :visible").evaluate_all(
+            "(cells) => cells.map((cell) => cell.offsetTop)"
+        )
+        assert max(tops) < 24, "a row is one line high"
+        end = bare.page.locator(".dw-grid").bounding_box()
+        for note in row(bare, "encoder.attention").locator(".dw-notes > *").all()[:2]:
+            box = note.bounding_box()
+            assert box["x"] + box["width"] <= end["x"] + end["width"]
 
 
 def test_collapsing_hides_what_is_below_and_keeps_its_count(bare):
@@ -86,9 +86,11 @@ def test_collapsing_hides_what_is_below_and_keeps_its_count(bare):
     expect(row(bare, "encoder")).to_contain_text("1 hop")
 
 
-def test_arrows_enter_and_escape_work_without_a_mouse(bare):
+def test_arrows_letters_enter_and_escape_work_without_a_mouse(bare):
     page = bare.page
+    assert page.locator(".dw-body [aria-selected='true']").count() == 0  # before somebody comes
     page.get_by_role("treegrid").focus()
+    expect(row(bare, "")).to_have_attribute("aria-selected", "true")
     for key in ("Home", "ArrowDown", "ArrowLeft"):
         page.keyboard.press(key)
     assert "encoder.embed" not in bare.paths()
@@ -99,30 +101,26 @@ def test_arrows_enter_and_escape_work_without_a_mouse(bare):
     expect(page.locator(".dw-detail")).to_contain_text("f32[1000, 512]")
     page.keyboard.press("Escape")
     expect(page.locator(".dw-detail")).to_be_hidden()
-
-
-def test_typing_jumps_to_the_next_name(bare):
-    bare.page.get_by_role("treegrid").focus()
-    bare.page.keyboard.type("he")
+    page.keyboard.type("he")
     expect(row(bare, "decoder.head")).to_have_attribute("aria-selected", "true")
 
 
-@pytest.mark.parametrize(
-    ("words", "hits"),
-    [
-        ("device:cuda:1", ["", "decoder", "decoder.head"]),
-        ("kind:attribute", ["", "encoder", "encoder.attention", "encoder.attention.mask"]),
-        ("has:finding", ["", "encoder", "encoder.attention", "encoder.attention.mask", "decoder", "decoder.head"]),
-        ("has:hop", ["", "encoder", "encoder.attention", "decoder"]),
-        ("has:grad", ["", "encoder", "encoder.embed"]),
-        ("class:embedding device:cuda", ["", "encoder", "encoder.embed", "decoder", "decoder.tied"]),
-        ("decoder.he", ["", "decoder", "decoder.head"]),
-        ("nothing like this", []),
-    ],
-)
-def test_the_filter_keeps_hits_and_their_ancestors(bare, words, hits):
-    bare.page.get_by_label("filter rows").fill(words)
-    assert bare.paths() == hits
+HITS = {
+    "device:cuda:1": ["", "decoder", "decoder.head"],
+    "kind:attribute": ["", "encoder", "encoder.attention", "encoder.attention.mask"],
+    "has:finding": ["", "encoder", "encoder.attention", "encoder.attention.mask", "decoder", "decoder.head"],
+    "has:hop": ["", "encoder", "encoder.attention", "decoder"],
+    "has:grad": ["", "encoder", "encoder.embed"],
+    "class:embedding device:cuda": ["", "encoder", "encoder.embed", "decoder", "decoder.tied"],
+    "head deco": ["", "decoder", "decoder.head"],
+    "tied encoder": [],
+}
+
+
+def test_the_filter_keeps_hits_and_their_ancestors(bare):
+    for words, hits in HITS.items():
+        bare.page.get_by_label("filter rows").fill(words)
+        assert bare.paths() == hits, words
 
 
 def test_sorting_orders_siblings(bare):
@@ -150,7 +148,7 @@ def test_detail_is_asked_for_when_it_did_not_travel(bare):
     assert bare.sent("detail")[0]["row"] == 6
 
 
-@pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>", "'\"&<script>", "日本語 🔥", "{{7*7}}"])
+@pytest.mark.parametrize("name", ["<img src=x onerror=alert(1)>", "'\"&<script> 日本語 🔥"])
 def test_names_from_the_model_stay_text(browser, name):
     nasty = Snapshot((ModuleFacts("", name, -1, 0), ModuleFacts("child", name, 0, 1, (tensor(name, storage=1),), note=name)))
     bare = BarePage(browser, nasty)
@@ -161,7 +159,7 @@ def test_names_from_the_model_stay_text(browser, name):
     bare.close()
 
 
-@pytest.mark.parametrize("count", [10_000, 100_000])
+@pytest.mark.parametrize("count", [10_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_large_models_are_drawn_with_few_elements(browser, count):
     snapshot = large(count)
     bare = BarePage(browser, snapshot)
@@ -189,42 +187,6 @@ def test_rows_in_sight_are_painted_wherever_the_table_scrolls_and_stay_while_the
     bare.page.wait_for_timeout(200)
     assert first.evaluate("(row) => row.isConnected")
     bare.close()
-
-
-def test_words_are_looked_for_in_the_whole_path(bare):
-    bare.page.get_by_label("filter rows").fill("weight nothing")
-    assert bare.paths() == []
-    bare.page.get_by_label("filter rows").fill("head deco")
-    assert bare.paths() == ["", "decoder", "decoder.head"]
-    bare.page.get_by_label("filter rows").fill("tied encoder")
-    assert bare.paths() == []
-
-
-def test_in_and_out_of_two_devices_are_chips_too_and_of_replicas_quiet_words(browser):
-    both = replace(one_step().modules[0], path="encoder", inputs=(CPU, GPU0), outputs=(GPU1,))
-    split = replace(both, path="decoder", inputs=(GPU0, GPU1), outputs=(GPU0, GPU1))
-    bare = BarePage(browser, split_model(), Trace(modules=(both, split)))
-    expect(row(bare, "encoder").locator(".dw-flow .dw-chip")).to_have_text(["cuda:0", "cpu", "cuda:1"])
-    expect(row(bare, "decoder").locator(".dw-flow")).to_have_text("cuda:0 cuda:1")
-    cell, last = (row(bare, "encoder").locator(f".dw-flow{part}").last.bounding_box() for part in ("", " .dw-chip"))
-    assert last["x"] + last["width"] <= cell["x"] + cell["width"]
-    bare.close()
-
-
-def test_fifty_equal_layers_are_one_row(browser):
-    layers = (ModuleFacts(f"layer{n}", "Linear", 0, 1, (tensor("weight", (4,), GPU0, storage=n + 1),)) for n in range(50))
-    bare = BarePage(browser, Snapshot((ModuleFacts("", "Net", -1, 0), *layers)))
-    assert bare.paths() == ["", "layer0"]
-    expect(row(bare, "layer0")).to_contain_text("50 × Linear, identical")
-    row(bare, "layer0").get_by_role("button", name="unfold").click()
-    assert len(bare.paths()) > 20
-    bare.close()
-
-
-def test_no_row_is_selected_before_somebody_came(bare):
-    assert bare.page.locator(".dw-body [aria-selected='true']").count() == 0
-    bare.page.get_by_role("treegrid").focus()
-    expect(row(bare, "")).to_have_attribute("aria-selected", "true")
 
 
 def test_identical_blocks_are_one_row_with_a_key_to_unfold(browser):

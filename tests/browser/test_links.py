@@ -47,29 +47,6 @@ def test_a_row_leads_to_its_hops_and_findings(bare):
     expect(bare.page.locator(".dw-found").nth(1)).to_be_focused()
 
 
-def healed_arrow(bare):
-    """The middle of it on the page, once the Trace tab shows it."""
-    tab(bare, "Trace").click()
-    place = bare.page.locator(".dw-timeline .dw-mark-wrong[data-kind=hop] .dw-hop-stem").bounding_box()
-    return place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
-
-
-def test_a_click_on_an_arrow_leads_to_its_line_and_on_a_cross_to_its_finding(bare):
-    bare.page.mouse.click(*healed_arrow(bare))
-    expect(bare.page.locator(".dw-hop-row:focus")).to_have_count(1)
-    bare.page.wait_for_timeout(400)  # sooner would be a double click
-    cross = bare.page.locator(".dw-timeline [data-kind=fault] .dw-fault").bounding_box()
-    bare.page.mouse.click(cross["x"] + cross["width"] / 2, cross["y"] + cross["height"] / 2)
-    expect(bare.page.locator(".dw-found").first).to_be_focused()
-
-
-def test_an_arrow_says_on_hover_what_crossed_from_where_to_where_why_and_on_which_line(bare):
-    bare.page.mouse.move(*healed_arrow(bare))
-    said = bare.page.locator(".dw-timeline .dw-tip")
-    for part in ("cpu → cuda:0", "1.00 MiB", "healed", "encoder.attention", "bool[1024, 1024]", "2 ms", "train.py:23"):
-        expect(said).to_contain_text(part)
-
-
 def test_the_bars_have_a_zoom_and_a_full_scale(bare):
     bare.update("panel", "memory", memory_content([replace(split_model().memory[0], total=GIB, free=GIB - 7 * MIB)], None))
     ticks = bare.page.locator(".dw-memory .xtick text")

@@ -7,21 +7,15 @@ import pytest
 from playwright.sync_api import expect
 
 from devwidget.records.device import DeviceId
-from devwidget.records.memory import MemoryPoint, Refusal
 from devwidget.records.trace import OpEvent
-from tests.browser.axe import violations
 from tests.browser.esm import BarePage, large, large_step
 from tests.views.builders import GPU0, GPU1, MIB, one_step, split_model
 
 HEALED = replace(one_step().moves[0], cause="healed", module="decoder.head", target=GPU1, number=12)
-REFUSED = Refusal(28, 4 * MIB, 15 * MIB, "forward", "decoder", None)
-FIRST, SECOND = one_step().memory
-BACKWARD = tuple(MemoryPoint(number, "backward", path, None, 0) for number, path in ((60, "decoder.head"), (64, "decoder")))
 TRACE = replace(
     one_step(),
     findings=(replace(one_step().findings[0], explains=(13,)), one_step().findings[1]),
     moves=(HEALED, *one_step().moves[1:]),
-    memory=(replace(FIRST, refused=(REFUSED,)), replace(SECOND, points=BACKWARD)),
     ops=(
         *one_step().ops,
         OpEvent("mm", None, "backward", None, (GPU1,), GPU1, 1, 60),
@@ -122,14 +116,6 @@ def test_an_empty_phase_is_short_and_says_what_is_in_it(shown):
     expect(shown.page.locator(".dw-tip")).to_contain_text("no hop")
 
 
-def test_backward_shows_whose_gradients_were_computed(shown):
-    band = shown.page.locator(".dw-band-name", has_text="backward").bounding_box()
-    box = shown.page.locator(".dw-timeline .dw-box-name", has_text="decoder").last.bounding_box()
-    assert box["x"] >= band["x"] - 5
-    shown.page.mouse.move(box["x"] + 8, box["y"] + 6)
-    expect(shown.page.locator(".dw-tip")).to_contain_text("gradients on cuda:1")
-
-
 def test_a_healed_hop_and_its_fault_are_one_mark_that_leads_to_the_finding(shown):
     mark = shown.page.locator(".dw-mark[data-kind=hop-fault]")
     expect(mark).to_have_count(1)
@@ -149,17 +135,6 @@ def test_an_arrow_speaks_along_its_whole_length(shown):
         expect(shown.page.locator(".dw-tip")).to_contain_text("cuda:0 → cuda:1")
 
 
-def test_what_did_not_fit_is_marked_in_words(shown):
-    expect(shown.page.locator(".dw-mark[data-kind=refused]")).to_contain_text("out of memory")
-
-
-def test_a_container_on_several_devices_is_in_none_of_their_lanes(shown):
-    expect(shown.page.locator(".dw-lane-name").first).to_have_text("several")
-    own = shown.page.locator(".dw-lane-name").first.bounding_box()
-    name = shown.page.locator(".dw-box-name", has_text="Translator").bounding_box()
-    assert abs(name["y"] - own["y"]) < 10
-
-
 def test_arrow_keys_go_from_mark_to_mark_and_enter_leads_on(shown):
     shown.page.locator(".dw-lanes").focus()
     shown.page.keyboard.press("ArrowRight")
@@ -174,16 +149,7 @@ def test_arrow_keys_go_from_mark_to_mark_and_enter_leads_on(shown):
     expect(shown.page.locator(":is(.dw-hop-row, .dw-found):focus")).to_have_count(1)
 
 
-@pytest.mark.parametrize("width", [500, 700, 1600])
-def test_nothing_is_cut_off_and_axe_is_silent_at_every_width(shown, width):
-    shown.page.set_viewport_size({"width": width, "height": 900})
-    shown.page.wait_for_timeout(200)
-    lanes = shown.page.locator(".dw-lanes").bounding_box()
-    assert lanes["x"] + lanes["width"] <= width
-    assert shown.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert violations(shown.page) == []
-
-
+@pytest.mark.slow
 def test_a_zoom_draws_little_of_10000_modules_and_100000_events_and_once_in_a_frame(browser):
     bare = BarePage(browser, large(10_000), large_step(10_000, 100_000))
     bare.page.get_by_role("tab", name="Trace").click()
@@ -214,11 +180,13 @@ def test_what_goes_to_many_gpus_at_once_is_an_arrow_for_each_and_no_chain(browse
     bare.close()
 
 
-@pytest.mark.parametrize("width", [700, 910, 1280, 1600])
-def test_the_name_of_a_box_stands_beside_the_marks_that_end_in_it(browser, width):
-    bare = BarePage(browser, split_model(), one_step(), viewport={"width": width, "height": 900})
+def test_the_name_of_a_box_stands_beside_the_marks_that_end_in_it(browser):
+    bare = BarePage(browser, split_model(), one_step())
     bare.page.get_by_role("tab", name="Trace").click()
-    expect(bare.page.locator(".dw-box-name", has_text="decoder")).to_have_count(1)
-    assert bare.page.locator(".dw-hop-head").count() > 0
-    assert bare.page.evaluate(STRUCK) == []
+    for width in (1600, 1280, 910, 700):
+        bare.page.set_viewport_size({"width": width, "height": 900})
+        bare.page.wait_for_function("() => document.querySelector('.dw-lanes').getBoundingClientRect().right <= innerWidth")
+        expect(bare.page.locator(".dw-box-name", has_text="decoder")).to_have_count(1)
+        assert bare.page.locator(".dw-hop-head").count() > 0
+        bare.page.wait_for_function(f"() => ({STRUCK})().length === 0")
     bare.close()

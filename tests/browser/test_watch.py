@@ -1,7 +1,5 @@
 """A watched run in a page: its steps along one axis, memory below, and each mark and recorded step opens that step."""
 
-from dataclasses import replace
-
 import pytest
 from playwright.sync_api import expect
 
@@ -9,9 +7,8 @@ from devwidget.records.finding import Finding
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.watch import RecordedStep, StepTable, WatchedRun
 from devwidget.report.page.watched_run import watched_content
-from tests.browser.axe import violations
 from tests.browser.esm import BarePage
-from tests.views.builders import MIB, one_step, split_model
+from tests.views.builders import MIB, one_step
 
 GROWTH = Finding(
     "memory-growth", "warning", None, "allocated memory of cuda:0 has grown by 16 KiB a step since step 64", why=""
@@ -85,27 +82,3 @@ def test_a_run_that_goes_on_is_drawn_again_and_what_comes_too_late_is_not(shown)
     expect(shown.page.locator(".dw-watch-summary")).to_contain_text("600 steps")
     shown.update("panel", "watched", watched_content(watched(700)) | {"drawn": 3})
     expect(shown.page.locator(".dw-watch-summary")).to_contain_text("700 steps")
-
-
-def test_a_panel_of_a_model_that_was_not_watched_has_no_such_tab(browser):
-    bare = BarePage(browser, split_model(), one_step())
-    expect(bare.page.get_by_role("tab", name="Watch")).to_be_hidden()
-    expect(bare.page.get_by_role("tab", name="Memory")).to_be_visible()
-    bare.close()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_everybody_can_read_it(browser, scheme):
-    run = replace(watched(), error="OutOfMemoryError: full", not_checked=("watch: nothing",))
-    bare = BarePage(browser, Snapshot(()), plotly=True, run=run, color_scheme=scheme)
-    expect(bare.page.locator(".dw-watch .main-svg").first).to_be_visible()
-    assert violations(bare.page) == []
-    bare.close()
-
-
-def test_a_million_steps_are_as_light_as_a_thousand(browser):
-    long = watched_content(watched(20_000))
-    assert len(long["figure"]["data"][0]["x"]) <= 401
-    bare = BarePage(browser, Snapshot(()), plotly=True, run=watched(20_000))
-    expect(bare.page.locator(".dw-watch-summary")).to_contain_text("20,000 steps")
-    bare.close()

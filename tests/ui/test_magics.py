@@ -51,13 +51,6 @@ def test_simulate_starts_tells_and_stops(shell):
     assert printed(lambda: shell.run_line_magic("devwidget", "simulate off")) == "virtual GPUs: off\n"
 
 
-@pytest.mark.parametrize("words", ["simulate many", "simulate 0", "simulate 2 lots", "simulate 1 2 3"])
-def test_nonsense_is_a_short_error_and_starts_nothing(shell, words):
-    with pytest.raises(UsageError):
-        shell.run_line_magic("devwidget", words)
-    assert simulator.active() is None
-
-
 def test_what_is_no_module_is_a_short_error(shell):
     shell.user_ns["number"] = 3
     with pytest.raises(UsageError, match=r"not a torch\.nn\.Module"):
@@ -121,7 +114,6 @@ def test_a_tensor_made_in_an_earlier_cell_has_its_line(shell):
 @pytest.mark.parametrize(
     ("cell", "offer"),
     [
-        (BROKEN, magics.OFFER),
         ("import torch\ntorch.ones(1, device='cuda:7')", magics.OFFER_LINE),
         ("raise RuntimeError('Expected all tensors to be on the same device')", None),
         ("import torch\nx = torch.ones(2)\nraise RuntimeError(f'no kernel of mine for this device {x.sum()}')", None),
@@ -157,9 +149,9 @@ def test_fix_before_anything_says_what_to_type(shell, monkeypatch):
     assert "devwidget.trace(model, batch)" in printed(lambda: shell.run_line_magic("devwidget", "fix"))
 
 
-@pytest.mark.parametrize("cell", ["1 / 0", "raise OSError('No space left on device')", "x = ", "3 + 4"])
-def test_other_exceptions_and_good_cells_add_nothing(shell, cell):
-    assert magics.OFFER not in printed(lambda: shell.run_cell(cell))
+def test_other_exceptions_and_good_cells_add_nothing(shell):
+    for cell in ("raise OSError('No space left on device')", "x = ", "3 + 4"):
+        assert magics.OFFER not in printed(lambda cell=cell: shell.run_cell(cell))
 
 
 def test_handlers_of_the_user_stay_and_unloading_ends_the_offer(shell):
@@ -198,6 +190,7 @@ x = torch.ones(2, 2, device="cuda")"""
 
 def test_with_births_on_a_tensor_of_an_earlier_cell_has_the_line_in_a_function_that_has_returned(shell):
     printed(lambda: shell.run_line_magic("devwidget", "simulate 1 1GiB"))
+    assert printed(lambda: shell.run_line_magic("devwidget", "births")) == "births: off\n"
     text = printed(lambda: shell.run_line_magic("devwidget", "births on"))
     assert text.startswith("each call that makes a tensor takes ")
     assert text.endswith("\nbirths: on\n")
@@ -223,25 +216,12 @@ def test_births_leave_nothing_behind_between_cells_and_when_they_end(shell):
     assert shell.user_ns["inside"] == 0
 
 
-def test_births_are_off_until_asked_for(shell):
-    assert printed(lambda: shell.run_line_magic("devwidget", "births")) == "births: off\n"
-
-
 def test_virtual_gpus_that_a_traced_cell_starts_are_in_its_trace_and_run_on_after_it(shell):
     cell = "%%devtrace\nimport torch\n%devwidget simulate 2\nnet = torch.nn.Linear(2, 3).cuda()\nnet(torch.ones(1, 2))"
     text = printed(lambda: shell.run_cell(cell))
     assert "error[wrong-device]" in text
     assert printed(lambda: shell.run_line_magic("devwidget", "simulate status")) == "virtual GPUs: 2\n"
     assert printed(lambda: shell.run_line_magic("devwidget", "simulate off")) == "virtual GPUs: off\n"
-
-
-def test_fix_before_why_reads_the_exception_itself(shell):
-    printed(lambda: shell.run_line_magic("devwidget", "simulate 1"))
-    api.remember_findings(())
-    shell.run_cell("import torch\nnet = torch.nn.Linear(2, 3).cuda()\nx = torch.ones(1, 2)\ny = net(x)")
-    shown = printed(lambda: shell.run_line_magic("devwidget", "fix"))
-    printed(lambda: shell.run_line_magic("devwidget", "simulate off"))
-    assert "torch.ones(1, 2, device=" in shown
 
 
 def said(shell, magic, line, cell=None):
@@ -268,6 +248,7 @@ def said(shell, magic, line, cell=None):
 def test_a_mistake_in_a_magic_is_one_line_with_a_line_that_works(shell, line, words):
     shell.run_cell("import torch\nnet = torch.nn.Linear(2, 3)")
     assert said(shell, "devwidget", line) == words
+    assert simulator.active() is None
 
 
 @pytest.mark.parametrize(("line", "cell"), [("nosuch", "1\n"), ("", "x =\n")])
@@ -318,9 +299,6 @@ def test_a_cell_that_a_debugger_has_written_to_disk_is_no_file(shell, tmp_path, 
 
 
 def test_no_file_is_written_if_one_of_them_cannot_be(shell, tmp_path, monkeypatch):
-    from devwidget import api
-    from devwidget.records.finding import Edit
-
     mine, changed = tmp_path / "mine.py", tmp_path / "changed.py"
     mine.write_text("x = 1\n")
     changed.write_text("y = 2\n")

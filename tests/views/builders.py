@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from devwidget.records.device import DeviceId
@@ -118,24 +119,11 @@ def unregistered() -> Finding:
 
 
 def one_step() -> Trace:
+    line = site(40, 'x = x.to("cuda:1")')
+    first = Move(GPU0, GPU1, 16384, (8, 512), "float32", "decoder", "forward", line, "explicit", 1e-4, 10)
     moves = (
-        Move(
-            GPU0, GPU1, 16384, (8, 512), "float32", "decoder", "forward", site(40, 'x = x.to("cuda:1")'), "explicit", 1e-4, 10
-        ),
-        Move(
-            GPU0,
-            GPU1,
-            16384,
-            (8, 512),
-            "float32",
-            "decoder",
-            "forward",
-            site(40, 'x = x.to("cuda:1")'),
-            "explicit",
-            1e-4,
-            20,
-            3,
-        ),
+        first,
+        replace(first, number=20, count=3),
         Move(CPU, GPU0, MIB, (1024, 1024), "bool", "encoder.attention", "forward", site(23), "healed", 2e-3, 5),
     )
     modules = (

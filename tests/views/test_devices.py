@@ -49,12 +49,6 @@ def test_equal_blocks_on_one_device_are_one_in_a_column_each():
     assert named(picture) == ["h.0–4 5 × Block", "h.5–11 7 × Block"]
 
 
-def test_a_model_on_one_device_is_a_column_of_blocks():
-    picture = picture_of(stack(3))
-    assert [column.device for column in picture.columns] == [GPU0]
-    assert named(picture) == ["h.0–2 3 × Block"]
-
-
 def test_a_run_unfolds_into_its_blocks_and_a_block_into_its_parts():
     picture = picture_of(stack(3), opened=["h.0:h.2"])
     assert named(picture) == ["h.0 Block", "h.1 Block", "h.2 Block"]

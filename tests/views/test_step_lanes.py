@@ -53,24 +53,9 @@ def test_what_only_one_rank_begins_is_drawn_in_its_lane():
     assert [len(link.ends) for link in drawn(sharded(2), short).links] == [2, 2, 1]
 
 
-def test_a_message_in_a_line_of_stages_goes_from_lane_to_lane():
-    stages = [
-        step([begun("send", 20, peer=1)], world(3)),
-        step([begun("recv", 5, peer=0), begun("send", 40, peer=2)], world(3)),
-        step([begun("recv", 5, peer=1)], world(3)),
-    ]
-    assert [[lane for lane, _ in link.ends] for link in drawn(*stages).links] == [[0, 1], [1, 2]]
-
-
 def test_a_large_model_shows_its_outer_modules_and_says_how_many_are_left_out():
     spans = [ModuleSpan("", "Net", 0, 10_000), *(ModuleSpan(f"a.{at}", "Linear", at + 1, at + 1) for at in range(999))]
     found = drawn(step([begun("all_reduce", 5_000)], world(1), modules=spans))
     assert len(found.lanes[0].boxes) == MOST_BOXES
     assert found.lanes[0].boxes[0].span.path == ""
     assert found.modules_left_out == 1000 - MOST_BOXES
-
-
-def test_every_group_is_drawn_where_each_rank_has_a_lane():
-    pairs = [ProcessGroup(str(at), "shard", (at, at + 2)) for at in range(2)]
-    found = drawn(*[step([begun("all_gather", 20)], pairs[number % 2]) for number in range(4)])
-    assert [[lane for lane, _ in link.ends] for link in found.links] == [[0, 2], [1, 3]]

@@ -8,7 +8,7 @@ from devwidget.records.trace import Held, ModuleEvent, Operand, OpEvent, Trace
 from devwidget.report.figures import timeline_columns
 from devwidget.views.clock import Clock
 from devwidget.views.hops import group_hops, join_by_line
-from devwidget.views.memory import memory_bars, memory_series, peak_bytes, point_parts
+from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import make_overlay
 from devwidget.views.parallel import parallel_calls
 from devwidget.views.placement import tabulate_snapshot
@@ -114,30 +114,12 @@ def test_the_parts_of_a_bar_add_up_to_its_device():
         assert sum(size for _, size in bar.parts) == bar.total
 
 
-def test_the_peak_of_the_last_trace_marks_the_bar():
-    bars = memory_bars(split_model().memory, one_step())
-    assert bars[0].peak == 8 * MIB
-    assert peak_bytes(one_step())[GPU1] == 6 * MIB
-
-
 def test_a_series_has_one_value_for_each_point_and_runs_of_phases():
     first, second = memory_series(one_step())
     assert dict(first.parts)["activations"] == (0, 2 * MIB, 5 * MIB, MIB, MIB)
     assert [role for role, _ in second.parts] == ["parameters", "gradients", "activations"]
     assert first.phases == (("build", 0), ("forward", 10), ("backward", 30), ("optimizer", 40))
     assert (first.peak.number, first.peak.module) == (20, "decoder.head")
-
-
-def test_a_point_tells_its_largest_part_first():
-    assert point_parts(memory_series(one_step())[0].peak) == (("activations", 5 * MIB), ("parameters", 3 * MIB))
-
-
-def test_lanes_hold_boxes_moves_and_faults():
-    lanes = make_timeline(one_step())
-    assert lanes.lanes == (GPU0, GPU1, CPU)
-    assert {box.path: str(box.lane) for box in lanes.boxes}["decoder.head"] == "cuda:1"
-    (cross,) = lanes.crosses
-    assert (cross.at, cross.lane, cross.module) == (13, GPU1, "decoder.head")
 
 
 def computed(number, module, *inputs, output=None, phase="forward"):
