@@ -10,7 +10,7 @@ from devwidget.records.errors import BatchError
 from devwidget.records.trace import Trace
 from devwidget.ui.actions import PanelActions, TraceRequest
 from devwidget.ui.panel import DeviceWidget
-from tests.views.builders import data_parallel, one_step, split_model
+from tests.views.builders import one_step, split_model
 
 
 class Fake:
@@ -36,8 +36,6 @@ class Fake:
         if request.batch == "slow":
             for _ in range(100):
                 time.sleep(0.1)
-        if request.batch == "parallel":
-            return replace(data_parallel(2), findings=())
         return one_step()
 
     def names(self) -> tuple[str, ...]:

@@ -219,10 +219,6 @@ class LabPage:
         light = "true" if name == LIGHT else "false"
         self.page.wait_for_function(f"document.body.dataset.jpThemeLight === '{light}'")
 
-    def resize(self, width: int, height: int = 1000) -> None:
-        """Change the window's size."""
-        self.page.set_viewport_size({"width": width, "height": height})
-
     def hide_sidebar(self) -> None:
         """More room for the notebook."""
         self.page.evaluate("() => window.jupyterapp.shell.collapseLeft?.()")

@@ -110,15 +110,6 @@ def test_a_folded_block_is_unfolded_by_a_click_and_folded_again(browser):
     bare.close()
 
 
-def test_the_table_has_a_row_for_each_gpu_idle_ones_too(drawn):
-    page = drawn(data_parallel(4, samples=3))
-    expect(page.locator(".dw-replica")).to_have_count(3)
-    expect(page.locator(".dw-idle")).to_contain_text("the batch did not reach it")
-    cells = page.locator(".dw-replica").nth(1).locator("td").all_text_contents()
-    assert cells == ["cuda:1", "GPU 1", "1", "4 KiB", "3.00 MiB", "39 KiB", "2.00 MiB", "6.00 MiB"]
-    expect(page.locator(".dw-advice[data-about='batch']")).to_contain_text("A batch of 4 reaches all.")
-
-
 INK = "() => getComputedStyle(document.querySelector('.dw-drawn [data-mark=column] text')).fill"
 
 

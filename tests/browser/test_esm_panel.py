@@ -10,12 +10,12 @@ from playwright.sync_api import expect
 from devwidget.records.explanation import Failure
 from devwidget.records.finding import Edit
 from devwidget.records.memory import Holding, MemoryPoint, Refusal
-from devwidget.records.trace import Trace
+from devwidget.records.trace import Trace, Wait
 from devwidget.report.page.content import compared_content, memory_content, traced_content
 from devwidget.views.overlay import make_overlay
 from devwidget.views.placement import tabulate_snapshot
 from tests.browser.esm import BarePage
-from tests.views.builders import MIB, one_step, site, split_model, wrong_device
+from tests.views.builders import GPU0, MIB, one_step, site, split_model, wrong_device
 
 
 @pytest.fixture
@@ -146,9 +146,6 @@ def test_out_of_memory_says_what_had_no_room_and_folds_the_allocators_own_text(b
     bare.update("panel", "status", {"kind": "error", "text": "ended by an exception"})
     card = bare.page.locator(".dw-failure")
     expect(card.locator(".dw-message")).to_have_text(re.compile("cuda:0 had no room for 4.00 MiB in forward of decoder"))
-    expect(card).to_contain_text("live then on cuda:0: 5.00 MiB activations of encoder, train.py:41")
-    expect(card).to_contain_text("took 12.0 MiB and asked for 4.00 MiB more")
-    expect(card).to_contain_text("51 of the 64 samples get past this line")
     expect(card.locator(".dw-fix code")).to_have_text(
         [re.compile(r"devwidget\.plan\(model, smaller"), re.compile("checkpoint")]
     )
@@ -338,3 +335,13 @@ def test_a_trace_without_findings_says_what_was_checked(bare, trace, said, not_s
     expect(page).to_contain_text(said)
     expect(page).not_to_contain_text(not_said)
     assert page.get_by_text("Nothing found").is_visible() == bool(trace.checked)
+
+
+def test_lines_that_wait_are_a_table_below_the_hops(bare):
+    line = site(44, "return y * y.max().item()")
+    bare.update("panel", "traced", traced(replace(one_step(), waits=(Wait("item", GPU0, "decoder", "forward", line, False),))))
+    bare.page.get_by_role("tab", name="Trace").click()
+    page = bare.page.get_by_role("tabpanel", name="Trace")
+    expect(page.locator(".dw-code-line", has_text=line.text)).to_be_visible()
+    expect(page.locator(".dw-wait-row").locator("td").nth(1)).to_have_text("1")
+    expect(page.locator(".dw-wait-row")).to_contain_text("item forward")

@@ -40,12 +40,10 @@ def test_every_module_has_a_row_with_its_devices(bare):
     assert bare.paths() == ALL
     expect(row(bare, "decoder.head").locator(".dw-device .dw-chip")).to_have_text(["cuda:1"])
     expect(row(bare, "decoder").locator(".dw-device .dw-chip")).to_have_text(["cuda:0", "cuda:1"])
-
-
-def test_the_faulty_rows_are_marked_and_their_ancestors_say_so(bare):
     expect(row(bare, "decoder.head")).to_have_attribute("data-severity", "error")
     expect(row(bare, "decoder")).to_contain_text("1 below")
-    expect(row(bare, "decoder")).to_contain_text("4 hops")
+    expect(row(bare, "decoder").locator(".dw-flow .dw-chip")).to_have_text(["cuda:0", "cuda:1"])
+    expect(row(bare, "encoder").locator(".dw-flow .dw-chip")).to_have_count(0)  # where data stays
 
 
 def test_rows_in_which_a_tensor_hops_are_tinted_and_their_drawer_lists_the_hops(bare):
@@ -55,12 +53,6 @@ def test_rows_in_which_a_tensor_hops_are_tinted_and_their_drawer_lists_the_hops(
     hop = bare.page.locator(".dw-detail-hop")
     expect(hop).to_have_count(1)
     expect(hop).to_contain_text("cuda:0 → cuda:1 64 KiB, 4 × f32[8, 512] explicit, forward train.py:40")
-
-
-def test_in_and_out_are_chips_where_data_changes_its_device_and_quiet_where_it_stays(bare):
-    expect(row(bare, "decoder").locator(".dw-flow .dw-chip")).to_have_text(["cuda:0", "cuda:1"])
-    expect(row(bare, "encoder").locator(".dw-flow .dw-chip")).to_have_count(0)
-    expect(row(bare, "encoder").locator(".dw-flow")).to_have_text("cuda:0")
 
 
 def test_device_and_dtype_are_in_sight_at_every_width(bare):

@@ -176,18 +176,6 @@ def test_keys_alone_move_ask_and_read(live):
     expect(page.page.locator(".dw-tried")).to_contain_text("the largest batch that fits by more than plans were off")
 
 
-@pytest.mark.slow
-def test_a_size_that_cannot_be_planned_is_told_and_what_was_shown_stays(live):
-    page = live(make_plan(2))
-    before = page.said()
-    page.widget._find_questions().model.forward = None  # the plan fails from here on
-    page.slide("batch", "5")
-    expect(page.page.locator(".dw-status-refused")).to_contain_text("the forward fails")
-    assert page.widget.shown.fit == "fits"
-    page.slide("batch", "2")
-    expect(page.page.locator(".dw-verdict")).to_contain_text(before[:20])
-
-
 def test_the_plan_that_is_shown_is_saved_as_one_picture(live):
     page = live(make_plan(2))
     with page.page.expect_download() as saving:

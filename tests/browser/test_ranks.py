@@ -51,14 +51,6 @@ def shown(opened):
     return lambda job, width=1100: opened(cluster_page(job), width)
 
 
-def test_the_map_has_a_cell_for_each_rank_along_the_axes(shown):
-    page = shown(big())
-    expect(page.locator(".dw-rank")).to_have_count(256)
-    expect(page.locator(".dw-lane:not(.dw-lane-head)")).to_have_count(8)
-    expect(page.locator(".dw-lane-name").nth(3)).to_have_text("tp 2")
-    expect(page.locator(".dw-across")).to_have_text("dp 0 – 31 →")
-
-
 def test_the_rank_that_does_not_answer_is_shown_first_with_its_stack_and_the_others_of_its_group(shown):
     page = shown(troubled())
     detail = page.locator(".dw-rank-detail")
@@ -87,15 +79,6 @@ def test_the_collective_that_does_not_end_is_drawn_once_with_who_waits_for_whom(
     expect(page.locator(".dw-rank-title")).to_contain_text("rank 5 dp 0, tp 5")
 
 
-def test_the_table_of_those_that_do_not_answer_leads_to_each(shown):
-    page = shown(troubled())
-    rows = page.locator(".dw-troubled")
-    expect(rows).to_have_count(2)
-    rows.filter(has_text="its process has ended").get_by_role("button").click()
-    expect(page.locator(".dw-rank-title")).to_contain_text("rank 7")
-    expect(page.locator(".dw-rank[aria-selected]")).to_have_attribute("data-rank", "7")
-
-
 FILTERS = {"dp=(1,3), tp=2:8": 12, "tp=1:": 224, "rank=0:256:2": 128, "ranks(dp=(0,31))": 16, "": 256}
 NO_FILTERS = {"pp=1": "no axis pp: dp, tp, rank, state", "dp=x": "x is neither", "dp": "is no"}
 
@@ -122,8 +105,10 @@ def test_a_column_for_each_distinct_placement_and_only_those_that_the_filter_lef
     expect(page.locator("[data-path='blocks.0.down'] td")).to_contain_text("nothing here")
 
 
-def test_arrows_walk_over_the_map(shown):
+def test_arrows_walk_over_the_cells_of_the_map(shown):
     page = shown(big())
+    expect(page.locator(".dw-rank")).to_have_count(256)
+    expect(page.locator(".dw-lane-name").nth(3)).to_have_text("tp 2")
     page.get_by_role("grid", name="ranks").focus()
     page.keyboard.press("ArrowRight")
     expect(page.locator(".dw-rank-title")).to_contain_text("rank 8 dp 1, tp 0")

@@ -36,8 +36,6 @@ CLEAN = replace(one_step(), findings=(), checked=("wrong-device", "unregistered-
 def on_one(device, virtual=0):
     """A small model that is wholly on one device, on a machine without GPUs."""
     weight = tensor("weight", (512, 512), device, storage=1)
-    if device.kind == "meta":
-        weight = replace(weight, bytes=0, storage_bytes=0, note="1048576 bytes once it is loaded")
     modules = (ModuleFacts("", "Net", -1, 0), ModuleFacts("layer", "Linear", 0, 1, (weight,)))
     return Snapshot(modules, memory=tuple(each for each in split_model().memory if each.device == CPU), virtual_gpus=virtual)
 
@@ -101,11 +99,6 @@ def proposed(bare):
     opened("Devices")(bare)
 
 
-def printed(bare):
-    bare.update("panel", "printed", "step 1\nloss 0.5\n")
-    expect(bare.page.locator(".dw-printed")).to_be_visible()
-
-
 def unfolded(bare):
     bare.page.get_by_role("button", name="unfold").click()
     expect(bare.page.get_by_role("button", name="fold 12")).to_be_visible()
@@ -125,9 +118,7 @@ STATES = {
     "devices": (stack(16, lambda block: DeviceId("cuda", block // 2)), one_step(), opened("Devices")),
     "out-of-memory": (split_model(), FULL, opened("Findings")),
     "out-of-memory-curves": (split_model(), FULL, opened("Memory")),
-    "printed": (split_model(), one_step(), printed),
     "no-gpu": (on_one(CPU), None, lambda bare: None),
-    "meta": (on_one(DeviceId("meta")), None, lambda bare: bare.page.locator("[data-path='layer']").click()),
     "no-batch": (split_model(), None, opened("Trace")),
     "tracing": (split_model(), None, busy),
     "refused": (split_model(), None, refused),

@@ -1,15 +1,13 @@
 """The timeline in a page: it zooms, has an overview, and each thing that happened is one mark that speaks and leads on."""
 
-import itertools
 from dataclasses import replace
 
 import pytest
 from playwright.sync_api import expect
 
-from devwidget.records.device import DeviceId
 from devwidget.records.trace import OpEvent
 from tests.browser.esm import BarePage, large, large_step
-from tests.views.builders import GPU0, GPU1, MIB, one_step, split_model
+from tests.views.builders import GPU0, GPU1, one_step, split_model
 
 HEALED = replace(one_step().moves[0], cause="healed", module="decoder.head", target=GPU1, number=12)
 TRACE = replace(
@@ -164,19 +162,6 @@ def test_a_zoom_draws_little_of_10000_modules_and_100000_events_and_once_in_a_fr
     expect(bare.page.locator(".dw-box-name", has_text="layer").first).to_be_visible()  # of a block in the middle
     once = lanes.evaluate(TURN_WHEEL_OFTEN)
     assert once == 1
-    bare.close()
-
-
-def test_what_goes_to_many_gpus_at_once_is_an_arrow_for_each_and_no_chain(browser):
-    gpus = [DeviceId("cuda", number) for number in range(4)]
-    move = replace(one_step().moves[1], source=gpus[0], bytes=4 * MIB, cause="replicate", module="decoder")
-    moves = tuple(replace(move, target=gpu, number=20 + at) for at, gpu in enumerate(gpus[1:]))
-    bare = BarePage(browser, split_model(), replace(one_step(), moves=moves))
-    bare.page.get_by_role("tab", name="Trace").click()
-    stems = [stem.bounding_box() for stem in bare.page.locator(".dw-hop-stem").all()]
-    assert len(stems) == 3
-    for one, other in itertools.pairwise(sorted(stems, key=lambda stem: stem["x"])):
-        assert other["x"] - one["x"] >= 6  # as wide as one of them is drawn
     bare.close()
 
 

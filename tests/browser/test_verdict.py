@@ -131,14 +131,6 @@ def test_lines_of_one_severity_are_hidden_and_shown_again(bare):
     assert [line.is_visible() for line in lines.all()] == [True] * 4
 
 
-def test_the_first_line_is_open_and_another_opens_by_key(bare):
-    lines = bare.page.locator(".dw-found")
-    assert lines.evaluate_all("(all) => all.map((each) => each.open)") == [True, False, False, False]
-    lines.nth(1).locator("summary").first.focus()
-    bare.page.keyboard.press("Enter")
-    expect(lines.nth(1).locator(".dw-finding-body")).to_be_visible()
-
-
 def test_a_fault_that_ended_the_step_is_one_card(bare):
     trace = mendable()
     fault = replace(trace.faults[0], healed=False, error=FAILED.error)

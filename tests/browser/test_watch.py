@@ -70,11 +70,6 @@ def test_a_click_on_a_mark_opens_the_step_that_shows_what_was_found(shown):
     assert asked(shown) == [128]
 
 
-def test_arrows_pass_by_a_tab_that_is_not_there(shown):
-    shown.page.get_by_role("tab", name="Watch").press("ArrowRight")
-    expect(shown.page.get_by_role("tab", name="Findings")).to_have_attribute("aria-selected", "true")
-
-
 def test_a_run_that_goes_on_is_drawn_again_and_what_comes_too_late_is_not(shown):
     shown.update("panel", "watched", watched_content(watched(500)) | {"drawn": 2})
     expect(shown.page.locator(".dw-watch-summary")).to_contain_text("500 steps")

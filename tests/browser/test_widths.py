@@ -55,15 +55,6 @@ def test_code_takes_the_width_of_its_table(bare):
         assert code.bounding_box()["width"] > 0.9 * table["width"], width
 
 
-def test_a_header_of_three_devices_is_one_row_and_bars_have_18_pixels(browser):
-    bare = BarePage(browser, split_model(), LONG, plotly=True, viewport={"width": 910, "height": 900})
-    assert bare.page.locator(".dw-top").bounding_box()["height"] <= 34
-    bar = bare.page.locator(".dw-memory .point path").first
-    bar.wait_for(state="attached")
-    assert bar.bounding_box()["height"] == pytest.approx(18, abs=1)
-    bare.close()
-
-
 def test_a_header_of_four_gpus_is_one_row(browser):
     gpus = [DeviceId("cuda", number) for number in range(4)]
     full = next(memory for memory in split_model().memory if memory.total)

@@ -38,6 +38,7 @@ def said(panel, message):
 def test_what_256_ranks_send_is_small():
     for layers in (12, 200):
         assert len(json.dumps(ranks_content(cluster(reports(layers=layers))))) < MOST_BYTES
+    assert len(json.dumps(ranks_content(traced(256))["step"])) < 3_000
 
 
 def test_the_panel_of_a_cluster_shows_it_and_that_of_a_model_is_another():
@@ -147,7 +148,3 @@ def test_a_collective_that_ranks_do_not_agree_on_is_marked_and_told():
 
 def test_a_job_without_a_recorded_step_has_no_lanes():
     assert ranks_content(faulty())["step"] is None
-
-
-def test_the_step_of_256_ranks_adds_little_to_what_is_sent():
-    assert len(json.dumps(ranks_content(traced(256))["step"])) < 3_000

@@ -56,14 +56,6 @@ def test_a_run_unfolds_into_its_blocks_and_a_block_into_its_parts():
     assert named(picture_of(stack(3), every=True)) == ["h.0 Block", "h.1 Block", "h.2 Block"]
 
 
-def test_a_long_run_unfolds_into_runs():
-    (whole,) = picture_of(stack(1000)).blocks
-    parts = picture_of(stack(1000), opened=[whole.unfolds]).blocks
-    assert len(parts) == 12
-    assert block_name(parts[0]) == "h.0–83"
-    assert len(picture_of(stack(1000), opened=[whole.unfolds, parts[0].unfolds]).blocks) == 11 + 12
-
-
 def test_a_block_in_which_an_error_was_found_is_by_itself_and_not_unfolded():
     found = replace(wrong_device(), module="h.2")
     picture = picture_of(stack(5), Trace(findings=(found,)))
@@ -162,10 +154,6 @@ def test_a_call_of_data_parallel_is_drawn_as_it_ran(gpus):
     assert [str(block.device) for block in replicas] == [f"cuda:{n}" for n in range(gpus)]
     steps = [way.step for way in picture.ways]
     assert {step: steps.count(step) for step in steps} == dict.fromkeys(("scatter", "replicate", "gather", "reduce"), gpus - 1)
-
-
-def test_a_call_of_data_parallel_is_drawn_without_the_model_that_it_belongs_to():
-    assert named(picture_of(Snapshot(()), data_parallel(2)))[0] == "batch 63 samples"
 
 
 def test_a_long_zigzag_stays_drawable():

@@ -63,12 +63,6 @@ def test_a_message_is_sent_by_one_end_and_taken_by_the_other():
     assert {each.difference for each in found} == {""}
 
 
-def test_messages_that_go_round_in_a_ring_find_their_ends():
-    calls = [[begun("send", 20, peer=(at + 1) % 3), begun("recv", 21, peer=(at - 1) % 3)] for at in range(3)]
-    found = met(**{f"r{at}": step(each, world(3)) for at, each in enumerate(calls)})
-    assert {tuple(part.rank for part in each.parts) for each in found} == {(0, 1), (1, 2), (2, 0)}
-
-
 def test_a_message_that_nobody_takes_is_marked_unless_the_other_end_was_not_recorded():
     sent, idle = step([begun("send", 20, peer=1)], world(3)), step([], world(3))
     assert [each.missing for each in met(r0=sent, r1=idle)] == [(1,)]

@@ -58,24 +58,19 @@ def test_a_rank_that_has_not_said_stands_where_a_mesh_would_put_it():
     assert lay_out_lanes(faulty()) == ((0, 2, 4, 6), (1, 3, 5, 7))
 
 
-def test_one_rank_far_from_all_others_is_the_outlier():
+def with_more_memory(*numbers):
     said = reports((("dp", 8),))
-    more = with_change(said, 5, lambda each: dataclasses.replace(
-        each, memory=tuple(dataclasses.replace(one, allocated=3 * one.allocated) for one in each.memory)
-    ))  # fmt: skip
-    by_name = {span.name: span for span in find_spans(cluster(more))}
-    assert by_name["allocated"].outlier == 5
-    assert by_name["allocated"].most[1] == 5
-    assert by_name["peak"].outlier == -1
-
-
-def test_two_that_are_far_are_no_outlier():
-    said = reports((("dp", 8),))
-    for number in (2, 5):
+    for number in numbers:
         said = with_change(said, number, lambda each: dataclasses.replace(
             each, memory=tuple(dataclasses.replace(one, allocated=3 * one.allocated) for one in each.memory)
         ))  # fmt: skip
-    assert {span.outlier for span in find_spans(cluster(said))} == {-1}
+    return {span.name: span for span in find_spans(cluster(said))}
+
+
+def test_one_rank_far_from_all_others_is_the_outlier_and_two_are_none():
+    one = with_more_memory(5)
+    assert (one["allocated"].outlier, one["allocated"].most[1], one["peak"].outlier) == (5, 5, -1)
+    assert with_more_memory(2, 5)["allocated"].outlier == -1
 
 
 def test_the_others_of_a_group_stand_beside_the_one_that_waits():

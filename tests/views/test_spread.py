@@ -8,10 +8,6 @@ from devwidget.views.parallel_wrappers import find_spreads, whole_bytes
 from tests.views.builders import CPU, GPU0, GPU1, split_model, tensor
 
 
-def test_an_ordinary_model_is_not_spread():
-    assert find_spreads(Snapshot((ModuleFacts("", "Linear", -1, 0, (tensor("weight", (4, 4), GPU0),)),))) == ()
-
-
 def test_bytes_of_all_shards_follow_from_the_global_shape():
     shard = replace(tensor("weight", (8, 4), GPU0), bytes=32)
     sizes = {dtype: whole_bytes(replace(shard, dtype=dtype)) for dtype in ("float32", "bfloat16", "bool", "float8_e4m3fn")}

@@ -48,11 +48,6 @@ def test_groups_in_different_orders_are_drawn_all_the_same():
     assert sorted(len({place for _, place in link.ends}) for link in found.links) == [1, 2]
 
 
-def test_what_only_one_rank_begins_is_drawn_in_its_lane():
-    short = step(sharded(2).collectives[:2], world(2))
-    assert [len(link.ends) for link in drawn(sharded(2), short).links] == [2, 2, 1]
-
-
 def test_a_large_model_shows_its_outer_modules_and_says_how_many_are_left_out():
     spans = [ModuleSpan("", "Net", 0, 10_000), *(ModuleSpan(f"a.{at}", "Linear", at + 1, at + 1) for at in range(999))]
     found = drawn(step([begun("all_reduce", 5_000)], world(1), modules=spans))
