@@ -387,7 +387,7 @@ def test_prints_of_the_traced_code_are_shown_in_the_panel_and_of_a_cell_in_the_c
     assert capsys.readouterr().out == ""
     panel.run_trace()
     assert panel.view.printed == ""
-    assert capsys.readouterr().out == "step batch\n"
+    assert capsys.readouterr().out == "step images\n"  # as asked last
     fake.trace = lambda request, progress: print("x" * 30_000) or 1 / 0
     panel._actions = Fake.actions(fake)
     asked(panel, ask="trace", batch="images")
