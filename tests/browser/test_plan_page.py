@@ -19,7 +19,9 @@ def plan_of(state):
     elif state == "fits":
         found = make_plan(1, card="A100-40GB")
     elif state == "fits by less":
-        found = make_plan(1, card=None, memory=int(plan_of("fits").devices[0].peak * 1.005))
+        found = make_plan(1, card=None, memory=int(make_plan(1, card=None, memory="40GiB").devices[0].peak * 1.005))
+    elif state == "does not fit":
+        found = make_plan(64)
     elif state == "written":
         with torch.no_grad():
             found = devwidget.plan(make_model().bfloat16().eval(), {"input_ids": ids(4)["input_ids"]}, card="T4")
@@ -40,10 +42,10 @@ def tabs(page):
 
 
 @pytest.mark.parametrize("state", ["fits", *(pytest.param(name, marks=pytest.mark.slow) for name in (
-    "asked", "fits by less", "written", "several"))])  # fmt: skip
+    "asked", "fits by less", "does not fit", "written", "several"))])  # fmt: skip
 def test_nothing_sticks_out_and_axe_is_silent(show, state):
     page = show(state)
-    assert state not in ("fits", "fits by less") or plan_of(state).fit == state
+    assert state not in ("fits", "fits by less", "does not fit") or plan_of(state).fit == state
     for at, tab in enumerate(tabs(page)):
         tab.check()
         check_widths_and_schemes(page, f"plan-{state}-{at}")
