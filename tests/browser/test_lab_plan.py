@@ -17,7 +17,7 @@ from devwidget.records.plan import questions_of
 questions = questions_of(plan)
 step = questions.again
 def slow(*asked):
-    time.sleep(1.5)
+    time.sleep(5)
     print("this is nobody's output")
     return step(*asked)
 questions.again = slow
@@ -69,7 +69,7 @@ def test_a_size_asked_for_while_a_cell_runs_is_planned_after_it(session, lab):
 def test_a_run_of_many_plans_lets_cells_run_between_and_can_be_cancelled(session):
     session.run(3)
     panel(session).get_by_role("button", name="Find the largest batch").first.click()
-    expect(panel(session).locator(".dw-status")).to_contain_text("1 plan run")
+    expect(panel(session).locator(".dw-status")).to_contain_text(re.compile(r"\d plans? run"))
     assert session.python("1 + 1") == "2"
     panel(session).get_by_role("button", name="Cancel").click()
     expect(panel(session).locator(".dw-status")).to_contain_text("cancelled")

@@ -27,13 +27,14 @@ TRAITS = {
 
 
 CLEAN = replace(one_step(), findings=(), moves=(), faults=())
+ENDED = replace(one_step(), error=FAILED.error, failure=FAILED.failure)
 
 
 def panels():
     """Panels in these states, with what takes them there: traces, one after the other."""
     for name, traces in {
         "untraced": (), "clean": (CLEAN,), "out of memory": (FULL,), "a good batch after it": (FULL, CLEAN),
-        "fault": (one_step(),), "failed": (FAILED,), "compared": (one_step(), CLEAN),
+        "fault": (one_step(),), "failed": (ENDED,), "compared": (one_step(), CLEAN),
         "refused": (one_step(),), "moved": (one_step(),),
     }.items():  # fmt: skip
         panel, fake = open_panel()
