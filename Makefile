@@ -74,7 +74,7 @@ test-gpu: set-up-test
 	$(IN_VENV) -m tests.gpu.costs; $(IN_VENV) -m tests.gpu.report; exit $$found
 
 shots: pictures
-	PICTURES=yes $(IN_VENV) -m pytest tests/browser -k "screenshots or pictures or parallel_flow"
+	PICTURES=yes $(IN_VENV) -m pytest -m "not fuzz" tests/browser -k "screenshots or pictures or parallel_flow"
 
 pictures: set-up-test
 	$(IN_VENV) docs/take_pictures.py
