@@ -162,13 +162,11 @@ class _Trials:
         good = self._good.get(number)
         failed = [fix for each, fix in self._failed if each == number]
         left = [self.told(fix) for fix in finding.fixes if fix is not good and fix not in failed]
-        if good is None:
-            return (
-                dataclasses.replace(finding, fixes=tuple(left))
-                if left or not finding.fixes
-                else _without_edits(finding, self._how)
-            )
-        return dataclasses.replace(finding, fixes=(self.verified(good, good), *left))
+        if good is not None:
+            return dataclasses.replace(finding, fixes=(self.verified(good, good), *left))
+        if finding.fixes and not left:
+            return _without_fixes(finding, self._how)
+        return dataclasses.replace(finding, fixes=tuple(left))
 
     def verified(self, fix: Fix, tried: Fix) -> Fix:
         """A fix that works: sure if its results were held against those of one device, and other designs are none."""
@@ -315,10 +313,9 @@ def _first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _without_edits(finding: Finding, how: Mapping[Fix, str]) -> Finding:
-    """A finding whose edits have all failed: the first is left as an idea."""
-    idea = dataclasses.replace(finding.fixes[0], confidence="choice", edits=())
+def _without_fixes(finding: Finding, how: Mapping[Fix, str]) -> Finding:
+    """A finding whose edits have all failed, with a note that says how, and none of them offered."""
     tried = in_row(dict.fromkeys(fix.summary for fix in finding.fixes), "; ")
     note = Message("tried, and the step still failed or gave another result: {edits}", edits=tried)
     reasons = [Message("{edit}: {reason}", edit=fix.summary, reason=how[fix]) for fix in finding.fixes if fix in how]
-    return dataclasses.replace(finding, fixes=(idea,), notes=(*finding.notes, note, *dict.fromkeys(reasons)))
+    return dataclasses.replace(finding, fixes=(), notes=(*finding.notes, note, *dict.fromkeys(reasons)))
