@@ -663,7 +663,6 @@ def serve(
     folder: str | os.PathLike[str] | None = None,
     every: float = 0.0,
     checksums: bool = False,
-    nodes: bool = False,
 ) -> Agent:
     """Answer questions about this rank, on a socket that only its user can reach, also while it waits in a collective.
 
@@ -677,18 +676,16 @@ def serve(
             job of torchrun or Slurm. On a file system that several machines share, all of them may write one folder.
         every: seconds after which it writes what it holds, again and again, for who cannot ask on its machine; 0: never.
         checksums: after some steps, compare the parameters that every rank has whole; that reads values, which waits for a GPU.
-        nodes: one rank of each machine answers for all of its folder to the other machines of the job, on a TCP port that
-            hears who has the key of this user: the file `$DEVWIDGET_KEY`, else `~/.devwidget/key`, made if it is not there.
 
     Returns:
         The agent, which ends with the process, with its `stop()`, or with a `with` block.
 
     Raises:
-        DevwidgetError: if this process is no rank, the folder or the key is open to others, or torch has no such server.
+        DevwidgetError: if this process is no rank, the folder is open to others, or torch has no such server.
     """
     from devwidget.distributed.agent import Agent
 
-    return Agent(model, folder, lambda: read_memory(virtual_gpus()), every=every, checksums=checksums, nodes=nodes)
+    return Agent(model, folder, lambda: read_memory(virtual_gpus()), every=every, checksums=checksums)
 
 
 @says_what_fits

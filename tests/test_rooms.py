@@ -17,7 +17,7 @@ FLOORS = {
         background_births explain recorder
     """.split(),
     "distributed": """
-        job unix_http collectives rank_tensors settings stacks step_history report nodes ask_ranks outside_stacks
+        job unix_http collectives rank_tensors settings stacks step_history report ask_ranks outside_stacks
         last_word agent
     """.split(),
     "records": """

@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import dataclasses
 import functools
-import math
 import os
 import pathlib
 import socket
@@ -15,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from multiprocessing import util
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from torch import nn
 
@@ -30,21 +29,16 @@ from devwidget.distributed.job import (
     find_identity,
     job_folder,
     make_private,
-    rank_of_torch,
     socket_of,
     write_whole,
 )
 from devwidget.distributed.last_word import LastWords
-from devwidget.distributed.nodes.key import make_key
 from devwidget.distributed.report import ReadMemory, Reporter
 from devwidget.distributed.unix_http import end_connections
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.ranks.rank import LastWord, RankReport
 from devwidget.records.schema.message import Message, in_language
 from devwidget.records.schema.record import dumps
-
-if TYPE_CHECKING:
-    from devwidget.distributed.nodes.relay import Relay
 
 
 class Agent:
@@ -62,7 +56,6 @@ class Agent:
         *,
         every: float = 0.0,
         checksums: bool = False,
-        nodes: bool = False,
     ) -> None:
         torch_internals.check_names("reading tensors", "answering for a rank")
         if model is not None:
@@ -72,7 +65,6 @@ class Agent:
         self.folder = make_private(pathlib.Path(folder) if folder is not None else job_folder())
         self._socket = socket_of(self.folder, self._who.rank)
         self._refuse_double()
-        self._relay = self._make_relay() if nodes else None
         self._hook = Undo()
         STEP_ENDS.call_hook(self._reporter.history.note_step, self._hook)
         _start_listening(self)
@@ -82,8 +74,6 @@ class Agent:
         write_whole(file_of(self.folder, self._who.rank), dumps(self._reporter.announce_rank(self._who)))
         self._last_words = LastWords(self._write_word, every)
         self._last_words.begin()
-        if self._relay is not None:
-            self._relay.begin()
 
     def report(self, *, checksums: bool = False) -> RankReport:
         """Report what this rank holds now; checksums read values, which waits for a GPU."""
@@ -101,24 +91,8 @@ class Agent:
             atexit.unregister(self.stop)
             self._finalizer.cancel()
             self._last_words.end()
-            if self._relay is not None:
-                self._relay.end()
             self._socket.unlink(missing_ok=True)
             end_connections(self._socket)
-
-    def _make_relay(self) -> Relay:
-        """Make what answers for this node on the network; raise DevwidgetError where nobody could find it, or it has no key."""
-        if rank_of_torch() is None or torch_internals.default_store is None:
-            raise DevwidgetError(
-                Message("the nodes of this job cannot find each other: `torch.distributed` is not initialised"),
-                instead=Message("call it after torch.distributed.init_process_group"),
-            )
-        from devwidget.distributed.ask_ranks import ask_folder
-        from devwidget.distributed.nodes.ask import write_heard  # late: a rank that asks for no relay loads none
-        from devwidget.distributed.nodes.relay import Relay
-
-        answer = lambda: write_heard(ask_folder(self.folder, math.inf))  # noqa: E731  # who asks knows for how long is long
-        return Relay(self.folder, make_key(), torch_internals.default_store(), answer)
 
     def _write_word(self, word: LastWord, frames: Sequence[FrameType]) -> None:
         """Write how this rank has ended, or what it holds now."""
@@ -178,10 +152,7 @@ class Agent:
 
     def __repr__(self) -> str:
         facts = {"rank": self._who.rank, "world_size": self._who.world_size, "folder": self.folder}
-        said = Message("<rank {rank} of {world_size} answers in {folder}>", **facts)
-        if self._relay is not None and self._relay.fault:
-            said = Message("{agent}, other nodes may not hear of it: {error}", agent=said, error=self._relay.fault)
-        return in_language(said)
+        return in_language(Message("<rank {rank} of {world_size} answers in {folder}>", **facts))
 
 
 _agents: list[Agent] = []

@@ -27,8 +27,6 @@ from devwidget.distributed.job import (
     refuse_shared,
     socket_of,
 )
-from devwidget.distributed.nodes.ask import ask_other_nodes
-from devwidget.distributed.nodes.relay import NODES_FILE
 from devwidget.distributed.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.loading.alike_files import AlikeFiles
@@ -340,16 +338,7 @@ def _how_much(heard: Heard) -> tuple[bool, float]:
 def _hear_source(source: pathlib.Path | Cluster, patience: float) -> list[Heard]:
     if isinstance(source, Cluster):
         return split_cluster(source)
-    return _hear_file(source) if source.is_file() else _hear_nodes(source, patience)
-
-
-def _hear_nodes(folder: pathlib.Path, patience: float) -> list[Heard]:
-    """Hear the ranks of a folder, and at once those of the other nodes of which their relay has heard."""
-    refuse_shared(folder)
-    with ThreadPoolExecutor(1) as beside:
-        others = beside.submit(ask_other_nodes, folder) if (folder / NODES_FILE).exists() else None
-        heard = ask_folder(folder, patience)
-        return heard + (others.result() if others is not None else [])
+    return _hear_file(source) if source.is_file() else ask_folder(source, patience)
 
 
 def _hear_file(path: pathlib.Path) -> list[Heard]:

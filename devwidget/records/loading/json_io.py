@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import stat
-from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar, cast
 
 from devwidget._version import __version__
@@ -69,12 +68,8 @@ def load(path: str | pathlib.Path, most: int = LARGEST_TEXT) -> Any:
         raise _make_unreadable(Message("no UTF-8 text: {error}", error=error)) from None
 
 
-def loads(text: str, kinds: Mapping[str, type] = saved_kinds) -> Any:
+def loads(text: str) -> Any:
     """The record that `dumps` wrote; fields that this version does not know are left out.
-
-    Args:
-        text: JSON.
-        kinds: that it may be, by name; what is said between processes is no record that anybody saves.
 
     Raises:
         ValueError: if the text is not JSON of ours, or of a schema that this version does not know; the message names the
@@ -84,7 +79,7 @@ def loads(text: str, kinds: Mapping[str, type] = saved_kinds) -> Any:
         raise _make_unreadable(Message("{count} characters, more than any has", count=f"{len(text):,}"))
     try:
         first, _, more = text.partition("\n")
-        return _join_lines(text) if more and _IN_LINES in first[:_HEAD] else _read_envelope(_parse_json(text), kinds)
+        return _join_lines(text) if more and _IN_LINES in first[:_HEAD] else _read_envelope(_parse_json(text))
     except RecursionError:
         raise _make_unreadable(Message("lists or objects are nested too deeply")) from None
     except Unexpected as wrong:
@@ -129,7 +124,7 @@ def _parse_json(text: str) -> Any:
         raise Unexpected(Message("JSON; {error}", error=error)) from None
 
 
-def _read_envelope(envelope: Any, kinds: Mapping[str, type] = saved_kinds) -> Any:
+def _read_envelope(envelope: Any) -> Any:
     if not isinstance(envelope, dict) or "devwidget" not in envelope:
         raise Unexpected(Message("an object with `devwidget`, `record` and `data`"), envelope)
     version, kind = envelope["devwidget"], envelope.get("record")
@@ -139,11 +134,11 @@ def _read_envelope(envelope: Any, kinds: Mapping[str, type] = saved_kinds) -> An
         raise UnreadableError(
             _describe_newer_version(version, envelope.get("written_by")), instead="pip install --upgrade devwidget"
         )
-    if not isinstance(kind, str) or kind not in kinds:
-        raise Unexpected(Message("one of {known} as `record`", known=", ".join(sorted(kinds))), kind)
+    if not isinstance(kind, str) or kind not in saved_kinds:
+        raise Unexpected(Message("one of {known} as `record`", known=", ".join(sorted(saved_kinds))), kind)
     token = known_messages.set(read_messages(envelope.get("messages", {})))
     try:
-        return make_reader(kinds[kind])(envelope.get("data"))
+        return make_reader(saved_kinds[kind])(envelope.get("data"))
     finally:
         known_messages.reset(token)
 
