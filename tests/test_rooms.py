@@ -17,8 +17,7 @@ FLOORS = {
         background_births explain recorder
     """.split(),
     "distributed": """
-        job unix_http collectives rank_tensors settings stacks step_history report ask_ranks outside_stacks
-        last_word agent
+        job unix_http collectives rank_tensors settings stacks step_history report ask_ranks last_word agent
     """.split(),
     "records": """
         schema errors syntax site device memory finding parallel explanation snapshot trace watch watched_job evidence

@@ -273,13 +273,10 @@ def _serve_rank(options: Namespace) -> int:
 def diagnose_ranks(options: Namespace) -> int:
     """The verdict on the ranks of a job, which may hang or be over."""
     from devwidget import api
-    from devwidget.distributed.ask_ranks import find_newest_job
-    from devwidget.distributed.outside_stacks import read_outside_stacks
     from devwidget.report.text.diagnosis import diagnosis_text, is_well
 
-    sources = options.source or [find_newest_job()]
-    cluster = api.ranks(sources, patience=options.patience)
-    print(diagnosis_text(cluster, read_outside_stacks(cluster, [each for each in sources if each.is_dir()])))
+    cluster = api.ranks(options.source or None, patience=options.patience)
+    print(diagnosis_text(cluster))
     with _writing():
         if options.save is not None:
             cluster.save(options.save)

@@ -56,10 +56,6 @@ class Line:
         self._socket = _connect_socket(path, seconds)
         self.pid = _find_listener(self._socket)
 
-    def close(self) -> None:
-        """Ask nothing."""
-        self._socket.close()
-
     def ask(self, handler: str, body: bytes = b"") -> Answer:
         """Return what a handler says; raise NoAnswer if it takes too long, or is too long."""
         connection = _Connection(self._socket)

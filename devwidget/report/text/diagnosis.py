@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 
 from devwidget.language.speaking import said, say
 from devwidget.records.finding import Finding
-from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank, innermost_own
+from devwidget.records.ranks.cluster import NOWHERE, Cluster, Rank
 from devwidget.records.ranks.traced_steps import runs_of
-from devwidget.records.site import Site
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.words import (
     code_word,
@@ -37,18 +35,9 @@ def _grave(cluster: Cluster) -> Iterator[Finding]:
     return (finding for finding in cluster.findings if finding.severity != "info")
 
 
-Stacks = Mapping[int, tuple[Site, ...]]
-"""By rank, the innermost line last."""
-
-
-def diagnosis_text(cluster: Cluster, outside: Stacks = MappingProxyType({})) -> str:
-    """The verdict; what does not fit in ten lines is counted.
-
-    Args:
-        cluster: the ranks.
-        outside: where py-spy saw those that gave no answer.
-    """
-    lines = [cluster_headline(cluster), *_finding_lines(cluster), *_state_lines(cluster, outside)]
+def diagnosis_text(cluster: Cluster) -> str:
+    """The verdict; what does not fit in ten lines is counted."""
+    lines = [cluster_headline(cluster), *_finding_lines(cluster), *_state_lines(cluster)]
     if is_well(cluster):
         lines.append(say("nothing wrong was found; checked: {rules}", rules=", ".join(cluster.checked)))
     if len(lines) > MOST_LINES:
@@ -70,20 +59,13 @@ def _finding_lines(cluster: Cluster) -> Iterator[str]:
         yield from (label_line(say("help"), fix.summary) for fix in finding.fixes[:1])
 
 
-def _state_lines(cluster: Cluster, outside: Stacks) -> Iterator[str]:
+def _state_lines(cluster: Cluster) -> Iterator[str]:
     """Ranks that did not answer, by state, and where the first of them is."""
     for state, numbers in ranks_by_state(cluster).items():
         if state not in _FINE:
-            rank = cluster.ranks[next((number for number in numbers if number in outside), numbers[0])]
-            place = _seen_from_outside(rank, outside[rank.number]) if rank.number in outside else _place_of(cluster, rank)
-            yield row_words((f"{code_word(state)}: {ranks_words(runs_of(numbers))}", said(rank.note), place), "; ")
-
-
-def _seen_from_outside(rank: Rank, stack: tuple[Site, ...]) -> str:
-    """The user's innermost line, and the innermost of all where that is a library's."""
-    own = innermost_own(stack)
-    lines = [f"{site_words(site)} {first_line(site)}" for site in dict.fromkeys((own, stack[-1])) if site is not None]
-    return say("{rank} is at {place}, says py-spy", rank=ranks_words(((rank.number, rank.number),)), place=row_words(lines))
+            rank = cluster.ranks[numbers[0]]
+            ranks = f"{code_word(state)}: {ranks_words(runs_of(numbers))}"
+            yield row_words((ranks, said(rank.note), _place_of(cluster, rank)), "; ")
 
 
 def _place_of(cluster: Cluster, rank: Rank) -> str:
