@@ -693,8 +693,8 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     """All ranks of a job in one record, also of one that hangs: their states, each distinct placement once, and findings.
 
     Args:
-        source: the folder in which they answer or have written, several, some files, saved jobs or what this has returned
-            elsewhere, or a view of ipyparallel; without one the job of this user that has started last on this machine.
+        source: the folder in which they answer or have written, several, some files, saved jobs, or what this has returned
+            elsewhere; without one the job of this user that has started last on this machine.
         patience: seconds in one collective after which a rank is said to hang.
 
     Returns:
@@ -708,7 +708,7 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     from devwidget.rules.ranks.over_ranks import judge_cluster
 
     def ask() -> Cluster:
-        return judge_cluster(hear_ranks(source, _serve_engine, patience=patience))
+        return judge_cluster(hear_ranks(source, patience=patience))
 
     return may_be_asked_again(ask(), ask)
 
@@ -741,14 +741,6 @@ def _asking_the_others() -> Callable[[], Cluster] | None:
     agents = sys.modules.get("devwidget.distributed.agent")
     agent = agents.serving_agent() if agents is not None else None
     return None if agent is None else lambda: ranks(agent.folder)
-
-
-def _serve_engine() -> tuple[int, str]:
-    """In an engine of ipyparallel: have it answer, unless it does already; its rank, and the folder of its socket."""
-    from devwidget.distributed.agent import serving_agent
-
-    agent = serving_agent() or serve()
-    return agent.rank, str(agent.folder)
 
 
 def plan_by_name(

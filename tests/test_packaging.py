@@ -71,9 +71,7 @@ def test_each_dependency_has_a_lower_bound_that_is_tested() -> None:
 
 
 def test_a_wheel_brings_nothing_that_only_tests_need() -> None:
-    assert set(PROJECT["project"]["optional-dependencies"]) == {"cluster", "lab", "tutorial"}
-    assert PROJECT["project"]["optional-dependencies"]["cluster"] == ["ipyparallel>=9"]
-    assert "ipyparallel>=9" in PROJECT["dependency-groups"]["test"]  # so that its tests do not skip
+    assert set(PROJECT["project"]["optional-dependencies"]) == {"lab", "tutorial"}
     assert not any("pytest" in each for each in PROJECT["project"]["dependencies"])
 
 

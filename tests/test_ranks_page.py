@@ -28,8 +28,6 @@ def block(kind, *words):
 
 
 TRAINING, ASKING = block("python", "serve(model)"), block("python", "devwidget.ranks()")
-ENGINES = block("python", "ipyparallel")
-"""`tests/distributed/test_engines.py` asks engines."""
 TORCHRUN, SCRIPT, LOOK, ACCELERATE, DIAGNOSE = (
     block("bash", word) for word in ("torchrun", "SBATCH", "--overlap", "accelerate", "diagnose")
 )
@@ -42,7 +40,6 @@ def test_no_block_is_forgotten_here():
     known = [
         TRAINING,
         ASKING,
-        ENGINES,
         TORCHRUN,
         SCRIPT,
         LOOK,

@@ -1,4 +1,4 @@
-"""Asks the ranks of a folder of sockets and files, of files alone, or of ipyparallel's engines; tells what silence means."""
+"""Asks the ranks of a folder of sockets and files, or of files alone; tells what silence means."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import os
 import pathlib
 import socket as sockets
 import time
-import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
-from devwidget.capture.object_fields import module_name, mro_of
 from devwidget.distributed.collectives import Progress, parse_progress
 from devwidget.distributed.job import (
     HANDLER,
@@ -28,7 +26,7 @@ from devwidget.distributed.job import (
     socket_of,
 )
 from devwidget.distributed.unix_http import LARGEST_ANSWER, Line, NoAnswer
-from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.alike_files import AlikeFiles
 from devwidget.records.loading.json_io import load, loads, read_regular
 from devwidget.records.ranks.cluster import GONE, WITH_LAST_WORD, Cluster
@@ -49,15 +47,11 @@ def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> 
     """Ask each rank of a folder, by its socket or else by its file; raise DevwidgetError if it is none, or open to others."""
     refuse_shared(folder)
     alike = AlikeFiles()
-    return mark_stale(ask_ranks(lambda rank: ask_rank(folder, rank, alike.loads), ranks_in(folder), patience))
-
-
-def ask_ranks(ask_one: Callable[[int], Heard], ranks: Iterable[int], patience: float) -> list[Heard]:
-    """Ask some ranks at once; those that do not answer are waited for together."""
-    numbers = list(ranks)
+    numbers = list(ranks_in(folder))
+    # At once: those that do not answer are waited for together.
     with ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, len(numbers)))) as pool:
-        heard = list(pool.map(ask_one, numbers))
-    return mark_hung(heard, patience)
+        heard = list(pool.map(lambda rank: ask_rank(folder, rank, alike.loads), numbers))
+    return mark_stale(mark_hung(heard, patience))
 
 
 def mark_hung(heard: list[Heard], patience: float) -> list[Heard]:
@@ -279,17 +273,14 @@ def _is_here(report: RankReport | None) -> bool:
     return report.host in ("", sockets.gethostname())
 
 
-_SOURCES = Message(
-    "a folder of ranks or several, their files, saved jobs, or a view of ipyparallel: devwidget.ranks('runs/today')"
-)
+_SOURCES = Message("a folder of ranks or several, their files, or saved jobs: devwidget.ranks('runs/today')")
 
 
-def hear_ranks(source: Any, served: Served, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluster:
+def hear_ranks(source: Any, *, patience: float = LONG_IN_A_COLLECTIVE) -> Cluster:
     """All ranks of one source at this moment.
 
     Args:
         source: see `devwidget.ranks`.
-        served: has an engine answer.
         patience: seconds in one collective after which a rank is said to hang.
 
     Raises:
@@ -298,8 +289,6 @@ def hear_ranks(source: Any, served: Served, *, patience: float = LONG_IN_A_COLLE
     asked = time.time()
     if source is None:
         source = find_newest_job()
-    if is_view(source):
-        return merge(ask_engines(source, patience, served), asked)
     sources = list(source) if isinstance(source, Iterable) and not isinstance(source, str | os.PathLike) else [source]
     for each in sources:
         if not isinstance(each, str | os.PathLike | Cluster):
@@ -357,42 +346,3 @@ def _hear_file(path: pathlib.Path) -> list[Heard]:
         return [judge_written(said.rank, said)]
     refuse_shared(path.absolute().parent)
     return [ask_rank(path.absolute().parent, said.rank)]
-
-
-Served = Callable[[], tuple[int, str]]
-"""Sees that a process answers, from now on if it has not before: its rank, and the folder of its socket."""
-# For an engine to load torch and this package.
-FIRST_SECONDS = 30.0
-
-
-def is_view(source: object) -> bool:
-    """Whether this is a view of ipyparallel, or its client; the library is not loaded to find out."""
-    return any(module_name(kind).partition(".")[0] == "ipyparallel" for kind in mro_of(type(source)))
-
-
-def ask_engines(view: Any, patience: float, served: Served) -> list[Heard]:
-    """Ask every engine of a view, in which `served` runs; raise DevwidgetError if one could not begin to answer."""
-    view = view[:] if not hasattr(view, "apply_async") else view
-    places = _find_folders(view, served)
-    return ask_ranks(lambda rank: ask_rank(pathlib.Path(places[rank]), rank), sorted(places), patience)
-
-
-def _find_folders(view: Any, served: Served) -> dict[int, str]:
-    """Find where each engine answers; one that has said so is not asked again, because it may be busy then."""
-    known = _known.setdefault(view.client, {})
-    until = time.monotonic() + FIRST_SECONDS
-    waiting = {target: view.client[target].apply_async(served) for target in view.targets if target not in known}
-    for target, result in waiting.items():
-        try:
-            known[target] = result.get(max(0.1, until - time.monotonic()))
-        except Exception as error:
-            # Whatever was raised in the engine, or on the way.
-            raise DevwidgetError(
-                Message("engine {target} cannot answer: {error}", target=target, error=error_text(error)), instead=_INSTEAD
-            ) from error
-    return dict(known[target] for target in view.targets)
-
-
-# Rank and folder of each engine, by client: weak, so that a client that was closed and let go of is not held open here.
-_known: weakref.WeakKeyDictionary[Any, dict[int, tuple[int, str]]] = weakref.WeakKeyDictionary()
-_INSTEAD = Message("torch.distributed.init_process_group(...) in each engine, and then ask again")

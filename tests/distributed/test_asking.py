@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 
 import pytest
 
@@ -293,18 +292,3 @@ def test_a_process_is_running_stopped_or_gone():
     child.communicate()
     assert read_process_state(child.pid) == "gone"
     assert read_process_state(0) == "unknown"
-
-
-def test_the_engines_of_a_view_answer_where_they_said_that_they_would(job: pathlib.Path):
-    class Client(list):
-        __hash__ = object.__hash__
-
-    class Engine:
-        def apply_async(self, served: object) -> SimpleNamespace:
-            return SimpleNamespace(get=lambda seconds: (2, str(job)))
-
-    view = type(
-        "DirectView", (Engine,), {"__module__": "ipyparallel.client.view", "client": Client([Engine()]), "targets": [0]}
-    )
-    file_of(job, 2).write_bytes(said(2))
-    assert devwidget.ranks(view()).ranks[2].state == "answered"
