@@ -31,8 +31,6 @@ from workloads import WORKLOADS, Workload, mlp
 
 import devwidget
 from devwidget.live_model import Rereader
-from devwidget.profiler_engine.facts import read_facts
-from devwidget.profiler_engine.session import ProfilerSession
 
 REFRESH = "panel, nothing changed"
 LONGEST_S = 1.0
@@ -101,23 +99,6 @@ def _inside(load: Workload, tool: str, run: Callable[[], object], rounds: int) -
         if number + 1 >= enough and time.process_time() - began > LONGEST_S:
             break
     return statistics.median(ratios)
-
-
-def conversion(model: str, _: str, rounds: int) -> Iterator[dict[str, Any]]:
-    """What torch's profiler needs to stop and to give its events, and what we need to make records of them."""
-    load = WORKLOADS[model]()
-    load.step()
-    for name, run in {"forward": load.forward, "step": load.step}.items():
-        stops, reads = [], []
-        for _round in range(1 + min(rounds, FEWEST)):
-            session = ProfilerSession()
-            session.start()
-            run()
-            stops.append(cpu_seconds(session.stop))
-            reads.append(cpu_seconds(lambda session=session: read_facts(session.roots, load.model)))
-            session.forget_events()
-        taken = zip(("stop", "read"), (stops, reads), strict=True)
-        yield {f"{part} {name}": statistics.median(each[1:]) for part, each in taken}  # the first time lines are read
 
 
 def _memory_report(model: torch.nn.Module) -> None:
@@ -244,10 +225,7 @@ def told(tool: str, _: str, rounds: int) -> Iterator[dict[str, Any]]:
     yield {"module": "projection" in words, "line": Path(__file__).name in words}
 
 
-KINDS = {
-    each.__name__: each
-    for each in (recording, conversion, told, snapshot, kept, answer, importing, small_steps, growth, watched)
-}
+KINDS = {each.__name__: each for each in (recording, told, snapshot, kept, answer, importing, small_steps, growth, watched)}
 
 
 def main() -> None:

@@ -18,8 +18,6 @@ Answers = dict[str, dict[str, Any]]
 INSIDE_GOALS = dict(zip(WORKLOADS, (1.10, 1.10, 3.5, None, 6.0, None), strict=True))
 WHOLE_GOALS_MS = {"devwidget.record": 1.0, "devwidget.trace": 3.0}
 FLOOR_GOAL, REFRESH_GOAL_MS, IMPORT_GOAL_MS = 1.35, 10, 60
-PASSIVE_GOALS = dict(zip(WORKLOADS, (1.05, 1.10, 2.0), strict=False))
-CONVERSION_GOAL = 1.5
 CLICK_GOALS = {
     "clean": dict(zip(WORKLOADS, (1.2, None, 5.0), strict=False)),
     "tried": dict(zip(WORKLOADS, (3.5, None, 12.0), strict=False)),
@@ -28,7 +26,6 @@ CLICK_GOALS = {
 WHY_GOAL_MS, COLD_GOAL_MS = 50, 1500
 MLP, GPT2 = "four-layer MLP", "GPT-2 small, 1 x 128"
 FLOOR, SAME_FACTS, OURS = "bare modes and hooks", "bare, same facts", "devwidget.record"
-PASSIVE = 'devwidget.record(engine="profiler")'
 
 
 def figure(answers: Answers, model: str, tool: str, form: str, part: str) -> float | None:
@@ -54,7 +51,6 @@ def behind(answers: Answers, missing: int) -> str:
         f"* {line}"
         for line in (
             *_inside(answers),
-            *_passive(answers),
             *_whole(answers),
             *_looking(answers),
             *_lookers_ahead(answers),
@@ -80,19 +76,6 @@ def _inside(answers: Answers) -> Iterator[str]:
             missed.append(f"{ours / least:.2f} times modes and hooks that write down the same facts and nothing else")
         if missed:
             yield f"Inside a recording, {model} costs {', '.join(missed)}."
-
-
-def _passive(answers: Answers) -> Iterator[str]:
-    """Models that torch's profiler disturbs more than the goal, and whose records cost too much beside what it costs itself."""
-    for model, goal in PASSIVE_GOALS.items():
-        inside = figure(answers, model, PASSIVE, "inside", "forward")
-        if inside is not None and inside > goal:
-            yield f"Inside a recording by torch's profiler, {model} costs {inside:.2f} times plain (goal {goal:.2f})."
-    for model, _, answer in of_kind(answers, "conversion"):
-        for part in ("forward", "step"):
-            if f"stop {part}" in answer and (ratio := answer[f"read {part}"] / answer[f"stop {part}"]) > CONVERSION_GOAL:
-                dear = f"cost {ratio:.2f} times what torch needs to stop (goal {CONVERSION_GOAL})"
-                yield f"Records of a {part} of {model} {dear}."
 
 
 def _whole(answers: Answers) -> Iterator[str]:

@@ -20,7 +20,7 @@ WHY = """
   DebugMode patches nothing, and tells no births, no arrivals from NumPy or files, no threads and no DataParallel.
 * Every operator keeps the line of the user, found by a walk up the stack, and the line that decided where its tensors live:
   `bare, same facts` (`benchmarks/bare_facts.py`) is the least that does so in Python; a goal below it is out of reach.
-  The profiler writes events in C++ and makes sense of them at its end, so it is cheaper inside and dearer as a whole.
+  torch.profiler writes events in C++ and makes sense of them at its end, so it is cheaper inside and dearer as a whole.
 * `devwidget.trace` reads what a step may change before it runs, and compares and puts it back afterwards.
 * A refresh has to look at every tensor again: anybody may have written `.data`, which nothing tells. Its floor
   (`bare_check` in `benchmarks/snapshot_cost.py`) reads each field once, in loops of C.
@@ -101,7 +101,6 @@ def page(measured: dict[str, Any], asked: list[str]) -> str:
         "## A training step inside an open recording, against plain\n\n" + _recordings(answers, "inside", "step"),
         "## The whole call: set-up, forward, results; milliseconds beyond plain\n\n" + _recordings(answers, "whole", "forward"),
         "## The whole call around a training step; milliseconds beyond plain\n\n" + _recordings(answers, "whole", "step"),
-        "## What torch's profiler leaves for the end of the block, milliseconds\n\n" + _conversions(answers),
         "## A look at a model, milliseconds\n\n" + _looks(answers),
         "## A training step of a watched run, against plain\n\n" + _watched(answers),
         "## What people wait for\n\n" + _waited(answers),
@@ -136,16 +135,6 @@ def _recordings(answers: Answers, form: str, part: str) -> str:
         if any(each is not None for each in found):
             rows.append([model, *(_cell(answers, model, *each, f"{form} {part}") for each in zip(tools, found, strict=True))])
     return _table(["model", *tools], rows)
-
-
-def _conversions(answers: Answers) -> str:
-    rows = []
-    for model, _, answer in of_kind(answers, "conversion"):
-        for part in ("forward", "step"):
-            if f"stop {part}" in answer:
-                stop, read = (answer[f"{what} {part}"] for what in ("stop", "read"))
-                rows.append([model, part, f"{stop * 1e3:.1f}", f"{read * 1e3:.1f}", f"{read / stop:.2f}"])
-    return _table(["model", "of a", "torch stops and gives its events", "we make records of them", "ratio"], rows)
 
 
 def _cell(answers: Answers, model: str, tool: str, found: float | None, asked: str) -> str:

@@ -131,12 +131,6 @@ RECORDERS = {
         lambda recording: recording.trace,
         words=lambda trace: _of_each(trace.ops),
     ),
-    'devwidget.record(engine="profiler")': Recorder(
-        "device, module, the line of a call, transfers, waits, by torch's profiler",
-        lambda load: devwidget.record(engine="profiler"),
-        lambda recording: recording.trace,
-        words=lambda trace: _of_each(trace.ops),
-    ),
     "devwidget.trace": Recorder(
         "the same, a step of its own, all put back",
         call=lambda load: devwidget.trace(load.model, load.batch[0]),

@@ -20,7 +20,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from answer_cost import ANSWERS, CLICKED
-from performance_goals import PASSIVE
 from performance_page import LATE, page, this_machine
 from recorders import RECORDERS
 from watch_cost import MODELS, TOOLS
@@ -38,7 +37,6 @@ LOOKS = ("devwidget.snapshot", "panel, nothing changed", "torchinfo.summary", "p
 def figures() -> Iterator[tuple[str, str, str]]:
     """What figure.py is asked for: kind, subject, tool."""
     yield from (("recording", model, tool) for tool in OURS for model in WORKLOADS)
-    yield from ((kind, model, tool) for model in WORKLOADS for kind, tool in (("recording", PASSIVE), ("conversion", "")))
     yield from (("told", tool, "") for tool in RECORDERS)
     yield from (("snapshot", str(size), tool) for tool in LOOKS for size in (1_000, 10_000, 100_000))
     yield from (("kept", model, "") for model in WORKLOADS)
@@ -47,7 +45,7 @@ def figures() -> Iterator[tuple[str, str, str]]:
     yield from (("answer", name, "") for name in ANSWERS if name != "clicks")
     yield from (("importing", "", ""), ("small_steps", "", ""))
     yield from (("growth", axis, str(size)) for axis, sizes in GROWTH.items() for size in sizes)
-    yield from (("recording", model, tool) for model in WORKLOADS for tool in RECORDERS if tool not in (*OURS, PASSIVE))
+    yield from (("recording", model, tool) for model in WORKLOADS for tool in RECORDERS if tool not in OURS)
 
 
 def measured(asked: tuple[str, str, str], options: list[str]) -> dict[str, object]:

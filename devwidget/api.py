@@ -118,7 +118,6 @@ def record(
     verify_hops: bool = False,
     path: str | os.PathLike[str] | None = None,
     checksums: bool = False,
-    engine: Literal["mode", "profiler", "auto"] = "mode",
 ) -> Recording:
     """Watch any code: `with devwidget.record() as recording: ...`.
 
@@ -131,38 +130,21 @@ def record(
         path: in a job of several ranks, a folder where each leaves what it held at the end and its trace; it is the same for
             all, and `devwidget.ranks(path)` puts them together.
         checksums: with `path`, tell of each parameter what is in it, so that copies that drifted apart are found.
-        engine: `"mode"` sees every call with its names, births and faults. `"profiler"` is torch's own, which disturbs
-            nothing and costs a fraction while it records: operators, modules, copies, waits and memory, without names, births
-            and faults, and without the lines of `a + b`; nothing is healed, and `allow` and the rest have no meaning.
-            `"auto"` takes it where nothing else is asked for, no GPU is virtual, and no other profiler runs; where it
-            takes modes, `trace.not_checked` says why. What each knows: docs/promises.md.
 
     Returns:
         A context manager; its `trace` is complete when the block has ended. Nothing is run again for it: `fix.try_it()` tries
             an edit on the last call of the module, for as long as that module and what it was called with are there.
 
     Raises:
-        DevwidgetError: if one of `allow` is no hop, `path` is given to a process that is no rank, or the profiler is asked for
-            what it cannot do.
+        DevwidgetError: if one of `allow` is no hop, or `path` is given to a process that is no rank.
     """
     refuse_flags(heal=heal, verify_hops=verify_hops, checksums=checksums)
-    asked = {"heal": heal, "allow": allow, "verify_hops": verify_hops, "path": path, "checksums": checksums}
-    written = note = None
-    if engine != "mode":
-        from devwidget.profiler_engine.recording import choose_passive
-
-        chosen = choose_passive(engine, [name for name, value in asked.items() if value])
-        if isinstance(chosen, Recording):
-            return chosen
-        note = chosen
+    written = None
     if path is not None:
         from devwidget.distributed.report import RankWriter
 
         written = RankWriter(path, checksums, lambda: read_memory(virtual_gpus()))
-    recording = Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written, offer=_offer_trials)
-    if note is not None:
-        recording.add_note(note)
-    return recording
+    return Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written, offer=_offer_trials)
 
 
 def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -> Trace:
@@ -182,8 +164,8 @@ def watch(
     """Watch a whole training run: `with devwidget.watch(model, optimizer) as run: ...`, or `@devwidget.watch(model)`.
 
     Hooks tell what each step takes, on the clock of the host, and allocators what is in use; nothing is waited for, and no
-    number changes. Now and then, and when something has changed, one step is recorded as by `record(engine="auto")`. Nothing is
-    healed, restored or run again.
+    number changes. Now and then, and when something has changed, one step is recorded as by `record()`, in which a
+    compiled model runs as its eager original. Nothing is healed, restored or run again.
 
     Args:
         model: the outermost module that the loop calls: with `DataParallel` the wrapper, with `torch.compile` what it gave.

@@ -99,10 +99,6 @@ class Recording:
         self._recorder.attach_model(model, optimizer, name=name)
         self._model = model
 
-    def add_note(self, text: str) -> None:
-        """Something that the trace cannot tell, and why."""
-        self._recorder.add_note(text)
-
     def follow_living(self, index: int) -> LivingBytes | None:
         """The bytes that were allocated on a device so far and live now, to be looked at later."""
         return self._recorder.follow_living(index)

@@ -26,7 +26,6 @@ _API = (
     "saved_files",
     "trying",
     "fix_writer",
-    "profiler_engine",
     "call_trials",
     "applied_fix",
     "watching",

@@ -1,7 +1,7 @@
 """A program with many threads: some train models of their own, others trace and record theirs meanwhile.
 
-`python -m tests.beside_threads SECONDS [lively] [profiler]` prints its figures; it exits with 1 where a loss differs from that
-of the same training alone, or where a thread raised. `profiler` records with torch's own, of which there can be one at a time.
+`python -m tests.beside_threads SECONDS [lively]` prints its figures; it exits with 1 where a loss differs from that of the same
+training alone, or where a thread raised.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -122,8 +122,8 @@ class Program:
         troubles: what a thread raised, and losses that differ.
     """
 
-    def __init__(self, seconds: float, engine: Literal["mode", "profiler"] = "mode") -> None:
-        self.alone, self._engine = losses_alone(), engine
+    def __init__(self, seconds: float) -> None:
+        self.alone = losses_alone()
         self.counts: collections.Counter[str] = collections.Counter()
         self.troubles: list[str] = []
         self._until = time.monotonic() + seconds
@@ -167,7 +167,7 @@ class Program:
 
     def record(self, number: int) -> None:
         """Train as alone, recorded."""
-        with devwidget.record(engine=self._engine) as recording:
+        with devwidget.record() as recording:
             self.train(number)
         if troubles := [text for text in recording.trace.not_checked if text.startswith("recorder")]:
             self._note(f"recording {number}: {troubles}")
@@ -211,19 +211,18 @@ async def _waited(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
     return model(x)
 
 
-def main(seconds: float, *, lively: bool, is_passive: bool) -> int:
+def main(seconds: float, *, lively: bool) -> int:
     """Run the program; 0 if nothing was wrong.
 
     Args:
         seconds: how long.
         lively: with threads that do other things besides.
-        is_passive: torch's profiler records, and nothing is traced.
     """
     faulthandler.enable()
     torch.set_num_threads(1)
-    program = Program(seconds, "profiler" if is_passive else "mode")
-    threads = [("trained", program.train)] * TRAINERS + [("recorded", program.record)] * (1 if is_passive else RECORDERS)
-    threads += [("traced", program.trace)] * (0 if is_passive else TRACERS)
+    program = Program(seconds)
+    threads = [("trained", program.train)] * TRAINERS
+    threads += [("recorded", program.record)] * RECORDERS + [("traced", program.trace)] * TRACERS
     if lively:
         threads += [("looked", program.look), ("lived", program.live), ("lived", program.live)]
     program.run(threads)
@@ -233,4 +232,4 @@ def main(seconds: float, *, lively: bool, is_passive: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(float(sys.argv[1]), lively="lively" in sys.argv, is_passive="profiler" in sys.argv))
+    sys.exit(main(float(sys.argv[1]), lively="lively" in sys.argv))

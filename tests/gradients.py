@@ -1,5 +1,5 @@
-"""Steps as they are without us: outputs, gradients and random states plain, recorded by either engine and on virtual GPUs, bit
-by bit and with their strides.
+"""Steps as they are without us: outputs, gradients and random states plain, recorded and on virtual GPUs, bit by bit and with
+their strides.
 
 A step ends with gradients of many layouts, because kernels choose their way by strides, those of dimensions of size one too;
 and each reaches its tensor alone, and as the first of two that the engine adds.
@@ -27,7 +27,6 @@ WAYS: dict[str, Callable[[], Any]] = {
     "plain": contextlib.nullcontext,
     "again": contextlib.nullcontext,
     "recorded": devwidget.record,
-    "profiled": lambda: devwidget.record(engine="profiler"),
     "simulated": lambda: devwidget.simulate(2),
 }
 """What a step runs in. `again` tells which steps do not even repeat themselves."""

@@ -22,7 +22,7 @@ def words(text: str) -> set[str]:
 FOLDERS = words("records language foreign_files capture distributed memory simulator rules views report ui")
 EVERYTHING = FOLDERS | words(
     """
-    api profiler_engine recording allowed_findings live_model planning post_mortem call_trials trying fix_writer applied_fix
+    api recording allowed_findings live_model planning post_mortem call_trials trying fix_writer applied_fix
     saved_files magics cli pytest_plugin pytest_explainer watching integrations
     """
 )
@@ -41,10 +41,8 @@ MAY_IMPORT = {
     "ui": words("records views report language"),
     "api": EVERYTHING,
     "saved_files": words("records foreign_files"),  # the half of api that needs no torch
-    # the half of `record` that torch's profiler serves
-    "profiler_engine": words("records capture foreign_files simulator rules recording fix_writer"),
     # a whole run: hooks, and now and then a step that `record` would record; report for bytes and times as words
-    "watching": words("records capture simulator profiler_engine recording rules report"),
+    "watching": words("records capture simulator recording rules report"),
     # callbacks of trainers: a watch and what `check` refuses, which are halves of api, in the language of reports
     "integrations": words("records capture api watching allowed_findings language"),
     "recording": EVERYTHING,  # what `record` and `trace` run

@@ -1,4 +1,4 @@
-"""Gradients of timm's models, plain against recorded by either engine and on virtual GPUs, bit by bit and with their strides.
+"""Gradients of timm's models, plain against recorded and on virtual GPUs, bit by bit and with their strides.
 
     PYTHONPATH=.:PACKAGES python benchmarks/outside/gradients.py [NAME ...]
 
@@ -30,7 +30,6 @@ LONGEST_S = 900
 STEPS = {"one, eval": (1, False), "two, eval": (2, False), "two, train": (2, True)}
 WATCHED: dict[str, Callable[[], Any]] = {
     "record": devwidget.record,
-    "profiler": lambda: devwidget.record(engine="profiler"),
     "simulate": lambda: devwidget.simulate(2),
 }
 SMALL = (64, 96, 128)

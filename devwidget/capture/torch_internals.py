@@ -103,27 +103,6 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "fully_shard": "torch.distributed.fsdp.fully_shard",
         "local_shape_and_offset": "torch.distributed.tensor._utils._compute_local_shape_and_global_offset",
     },
-    "recording by torch's profiler": {
-        "ActiveProfilerType": "torch._C._profiler.ActiveProfilerType",
-        "AllocationFields": "torch._C._profiler._ExtraFields_Allocation",
-        "BuiltInFields": "torch._C._profiler._ExtraFields_PyCCall",
-        "CallFields": "torch._C._profiler._ExtraFields_PyCall",
-        "OperatorFields": "torch._C._profiler._ExtraFields_TorchOp",
-        "ProfilerActivity": "torch._C._profiler.ProfilerActivity",
-        "ProfilerEvent": "torch._C._profiler._ProfilerEvent",
-        "ProfilerConfig": "torch._C._autograd.ProfilerConfig torch._C._profiler.ProfilerConfig torch.autograd.ProfilerConfig",
-        "ProfilerOptions": "torch._C._profiler._ExperimentalConfig",
-        "ProfilerState": "torch._C._profiler.ProfilerState torch.autograd.ProfilerState",
-        "RecordScope": "torch._C._profiler.RecordScope",
-        "TensorMetadata": "torch._C._profiler._TensorMetadata",
-        "disable_profiler": "torch._C._autograd._disable_profiler",
-        "enable_profiler": "torch._C._autograd._enable_profiler",
-        "has_kernel": "torch._C._dispatch_has_kernel_for_dispatch_key",
-        "prepare_profiler": "torch._C._autograd._prepare_profiler",
-        "prepare_users_profiler": "torch.autograd.profiler._prepare_profiler",
-        "profiler_type": "torch._C._autograd._profiler_type",
-        "schemas_of": "torch._C._jit_get_schemas_for_operator",
-    },
     "reading what FSDP has gathered": {
         "fsdp_state_of": "torch.distributed.fsdp._fully_shard._fsdp_state._get_module_fsdp_state",
     },
@@ -135,23 +114,10 @@ _PURPOSES = {
     for each in (
         *(Message("reading tensors"), Message("recording"), Message("restoring"), Message("explaining an error")),
         *(Message("answering for a rank"), Message("drawing a pipeline"), Message("reading what FSDP has gathered")),
-        *(Message("planning a step"), Message("planning for a mesh"), Message("recording by torch's profiler")),
+        *(Message("planning a step"), Message("planning for a mesh")),
     )
 }
 """The same in words."""
-PROFILER_FIELDS: Mapping[str, str] = {
-    "torch._C._profiler._ProfilerEvent": (
-        "children duration_time_ns end_time_ns extra_fields name parent start_tid start_time_ns"
-    ),
-    "torch._C._profiler._ExtraFields_TorchOp": "inputs scope sequence_number",
-    "torch._C._profiler._ExtraFields_PyCall": "caller callsite module",
-    "torch._C._profiler._ExtraFields_PyCCall": "caller",
-    "torch._C._profiler._ExtraFields_Allocation": "alloc_size device ptr total_allocated total_reserved",
-    "torch._C._profiler._PyFrameState": "file_name function_name line_number",
-    "torch._C._profiler._NNModuleInfo": "cls_name parameters self_ptr",
-    "torch._C._profiler._TensorMetadata": "device dtype sizes",
-}
-"""What is read of each record of torch's profiler."""
 OPTIONAL: Mapping[str, str] = {
     "BatchIterator": "torch.utils.data.dataloader._BaseDataLoaderIter",
     "C": "torch._C",

@@ -574,7 +574,6 @@ class Trace(Record):
         samples: length of the batch, 0 where its tensors have several lengths or it is not known.
         step_runs: how often the step ran: once, and once more for each trial of its fixes; 0 for what is no step of `trace`.
         steps: how often the program went back, or else called its model; 0 if nobody counted.
-        engine: what recorded: a `mode` of ours, or torch's `profiler`, which knows no names, no births and no faults.
         comparisons: those of the program's devices that say the same for each.
         noticed: why these trials may have been noticed outside of the step, where they were asked for all the same.
     """
@@ -603,5 +602,4 @@ class Trace(Record):
     step_runs: Size = 0
     noticed: tuple[str, ...] = ()
     steps: Size = 0
-    engine: Literal["mode", "profiler"] = "mode"
     comparisons: tuple[DeviceComparison, ...] = ()

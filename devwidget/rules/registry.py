@@ -71,7 +71,6 @@ def describe_missing(needs: tuple[Need, ...], lacking: frozenset[Need]) -> str:
     return Message("{missing} in this trace", missing=listed(names)) if names else ""
 
 
-Reads = Literal["calls", "operators"]
 Check = Callable[[Trace], Iterator[Finding]]
 
 FOLDERS = ("placement", "transfers", "training", "replicas")
@@ -87,7 +86,6 @@ class Rule:
         needs: what must have run before its silence is an answer.
         loses_to: kinds that explain the same fault better.
         on_request: nobody misses its answer where what it needs was not asked for.
-        reads: `calls` of torch functions, with names, births and faults, or no more than `operators` and waits.
     """
 
     kind: str
@@ -95,7 +93,6 @@ class Rule:
     needs: tuple[Need, ...]
     loses_to: tuple[str, ...]
     on_request: bool = False
-    reads: Reads = "calls"
 
 
 _rules: dict[str, Rule] = {}
@@ -107,12 +104,11 @@ def rule(
     needs: tuple[Need, ...],
     loses_to: tuple[str, ...] = (),
     on_request: bool = False,
-    reads: Reads = "calls",
 ) -> Callable[[Check], Check]:
     """Register a check under the name of its kind; every rule needs something, if only that anything ran."""
 
     def keep(check: Check) -> Check:
-        _rules[kind] = Rule(kind, check, needs, loses_to, on_request, reads)
+        _rules[kind] = Rule(kind, check, needs, loses_to, on_request)
         return check
 
     return keep
@@ -133,8 +129,6 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
     found: list[Finding] = []
     checked, not_checked = [], []
     chosen, unmet_needs = all_rules() if rules is None else tuple(rules), find_unmet_needs(trace)
-    if trace.engine == "profiler":
-        chosen = tuple(each for each in chosen if each.reads == "operators")
     for each in chosen:
         told, crash = run_rule(each.kind, each.check, trace)
         if crash is not None:

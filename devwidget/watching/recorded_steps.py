@@ -1,4 +1,4 @@
-"""Steps that are recorded whole: when, by what, and what only two of them together show."""
+"""Steps that are recorded whole: when, and what only two of them together show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.profiler_engine.recording import choose_passive
 from devwidget.recording import Recording
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
@@ -69,17 +68,9 @@ class RecordingSchedule:
         return self.spent <= SHARE * self.passed
 
 
-def begin_recording(model: nn.Module, optimizer: torch.optim.Optimizer | None, *, with_memory: bool) -> Recording:
-    """Begin to record here and now: by torch's profiler, unless it is asked for what that does not see.
-
-    Args:
-        model: the root.
-        optimizer: its optimizer.
-        with_memory: with the lines of what is allocated, which modes alone tell.
-    """
-    has_replicas = any(isinstance(each, nn.DataParallel) and len(each.device_ids) > 1 for each in model.modules())
-    chosen = None if with_memory or has_replicas else choose_passive("auto", [])
-    recording = chosen if isinstance(chosen, Recording) else Recording()
+def begin_recording(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Recording:
+    """Begin to record here and now."""
+    recording = Recording()
     recording.attach(model, optimizer)
     recording.__enter__()
     return recording

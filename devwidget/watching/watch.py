@@ -62,12 +62,11 @@ _SEEN = 0.01
 
 
 class _RecordedNow(NamedTuple):
-    """The step that is being recorded: why, since when, and whether with the lines of what it allocates."""
+    """The step that is being recorded: why, and since when."""
 
     recording: Recording
     reason: Message
     began: float
-    with_memory: bool
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -115,7 +114,7 @@ class Watch:
         self._number = first
         self._began = 0.0
         self._recorded: _RecordedNow | None = None
-        self._late = {"mode": LateLines(), "profiler": LateLines()}  # who tell lines apart in their own ways
+        self._late = LateLines()
         self._growth: dict[str, GrowthJudge] = {}
         self._growing: tuple[str, Growth] | None = None
         self._living: tuple[int, LivingBytes | None] | None = None
@@ -257,28 +256,22 @@ class Watch:
         if reason is None:
             return
         with uninterrupted():  # a recording that nobody knew of would never end
-            began, with_memory = time.perf_counter(), self._needs_living
-            recording = begin_recording(self.model, self.optimizer, with_memory=with_memory)
-            self._recorded = _RecordedNow(recording, reason, began, with_memory)
-
-    @property
-    def _needs_living(self) -> bool:
-        return self._growing is not None and self._living is None
+            began = time.perf_counter()
+            self._recorded = _RecordedNow(begin_recording(self.model, self.optimizer), reason, began)
 
     def _end_recorded(self, error: BaseException | None = None, trace: TracebackType | None = None) -> None:
         now = self._recorded
         if now is None:
             return
-        if now.with_memory and self._growing is not None:
+        if self._growing is not None and self._living is None:
             self._living = self._number, now.recording.follow_living(DeviceId.parse(self._growing[0]).index or 0)
         with uninterrupted():
             found, self._recorded = end_recording(now.recording, error, trace), None
         self._schedule.spent += time.perf_counter() - now.began
         self._log.add_recorded(RecordedStep(self._number, now.reason, found))
-        late = self._late[found.engine]
-        for line, first, before in late.meet_step(self._number, found):
+        for line, first, before in self._late.meet_step(self._number, found):
             self._tell_late(line, first, before)
-        if late.wants_next:
+        if self._late.wants_next:
             self._schedule.ask_for(Message("step {step} had something new", step=self._number), at_once=True)
 
     def _tell_late(self, line: Move | Wait, first: int, before: int) -> None:

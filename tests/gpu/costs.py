@@ -37,8 +37,8 @@ def seconds(step: Step, count: int) -> float:
 
 
 @contextlib.contextmanager
-def recorded(load: Workload, engine: str) -> Iterator[Step]:
-    with devwidget.record(engine=engine) as recording:
+def recorded(load: Workload) -> Iterator[Step]:
+    with devwidget.record() as recording:
         recording.attach(load.model, optimizer=load.optimizer)
         yield load.step
 
@@ -85,8 +85,7 @@ def main() -> None:
 
         ways: dict[str, tuple[int, Callable[[], Any]]] = {
             "watch": (many, watching),
-            "record, profiler": (1, lambda load=load: recorded(load, "profiler")),
-            "record, mode": (1, lambda load=load: recorded(load, "mode")),
+            "record": (1, lambda load=load: recorded(load)),
             "torch.profiler": (1, lambda load=load: profiled(load)),
         }
         for way, (count, watched) in ways.items():

@@ -1,4 +1,4 @@
-"""Recordings on a card: the same by both engines, nothing of them left behind, and bytes as the allocator counts them."""
+"""Recordings on a card: nothing of them left behind, and bytes as the allocator counts them."""
 
 import copy
 import gc
@@ -10,10 +10,7 @@ from torch.utils._pytree import tree_map_only
 
 import devwidget
 from tests import zoo
-from tests.gpu.places import HAS_CARD
 from tests.measured import keeps_all_layers, total
-from tests.profiler_engine.agreement import Agreement, record_both
-from tests.profiler_engine.moving_programs import iterate_moving
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
 GPU = "cuda"
@@ -26,41 +23,6 @@ def models(names=None):
     for path, model, _, kwargs in zoo.iter_core(names=names, training=True):
         there = tree_map_only(torch.Tensor, lambda tensor: tensor.to(GPU), kwargs)
         yield path.rsplit(".", 1)[1], keeps_all_layers(model).to(GPU), there
-
-
-def steps_of(model, kwargs):
-    def step():
-        loss = total(model(**kwargs))
-        loss.backward()
-        return loss
-
-    return step
-
-
-def prepare(model, kwargs):
-    model.zero_grad()
-    torch.manual_seed(0)
-    return steps_of(model, kwargs), model
-
-
-@pytest.mark.skipif(not HAS_CARD, reason="on virtual GPUs a mode is the only engine")
-@pytest.mark.parametrize("part", range(6))
-def test_both_engines_tell_the_same_of_models(part, card, reports):
-    names = list(zoo.CORE)[part::6]
-    agreement = Agreement()
-    for name, model, kwargs in models(names):
-        agreement.compare(name, *record_both(lambda m=model, k=kwargs: prepare(m, k)))
-    reports(f"models, part {part + 1} of 6: {agreement}", differences=list(map(str, agreement.differences)))
-    assert agreement.differences == []
-
-
-@pytest.mark.skipif(not HAS_CARD, reason="on virtual GPUs a mode is the only engine")
-def test_both_engines_tell_the_same_of_moves_and_waits(card, reports):
-    agreement = Agreement()
-    for name, prepare in iterate_moving(GPU):
-        agreement.compare(name, *record_both(prepare))
-    reports(f"moving programs: {agreement}", differences=list(map(str, agreement.differences)))
-    assert agreement.differences == []
 
 
 def train(model, kwargs):
@@ -78,9 +40,6 @@ def train(model, kwargs):
     return [each.detach().clone() for each in (*losses, *model.state_dict().values(), *states)]
 
 
-ENGINES = ["mode", "profiler"] if HAS_CARD else ["mode"]
-
-
 def assert_trained_alike(names, reports):
     same, moving, differing = 0, [], {}
     with torch.backends.cudnn.flags(enabled=True, deterministic=True, benchmark=False):
@@ -91,13 +50,12 @@ def assert_trained_alike(names, reports):
             if not all(map(equal, plain, again)):
                 moving.append(name)
                 continue
-            for engine in ENGINES:
-                with devwidget.record(engine=engine):
-                    recorded = train(model, kwargs)
-                if all(map(equal, plain, recorded)):
-                    same += 1
-                else:
-                    differing[f"{name}, {engine}"] = sum(not equal(*pair) for pair in zip(plain, recorded, strict=True))
+            with devwidget.record():
+                recorded = train(model, kwargs)
+            if all(map(equal, plain, recorded)):
+                same += 1
+            else:
+                differing[name] = sum(not equal(*pair) for pair in zip(plain, recorded, strict=True))
     reports(f"trained {STEPS} steps as without: {same}; differ: {differing}; do not repeat themselves: {moving}")
     assert differing == {}
 

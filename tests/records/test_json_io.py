@@ -85,6 +85,11 @@ def test_a_field_of_a_newer_version_is_ignored_and_a_missing_one_has_its_default
     assert loads(edited(one_step(), "data", "virtual_gpus", value=...)).virtual_gpus == 0
 
 
+@pytest.mark.parametrize("engine", ["mode", "profiler"])
+def test_a_trace_that_names_the_engine_that_recorded_it_still_loads(engine: str) -> None:
+    assert loads(edited(one_step(), "data", "engine", value=engine)) == one_step()
+
+
 def test_a_newer_schema_says_which_devwidget_reads_it() -> None:
     envelope = json.loads(dumps(one_step())) | {"devwidget": 2, "written_by": "3.1.0", "data": {"unknown": []}}
     message = f"saved with schema 2: reading it needs devwidget 3.1.0, this is {devwidget.__version__} with schema 1"

@@ -1,4 +1,4 @@
-"""A step that hooks begin and end is what `record` sees of the same step, by each engine; and a run records few of them."""
+"""A step that hooks begin and end is what `record` sees of the same step; and a run records few of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.profiler_engine.recording import PassiveRecording
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
@@ -21,8 +20,6 @@ from devwidget.watching.recorded_steps import (
     WARM_UP,
     LateLines,
     RecordingSchedule,
-    begin_recording,
-    end_recording,
 )
 
 
@@ -51,11 +48,10 @@ def test_a_step_that_hooks_record_is_what_record_sees(gpus, has_closure):
         with devwidget.watch(model, optimizer) as run:
             for _ in range(12):
                 optimizer.step(closure) if has_closure else turn()
-        with devwidget.record(engine="auto") as recording:
+        with devwidget.record() as recording:
             recording.attach(model, optimizer)
             turn()
     watched, recorded = run.recorded[WARM_UP], recording.trace
-    assert watched.engine == recorded.engine == ("mode" if gpus else "profiler")
     assert operators(watched) == operators(recorded)
     assert {each.path for each in watched.modules} == {"", "0", "1", "2"}
     assert watched.steps == 1
@@ -121,12 +117,3 @@ def test_two_steps_that_are_no_neighbours_confirm_nothing():
     late = LateLines()
     for step, lines in ((10, (1,)), (60, (1, 2)), (110, (1, 2))):
         assert late.meet_step(step, hops(*lines)) == []
-
-
-@pytest.mark.parametrize(("device_ids", "is_passive"), [([0], True), ([0, 1], False)])
-def test_replicas_are_recorded_by_what_sees_their_threads(device_ids, is_passive):
-    parallel = nn.DataParallel(nn.Linear(2, 2))
-    parallel.device_ids = device_ids
-    recording = begin_recording(nn.Sequential(parallel), None, with_memory=False)
-    end_recording(recording)
-    assert isinstance(recording, PassiveRecording) is is_passive

@@ -56,7 +56,7 @@ def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Hel
 
 def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     """The module beside the model, such as a metric, that keeps one of these and moves it along where it is moved itself."""
-    for name, whole in modules_named(frames):
+    for name, whole in _modules_named(frames):
         for path, module in walk_modules(whole):
             for key, tensor in own(module).items() if _moves_along(type(module)) else ():
                 if any(tensor is member for member in family):
@@ -66,7 +66,7 @@ def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) ->
     return None
 
 
-def modules_named(frames: Iterable[FrameType]) -> Iterator[tuple[str, nn.Module]]:
+def _modules_named(frames: Iterable[FrameType]) -> Iterator[tuple[str, nn.Module]]:
     """The modules that the variables of frames are, and those in the fields of an object that is none."""
     for frame in frames:
         for name, value in {**globals_used(frame), **locals_of(frame)}.items():
@@ -197,7 +197,7 @@ def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held
 
 def _find_whole(frames: Sequence[FrameType], module: nn.Module, device: torch.device) -> nn.Module:
     """The module of a variable of the user that has this one as a part, and nothing elsewhere: its methods were called."""
-    for _, each in modules_named(frames):
+    for _, each in _modules_named(frames):
         parts = [part for _, part in walk_modules(each)]
         if any(part is module for part in parts) and all(
             t.device == device for part in parts for t in own_tensors(part).values()

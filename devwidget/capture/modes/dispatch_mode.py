@@ -22,16 +22,16 @@ from devwidget.capture.tensors import tensors_in
 from devwidget.records.trace import Phase
 
 _PARALLEL_CAUSES = ("scatter", "replicate", "gather", "reduce")
-COPIES = ("_to_copy", "copy_")
-MASKED = frozenset({"index", "index_put_", "index_put", "_index_put_impl_"})
-WAITING = frozenset({
+_COPIES = ("_to_copy", "copy_")
+_MASKED = frozenset({"index", "index_put_", "index_put", "_index_put_impl_"})
+_WAITING = frozenset({
     "_local_scalar_dense", "nonzero", "masked_select", "_unique", "_unique2", "unique_dim", "unique_consecutive",
     "unique_dim_consecutive", "equal", "bincount", "multinomial", "_linalg_check_errors",
 })  # fmt: skip
 """Operators that hand a value to the host, or whose results have sizes that depend on values."""
-_WAITING_SOMETIMES = MASKED | WAITING | {"repeat_interleave"}
-_APART = frozenset({*COPIES, *KINDS}) | _WAITING_SOMETIMES
-WORDS = {
+_WAITING_SOMETIMES = _MASKED | _WAITING | {"repeat_interleave"}
+_APART = frozenset({*_COPIES, *KINDS}) | _WAITING_SOMETIMES
+_WORDS = {
     "_local_scalar_dense": "item",
     "_unique": "unique",
     "_unique2": "unique",
@@ -83,7 +83,7 @@ def _find_awaited_device(name: str, args: tuple[Any, ...], kwargs: dict[str, Any
         return None
     if name == "repeat_interleave":
         return None if kwargs.get("output_size") is not None else tensor.device
-    return tensor.device if name not in MASKED or _has_mask(args) else None
+    return tensor.device if name not in _MASKED or _has_mask(args) else None
 
 
 def _has_mask(args: tuple[Any, ...]) -> bool:
@@ -94,7 +94,7 @@ def _has_mask(args: tuple[Any, ...]) -> bool:
     return bool(masks) and not (one and len(masks) == 1 and not any(args[3:4]))
 
 
-def is_carried(source: torch.device, target: torch.device) -> bool:
+def _is_carried(source: torch.device, target: torch.device) -> bool:
     """Whether a copy takes bytes to another device; what goes to meta is let go of, as hooks of accelerate do with weights."""
     return source != target and target.type != "meta"
 
@@ -161,7 +161,7 @@ class OperatorMode(DispatchMode):
         return out
 
     def _run_apart(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if name in COPIES:
+        if name in _COPIES:
             return self._run_copy(func, name, args, kwargs)
         if name in KINDS:
             self._state.collectives.begin_collective(func, name, args, sys._getframe(1))
@@ -186,16 +186,16 @@ class OperatorMode(DispatchMode):
             return
         state.transfers.note_synchronized()
         if here.site is not None or (self._tracker.forced != "backward" and not _is_active(state)):
-            state.waits.note_wait(device, copies=name in COPIES)
+            state.waits.note_wait(device, copies=name in _COPIES)
         else:
-            state.waits.add_wait(WORDS.get(name, name), device, frame)
+            state.waits.add_wait(_WORDS.get(name, name), device, frame)
 
     def _run_copy(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         started = time.perf_counter()
         out = self._run_logged(func, name, args, kwargs)
         tracker, cause = self._tracker, self._threads.place.cause
         before = args[1] if name == "copy_" else args[0]
-        if isinstance(before, torch.Tensor) and is_carried(before.device, out.device) and cause not in _PARALLEL_CAUSES:
+        if isinstance(before, torch.Tensor) and _is_carried(before.device, out.device) and cause not in _PARALLEL_CAUSES:
             seconds, site = time.perf_counter() - started, self._threads.place.site or tracker.find_site(sys._getframe(1))
             if cause == "explicit" and is_hooked(sys._getframe(1)):
                 cause = "hook"

@@ -33,10 +33,10 @@ NAMES = ("Fake", "CustomRNGKeyId")
 """Keys that torch gives no kernels, best first. Above the second are the kernels of sparse and nested tensors: of those one
 would see the operators inside. Above it is also the key that chooses the backend of what makes a tensor, and asks no other:
 see `_watch_thread`."""
-ALIASES = ("detach", "alias")
+_ALIASES = ("detach", "alias")
 """Operators that no mode sees. `Parameter(tensor)` and `as_subclass` give the result of one another class, which they can as
 long as Python has not seen it; torch hides its modes from them."""
-_ALIASED = frozenset(f"aten::{name}" for name in ALIASES)
+_ALIASED = frozenset(f"aten::{name}" for name in _ALIASES)
 Stack = tuple[Any, "Stack"] | None
 """The mode on top, and the stack below it."""
 _SLOT = "devwidget.dispatch_modes"
@@ -134,7 +134,7 @@ def _register_first() -> None:
     _choose_key()
     _libraries[:] = every, aten = [torch_internals.operator_library("IMPL", space, "") for space in ("_", "aten")]
     _know_operators(keep=_has_kernels())
-    for name in ALIASES:
+    for name in _ALIASES:
         aten.impl(name, KEY, torch.library.fallthrough_kernel)
     if hasattr(every, "fallback"):  # where each has a kernel too, for operators that come meanwhile
         every.fallback(KEY, _call_modes)

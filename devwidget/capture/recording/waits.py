@@ -35,7 +35,7 @@ READS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__inde
 """Calls that hand a value to Python; on an accelerator the host waits until it is computed."""
 LISTS = frozenset({"tensor", "as_tensor", "asarray"})
 """Calls that read values one by one from a list of tensors."""
-FORMATS = frozenset({"__repr__", "__str__", "__format__"})
+_FORMATS = frozenset({"__repr__", "__str__", "__format__"})
 """Calls that read as many values as they like: they count once."""
 _HOST = torch.device("cpu")
 _STEPS = frozenset({"forward", "loss", "backward", "optimizer"})
@@ -105,7 +105,7 @@ class Waits:
         (device, times, copies), here.waits = here.waits, None
         call = "copy_" if copies and call == "__setitem__" else call
         if not (call == "one_hot" and (len(args) > 1 or "num_classes" in kwargs)):  # reads nothing but on the CPU
-            self.add_wait(call, device, frame, 1 if call in FORMATS else times)
+            self.add_wait(call, device, frame, 1 if call in _FORMATS else times)
 
     def add_wait(self, call: str, device: torch.device, frame: FrameType | None, times: int = 1) -> None:
         """The host waited in a call; `frame` is the one that made it."""

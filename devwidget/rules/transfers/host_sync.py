@@ -41,7 +41,7 @@ _FOR_PEOPLE = frozenset({"prints", "keeps"})
 _CONDITIONS = ("if ", "elif ", "while ", "assert ")
 
 
-@rule("host-sync", needs=("forward",), reads="operators")
+@rule("host-sync", needs=("forward",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each source line that waits; a line where a fault was found already is not told twice."""
     faulty = {(f.site.file, f.site.line) for f in trace.faults if f.site is not None}
