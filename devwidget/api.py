@@ -623,6 +623,8 @@ def show(
         return open_run(model)
     if _is_watch(model):
         run = model
+        if run.model is None:
+            return open_run(run.result)
         model, optimizer, opens = run.model, run.optimizer, "Watch"
 
     refuse_loss(loss_fn)

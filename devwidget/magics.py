@@ -200,6 +200,7 @@ class LineMagic:
     def __init__(self, shell: Any) -> None:
         self.shell = shell
         self._run: Watch | None = None
+        self._watched_name = ""
         self.__doc__ = f"{said(_SUMMARY)}\n\n{usage_lines()}"  # what `%devwidget?` shows
 
     def __call__(self, line: str) -> Any:
@@ -294,7 +295,8 @@ class LineMagic:
         run, line = api.watch(model, optimizer), api.make_status_line()
         self.end_watch()
         run.listener = line.show_step
-        self._run = run.__enter__()
+        self._run, self._watched_name = run.__enter__(), expression
+        self.shell.events.register("post_run_cell", self._follow_name)
         print(say("watching the steps of {model}; {line} ends it", model=expression, line="`%devwidget watch off`"))
         if optimizer is None:
             print(say("no optimizer was named: a step ends with the forward pass"))
@@ -302,7 +304,20 @@ class LineMagic:
     def end_watch(self) -> None:
         """Take the hooks of a run that is watched off."""
         if self._run is not None and self._run.inside:
+            self.shell.events.unregister("post_run_cell", self._follow_name)
             self._run.__exit__(None, None, None)
+
+    def _follow_name(self, result: Any = None) -> None:
+        """End a run whose model the variable of the user holds no more, which would stay alive for it."""
+        name, run = self._watched_name, self._run
+        if run is None or not run.inside or not name.isidentifier() or run.is_of(self.shell.user_ns.get(name)):
+            return
+        self.end_watch()
+        if name not in self.shell.user_ns:
+            print(say("`{name}` was deleted, so its watched run has ended", name=name))
+            return
+        line = f"`%devwidget watch {name}`"
+        print(say("`{name}` is bound to a new object, so its watched run has ended. {line} watches that", name=name, line=line))
 
     def _switch_simulation(self, words: list[str]) -> None:
         from devwidget import api

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +30,7 @@ class RunChanges:
     """The changes of a run, each with the step that it came with.
 
     Args:
-        model: the root.
+        model: the root, which they do not keep alive.
         ask_for: told of each change that is worth a recorded step.
 
     Attributes:
@@ -41,12 +42,12 @@ class RunChanges:
     site: RawSite | None = None
 
     def __init__(self, model: nn.Module, ask_for: Callable[[Message], None]) -> None:
-        self._model, self._ask_for = model, ask_for
+        self._model, self._ask_for = weakref.ref(model), ask_for
         self._found: deque[tuple[int, Message]] = deque(maxlen=_MOST_CHANGES)
         self._most_elements = self._told_elements = 0
         self._input_devices: tuple[DeviceId, ...] | None = None
         self._trains_on: DeviceId | None = None
-        self._owner: tuple[nn.Module, str] | None = None
+        self._owner: tuple[weakref.ref[nn.Module], str] | None = None
         self._evaluated: int | None = None
 
     def list_between(self, after: int, last: int) -> list[Message]:
@@ -68,15 +69,17 @@ class RunChanges:
 
     def _find_parameter(self) -> torch.Tensor | None:
         """The first; where it was found it is looked for first, as the tree need not be walked for that."""
-        if self._owner is not None:
-            module, name = self._owner
-            known = dict(registered_entries(module, "_parameters")).get(name)
+        model, owner = self._model(), self._owner[0]() if self._owner is not None else None
+        if self._owner is not None and owner is not None:
+            known = dict(registered_entries(owner, "_parameters")).get(self._owner[1])
             if is_tensor(known):
                 return known
-        for _, module in walk_modules(self._model):
+        if model is None:
+            return None
+        for _, module in walk_modules(model):
             for name, tensor in registered_entries(module, "_parameters"):
                 if is_tensor(tensor):
-                    self._owner = module, name
+                    self._owner = weakref.ref(module), name
                     return tensor
         return None
 

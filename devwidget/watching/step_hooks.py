@@ -6,6 +6,7 @@ import contextlib
 import functools
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Protocol
@@ -82,8 +83,8 @@ class StepHooks:
     With an optimizer a step ends when that has stepped, without one with the forward pass.
 
     Args:
-        model: the root.
-        optimizer: its optimizer.
+        model: the root, which they do not keep alive.
+        optimizer: its optimizer, likewise.
         told: listens.
 
     Attributes:
@@ -94,7 +95,8 @@ class StepHooks:
     sampler: StackSampler | None = None
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, told: StepListener) -> None:
-        self._model, self._optimizer, self._told = model, optimizer, told
+        self._model, self._told = weakref.ref(model), told
+        self._optimizer = weakref.ref(optimizer) if optimizer is not None else None
         self.is_over = True
         self._nanoseconds = dict.fromkeys(PARTS, 0)
         self._evaluations, self._last = 0, 0
@@ -107,13 +109,16 @@ class StepHooks:
         undo.add_step(self._end)
         self.is_over, self._has_passed, self._last = False, False, time.perf_counter_ns()
         self._hook_model(undo)
-        if self._optimizer is not None:
-            self._keep(undo, self._optimizer.register_step_pre_hook(Hook(self._before_step)))
-            self._keep(undo, self._optimizer.register_step_post_hook(Hook(self._after_step)))
+        optimizer = self._optimizer() if self._optimizer is not None else None
+        if optimizer is not None:
+            self._keep(undo, optimizer.register_step_pre_hook(Hook(self._before_step)))
+            self._keep(undo, optimizer.register_step_post_hook(Hook(self._after_step)))
 
     def _hook_model(self, undo: Undo) -> None:
-        self._keep(undo, self._model.register_forward_pre_hook(Hook(self.begin_pass), with_kwargs=True))
-        self._keep(undo, self._model.register_forward_hook(Hook(self.end_pass)))
+        model = self._model()
+        if model is not None:
+            self._keep(undo, model.register_forward_pre_hook(Hook(self.begin_pass), with_kwargs=True))
+            self._keep(undo, model.register_forward_hook(Hook(self.end_pass)))
 
     def _keep(self, undo: Undo, handle: Any) -> None:
         undo.add_step(handle.remove)

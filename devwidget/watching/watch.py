@@ -7,6 +7,7 @@ import os
 import pathlib
 import sys
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import TracebackType
@@ -21,7 +22,7 @@ from devwidget.capture.explain.failure import failure_of
 from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.memory.holders import Holder, find_holders_beside
 from devwidget.capture.memory.watch import LivingBytes
-from devwidget.capture.modules import all_tensors
+from devwidget.capture.modules import all_tensors, is_module, walk_modules
 from devwidget.capture.object_fields import class_name, dict_of
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.source_code.statements import last_assignment
@@ -75,7 +76,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 class Watch:
     """A training run under watch: `with devwidget.watch(model, optimizer) as run: ...`, or `@devwidget.watch(model)`.
 
-    It may be entered again, and goes on then.
+    It may be entered again, and goes on then. Once it has ended it keeps neither its model nor its optimizer alive.
 
     Args:
         model: the root.
@@ -85,8 +86,6 @@ class Watch:
         first: number of the first step, of a run that is watched from a later one on.
 
     Attributes:
-        model: the root.
-        optimizer: its optimizer.
         listener: told of each row and how much was found so far.
     """
 
@@ -106,7 +105,9 @@ class Watch:
         refuse_model(model)
         refuse_optimizer(optimizer)
         _refuse_every(every)
-        self.model, self.optimizer = model, optimizer
+        self._model = weakref.ref(model)
+        self._optimizer = weakref.ref(optimizer) if optimizer is not None else None
+        self._kept_alive: tuple[object, ...] = (model, optimizer)  # until the run ends: nobody else may have them
         self._log = RunLog(class_name(type(model)), path)
         self._hooks = self.hooks_kind(model, optimizer, self)
         self._schedule = RecordingSchedule(every)
@@ -126,6 +127,21 @@ class Watch:
         self._lengthens = False
         self._changes = RunChanges(model, self._schedule.ask_for)
         self._slow_steps = SlowSteps(self._hooks, self._log, self._changes, self._schedule.ask_for)
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The root, None if it is gone since the run has ended."""
+        return self._model()
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """Its optimizer, None if there is none, or it is gone."""
+        return self._optimizer() if self._optimizer is not None else None
+
+    def is_of(self, value: object) -> bool:
+        """Whether a value is the model that is watched, or wraps it."""
+        model = self.model
+        return model is not None and is_module(value) and any(each is model for _, each in walk_modules(value))
 
     # -- results
 
@@ -183,18 +199,27 @@ class Watch:
     def begin_in_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Begin while the model is being called with these arguments: torch has looked for its hooks already."""
         self.__enter__()
-        self._hooks.begin_pass(self.model, args, kwargs)
+        self._hooks.begin_pass(self._require_model(), args, kwargs)
+
+    def _require_model(self) -> nn.Module:
+        model = self.model
+        if model is None:
+            raise DevwidgetError(Message("the model of this run is gone"), instead="devwidget.watch(model)")
+        return model
 
     @all_or_nothing
     def _begin(self) -> None:
         self._began = time.perf_counter() - self._schedule.passed
-        _logs[self.model] = self._log
+        model = self._require_model()
+        self._kept_alive = (model, self.optimizer)
+        _logs[model] = self._log
         self._hooks.put_in(self._undo)
         self._slow_steps.begin(self._undo)
 
     @sure_exit
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with uninterrupted(), Undo() as last:
+            last.add_step(self._release_model)
             last.add_step(self._undo.run_steps)
             try:
                 self._finish(error, trace)
@@ -202,6 +227,9 @@ class Watch:
                 if is_from_handler(trouble):
                     raise
                 self.note_trouble(trouble)
+
+    def _release_model(self) -> None:
+        self._kept_alive = ()
 
     def _finish(self, error: BaseException | None, trace: TracebackType | None) -> None:
         self._end_recorded(error, trace)
@@ -257,7 +285,7 @@ class Watch:
             return
         with uninterrupted():  # a recording that nobody knew of would never end
             began = time.perf_counter()
-            self._recorded = _RecordedNow(begin_recording(self.model, self.optimizer), reason, began)
+            self._recorded = _RecordedNow(begin_recording(self._require_model(), self.optimizer), reason, began)
 
     def _end_recorded(self, error: BaseException | None = None, trace: TracebackType | None = None) -> None:
         now = self._recorded
@@ -310,7 +338,7 @@ class Watch:
                 self._log.add_findings(jump.since, [findings.tell_jump(jump, DeviceId.parse(device), holder, line)])
 
     def _list_own_tensors(self) -> Iterator[torch.Tensor]:
-        for tensor in all_tensors(self.model):
+        for tensor in all_tensors(self._require_model()):
             yield tensor
             if (gradient := gradient_of(tensor)) is not None:
                 yield gradient
