@@ -66,7 +66,7 @@ export function watchCells(model, edits, gone) {
   return stop;
 }
 
-// Run the cell of an edit that was written, as its user would; JupyterLab may ask first whether the notebook is trusted.
+// Run the cell of an edit that was written, as its user would; of a notebook that is not trusted JupyterLab asks first.
 // -> whether it could be asked for: the cell must be the active one, or another would run.
 export async function runCellOf(model, edit) {
   const context = notebookOf(model);
@@ -74,13 +74,13 @@ export async function runCellOf(model, edit) {
   const line = cell && lineOf(cell.getSource(), edit);
   const node = line && (await reveal(model, cell, line, edit.old.length));
   if (!node?.classList.contains("jp-mod-active")) return false;
-  runCommand("notebook:run-cell", {});
+  runCommand(node, "notebook:run-cell", {});
   return true;
 }
 
-// A command of JupyterLab, as a link in a notebook runs it.
-function runCommand(id, args) {
-  const button = document.body.appendChild(h("button", { "data-commandlinker-command": id, "data-commandlinker-args": JSON.stringify(args) }));
+// A command of JupyterLab, as a link in this cell runs it: only inside of its notebook the trust in that counts.
+function runCommand(cell, id, args) {
+  const button = cell.appendChild(h("button", { hidden: true, "data-commandlinker-command": id, "data-commandlinker-args": JSON.stringify(args) }));
   button.click();
   button.remove();
 }
