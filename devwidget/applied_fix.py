@@ -30,6 +30,10 @@ _cells_since: dict[tuple[str, int], str] = {}
 class Application:
     """One fix on its way into the user's source. Cells are written by the page; files, and functions that are alive, here.
 
+    Args:
+        fix: what is applied.
+        name: the notebook's variable that holds the model, "" if none does.
+
     Attributes:
         fix: what is applied.
         cells: what the page writes, one edit for each cell.
@@ -41,7 +45,7 @@ class Application:
         DevwidgetError: if the fix has no edits, a file cannot be written, or a cell is not what it was.
     """
 
-    def __init__(self, fix: Fix) -> None:
+    def __init__(self, fix: Fix, name: str = "") -> None:
         if not fix.edits:
             raise DevwidgetError(Message("this fix is no edit"), instead=Message("a fix with `edits`"))
         self.fix = fix
@@ -52,7 +56,7 @@ class Application:
         self.cells = tuple(by_cell.values())
         self._cells_before = {(file, cell.number): cell.raw for file, cell in by_cell.items()}
         self._cells_after = {(file, cell.number): _text_after(cell) for file, cell in by_cell.items()}
-        self.works: When = min(map(_when_it_works, self._edits, self._edits.values()), key=_ORDER.index)
+        self.works: When = min((_when_it_works(*each, name) for each in self._edits.items()), key=_ORDER.index)
         self._lines: dict[str, list[str]] = {}  # before, of files and cells whose functions have other code now
         self._written: list[tuple[pathlib.Path, pathlib.Path, bytes]] = []
         self._functions: list[tuple[weakref.ref[FunctionType], CodeType, CodeType]] = []
@@ -107,14 +111,27 @@ class Application:
             function.__code__ = code
 
 
-def _when_it_works(file: str, edits: Iterable[Edit]) -> When:
+def _when_it_works(file: str, edits: Iterable[Edit], name: str) -> When:
     tree = ast.parse("".join(linecache.getlines(file)))
     places = [locate_edit(tree, edit.first, max(edit.first, edit.last)) for edit in edits]
     inside = [place.function is not None and place.function.name != "__init__" for place in places]
     if all(inside) and not any(map(runs_in_constructor, places)):
         return "now"
     is_top = all(place.function is None and place.owner is None for place in places)
-    return "cell" if is_top and cell_label(file) else "later"
+    return "cell" if cell_label(file) and (is_top or _binds(tree, name)) else "later"
+
+
+def _binds(tree: ast.AST, name: str) -> bool:
+    """Whether statements outside of functions and classes bind a name: to run them builds the model again."""
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() | ast.Lambda():
+                continue
+            case ast.Name(id=found, ctx=ast.Store()) if found == name:
+                return True
+        if _binds(node, name):
+            return True
+    return False
 
 
 def _note_lines(texts: Mapping[str, Sequence[str]]) -> None:

@@ -132,8 +132,13 @@ def open_panel(
         live.forget_batch,
         live.sum_training,
         engine.ranks,
+        live.try_fix,
+        lambda fix: Application(fix, live.name),
+        live.take_run,
+        live.follow_name,
+        lambda: live.name,
     )
-    return DeviceWidget(PanelActions(*actions, live.try_fix, Application, live.take_run), opens)
+    return DeviceWidget(PanelActions(*actions), opens)
 
 
 def open_run(run: WatchedRun) -> DeviceWidget:
@@ -158,7 +163,15 @@ GIVEN = "(given)"
 
 
 class Live:
-    """Everything that a panel may ask of a model, which it never keeps alive."""
+    """Everything that a panel may ask of a model, which it never keeps alive.
+
+    A model that a variable of the notebook holds is the model of that variable: a cell that binds another one to it makes that
+    the model of the panel.
+
+    Attributes:
+        name: the notebook's variable that holds the model, "" if none does.
+        request: the inputs at first.
+    """
 
     def __init__(
         self,
@@ -169,20 +182,61 @@ class Live:
         engine: Engine,
     ) -> None:
         self._engine = engine
-        self._name = name_of(model)
+        self.name = name_of(model)
+        self._has_cell_ended = False
         named = given | {"optimizer": optimizer}
         names = {key: name_of(value) for key, value in named.items()}
-        if not self._name and not _is_held(model):
+        if not self.name and not _is_held(model):
             named = named | {"model": model}
             names = names | {"model": ""}
-        kept = self._given = {key: value for key, value in named.items() if value is not None and not names[key]}
-        self._model = weakref.ref(model, lambda _: kept.clear())  # of no use without the model
+        self._given = {key: value for key, value in named.items() if value is not None and not names[key]}
+        self._attach(model)
+        self._optimizer_name = names["optimizer"]
         self._named_optimizer = weakref.ref(optimizer) if optimizer is not None and names["optimizer"] else None
-        self._training = TrainingWatch(self._model, self._find_optimizer)
-        names |= dict.fromkeys(kept, GIVEN)
+        self._training = TrainingWatch(lambda: self._model(), self._find_optimizer)
+        self._run: WatchedRun | None = None
+        names |= dict.fromkeys(self._given, GIVEN)
         self._item: tuple[Callable[[], Any], Any] | None = None
         self._has_taken = False
         self.request = TraceRequest(expression or names["batch"], names["loss"], names["target"], heal=True)
+
+    def _attach(self, model: nn.Module) -> None:
+        """Refer to a model; one that has no name is not replaced, and what was given is of no use without it."""
+        given = self._given
+        self._model = weakref.ref(model) if self.name else weakref.ref(model, lambda _: given.clear())
+
+    def follow_name(self) -> bool:
+        """Make the object that the name is bound to now the model; called after each cell.
+
+        In the cell that has opened the panel the name may be that of a loop, which went on: it is looked up again at its end.
+
+        Returns:
+            Whether it is another one.
+        """
+        model, bound = self._model(), _find_module(self.name)
+        if not self._has_cell_ended:
+            self._has_cell_ended = True
+            if model is not None and bound is not model:
+                self.name = name_of(model)
+                self._attach(model)
+            return False
+        if bound is None and self.name:
+            self._forget_without_model(model)
+        self._follow_optimizer()
+        if bound is None or bound is model:
+            return False
+        self._given.pop("optimizer", None)  # it trains the model before, and keeps its parameters
+        self._attach(bound)
+        return True
+
+    def _forget_without_model(self, model: nn.Module | None) -> None:
+        if model is None:
+            self._given.clear()
+
+    def _follow_optimizer(self) -> None:
+        found = _user_namespace().get(self._optimizer_name)
+        if self._optimizer_name and is_a(found, torch.optim.Optimizer):
+            self._named_optimizer = weakref.ref(found)
 
     def take_snapshot(self) -> Snapshot | None:
         """The model's placement now, None when it is gone."""
@@ -193,7 +247,24 @@ class Live:
     def take_run(self) -> WatchedRun | None:
         """The last run of the model that was watched in this process; nothing is loaded to say that there is none."""
         watching, model = sys.modules.get("devwidget.watching.watch"), self._model()
-        return None if watching is None or model is None else watching.find_run(model)
+        if watching is None:
+            return None
+        run = watching.find_run(model) if model is not None else None
+        if run is None:
+            return self._note_other_model(self._run)
+        self._run = run
+        return self._run
+
+    def _note_other_model(self, run: WatchedRun | None) -> WatchedRun | None:
+        """The run of the object that the name was bound to before, which says so."""
+        if run is None or not self.name or self._model() is None:
+            return run
+        note = Message(
+            "`{name}` is bound to a new object since this run. `{line}` watches that",
+            name=self.name,
+            line=f"%devwidget watch {self.name}",
+        )
+        return replace(run, not_checked=(*run.not_checked, note))
 
     def sum_training(self) -> Held:
         """Gradients and optimizer state of a step of the cell that runs, for its bars."""
@@ -234,7 +305,7 @@ class Live:
             "loss_fn": self._evaluate_field("loss", request.loss),
             "target": self._evaluate_field("target", request.target),
             "optimizer": self._find_optimizer(),
-            "name": self._name,
+            "name": self.name,
             "progress": progress,
         }
 
@@ -345,6 +416,12 @@ def _is_held(model: nn.Module) -> bool:
 def name_of(value: Any) -> str:
     """The notebook's variable that holds a value, "" if none does."""
     return "" if value is None else next((name for name, other in user_variables() if other is value), "")
+
+
+def _find_module(name: str) -> nn.Module | None:
+    """The module that a variable of the notebook holds."""
+    value = _user_namespace().get(name) if name else None
+    return value if is_module(value) else None
 
 
 def user_variables() -> Iterator[tuple[str, Any]]:

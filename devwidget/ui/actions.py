@@ -9,7 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Fix
@@ -246,6 +246,8 @@ class PanelActions:
         try_fix: runs the step of a request twice, and once of them with a fix; raises as `trace`.
         run: the run of the model that was watched last, as far as it is; cheap, and asked on another thread too.
         apply: prepares a fix for the user's source; raises DevwidgetError where it does not fit.
+        follow: makes the object that the model's name is bound to now the model, after each cell; True if it is another one.
+        name: the notebook's variable that holds the model, "" if none does.
     """
 
     snapshot: Callable[[], Snapshot | None]
@@ -259,6 +261,8 @@ class PanelActions:
     try_fix: Callable[[TraceRequest, Fix, Callable[[str], None]], Fix] = lambda request, fix, progress: fix.try_it()
     apply: Callable[[Fix], AppliedFix] = _apply_nothing
     run: Callable[[], WatchedRun | None] = lambda: None
+    follow: Callable[[], bool] = lambda: False
+    name: Callable[[], str] = str
 
 
 class Panel(Protocol):
@@ -306,8 +310,17 @@ class Panel(Protocol):
     def undo_fix(self) -> None:
         """Take back the fix that was applied last, which the page has taken back."""
 
-    def after_cell(self, raw: str = "", succeeded: bool = False) -> None:
-        """Follow a cell that has ended: its text, and whether it ran to its end."""
+    def follow_name(self, cell: str = "") -> bool:
+        """Follow the model's name when a cell has ended; return whether that was the first to display this panel."""
+
+    def is_replaced_by(self, other: Self) -> bool:
+        """Whether a newer panel stands in the place of this one."""
+
+    def take_over(self, before: Self) -> None:
+        """Go on with what was applied in the panel before."""
+
+    def after_cell(self, raw: str = "", succeeded: bool = False, number: int = 0, *, is_new: bool = False) -> None:
+        """Follow a cell that has ended: its text, whether it ran to its end, its number, whether it displayed this panel."""
 
     def sample_memory(self) -> bool:
         """Redraw the memory bars; False to stop watching."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import ipywidgets
@@ -39,7 +39,7 @@ from devwidget.report.page.watched_run import watched_content
 from devwidget.report.style.safe_text import safe_block
 from devwidget.report.style.words import code_word
 from devwidget.ui import refresh
-from devwidget.ui.actions import AppliedFix, MainThreadJobs, PanelActions, TraceRequest
+from devwidget.ui.actions import AppliedFix, CellEdit, MainThreadJobs, PanelActions, TraceRequest
 from devwidget.ui.bridge import Control, LiveFigure, PanelView, TreeTable, refer_to, shared_plotly
 from devwidget.ui.displayed import Displayed, fall_silent, speak_along
 from devwidget.ui.questions import PanelQuestions
@@ -76,8 +76,11 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._has_moved = False  # whether the model is on other devices than when it was traced
         self._proposed: Layout | None = None
         self._prepared: AppliedFix | None = None  # by the page's question, until it has written the cells
-        self._applied: list[tuple[AppliedFix, Trace | None]] = []  # each with the trace before it, the last one last
+        self._applied: list[AppliedOnce] = []  # the last one last
         self._awaited: tuple[str, ...] = ()  # texts of cells that are to be run before the next trace shows what was applied
+        self._bindings = self._traced_binding = 0  # how often the model's name got another object, now and at the last trace
+        self._is_rebound = False  # the last cell has done that
+        self._cell = ""  # which has displayed it, by the id of the notebook
         self._was_shown = False
         self._shown_choices = 0  # how often code has led the page to a row
         self._is_page_choosing = False
@@ -113,7 +116,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 self._draw_tree(self.snapshot)
                 self._draw_memory()
             self._draw_compared()
-            self._draw_applied(self.view.applied.get("works", ""))
+            self._draw_applied()
             self._draw_proposed()
             self._draw_run()
             if self._refused is not None:
@@ -248,19 +251,31 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             DevwidgetError: if there is no batch, or it does not fit; the panel shows it too.
         """
         with self._lock:
-            self._request = request or self._request
-            self._forget_applied()
-            return self._trace_again()
+            chosen = request or self._request
+            trace = self._trace_step(chosen)
+            self._request = chosen
+            if not self._waits_for_trace:
+                self._forget_applied()
+            self._show_traced(trace)
+            return trace
 
-    def _trace_again(self) -> Trace:
-        try:
-            with self._show_busy(say("tracing …")):
-                trace = self._actions.trace(self._request, self._show_progress)
-        except Exception:
-            self._forget_trace()  # what an earlier one has found is no answer to this request
-            raise
+    @property
+    def _waits_for_trace(self) -> bool:
+        """Whether what was applied last works, and no trace has shown it."""
+        return bool(self._applied) and self._applied[-1].works == "now" and not self._applied[-1].is_traced
+
+    def _trace_step(self, request: TraceRequest) -> Trace:
+        """Trace; where that fails, the trace that is shown stays, and what was applied is as it was."""
+        with self._show_busy(say("tracing …")):
+            return self._actions.trace(request, self._show_progress)
+
+    def _show_traced(self, trace: Trace) -> None:
+        """Show a trace of the model as it is now, and say that what was applied is in it."""
+        is_applied = self._waits_for_trace
         self.show_trace(trace)
-        return trace
+        if is_applied:
+            self._applied[-1].is_traced = True
+            self._draw_applied()
 
     def prepare_fix(self, finding: int, fix: int) -> AppliedFix:
         """Say what a page is to write, so that one fix of the last trace stands in the user's source.
@@ -283,12 +298,12 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 raise DevwidgetError(Message("no fix was prepared"), instead=Message("press Trace batch"))
             with self._show_busy(say("applying the fix …")):
                 prepared.take_effect()
-            self._applied.append((prepared, before))
+            self._applied.append(AppliedOnce(prepared, before, self._traced_binding, prepared.works, prepared.cells))
             self.kept = before
             self._awaited = prepared.texts if prepared.works == "cell" else ()
             self._draw_applied()
             if prepared.works == "now":
-                self._trace_again()
+                self._show_traced(self._trace_step(self._request))
             elif before is not None:
                 self._show_result(before)
 
@@ -301,30 +316,31 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         with self._lock:
             if not self._applied:
                 return
-            applied, before = self._applied[-1]
+            last = self._applied[-1]
             with self._show_busy(say("taking the fix back …")):
-                applied.take_back()
+                last.applied.take_back()
             self._forget_applied(self._applied[:-1])
-            if before is not None:
-                self.show_trace(before)
+            if last.before is not None:
+                self._show_trace_of(last.before, last.binding)
 
-    def _forget_applied(self, still: Sequence[tuple[AppliedFix, Trace | None]] = ()) -> None:
+    def _forget_applied(self, still: Sequence[AppliedOnce] = ()) -> None:
         """Forget what was applied, but for what is `still` there; what came before it is then compared no longer."""
         if self._applied:
-            self._applied, self._awaited, self.kept = list(still), (), still[-1][1] if still else None
+            self._applied, self._awaited, self.kept = list(still), (), still[-1].before if still else None
             self._draw_applied()
             self._draw_compared()
 
-    def _draw_applied(self, works: str = "") -> None:
-        """Draw what was applied; `works` if that is not as it was when it was."""
+    def _draw_applied(self) -> None:
+        """Draw what was applied, and whether it was traced."""
         content = Content()
         if self._applied:
-            applied, _ = self._applied[-1]
+            last = self._applied[-1]
             content = {
                 "count": len(self._applied),
-                "works": works or applied.works,
-                "cells": [asdict(cell) for cell in applied.cells],
-                **applied_content(applied.fix),
+                "works": last.works,
+                "traced": last.is_traced,
+                "cells": [asdict(cell) for cell in last.cells],
+                **applied_content(last.applied.fix),
             }
         self.view.applied = content
 
@@ -340,7 +356,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
                 tried = self._actions.try_fix(self._request, chosen, self._show_progress)
                 trace = _replace_fix(before, finding, fix, tried)
                 self.kept = trace if self.kept is before else self.kept
-            self.show_trace(trace)
+            self._show_trace_of(trace, self._traced_binding)
             return trace
 
     @contextlib.contextmanager
@@ -365,16 +381,14 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def _show_progress(self, text: str) -> None:
         self._show_status("busy", code_word(text))
 
-    def _forget_trace(self) -> None:
-        self.trace = None
-        self._draw_marks()
-        self._draw_memory()
-        self._draw_compared()
-
     def show_trace(self, trace: Trace) -> None:
         """Draw a trace that was recorded elsewhere over the module tree."""
+        self._show_trace_of(trace, self._bindings)
+
+    def _show_trace_of(self, trace: Trace, binding: int) -> None:
+        """Draw a trace of the object that was bound to the model's name at some time."""
         with self._lock:
-            self.trace, self._refused = trace, None
+            self.trace, self._refused, self._traced_binding = trace, None, binding
             self.view.printed = ""  # what an earlier one has printed
             self._read_again()
             self._has_moved = False
@@ -394,16 +408,79 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._proposed = layout
             self._draw_proposed()
 
-    def after_cell(self, raw: str = "", succeeded: bool = False) -> None:
-        """Follow a cell that has ended; a panel that is shown no more lets go of the batch that only it holds."""
-        if self.is_shown:
-            self._was_shown = True
-            self.refresh_after_cell()
-            if succeeded and raw in self._awaited:
-                self._awaited = ()
-                self.jobs.submit(self._trace_applied)
-        elif self._was_shown:
-            self._actions.forget()
+    def follow_name(self, cell: str = "") -> bool:
+        """Follow the model's name when a cell has ended; return whether that cell was the first to display this panel.
+
+        Args:
+            cell: its id in the notebook, "" if that is not known.
+        """
+        self._is_rebound = self._actions.follow()
+        if self._is_rebound:
+            self._note_rebinding()
+        if self._cell or not self._was_displayed:
+            return False
+        self._cell = cell
+        return bool(cell)
+
+    def is_replaced_by(self, other: DeviceWidget) -> bool:
+        """Whether a newer panel of the same name stands in the place of this one in the page."""
+        return other is not self and other._cell == self._cell != "" and other._actions.name() == self._actions.name() != ""
+
+    def take_over(self, before: DeviceWidget) -> None:
+        """Go on with the fixes that were applied in the panel before, which the page shows no more."""
+        with self._lock:
+            if self._applied or not before._applied:
+                return
+            self._applied, self._awaited, self.kept = before._applied, before._awaited, before.kept
+            self._request, self._bindings, self._is_rebound = before._request, before._bindings, before._is_rebound
+            before._applied, before._awaited = [], ()
+            before._draw_applied()
+            self._draw_applied()
+
+    def after_cell(self, raw: str = "", succeeded: bool = False, number: int = 0, *, is_new: bool = False) -> None:
+        """Follow a cell that has ended; a panel that is shown no more lets go of the batch that only it holds.
+
+        Args:
+            raw: text of the cell.
+            succeeded: it ran to its end.
+            number: under which it ran.
+            is_new: it has displayed this panel, which the page may not know of yet.
+        """
+        if not self.is_shown and not is_new:
+            if self._was_shown:
+                self._actions.forget()
+            return
+        self._was_shown = self._was_shown or self.is_shown
+        self.refresh_after_cell()
+        is_awaited = raw in self._awaited
+        if is_awaited and not succeeded:
+            self._show_refusal(say("The cell raised an exception, so nothing was traced. Correct the cell and run it again."))
+        if is_awaited and succeeded:
+            self._note_run(raw, number)
+        if succeeded and self._can_trace_applied(is_awaited=is_awaited):
+            self.jobs.submit(self._trace_applied)
+
+    def _note_rebinding(self) -> None:
+        """The model's name got another object: the trace so far is of the one before, and later ones are compared with it."""
+        self._bindings += 1
+        if not self._applied:
+            self.kept = self.trace
+            self._draw_compared()
+        if self.trace is not None:
+            self._show_result(self.trace)
+
+    def _note_run(self, raw: str, number: int) -> None:
+        """A cell that was waited for has run: it is found under another number from now on."""
+        self._awaited = tuple(text for text in self._awaited if text != raw)
+        last = self._applied[-1]
+        numbers = dict(zip((cell.number for cell in last.cells), last.applied.texts, strict=True))
+        last.cells = tuple(replace(cell, number=number) if numbers[cell.number] == raw else cell for cell in last.cells)
+
+    def _can_trace_applied(self, *, is_awaited: bool) -> bool:
+        """Whether a cell has made what was applied visible: all of its cells have run, or the model was built again."""
+        if not self._applied or self._applied[-1].is_traced:
+            return False
+        return self._is_rebound or (is_awaited and not self._awaited)
 
     def refresh_after_cell(self) -> None:
         """Refresh, and show what goes wrong in the panel: it must not spoil the user's next cell."""
@@ -415,8 +492,9 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def _trace_applied(self) -> None:
         """Trace what was applied, now that its cell has run again; the panel says what goes wrong."""
         with self._lock, contextlib.suppress(Exception):
-            self._draw_applied("now")
-            self._trace_again()
+            self._awaited, self._applied[-1].works = (), "now"
+            self._draw_applied()
+            self._show_traced(self._trace_step(self._request))
 
     def sample_memory(self) -> bool:
         """Redraw only the memory bars, for the thread that watches a long cell; False to stop watching."""
@@ -488,7 +566,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def _show_result(self, trace: Trace) -> None:
         summary = self.view.traced["summary"]
-        if self._has_moved:
+        if self._traced_binding != self._bindings:
+            words = say("`{name}` is bound to a new object since this trace. Press Trace batch.", name=self._actions.name())
+            self._show_status("moved", "\n".join((summary, words)))
+        elif self._has_moved:
             self._show_status("moved", "\n".join((summary, say("The model has been moved since this trace."))))
         else:
             self._show_status("error" if trace.error else "done", summary)
@@ -523,6 +604,27 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.tree.marks = marks_content(self.table, self.marks)
         self.view.traced = traced_content(self.trace, self.table, self.marks)
         self.view.devices = self.draw_devices()
+
+
+@dataclass
+class AppliedOnce:
+    """A fix that was applied in a panel.
+
+    Attributes:
+        applied: the fix in the user's source.
+        before: the trace that offered it.
+        binding: how often the model's name had got another object when that was traced.
+        works: as of `applied`; `now` once its cells have run.
+        cells: as of `applied`, under the numbers that they ran last.
+        is_traced: a trace has shown what it does.
+    """
+
+    applied: AppliedFix
+    before: Trace | None
+    binding: int
+    works: str
+    cells: tuple[CellEdit, ...]
+    is_traced: bool = False
 
 
 def _tensor_devices(snapshot: Snapshot) -> list[tuple[str, str, DeviceId]]:

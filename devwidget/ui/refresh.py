@@ -55,9 +55,16 @@ def _after_cell(result: Any = None) -> None:
         return
     while _cell_ended:
         _cell_ended.pop().set()
-    raw, succeeded = getattr(getattr(result, "info", None), "raw_cell", ""), bool(getattr(result, "success", False))
-    for panel in list(_panels):
-        panel.after_cell(raw, succeeded)
+    info, panels = getattr(result, "info", None), list(_panels)
+    raw, cell = getattr(info, "raw_cell", ""), getattr(info, "cell_id", None) or ""
+    new = [panel for panel in panels if panel.follow_name(cell)]
+    for panel in panels:
+        for successor in new:
+            if panel.is_replaced_by(successor):
+                successor.take_over(panel)
+    succeeded, number = bool(getattr(result, "success", False)), getattr(result, "execution_count", None) or 0
+    for panel in panels:
+        panel.after_cell(raw, succeeded, number, is_new=panel in new)
 
 
 def _shown_panels() -> list[Panel]:

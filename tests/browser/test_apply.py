@@ -14,6 +14,15 @@ CELLS = [
     "rows = torch.randn(3, 4)",
     'layer = nn.Linear(4, 2).to("cuda:0")\ndevwidget.show(layer, rows)',
 ]
+BUILDS = [
+    "%load_ext devwidget\n%devwidget simulate 2",
+    "import torch\nfrom torch import nn\nimport devwidget\n\n"
+    "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.layer = nn.Linear(8, 8)\n"
+    "        self.scale = torch.ones(8)\n        self.shift = torch.ones(8)\n\n"
+    "    def forward(self, x):\n        return self.layer(x) * self.scale + self.shift\n\n"
+    'model = Net().to("cuda:0")\nx = torch.randn(4, 8, device="cuda:0")',
+]
+SHOWN = "devwidget.show(model, x)"
 MENDED = "        shift = torch.ones(4, device=x.device)"
 
 
@@ -83,9 +92,31 @@ def test_a_line_at_the_top_of_a_cell_is_traced_once_its_cell_has_run_again(sessi
     expect(shown.locator(".dw-verdict")).to_contain_text("is to be run again")
     assert source(session, 4).endswith("device='cuda:0')") or source(session, 4).endswith('device="cuda:0")')
     shown.get_by_role("button", name="Run the cell and trace again").click()
-    session.page.locator(".jp-Dialog .jp-mod-accept").click()  # JupyterLab asks whether a button may run a cell
     expect(shown.locator(".dw-verdict")).to_contain_text("and traced again", timeout=60_000)
     expect(shown.locator(".dw-verdict")).to_contain_text("These lines run already")
+
+
+WITH_SHOW = [BUILDS[0], f"{BUILDS[1]}\n{SHOWN}"]
+PLACES = [pytest.param([*BUILDS, SHOWN], id="beside"), pytest.param(WITH_SHOW, id="with-show", marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("cells", PLACES)
+def test_a_cell_that_builds_the_model_again_is_traced_on_the_new_one_twice_and_nothing_is_asked(cells, lab, browser):
+    lab.write("build.ipynb", cells)
+    session = lab.open(browser, "build.ipynb")
+    session.run_all()
+    shown = session.page.locator(".dw-panel")
+    shown.get_by_role("button", name="Trace batch").click()
+    for left in (1, 0):
+        shown.get_by_role("button", name="Apply and trace again").click(timeout=60_000)
+        shown.get_by_role("button", name="Run the cell and trace again").click(timeout=60_000)
+        expect(shown.locator(".dw-compared")).to_contain_text(f"1 finding fixed, 0 new, {left} left", timeout=60_000)
+        expect(shown.locator(".dw-verdict")).to_contain_text("and traced again")
+        expect(shown.locator(".dw-banner")).to_be_hidden()
+        expect(shown).to_have_count(1)
+    shown.get_by_role("button", name="Undo").click()
+    expect(shown.locator(".dw-verdict")).to_contain_text("1 left", timeout=60_000)
+    session.close()
 
 
 @pytest.mark.slow

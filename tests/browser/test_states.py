@@ -81,7 +81,7 @@ def with_menu(bare):
 
 
 def applied(bare):
-    bare.update("panel", "applied", {"works": "now", "cells": [], **applied_content(MENDS)})
+    bare.update("panel", "applied", {"works": "now", "traced": True, "cells": [], **applied_content(MENDS)})
     bare.update("panel", "compared", compared_content(one_step(), CLEAN))
     opened("Findings")(bare)
     expect(bare.page.locator(".dw-compared")).to_be_visible()

@@ -109,7 +109,7 @@ def test_after_the_end_no_step_can_be_asked_for_and_no_file_written(bare, end):
 
 def test_after_it_before_and_after_stand_there_by_themselves_with_the_way_back(bare):
     bare.answer("undo", {"state": "done"})
-    bare.update("panel", "applied", {"works": "now", "cells": [], **applied_content(MENDS)})
+    bare.update("panel", "applied", {"works": "now", "traced": True, "cells": [], **applied_content(MENDS)})
     bare.update("panel", "traced", traced(CLEAN))
     bare.update("panel", "compared", compared_content(mendable(), CLEAN))
     bare.update("panel", "status", {"kind": "done", "text": "nothing found"})

@@ -54,15 +54,23 @@ def test_a_trace_fills_findings_marks_and_status_and_is_told_to_observers(opened
     assert panel.view.status["kind"] == "done"
 
 
-def test_a_bad_batch_raises_for_code_is_shown_for_the_page_and_takes_away_what_was_found(opened):
+def test_a_bad_batch_raises_for_code_and_is_shown_for_the_page(opened):
     panel, _ = opened
-    panel.run_trace()
     with pytest.raises(BatchError):
         panel.run_trace(TraceRequest(batch="missing"))
-    assert (panel.trace, panel.findings, panel.view.traced) == (None, (), {})
     assert panel.view.status["kind"] == "refused"
     assert asked(panel, ask="trace", batch="missing") == {"to": 1, "ask": "trace", "state": "done"}
     assert "`missing` is not defined" in panel.view.status["text"]
+
+
+def test_a_refused_request_keeps_the_trace_that_is_shown_and_its_inputs(opened):
+    panel, fake = opened
+    trace, traced = panel.run_trace(), panel.view.traced
+    with pytest.raises(BatchError):
+        panel.run_trace(TraceRequest(batch="missing"))
+    assert (panel.trace, panel.view.traced, panel.view.status["kind"]) == (trace, traced, "refused")
+    panel.run_trace()
+    assert fake.requests[-1] == TraceRequest(batch="batch")
 
 
 def test_a_cancelled_trace_leaves_the_last_one(opened, monkeypatch):

@@ -73,10 +73,10 @@ export class Inputs {
     this.cancel.hidden = !running;
   }
 
-  // Nothing can be traced any more.
-  end() {
-    this.ended = true;
-    for (const field of this.el.querySelectorAll("input, button")) field.disabled = true;
+  // Nothing can be traced any more, or again.
+  end(ended) {
+    this.ended = ended;
+    for (const field of this.el.querySelectorAll("input, button")) field.disabled = ended;
   }
 }
 

@@ -32,6 +32,7 @@ async function render({ model, el, host, signal }) {
   const figure = (name, clicked) => figures[figures.push(new Figure(plotly, name, clicked)) - 1];
   const memory = figure("dw-memory");
   let withCpu = false;
+  let hasRestarted = false;
 
   const title = h("div", { class: "dw-headline" });
   const inputs = new Inputs({ trace, cancel });
@@ -292,17 +293,23 @@ async function render({ model, el, host, signal }) {
     if (!now.drawn && !parallel.length) tabs.page("Devices").prepend(h("p", { class: "dw-empty" }, say("Nothing of a model is here to draw.")));
   }
   function drawGone() {
-    if (model.get("gone")) stale(say("The model was deleted. This is how it was when it was last seen."));
+    if (model.get("gone")) return stale(say("The model was deleted. This is how it was when it was last seen."));
+    if (banner.hidden || hasRestarted) return;
+    banner.hidden = true; // its name is that of a new object
+    root.classList.remove("dw-stale");
+    inputs.end(false);
+    sayStatus();
   }
   function stale(text) {
     banner.textContent = text;
     banner.hidden = false;
     root.classList.add("dw-stale");
-    inputs.end();
+    inputs.end(true);
     verdict.tell(""); // a question that is open there would write a file
     tell("idle", "");
   }
   function restarted() {
+    hasRestarted = true;
     stale(say("The kernel was restarted. Run the cell again; this is the last state."));
     for (const button of root.querySelectorAll(".dw-ask-ranks")) button.disabled = true;
   }

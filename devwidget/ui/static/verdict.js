@@ -10,10 +10,11 @@ const UNWRITTEN = {
   cell: word("The cell was not found in this notebook: it was run again, copied or deleted since."),
   changed: word("The cell has changed there since it ran."),
 };
+const TRACED = word("Applied in {place} and traced again");
 const WORKS = {
-  now: word("Applied in {place} and traced again"),
+  now: word("Applied in {place}, not traced yet"),
   cell: word("Applied in {place}, which is to be run again"),
-  later: word("Applied in {place}. What it changes was built before: run that again, then trace"),
+  later: word("Applied in {place}. Build the model again: the trace follows"),
 };
 
 export class Verdict {
@@ -54,7 +55,7 @@ export class Verdict {
   parts() {
     const { traced, applied } = this;
     const done = applied?.works ? [this.appliedPart(applied)] : [];
-    if (!traced?.summary || (applied?.works && applied.works !== "now")) return done;
+    if (!traced?.summary || (applied?.works && !applied.traced)) return done;
     if (traced.failure) return [...done, this.failurePart(traced.failure)];
     if (traced.findings.length) return [...done, this.findingPart(traced.findings[this.at])];
     return done.length ? done : [this.cleanPart(traced)];
@@ -108,12 +109,13 @@ export class Verdict {
     return part(checked.length ? "clean" : "none", h("div", { class: "dw-verdict-line" }, checked.length ? icon("tried") : "", h("p", { class: "dw-sentence" }, h("b", null, words), h("span", { class: "dw-soft" }, ` ${counts}`))));
   }
 
-  appliedPart({ works, edits, cells, count }) {
+  appliedPart({ works, traced, edits, cells, count }) {
+    const words = traced ? TRACED : WORKS[works];
     const place = edits.map((edit) => edit.place).join(", ");
-    const left = works === "now" && this.traced.findings?.length ? h("span", { class: "dw-stepper" }, say("{count} left", { count: this.traced.findings.length })) : "";
+    const left = traced && this.traced.findings?.length ? h("span", { class: "dw-stepper" }, say("{count} left", { count: this.traced.findings.length })) : "";
     const again = works === "cell" && cells.length ? primary(say("Run the cell and trace again"), () => this.runCells(cells)) : "";
     const undo = this.control ? h("button", { class: "dw-button dw-undo", type: "button", title: say("fixes applied: {count}; the last one is taken back first", { count }), onclick: () => this.undo(cells) }, say("Undo")) : "";
-    return part("clean", h("div", { class: "dw-verdict-line" }, icon("tried"), h("p", { class: "dw-sentence" }, h("b", null, say(WORKS[works], { place })), works === "now" ? h("span", { class: "dw-soft" }, " ", say("These lines run already: no cell has to be run again.")) : ""), again, undo, left), editRows(edits.flatMap((edit) => edit.rows).filter(([sign]) => sign === "+"), MOST_ROWS), this.note ?? "");
+    return part("clean", h("div", { class: "dw-verdict-line" }, icon("tried"), h("p", { class: "dw-sentence" }, h("b", null, say(words, { place })), traced ? h("span", { class: "dw-soft" }, " ", say("These lines run already: no cell has to be run again.")) : ""), again, undo, left), editRows(edits.flatMap((edit) => edit.rows).filter(([sign]) => sign === "+"), MOST_ROWS), this.note ?? "");
   }
 
   // -> the kernel says what is to be written; files are written by it, after a question, and cells by this page.
@@ -149,7 +151,10 @@ export class Verdict {
   }
 
   async runCells(cells) {
-    if (await runCellOf(this.model, reversed(cells)[0])) return;
+    for (const cell of reversed(cells)) if (!(await runCellOf(this.model, cell))) return this.askToRun();
+  }
+
+  askToRun() {
     this.tell(h("p", { class: "dw-asked", role: "alert" }, say("Run the cell by hand: the trace follows it.")));
   }
 

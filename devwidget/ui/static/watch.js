@@ -1,5 +1,5 @@
 // The Watch tab: a whole run, what was found in it, and the steps that were recorded, each of which can be opened.
-import { h } from "./dom.js";
+import { h, prose } from "./dom.js";
 import { findingsView } from "./findings.js";
 import { table } from "./tables.js";
 import { say } from "./words.js";
@@ -11,7 +11,7 @@ export function watchSection({ summary, error, findings, not_checked, recorded }
     h("p", { class: "dw-watch-summary" }, h("strong", null, summary)),
     error ? h("p", { class: "dw-ended" }, error) : "",
     figure,
-    ...(findings.length ? findingsView(run, reveal, () => "") : []),
+    ...(findings.length ? findingsView(run, reveal, () => "") : not_checked.map((note) => h("p", { class: "dw-soft" }, ...prose(note)))),
     recorded.length ? recordedTable(recorded, open) : "",
   ];
 }
