@@ -37,7 +37,6 @@ __all__ = [
     "OpEvent",
     "Operand",
     "ParallelPlan",
-    "Pipeline",
     "PlacementError",
     "Plan",
     "Rank",
@@ -63,7 +62,6 @@ __all__ = [
     "explain",
     "load",
     "open",
-    "pipeline",
     "place",
     "plan",
     "ranks",
@@ -106,7 +104,6 @@ _HOMES = {
     "OpEvent": "devwidget.records.trace",
     "Operand": "devwidget.records.trace",
     "ParallelPlan": "devwidget.records.ranks.parallel_plan",
-    "Pipeline": "devwidget.records.ranks.parallel_plan",
     "Plan": "devwidget.records.plan",
     "Rank": "devwidget.records.ranks.cluster",
     "RankReport": "devwidget.records.ranks.rank",
@@ -135,7 +132,6 @@ if TYPE_CHECKING:
         check,
         compare,
         explain,
-        pipeline,
         place,
         plan,
         ranks,
@@ -160,7 +156,7 @@ if TYPE_CHECKING:
     from devwidget.records.parallel import DataParallelCall
     from devwidget.records.plan import DevicePlan, Plan
     from devwidget.records.ranks.cluster import Cluster, Rank
-    from devwidget.records.ranks.parallel_plan import ParallelPlan, Pipeline
+    from devwidget.records.ranks.parallel_plan import ParallelPlan
     from devwidget.records.ranks.rank import RankReport
     from devwidget.records.schema.record import Record
     from devwidget.records.site import LibraryLine, Site

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from devwidget.records.answers import Layout
     from devwidget.records.plan import Plan
     from devwidget.records.ranks.cluster import Cluster
-    from devwidget.records.ranks.parallel_plan import ParallelPlan, Pipeline
+    from devwidget.records.ranks.parallel_plan import ParallelPlan
     from devwidget.trying.offers import SeenCalls
     from devwidget.ui.panel import DeviceWidget
     from devwidget.ui.ranks_panel import RanksWidget
@@ -86,7 +86,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
-    "explain", "is_about_placement", "load", "open", "pipeline", "place", "plan", "ranks", "record", "serve", "set_language",
+    "explain", "is_about_placement", "load", "open", "place", "plan", "ranks", "record", "serve", "set_language",
     "show", "simulate", "snapshot", "trace", "watch",
 ]  # fmt: skip
 
@@ -695,29 +695,6 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
         return judge_cluster(hear_ranks(source, patience=patience))
 
     return may_be_asked_again(ask(), ask)
-
-
-@says_what_fits
-def pipeline(schedule: Any, *, ranks: int = 4, microbatches: int = 8, stages_per_rank: int | None = None) -> Pipeline:
-    """What each rank of a pipeline computes when, and how long it waits: the order of torch's own visualiser, without a GPU.
-
-    Every stage is taken to be as long as the others, a backward twice as long as a forward, and messages to take no time.
-
-    Args:
-        schedule: a schedule of `torch.distributed.pipelining`, which knows its sizes; or a name such as `"1F1B"`, or a class.
-        ranks: of the pipeline, for a name or a class.
-        microbatches: of a batch, for a name or a class.
-        stages_per_rank: for a name or a class; by default what the schedule needs at least.
-
-    Returns:
-        A frozen record to print or show, with `.idle`, `.ranks`, `.to_html(path)` and `.save(path)`.
-
-    Raises:
-        DevwidgetError: if torch has no such schedule, or refuses these sizes.
-    """
-    from devwidget.planning.parallel.pipeline import read_pipeline
-
-    return read_pipeline(schedule, ranks, microbatches, stages_per_rank)
 
 
 def _asking_the_others() -> Callable[[], Cluster] | None:

@@ -32,7 +32,6 @@ TORCHRUN, SCRIPT, LOOK, ACCELERATE, DIAGNOSE = (
     block("bash", word) for word in ("torchrun", "SBATCH", "--overlap", "accelerate", "diagnose")
 )
 STEP, STEPPED, TOLD = block("python", "record(path="), block("python", 'ranks("one-step")'), block("text", "one step of")
-PIPELINE, SCHEDULE = block("python", "devwidget.pipeline("), block("text", "Schedule1F1B")
 PLAN, PLANNED = block("python", "devwidget.plan("), block("text", "Plan:")
 
 
@@ -50,8 +49,6 @@ def test_no_block_is_forgotten_here():
         STEP,
         STEPPED,
         TOLD,
-        PIPELINE,
-        SCHEDULE,
     ]
     assert [text for _, text in BLOCKS if text not in known] == []
 
@@ -86,11 +83,6 @@ def test_the_step_of_two_ranks_prints_as_the_page_shows(tmp_path, monkeypatch, c
         assert job.process.wait() == 0
     exec(STEPPED, {"devwidget": devwidget})
     assert capsys.readouterr().out == TOLD
-
-
-def test_the_schedule_prints_as_the_page_shows(capsys):
-    exec(PIPELINE, {"devwidget": devwidget})
-    assert capsys.readouterr().out == SCHEDULE
 
 
 def ran(text, folder, **environ):

@@ -87,10 +87,6 @@ NEEDED: Mapping[str, Mapping[str, str]] = {
         "WorkerServer": "torch._C._distributed_c10d._WorkerServer",
         "register_handler": "torch._C._distributed_c10d._register_handler",
     },
-    "drawing a pipeline": {
-        "schedule_class": "torch.distributed.pipelining.schedules.get_schedule_class",
-        "schedule_ops": "torch.distributed.pipelining._schedule_visualizer.get_schedule_ops",
-    },
     "planning a step": {
         "FakeTensorMode": "torch._subclasses.FakeTensorMode",
         "TorchDispatchMode": "torch.utils._python_dispatch.TorchDispatchMode",
@@ -113,7 +109,7 @@ _PURPOSES = {
     str(each): each
     for each in (
         *(Message("reading tensors"), Message("recording"), Message("restoring"), Message("explaining an error")),
-        *(Message("answering for a rank"), Message("drawing a pipeline"), Message("reading what FSDP has gathered")),
+        *(Message("answering for a rank"), Message("reading what FSDP has gathered")),
         *(Message("planning a step"), Message("planning for a mesh")),
     )
 }

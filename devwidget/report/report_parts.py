@@ -47,23 +47,4 @@ class Table:
         return [[cell for at, cell in enumerate(row) if self.only.get(at, screen) == screen] for row in self.rows]
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """Some units of time in a row of a schedule."""
-
-    text: str
-    start: int
-    width: int
-    look: str
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """`(name, what it does when)` for each row, over so many units of time."""
-
-    rows: tuple[tuple[str, tuple[Slot, ...]], ...]
-    width: int
-
-
-Part = Sentence | Table | Schedule
+Part = Sentence | Table

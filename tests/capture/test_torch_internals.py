@@ -152,7 +152,7 @@ def test_this_torch_has_every_name() -> None:
     assert lacking <= (known if IS_OLDER else set())
 
 
-NOT_EVERYWHERE = ("answering for a rank", "drawing a pipeline", "planning for a mesh", "reading what FSDP has gathered")
+NOT_EVERYWHERE = ("answering for a rank", "planning for a mesh", "reading what FSDP has gathered")
 """What docs/install.md says that older torch does not have."""
 
 

@@ -84,7 +84,6 @@ def _records() -> Iterator[Record]:
     yield compare_traces(one_step(), data_parallel(2))
     yield Plan("Net", "as is", ("forward",), (DevicePlan(GPU0, 24 * GIB, 9 * GIB, GIB, GIB, GIB, GIB),))
     yield judge_cluster(faulty())
-    yield devwidget.pipeline("1F1B", ranks=2, microbatches=2)
 
 
 def test_every_kind_of_record_opens_in_the_language_that_is_spoken_then() -> None:

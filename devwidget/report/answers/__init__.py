@@ -1,1 +1,1 @@
-"""Answers to questions about a plan, comparisons and schedules: each as parts, which text and pages draw."""
+"""Answers to questions about a plan, and comparisons: each as parts, which text and pages draw."""

@@ -1,4 +1,4 @@
-"""A plan: one row per GPU, or per kind of rank, then what does not fit and where it tips over; the schedule of a pipeline."""
+"""A plan: one row per GPU, or per kind of rank, then what does not fit and where it tips over."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from devwidget.language.speaking import said, say
 from devwidget.records.evidence.compared import Fit
 from devwidget.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, PlannedLoop
-from devwidget.records.ranks.parallel_plan import ActionKind, ParallelPlan, Pipeline, PipelineAction, RankPlan
+from devwidget.records.ranks.parallel_plan import ParallelPlan, RankPlan
 from devwidget.records.schema.message import Message
 from devwidget.report.page.draw_page import shows, writes
-from devwidget.report.report_parts import Part, Schedule, Sentence, Slot, Table
+from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.palette import CATEGORY_HUES
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import code_word, ranks_words, row_words, site_words
@@ -229,49 +229,3 @@ def _rank_moment(each: RankPlan) -> str:
     if each.peak_at.module:
         return say(": the peak is in `{module}` in {phase}", module=each.peak_at.module, phase=phase)
     return say(": the peak is in {phase}", phase=phase)
-
-
-_KINDS: dict[ActionKind, tuple[str, str]] = {
-    "forward": ("F", "forward"),
-    "backward": ("B", "backward"),
-    "input gradient": ("I", "input"),
-    "weight gradient": ("W", "weight"),
-    "forward and backward": ("FB", "both"),
-}
-"""Kind of an action -> its letter, and how a page draws it."""
-
-
-@shows(Pipeline)
-def pipeline_parts(pipeline: Pipeline) -> Iterator[Part]:
-    """`Schedule1F1B: 4 ranks, 4 stages, 8 microbatches; ranks wait 27 % of the time`, then a row for each rank."""
-    told = say(
-        "{schedule}: {ranks}, {stages} stages, {microbatches} microbatches; ranks wait {idle} % of the time",
-        schedule=pipeline.schedule,
-        ranks=count_words(len(pipeline.ranks), "rank"),
-        stages=pipeline.stages,
-        microbatches=pipeline.microbatches,
-        idle=f"{pipeline.idle:.0%}".rstrip("%"),
-    )
-    yield Sentence(told, "verdict")
-    names = (say("rank {number}", number=at) for at in range(len(pipeline.ranks)))
-    slots = (tuple(_make_slot(pipeline, action) for action in actions) for actions in pipeline.ranks)
-    yield Schedule(tuple(zip(names, slots, strict=True)), pipeline.width)
-    yield Sentence(f"  {_key_words(pipeline)}")
-
-
-def _key_words(pipeline: Pipeline) -> str:
-    """What the letters mean."""
-    used = dict.fromkeys(action.kind for actions in pipeline.ranks for action in actions)
-    letters = row_words(f"{_KINDS[kind][0]} {code_word(kind)}" for kind in used)
-    if pipeline.stages > len(pipeline.ranks):
-        return say("{letters}; the number is that of the microbatch, after it its stage", letters=letters)
-    return say("{letters}; the number is that of the microbatch", letters=letters)
-
-
-def _make_slot(pipeline: Pipeline, action: PipelineAction) -> Slot:
-    """`F3`, with its stage where a rank has several: `F3.4`."""
-    letter, look = _KINDS[action.kind]
-    stage = f".{action.stage}" if pipeline.stages > len(pipeline.ranks) else ""
-    facts = {"kind": code_word(action.kind), "microbatch": action.microbatch, "stage": action.stage}
-    title = say("{kind} of microbatch {microbatch} in stage {stage}", **facts)
-    return Slot(f"{letter}{action.microbatch}{stage}", action.start, action.width, look, title)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from devwidget.language.speaking import language
 from devwidget.records.schema.record import presents
-from devwidget.report.report_parts import Part, Schedule, Sentence, Slot, Table
+from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.safe_text import Markup, html_element, join_html, text_of
 from devwidget.report.text.draw_markdown import draw_markdown
 from devwidget.report.text.draw_text import draw_lines
@@ -24,15 +24,6 @@ _STYLE = """
 .devwidget-report .compared .number { text-align: left }
 .devwidget-report .compared { width: 100%; table-layout: fixed }
 .devwidget-report .compared tr { border-bottom: 1px solid rgba(128,128,128,.3) }
-.devwidget-report .schedule { overflow-x: auto }
-.devwidget-report .schedule table { border-collapse: separate; border-spacing: 1px; table-layout: fixed }
-.devwidget-report .schedule td { min-width: 2.1em; padding: .1em .2em; border-radius: 2px; text-align: center; font-size: 11px }
-.devwidget-report .schedule th { text-align: right; font-size: 11px; font-weight: 400; white-space: nowrap }
-.devwidget-report .forward { background: light-dark(#bcd7f5, #1f4a7a) }
-.devwidget-report .backward { background: light-dark(#f6d3a3, #7a4a12) }
-.devwidget-report .input { background: light-dark(#b9e3df, #17524d) }
-.devwidget-report .weight { background: light-dark(#cfe6bd, #3a5a22) }
-.devwidget-report .both { background: light-dark(#ddc9f3, #54337c) }
 """
 
 
@@ -71,7 +62,7 @@ def draw_page(parts: Iterable[Part]) -> str:
 
 def draw_body(parts: Iterable[Part]) -> Markup:
     """The parts with their style."""
-    shown = (_draw_part(part) for part in parts if isinstance(part, Schedule) or part.on != "text")
+    shown = (_draw_part(part) for part in parts if part.on != "text")
     return join_html(html_element("style", Markup(_STYLE)), html_element("div", *shown, class_="devwidget-report"))
 
 
@@ -83,9 +74,6 @@ def _draw_part(part: Part) -> Markup:
             return html_element("p", part.text, class_=part.look)
         case Table():
             return _draw_table(part)
-        case Schedule():
-            rows = ((html_element("th", name, scope="row"), *_draw_slots(slots)) for name, slots in part.rows)
-            return html_element("div", html_element("table", *(html_element("tr", *row) for row in rows)), class_="schedule")
 
 
 def _draw_table(table: Table) -> Markup:
@@ -99,12 +87,3 @@ def _draw_row(row: Sequence[str], cell: str, right: Iterable[int]) -> Markup:
     return html_element(
         "tr", *(html_element(cell, text, class_="number" if at in right else "") for at, text in enumerate(row))
     )
-
-
-def _draw_slots(slots: Iterable[Slot]) -> Iterator[Markup]:
-    at = 0
-    for slot in slots:
-        if slot.start > at:
-            yield html_element("td", colspan=str(slot.start - at))
-        at = slot.start + slot.width
-        yield html_element("td", slot.text, colspan=str(slot.width), title=slot.title, class_=slot.look)

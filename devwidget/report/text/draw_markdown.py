@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from devwidget.report.report_parts import Part, Schedule, Sentence, Table
+from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.safe_text import safe_text
-from devwidget.report.text.draw_text import draw_lines
 
 _MARKS = re.compile(r"([\\|<>*_])")
 
 
 def draw_markdown(parts: Iterable[Part]) -> str:
     """Sentences as paragraphs, the verdict in bold, tables as tables."""
-    return "\n\n".join(_draw_part(part) for part in parts if isinstance(part, Schedule) or part.on != "page") + "\n"
+    return "\n\n".join(_draw_part(part) for part in parts if part.on != "page") + "\n"
 
 
 def _draw_part(part: Part) -> str:
@@ -25,8 +24,6 @@ def _draw_part(part: Part) -> str:
             return _escape(part.text)
         case Table():
             return "\n".join(_draw_table(part))
-        case Schedule():
-            return "\n".join(["```text", *draw_lines([part]), "```"])
 
 
 def _draw_table(table: Table) -> Iterator[str]:

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from devwidget.language.speaking import is_wide, say
-from devwidget.report.report_parts import Part, Schedule, Sentence, Table
+from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.words import align_columns
 
 MOST_COLUMNS = 120
@@ -26,8 +26,6 @@ def draw_lines(parts: Iterable[Part]) -> Iterator[str]:
                 yield part.text
             case Table(on="" | "text"):
                 yield from _draw_table(part)
-            case Schedule():
-                yield from align_columns([(name, *cells) for name, cells in _fill_rows(part)], indent="  ")
 
 
 def _draw_table(table: Table) -> Iterator[str]:
@@ -37,16 +35,6 @@ def _draw_table(table: Table) -> Iterator[str]:
         facts = {"title": table.title, "shown": len(shown), "count": len(rows)}
         yield table.title if len(shown) == len(rows) else say("{title}: {shown} of {count}", **facts)
     yield from align_columns(shown, right=table.right, indent="  ", widest=table.widest)
-
-
-def _fill_rows(schedule: Schedule) -> Iterator[tuple[str, list[str]]]:
-    """A dot for each unit in which nothing is done, dashes while something goes on."""
-    widest = max((len(slot.text) for _, slots in schedule.rows for slot in slots), default=1)
-    for name, slots in schedule.rows:
-        cells = ["."] * schedule.width
-        for slot in slots:
-            cells[slot.start : slot.start + slot.width] = [slot.text, *["-"] * (slot.width - 1)]
-        yield name, [cell.ljust(widest) for cell in cells]
 
 
 def cut_line(text: str, columns: int) -> str:
