@@ -106,12 +106,11 @@ FILES = {
     "json": Message("the report as JSON, for scripts"),
     "brief": Message("the same within 4 kB, for agents"),
     "perfetto": Message("modules, moves and memory over time, for ui.perfetto.dev or chrome://tracing"),
-    "memory-viz": Message("memory over time as a snapshot of torch, for docs.pytorch.org/memory_viz"),
 }
 """Options that write a file, and what is in it."""
 VERIFY = {"auto": "auto", "yes": True, "no": False}
 """What `--verify` says, and what that is for `trace`."""
-FORMATS = ("text", "json", "brief", "sarif", "perfetto", "memory-viz")
+FORMATS = ("text", "json", "brief", "sarif", "perfetto")
 
 
 def run_program(options: Namespace) -> int | BaseException:
@@ -184,7 +183,7 @@ def _watch_program(options: Namespace) -> int | BaseException:
     return _choose_status(ended, run.findings, options)
 
 
-_ONLY_RECORDED = ("heal", "allow", "verify_hops", "json", "brief", "perfetto", "memory-viz")
+_ONLY_RECORDED = ("heal", "allow", "verify_hops", "json", "brief", "perfetto")
 
 
 def _refuse_for_watch(options: Namespace) -> None:
@@ -378,10 +377,7 @@ def show_record(options: Namespace) -> int:
     from devwidget.records.trace import Trace
 
     record = load_record(options.file, object if options.format == "text" else Trace)
-    if options.format == "memory-viz":
-        sys.stdout.buffer.write(_memory_viz_bytes(record))
-    else:
-        print(_record_text(record, options.format))
+    print(_record_text(record, options.format))
     return FINE
 
 
@@ -497,7 +493,7 @@ def _write_files(trace: Trace, options: Namespace) -> None:
     for form in FORMATS[1:]:
         file = getattr(options, form)
         if file is not None:
-            file.write_bytes(_memory_viz_bytes(trace) if form == "memory-viz" else f"{_record_text(trace, form)}\n".encode())
+            file.write_bytes(f"{_record_text(trace, form)}\n".encode())
 
 
 def _record_text(record: Any, form: str) -> str:
@@ -507,12 +503,6 @@ def _record_text(record: Any, form: str) -> str:
 
     forms = {"json": findings_json.findings_json, "brief": findings_json.brief_json, "perfetto": perfetto.perfetto_json}
     return sarif.sarif_log(record.findings) if form == "sarif" else forms[form](record)
-
-
-def _memory_viz_bytes(trace: Trace) -> bytes:
-    from devwidget.report.formats.memory_viz import memory_viz
-
-    return memory_viz(trace)
 
 
 def _tell_phase(words: str) -> None:
