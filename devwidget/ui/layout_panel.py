@@ -1,4 +1,4 @@
-"""LayoutWidget: the page of a layout with what can be done with it: its device map copied, its picture saved."""
+"""LayoutWidget: the page of a layout with a button that copies its device map."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from devwidget.records.answers import Layout
 from devwidget.report.page.assets import LAYOUT, PLAN_STYLES, join_modules, page_words, static_text
 from devwidget.report.page.html import as_saved
 from devwidget.report.page.plan.place import draw_layout, layout_in_notebook
-from devwidget.report.page.plan.share import layout_card
-from devwidget.report.style.safe_text import file_name
 from devwidget.ui.displayed import Displayed, runs_in_notebook, speak_along
 
 
@@ -22,7 +20,7 @@ class LayoutView(anywidget.AnyWidget):
     _css = "".join(map(static_text, PLAN_STYLES))
     words = Dict().tag(sync=True)
     page = Unicode().tag(sync=True)
-    share = Dict().tag(sync=True)
+    device_map = Unicode().tag(sync=True)
 
 
 class LayoutWidget(Displayed, ipywidgets.VBox):
@@ -43,11 +41,7 @@ class LayoutWidget(Displayed, ipywidgets.VBox):
         layout = self.layout_shown
         self._saved = layout_in_notebook(layout)
         self.view.words = page_words(*LAYOUT)
-        self.view.share = {
-            "name": f"{file_name(layout.model)}-layout.png",
-            "picture": layout_card(layout),
-            "map": repr(layout.device_map),
-        }
+        self.view.device_map = repr(layout.device_map)
         self.view.page = str(draw_layout(layout, is_live=True))
         self.save_again()
 
@@ -62,7 +56,7 @@ class LayoutWidget(Displayed, ipywidgets.VBox):
 
 
 def show_layout(layout: Layout) -> None:
-    """Display a layout with its buttons; raise NotImplementedError where no page runs widgets: it is then text."""
+    """Display a layout with its button; raise NotImplementedError where no page runs widgets: it is then text."""
     if not runs_in_notebook():
         raise NotImplementedError("there is no page")
     from IPython.display import display

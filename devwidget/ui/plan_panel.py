@@ -17,8 +17,7 @@ from devwidget.report.page.assets import PLAN, PLAN_STYLES, join_modules, page_w
 from devwidget.report.page.html import as_saved
 from devwidget.report.page.plan.draw_plan import draw_live_parts, plan_in_notebook
 from devwidget.report.page.plan.form import form_content, read_setting
-from devwidget.report.page.plan.share import plan_card
-from devwidget.report.style.safe_text import file_name, safe_block
+from devwidget.report.style.safe_text import safe_block
 from devwidget.ui.actions import PieceJobs
 from devwidget.ui.bridge import Control, refer_to
 from devwidget.ui.displayed import Displayed, fall_silent, runs_in_notebook, speak_along
@@ -111,12 +110,12 @@ class PlanWidget(Displayed, ipywidgets.VBox):
         asked = message if isinstance(message, dict) else {}
         answer: dict[str, Any] = {}
         try:
-            answer = self._answer_question(asked)
+            self._answer_question(asked)
         except Exception as error:
             answer = {"error": safe_block(str(error) if isinstance(error, DevwidgetError) else error_text(error))}
         control.send({"to": str(asked.get("id"))[:100], "ask": str(asked.get("ask"))[:100], **answer})
 
-    def _answer_question(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _answer_question(self, asked: dict[str, Any]) -> None:
         if asked.get("ask") == "cancel":
             self.jobs.cancel()
         if asked.get("ask") == "question" and asked.get("question") in PIECEWISE:
@@ -126,9 +125,6 @@ class PlanWidget(Displayed, ipywidgets.VBox):
                 self.jobs.start(shown.ask_in_pieces(asked["question"]))
         if asked.get("ask") == "setting":
             self._show_setting(asked)
-        if asked.get("ask") == "export":
-            return {"name": f"{file_name(self.shown.model)}-plan.png", "text": plan_card(self.shown)}
-        return {}
 
     def _show_setting(self, asked: dict[str, Any]) -> None:
         """Show another setting, at once if it was planned before."""

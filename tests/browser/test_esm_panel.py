@@ -1,6 +1,5 @@
 """The panel around the tree, in a bare page."""
 
-import pathlib
 import re
 from dataclasses import replace
 
@@ -234,7 +233,7 @@ def test_after_a_restart_everything_that_needs_the_kernel_says_that_it_is_gone(b
     page.evaluate("() => window.models.panel.fire('comm_live_update')")
     expect(page.locator(".dw-banner")).to_contain_text("restarted")
     asked = page.evaluate("() => window.models.control.sent.length")
-    for entry in ("Copy text report", "Copy picture to share", "Save as HTML", "Save tensors as CSV"):
+    for entry in ("Copy text report", "Save as HTML", "Save tensors as CSV"):
         bare.update("panel", "status", {"kind": "done", "text": "before"})
         page.get_by_label("Export").click()
         page.get_by_role("button", name=entry).click()
@@ -252,19 +251,6 @@ def test_a_module_that_python_chooses_is_shown_from_any_tab(bare):
     bare.update("panel", "chosen", {"path": "decoder.head", "at": 1})
     expect(bare.page.locator("[data-path='decoder.head']")).to_have_attribute("aria-selected", "true")
     expect(bare.page.locator(".dw-detail")).to_contain_text("f32[1000, 512]")
-
-
-SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="1200" height="630" viewBox="0 0 1200 630"></svg>'
-
-
-def test_the_picture_to_share_is_a_png_of_1200_by_630(bare):
-    bare.answer("export", {"text": SVG, "name": "Translator-devices.svg", "mime": "image/svg+xml"})
-    bare.page.get_by_label("Export").click()
-    with bare.page.expect_download() as download:  # a page that is no secure context has no clipboard
-        bare.page.get_by_role("button", name="Copy picture to share").click()
-    picture = pathlib.Path(download.value.path()).read_bytes()
-    assert download.value.suggested_filename == "Translator.png"
-    assert (int.from_bytes(picture[16:20]), int.from_bytes(picture[20:24])) == (1200, 630)
 
 
 def test_a_file_is_saved_as_python_writes_it_and_the_word_of_it_gives_the_summary_back(bare):

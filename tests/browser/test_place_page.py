@@ -2,11 +2,9 @@
 
 import functools
 import json
-import os
 
 import pytest
 import torch
-from PIL import Image
 from playwright.sync_api import expect
 
 import devwidget
@@ -59,7 +57,7 @@ def live(browser):
         page.goto("https://notebook.test/")
         for name in ("page.css", *PLAN_STYLES):
             page.add_style_tag(content=static_text(name))
-        facts = {name: getattr(view, name) for name in ("words", "page", "share")}
+        facts = {name: getattr(view, name) for name in ("words", "page", "device_map")}
         scripts = join_modules("shim.js"), as_value("layout", join_modules(*LAYOUT)), f"const facts = {json.dumps(facts)};"
         page.add_script_tag(content="\n".join((*scripts, START)))
         expect(page.locator(".dw-columns").first).to_be_visible()
@@ -71,26 +69,14 @@ def live(browser):
 
 
 @pytest.mark.slow
-def test_with_its_buttons_nothing_sticks_out_and_axe_is_silent(live):
+def test_with_its_button_nothing_sticks_out_and_axe_is_silent(live):
     check_widths_and_schemes(live("fits"), "place-live")
 
 
 def test_keys_alone_copy_the_device_map(live):
     page = live("fits", permissions=["clipboard-read", "clipboard-write"])
-    for name in ("Save picture to share (PNG)", "Copy device map"):
-        page.keyboard.press("Tab")
-        expect(page.get_by_role("button", name=name)).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Copy device map")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator(".dw-status")).to_have_text("the device map is on the clipboard")
     assert page.evaluate("navigator.clipboard.readText()") == repr(layout_of("fits").device_map)
-
-
-def test_a_layout_is_saved_as_one_picture(live):
-    page = live("fits")
-    with page.expect_download() as saving:
-        page.get_by_role("button", name="Save picture to share (PNG)").click()
-    assert saving.value.suggested_filename == "LlamaForCausalLM-layout.png"
-    with Image.open(saving.value.path()) as picture:
-        assert (picture.format, picture.size) == ("PNG", (1200, 630))
-    if folder := os.environ.get("SHOTS"):
-        saving.value.save_as(f"{folder}/share-layout.png")

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from xml.etree import ElementTree
 
 import devwidget
 from devwidget.records.answers import (
@@ -21,7 +20,6 @@ from devwidget.records.device import DeviceId
 from devwidget.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, StepPoint, may_be_asked
 from devwidget.report.answers.questions import smallest_words
 from devwidget.report.page.plan.answers import draw_sizes
-from devwidget.report.page.plan.share import plan_card
 
 GIB = 1 << 30
 MOMENT = PlanMoment("backward", "layers.3")
@@ -125,11 +123,6 @@ def test_one_line_ends_what_fits_and_a_dashed_one_what_fits_by_more():
         ("dw-safe-above dw-asked-size", "5.00"),
         ("dw-end-above", "9.00"),
     ]
-
-
-def test_the_picture_to_share_has_the_answer_and_the_sizes():
-    said = " ".join(ElementTree.fromstring(plan_card(make_plan(18))).itertext())
-    assert all(part in said for part in ("Net<2>", "more than Card has", "weights 4.00 GiB"))
 
 
 def test_the_smallest_card_of_a_row_is_told_with_its_change():

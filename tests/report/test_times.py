@@ -9,7 +9,6 @@ import pytest
 from devwidget.report.formats.perfetto import perfetto_json
 from devwidget.report.page.content import traced_content
 from devwidget.report.page.html import panel_html
-from devwidget.report.page.share_card import share_card
 from devwidget.views.overlay import make_overlay
 from devwidget.views.placement import tabulate_snapshot
 from tests.views.builders import data_parallel, one_step, split_model
@@ -29,7 +28,6 @@ TOLD = {
     "the text": str,
     "the page": page,
     "the saved notebook": lambda trace: str(panel_html(split_model(), trace)),
-    "the share card": lambda trace: share_card(split_model(), trace),
 }
 
 

@@ -1,4 +1,4 @@
-"""A model on its devices as one SVG: the page makes it live, a saved notebook and a card to share show it as it is."""
+"""A model on its devices as one SVG: the page makes it live, a saved notebook shows it as it is."""
 
 from __future__ import annotations
 
@@ -67,11 +67,6 @@ def draw_devices(picture: Picture, width: int = WIDTHS[1], /, **place: str) -> M
         place: attributes of the element that are others where it is a part of another drawing, such as its size there.
     """
     return _Drawing.plan(picture, width).draw(place)
-
-
-def devices_height(picture: Picture, width: int) -> float:
-    """Pixels of `draw_devices`."""
-    return _Drawing.plan(picture, width).tall
 
 
 def picture_words(picture: Picture) -> str:

@@ -24,8 +24,8 @@ RANKS = (
 RANKS_STYLES = ("base.css", "panel.css", "ranks.css", "ranks_step.css")
 
 PANEL_STYLES = ("base.css", "tree.css", "panel.css", "timeline.css")
-PLAN = ("words.js", "dom.js", "knots.js", "edits.js", "pictures.js", "plan_form.js", "plan_widget.js")
-LAYOUT = ("words.js", "dom.js", "pictures.js", "layout_widget.js")
+PLAN = ("words.js", "dom.js", "knots.js", "edits.js", "plan_form.js", "plan_widget.js")
+LAYOUT = ("words.js", "dom.js", "layout_widget.js")
 PLAN_STYLES = ("base.css", "panel.css", "plan.css", "plan_form.css")
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w.]+";\n', re.MULTILINE)

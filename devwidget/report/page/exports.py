@@ -1,4 +1,4 @@
-"""The panel's content as a file to keep: HTML, JSON, CSV, text, or a picture to share."""
+"""The panel's content as a file to keep: HTML, JSON, CSV or text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from devwidget.records.loading.json_io import dumps
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.page.html import panel_page, panel_text
-from devwidget.report.page.share_card import share_card
 from devwidget.report.style.safe_text import file_name, spreadsheet_cell
 
 
@@ -33,6 +32,5 @@ _FORMS: dict[str, tuple[str, str, Callable[[Snapshot, Trace | None], str]]] = {
     "json": ("json", "application/json", lambda snapshot, trace: dumps(snapshot)),
     "trace": ("trace.json", "application/json", lambda snapshot, trace: dumps(trace if trace is not None else Trace())),
     "csv": ("csv", "text/csv", _csv_text),
-    "card": ("svg", "image/svg+xml", share_card),
     "text": ("txt", "text/plain", panel_text),
 }

@@ -6,13 +6,7 @@ chooses for plotly, which knows no CSS functions.
 
 from __future__ import annotations
 
-import re
-
 from devwidget.records.device import DeviceId
-from devwidget.report.style.safe_text import Markup
-
-_PAIR = re.compile(r"light-dark\(([^(),]+|rgba\([^)]+\)), (?:[^(),]+|rgba\([^)]+\))\)")
-_IN_PAGE = re.compile(r"var\(--[\w-]+, ([^()]*)\)")
 
 
 def in_schemes(light: str, dark: str) -> str:
@@ -74,11 +68,6 @@ def schemes_of(hue: str) -> tuple[str, str]:
     """The two colours of a hue, on light pages and on dark ones."""
     light, dark = hue.removeprefix("light-dark(").removesuffix(")").split(", ")
     return light, dark
-
-
-def draw_light(drawn: Markup) -> Markup:
-    """A drawing as it is on light pages, also where nobody knows CSS functions."""
-    return Markup(_IN_PAGE.sub(r"\1", _PAIR.sub(r"\1", drawn)))
 
 
 def fade(hue: str, opacity: float) -> str:

@@ -87,8 +87,6 @@ const PICTURES = [
 const FILES = [
   ["side", word("Open in the side bar")],
   ["text", word("Copy text report")],
-  ["copy", word("Copy picture to share")],
-  ["card", word("Save picture to share (PNG)")],
   ["html", word("Save as HTML")],
   ["json", word("Save snapshot as JSON")],
   ["trace", word("Save trace as JSON")],

@@ -1,6 +1,5 @@
-// The page of a layout in a notebook: Python draws it, this answers its two buttons.
+// The page of a layout in a notebook: Python draws it, this answers its button.
 import { h } from "./dom.js";
-import { paintedText, saveBlob } from "./pictures.js";
 import { say, spoken } from "./words.js";
 
 async function render({ model, el, signal }) {
@@ -10,23 +9,15 @@ async function render({ model, el, signal }) {
     status.className = `dw-status dw-status-${kind}`;
     status.textContent = text;
   };
-  const acts = {
-    // A page that is no secure context has no clipboard.
-    copy: async () => {
-      const { map } = model.get("share");
-      if (!navigator.clipboard) return tell("refused", say("this page has no clipboard: write layout.device_map"));
-      await navigator.clipboard.writeText(map);
-      tell("done", say("the device map is on the clipboard"));
-    },
-    share: async () => {
-      const { name, picture } = model.get("share");
-      saveBlob(await paintedText(picture), name);
-      tell("done", say("saved {file}", { file: name }));
-    },
-  };
+  // A page that is no secure context has no clipboard.
+  async function copy() {
+    if (!navigator.clipboard) return tell("refused", say("this page has no clipboard: write layout.device_map"));
+    await navigator.clipboard.writeText(model.get("device_map"));
+    tell("done", say("the device map is on the clipboard"));
+  }
   page.addEventListener("click", (event) => {
-    const button = event.target.closest?.("[data-do]");
-    if (button) acts[button.dataset.do]().catch((error) => tell("refused", say("that does not work here: {error}", { error: error.message })));
+    if (!event.target.closest?.("[data-do=copy]")) return;
+    copy().catch((error) => tell("refused", say("that does not work here: {error}", { error: error.message })));
   });
   // What Python draws is markup whose every text was escaped there (`report/style/safe_text.py`).
   const draw = () => {

@@ -7,7 +7,7 @@ import { findingsView } from "./findings.js";
 import { memorySection } from "./memory.js";
 import { Picture, callSection, spreadSection, wordList } from "./devices.js";
 import { hopTable, waitTable } from "./tables.js";
-import { paintedText, saveAs, saveBlob } from "./pictures.js";
+import { saveAs } from "./pictures.js";
 import { openInSide } from "./side_bar.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";
@@ -107,24 +107,8 @@ async function render({ model, el, host, signal }) {
     if (answer.error) tell("error", answer.error);
   }
   function exportAs(form) {
-    if (form === "copy" || form === "card") return share(form);
     if (form === "side") return openInSide(model, model.get("head")?.title ?? "devwidget").then((shown) => shown || mention(say("Only JupyterLab has a side bar; elsewhere open the notebook in a second window.")));
     ask(control, { ask: "export", form }, (answer) => (answer.error ? tell("error", answer.error) : save(answer, mention)));
-  }
-  // The picture to share, on the clipboard or as a file; a page that is no secure context has no clipboard.
-  async function share(form) {
-    const name = `${(model.get("head")?.title || "trace").replace(/\W+/g, "-")}.png`;
-    const drawn = new Promise((go, fail) => ask(control, { ask: "export", form: "card" }, (answer) => (answer.error ? fail(new Error(answer.error)) : go(paintedText(answer.text)))));
-    try {
-      if (form === "copy" && navigator.clipboard?.write) {
-        await navigator.clipboard.write([new ClipboardItem({ "image/png": drawn })]); // at once: later it is no click any more
-        return mention(say("picture copied"));
-      }
-      saveBlob(await drawn, name);
-      mention(say("saved {file}", { file: name }));
-    } catch (error) {
-      tell("error", say("the picture cannot be shared: {error}", { error: error.message }));
-    }
   }
   // The figures of the open tab; the memory bars where it has none.
   async function savePictures(format) {

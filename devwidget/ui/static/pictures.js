@@ -34,18 +34,10 @@ function groundOf(drawing) {
   return "#fff";
 }
 
-const addressOf = (text) => `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
-
-// A PNG of an SVG text, as a blob.
-export async function paintedText(text) {
-  const { width, height } = new DOMParser().parseFromString(text, "image/svg+xml").documentElement["viewBox"].baseVal;
-  const canvas = await painted(addressOf(text), width, height);
-  return new Promise((go) => canvas.toBlob(go, "image/png"));
-}
-
 // A data address of a drawing, `svg` or `png`; a PNG has twice its size.
 export async function picture(drawing, format) {
-  const address = addressOf(new XMLSerializer().serializeToString(dressed(drawing)));
+  const text = new XMLSerializer().serializeToString(dressed(drawing));
+  const address = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(text)}`;
   const { width, height } = drawing.viewBox.baseVal;
   return format === "svg" ? address : (await painted(address, 2 * width, 2 * height)).toDataURL("image/png");
 }

@@ -1,7 +1,6 @@
 // The page of a plan in a notebook: Python draws its parts, the form stands between them, and answers before Python does.
 import { ask, h, keepKeys, watchKernel } from "./dom.js";
 import { icon } from "./edits.js";
-import { paintedText, saveBlob } from "./pictures.js";
 import { answerAtOnce, PlanForm } from "./plan_form.js";
 import { say, spoken } from "./words.js";
 
@@ -21,9 +20,8 @@ async function render({ model, el, host, signal }) {
   const status = h("span", { class: "dw-status", role: "status" });
   const cancel = h("button", { class: "dw-button", type: "button", hidden: true, onclick: () => ask(control, { ask: "cancel" }, complain) }, say("Cancel"));
   const form = new PlanForm({ moved: answer, chosen });
-  const share = h("button", { class: "dw-button", type: "button", title: say("Save picture to share (PNG)"), "aria-label": say("Save picture to share (PNG)"), onclick: sharePicture }, "PNG");
   const work = h("span", { class: "dw-work" }, status, cancel);
-  const root = h("form", { class: "dw dw-panel dw-plan", "aria-label": say("plan"), onsubmit: (event) => event.preventDefault() }, h("div", { class: "dw-plan-head" }, head, share), h("div", { class: "dw-knob-row" }, form.el, work), verdict, body);
+  const root = h("form", { class: "dw dw-panel dw-plan", "aria-label": say("plan"), onsubmit: (event) => event.preventDefault() }, head, h("div", { class: "dw-knob-row" }, form.el, work), verdict, body);
   let timer = 0;
   let ended = false;
   keepKeys(root);
@@ -59,18 +57,6 @@ async function render({ model, el, host, signal }) {
     const sentence = h("p", { class: "dw-sentence" }, h("b", null, words), h("span", { class: "dw-soft" }, more));
     const line = h("div", { class: "dw-verdict-line" }, icon(glyph), sentence, h("span", { class: "dw-tried" }, say("below: what was planned last")));
     verdict.replaceChildren(h("section", { class: "dw-verdict", "aria-label": say("verdict") }, h("div", { class: `dw-verdict-part dw-verdict-${look}` }, line)));
-  }
-  // The plan that is shown as one picture; Python writes it, the page paints it.
-  function sharePicture() {
-    ask(control, { ask: "export" }, async (answered) => {
-      if (answered.error) return complain(answered);
-      try {
-        saveBlob(await paintedText(answered.text), answered.name);
-        tell({ kind: "done", text: say("saved {file}", { file: answered.name }) });
-      } catch (error) {
-        tell({ kind: "refused", text: say("the picture cannot be shared: {error}", { error: error.message }) });
-      }
-    });
   }
   function chosen() {
     answer();

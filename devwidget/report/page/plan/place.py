@@ -41,14 +41,14 @@ def layout_page(layout: Layout) -> str:
 
 
 def draw_layout(layout: Layout, is_live: bool = False) -> Markup:
-    """Header, verdict, both pictures, the GPUs in figures, and what was tried before; a live one has buttons."""
+    """Header, verdict, both pictures, the GPUs in figures, and what was tried before; a live one has a button."""
     pictures = html_element("div", *_draw_pictures(layout), class_="dw-two dw-pictures")
     table = draw_table(list(_list_rows(layout)), right=range(1, 1 + len(layout.devices)), wide=2 + len(layout.devices))
-    parts = _draw_head(layout, is_live), _draw_verdict(layout, is_live), pictures, table, *_draw_rest(layout)
+    parts = _draw_head(layout), _draw_verdict(layout, is_live), pictures, table, *_draw_rest(layout)
     return html_element("section", *parts, class_="dw dw-panel dw-plan dw-place", **{"aria-label": say("layout")})
 
 
-def _draw_head(layout: Layout, is_live: bool) -> Markup:
+def _draw_head(layout: Layout) -> Markup:
     gpus = say("{gpus} that are not here", gpus=count_words(len(layout.devices), "GPU"))
     if len(layout.devices) == 1:
         gpus = say("1 GPU that is not here")
@@ -59,11 +59,7 @@ def _draw_head(layout: Layout, is_live: bool) -> Markup:
     )
     name = html_element("strong", layout.model, class_="dw-title", title=layout.model)
     line = html_element("div", name, told, meters, class_="dw-headline", style="flex: 1")
-    words = say("Save picture to share (PNG)")
-    share = html_element(
-        "button", "PNG", type="button", class_="dw-button", title=words, **{"data-do": "share", "aria-label": words}
-    )
-    return html_element("div", line, share if is_live else "", class_="dw-top")
+    return html_element("div", line, class_="dw-top")
 
 
 def _draw_verdict(layout: Layout, is_live: bool) -> Markup:
