@@ -28,7 +28,7 @@ FLOORS = {
         transfers training replicas ranks
     """.split(),
     "simulator": """
-        accelerator allocator virtual_machine environment patching torch_internals devices without_values operators
+        allocator virtual_machine environment patching torch_internals devices without_values operators
         torch_surface cuda_surface jobs session
     """.split(),
 }

@@ -25,11 +25,10 @@ from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.restore.torch_settings import set_switches, switches_now
 from devwidget.capture.tensors import device_of, is_parameter
 from devwidget.capture.torch_internals import conjugate_view, negative_view
-from devwidget.records.device import SIMULATE_VARIABLE
+from devwidget.records.device import CUDA, SIMULATE_VARIABLE
 from devwidget.records.errors import DevwidgetError, error_text, require_package
 from devwidget.records.schema.message import Message
 from devwidget.simulator import torch_internals
-from devwidget.simulator.accelerator import CUDA
 from devwidget.simulator.torch_internals import DisableTorchFunction
 from devwidget.simulator.without_values.known_values import most_bytes
 
@@ -55,7 +54,7 @@ def ask_child(question: Callable[..., Answer], *about: Any) -> Answer:
     Raises:
         DevwidgetError: if it cannot be sent there, or the child does not answer.
     """
-    if simulator.active() is None and not torch_internals.is_started(CUDA):
+    if simulator.active() is None and not torch_internals.is_started():
         return question(*about)
     letter = write_question(question, *about)
     with tempfile.TemporaryDirectory(prefix="devwidget-") as folder:

@@ -25,7 +25,6 @@ from devwidget.records.device import DeviceId
 from devwidget.records.plan import DevicePlan, PlanMoment, StepPoint
 from devwidget.records.trace import Phase
 from devwidget.simulator.devices.ledger import Account
-from devwidget.simulator.devices.simulation_state import SimulationState
 
 
 @dataclass(frozen=True)
@@ -248,9 +247,9 @@ def _machinery_folders() -> tuple[str, ...]:
 
 def virtual_gpu(index: int) -> torch.device:
     """Return the device of one virtual GPU."""
-    return torch.device(SimulationState.accelerator.type, index)
+    return torch.device("cuda", index)
 
 
 def is_on_gpu(tensor: torch.Tensor) -> bool:
     """Whether a tensor is on a virtual GPU."""
-    return tensor.device.type == SimulationState.accelerator.type
+    return tensor.device.type == "cuda"

@@ -11,7 +11,7 @@ from devwidget.records.schema.fields import Size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceleratorKind:
-    """What tells one kind from another; the simulator adds what only it needs.
+    """What tells one kind from another.
 
     Attributes:
         type: torch's device type, `cuda`: also the names of the module `torch.cuda`, of `Tensor.cuda` and `Tensor.is_cuda`.

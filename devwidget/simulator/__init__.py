@@ -87,7 +87,7 @@ class Simulation:
         # Imports torch: `import devwidget` stays light.
         from devwidget.simulator import torch_internals
 
-        torch_internals.check_torch(self._cluster.accelerator)
+        torch_internals.check_torch()
         # Needs what was just checked.
         from devwidget.simulator import session
 

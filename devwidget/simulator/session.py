@@ -11,9 +11,8 @@ import torch
 from devwidget.capture.explain.folded_frames import fold, folded, unfold
 from devwidget.capture.undo import Undo
 from devwidget.simulator import patching
-from devwidget.simulator.accelerator import CUDA
 from devwidget.simulator.cuda_surface import comm, functions
-from devwidget.simulator.devices import context, labels, machine
+from devwidget.simulator.devices import context, machine
 from devwidget.simulator.devices.labels import LABELS
 from devwidget.simulator.devices.ledger import Ledger
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -112,7 +111,7 @@ class Session:
 
     def begin(self) -> None:
         """Put everything in; if that fails, `end` takes out what is in."""
-        self._undo.add_step(_reset_state, VirtualMachine((), True, CUDA))
+        self._undo.add_step(_reset_state, VirtualMachine((), True))
         self._undo.add_step(setattr, SimulationState, "is_running", False)
         SimulationState.is_running = True
         _reset_state(self._cluster)
@@ -137,10 +136,9 @@ class Session:
 
 def _reset_state(cluster: VirtualMachine) -> None:
     """A new state, in which nothing is noted yet."""
-    SimulationState.accelerator, SimulationState.compute, SimulationState.on_guess = cluster.accelerator, cluster.compute, None
+    SimulationState.compute, SimulationState.on_guess = cluster.compute, None
     SimulationState.stops_kernels = cluster.asserts == DEVICE
-    SimulationState.ledger = Ledger((), cluster.accelerator.block_bytes)
+    SimulationState.ledger = Ledger(())
     context.renew_context()
     LABELS.clear()
-    labels.name_devices()
     machine.build_machine(cluster.memory_bytes, cluster.card)

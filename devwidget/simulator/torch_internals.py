@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from devwidget.capture import torch_internals
+from devwidget.records.device import CUDA
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
-from devwidget.simulator.accelerator import Accelerator
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload as OpOverload
@@ -105,7 +105,7 @@ PUT_IN = frozenset(
 _WHY = Message("they replace parts of torch that differ from version to version")
 
 
-def check_torch(accelerator: Accelerator) -> None:
+def check_torch() -> None:
     """Refuse a torch that is not as expected, before anything is replaced.
 
     Raises:
@@ -126,27 +126,25 @@ def check_torch(accelerator: Accelerator) -> None:
         raise _refuse_torch(
             Message("virtual GPUs do not know torch {version}: it has no {names}", version=version, names=missing)
         )
-    if is_started(accelerator):
+    if is_started():
         raise SimulationError(
             Message("this process uses real GPUs already"),
             why=Message("tensors on them and on virtual ones could not be told apart"),
             instead=Message(
                 'a new kernel, in which `simulate` comes first, or os.environ["{variable}"] = "" before torch is imported',
-                variable=accelerator.visible_variable,
+                variable=CUDA.visible_variable,
             ),
         )
 
 
-def has_real(accelerator: Accelerator) -> bool:
-    """Whether there are real devices of this kind; virtual ones stand in their place until somebody has used one."""
-    if not hasattr(torch._C, accelerator.c_prefix + "getDeviceCount"):
-        return False
-    return bool(torch.get_device_module(accelerator.type).is_available())
+def has_real() -> bool:
+    """Whether there are real GPUs; virtual ones stand in their place until somebody has used one."""
+    return hasattr(torch._C, "_cuda_getDeviceCount") and torch.cuda.is_available()
 
 
-def is_started(accelerator: Accelerator) -> bool:
-    """Whether this process uses real devices of this kind already."""
-    return has_real(accelerator) and bool(torch.get_device_module(accelerator.type).is_initialized())
+def is_started() -> bool:
+    """Whether this process uses real GPUs already."""
+    return has_real() and bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
 
 
 def locate_name(name: str) -> tuple[Any, str]:

@@ -6,13 +6,9 @@ import re
 import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from devwidget.records.errors import SimulationError, nearest
 from devwidget.records.schema.message import Message, listed
-
-if TYPE_CHECKING:
-    from devwidget.simulator.accelerator import Accelerator
 
 _UNITS = {"": 1, "b": 1}
 _UNITS |= {prefix + "b": 1000**power for power, prefix in enumerate("kmgt", 1)}
@@ -35,7 +31,6 @@ class VirtualMachine:
     Attributes:
         memory_bytes: capacity of each GPU, in bytes.
         compute: False if tensors carry no values (they live on meta).
-        accelerator: the kind of accelerator that the GPUs are.
         card: the kind of card that all of them are, whose memory is kept as CUDA's caching allocator keeps it; None for GPUs
             with a capacity and nothing else.
         asserts: what comes of an assertion of a kernel, one of `ASSERTS`.
@@ -43,7 +38,6 @@ class VirtualMachine:
 
     memory_bytes: tuple[int, ...]
     compute: bool
-    accelerator: Accelerator
     card: CardModel | None = None
     asserts: str = TEXT
 
@@ -65,15 +59,9 @@ class VirtualMachine:
 
 
 def parse_cluster(
-    gpus: object,
-    memory: object,
-    compute: object,
-    accelerator: Accelerator | None = None,
-    *,
-    card: object = None,
-    asserts: object = TEXT,
+    gpus: object, memory: object, compute: object, *, card: object = None, asserts: object = TEXT
 ) -> VirtualMachine:
-    """Check what the user asked for; GPUs are CUDA's unless another accelerator is given, and those of a card if one is named.
+    """Check what the user asked for; GPUs are those of a card if one is named.
 
     Raises:
         SimulationError: if a number or a size makes no sense.
@@ -90,9 +78,6 @@ def parse_cluster(
             instead="devwidget.simulate(compute=False)",
         )
     _check_asserts(asserts, compute)
-    # Late: `import devwidget` stays light.
-    from devwidget.simulator.accelerator import CUDA
-
     if (memory is None) == (card is None):
         neither, both = Message("neither `memory` nor `card` is given"), Message("both `memory` and `card` are given")
         given = neither if card is None else both
@@ -100,9 +85,9 @@ def parse_cluster(
             given, why=Message("a card has its own memory"), instead=Message('memory="24GiB", or card="A100-80GB"')
         )
     if card is None:
-        return VirtualMachine(_memory_of_each(memory, gpus), compute, accelerator or CUDA, asserts=str(asserts))
+        return VirtualMachine(_memory_of_each(memory, gpus), compute, asserts=str(asserts))
     found = find_card(card)
-    return VirtualMachine((found.memory_bytes,) * gpus, compute, accelerator or CUDA, found, str(asserts))
+    return VirtualMachine((found.memory_bytes,) * gpus, compute, found, str(asserts))
 
 
 def _check_asserts(asserts: object, compute: bool) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from devwidget.simulator.devices import labels, machine, moves
-from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches
 from devwidget.simulator.torch_internals import C, locate_name, suggest_memory_format
 
@@ -37,7 +36,7 @@ def check_on_gpus(tensors: Tensors, kind: str) -> None:
     for place, tensor in enumerate(tensors):
         if labels.label_of(tensor) < 0:
             raise RuntimeError(
-                f"Expected all {kind} tensors to be {SimulationState.accelerator.title} tensors, "
+                f"Expected all {kind} tensors to be CUDA tensors, "
                 f"but {'' if kind == 'input' else kind + ' '}tensor at index {place} has device '{labels.device_of(tensor)}'"
             )
 

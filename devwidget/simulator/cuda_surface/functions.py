@@ -1,4 +1,4 @@
-"""The module of the accelerator, `torch.cuda`, and `torch.accelerator`: C functions that a CPU build lacks, and refusals.
+"""`torch.cuda`, and `torch.accelerator`: C functions that a CPU build lacks, and refusals.
 
 All random generators draw from the CPU's default stream, so that a program gives the same numbers on virtual GPUs as on the
 CPU. What is there for real GPUs alone is refused by name, or without effect where nothing depends on it.
@@ -19,6 +19,7 @@ from devwidget.capture.torch_internals import Generator as RealGenerator
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
 from devwidget.simulator.cuda_surface import memory_stats, streams
+from devwidget.simulator.cuda_surface.properties import ANSWERS, ARCHITECTURE, VERSION, CudaProperties
 from devwidget.simulator.devices import context, labels, machine
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.devices.machine import Machine
@@ -78,8 +79,7 @@ def _set_state_of(original: Callable[..., None], new_state: torch.Tensor, device
     """Set the state itself: torch before 2.8 sets a copy, which has no numbers where nothing is computed."""
     where = conversions.as_device(device)
     index = None if where is None else torch.device(where).index
-    module = torch.get_device_module(SimulationState.accelerator.type)
-    module.default_generators[machine.current_index() if index is None else index].set_state(new_state)
+    torch.cuda.default_generators[machine.current_index() if index is None else index].set_state(new_state)
 
 
 _no_offset = wrap_with_refusal(
@@ -145,7 +145,7 @@ class Generator(metaclass=_GeneratorType):
         """A generator for a device."""
         if not SimulationState.is_running:
             return RealGenerator(device)
-        is_virtual = torch.device(device).type == SimulationState.accelerator.type
+        is_virtual = torch.device(device).type == "cuda"
         return VirtualGenerator(device) if is_virtual else HostGenerator(device)
 
 
@@ -159,8 +159,7 @@ def install_generators(patches: Patches) -> None:
     patches.set(torch, "Generator", Generator)
     for owner in (torch, torch.random):
         patches.wrap(owner, "set_rng_state", _check_state)
-    module = torch.get_device_module(SimulationState.accelerator.type)
-    for owner in (module, module.random):
+    for owner in (torch.cuda, torch.cuda.random):
         patches.wrap(owner, "set_rng_state", _set_state_of)
     patches.when_loaded(SHARDED_RANDOM, lambda module: _draw_plainly(module, patches))
 
@@ -180,7 +179,7 @@ def gpu_properties(index: int) -> object:
     """The properties of one GPU."""
     built_in = Machine.visible[machine.check_index(index)]
     identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"devwidget-{built_in}")
-    return SimulationState.accelerator.properties(GPU_NAME, Machine.capacities[built_in], identity, built_in)
+    return CudaProperties(GPU_NAME, Machine.capacities[built_in], identity, built_in)
 
 
 def device_count() -> int:
@@ -190,10 +189,9 @@ def device_count() -> int:
 
 def install_functions(patches: Patches) -> None:
     """Give torch the virtual GPUs."""
-    accelerator, module = SimulationState.accelerator, torch.get_device_module(SimulationState.accelerator.type)
-    answers = {name: functools.partial(_return_answer, answer) for name, answer in accelerator.answers.items()}
+    answers = {name: functools.partial(_return_answer, answer) for name, answer in ANSWERS.items()}
     for name, function in {**C_FUNCTIONS, **memory_stats.C_FUNCTIONS, **answers}.items():
-        patches.set(C, accelerator.c_prefix + name, function)
+        patches.set(C, "_cuda_" + name, function)
     for name, function in {**ACCELERATOR, **memory_stats.ACCELERATOR}.items():
         patches.set(C, "_accelerator_" + name, function)
     patches.set(C, "_get_accelerator", _current_accelerator)
@@ -204,7 +202,7 @@ def install_functions(patches: Patches) -> None:
         "_maybe_exchange_device": machine.maybe_exchange_current,
         "default_generators": default_generators(len(Machine.capacities)),
         "is_bf16_supported": lambda including_emulation=True: True,
-        "get_arch_list": lambda: str(accelerator.answers["getArchFlags"]).split(),
+        "get_arch_list": lambda: [ARCHITECTURE],
         "Stream": streams.VirtualStream,
         "Event": streams.VirtualEvent,
         "_is_in_bad_fork": _is_in_bad_fork,
@@ -212,29 +210,27 @@ def install_functions(patches: Patches) -> None:
         **dict.fromkeys(SENSORS, _read_sensor),
         "list_gpu_processes": _list_processes,
     }.items():
-        patches.set(module, name, value)
+        patches.set(torch.cuda, name, value)
     # Read by parts of torch that hold the real `is_initialized`.
-    patches.hold(module, "_initialized", True)
+    patches.hold(torch.cuda, "_initialized", True)
     # Written by parts of torch that hold the real `device_count`.
-    patches.hold(module, "_cached_device_count", None)
+    patches.hold(torch.cuda, "_cached_device_count", None)
     # Asked by RNNs; torch would warn that it was built without cuDNN.
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(torch.backends.cudnn, "is_available", lambda: True)
     patches.set(torch.backends.cudnn, "version", lambda: CUDNN_VERSION)
     _install_libraries(patches)
-    if hasattr(module, "graphs"):  # that of XPU came later than torch 2.8
-        patches.set(module.graphs, accelerator.c_prefix + "isCurrentStreamCapturing", lambda: False)
+    patches.set(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
     patches.set(*locate_name("nvtx"), Markers())
     # That of the public name alone: what a profile is made of by default asks the other one, and sees the CPU.
     patches.set(torch.profiler, "supported_activities", lambda: set(ACTIVITIES))
     patches.set(C, "_nccl_version", lambda: 2 << 32 | 29 << 16 | 7)
     patches.set(C, "_nccl_version_suffix", lambda: b"")
-    if getattr(torch.version, accelerator.type, None) is None:  # else torchvision would find that it was built for another one
-        patches.set(torch.version, accelerator.type, accelerator.version)
-    if hasattr(torch.backends, accelerator.type):
-        patches.set(getattr(torch.backends, accelerator.type), "is_built", lambda: True)
-    patches.set(module.streams, "Stream", streams.VirtualStream)
-    patches.set(module.streams, "Event", streams.VirtualEvent)
+    if torch.version.cuda is None:  # else torchvision would find that it was built for another one
+        patches.set(torch.version, "cuda", VERSION)
+    patches.set(torch.backends.cuda, "is_built", lambda: True)
+    patches.set(torch.cuda.streams, "Stream", streams.VirtualStream)
+    patches.set(torch.cuda.streams, "Event", streams.VirtualEvent)
     patches.set(torch, "Stream", _stream)
     patches.set(torch, "Event", _event)
 
@@ -297,7 +293,7 @@ class _stream(metaclass=_StreamType):
         """A virtual stream, unless the device is no GPU."""
         if not SimulationState.is_running:
             return _real_stream(device, **kwargs)
-        if isinstance(device, (str, torch.device)) and torch.device(device).type != SimulationState.accelerator.type:
+        if isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda":
             return _real_stream(device, **kwargs)
         return streams.VirtualStream(device, **kwargs)
 
@@ -309,7 +305,7 @@ class _event(metaclass=_StreamType):
         """A virtual event, unless the device is no GPU."""
         if not SimulationState.is_running:
             return _real_event(device, **kwargs)
-        if isinstance(device, (str, torch.device)) and torch.device(device).type != SimulationState.accelerator.type:
+        if isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda":
             return _real_event(device, **kwargs)
         return streams.VirtualEvent(**kwargs)
 
@@ -322,7 +318,7 @@ def _return_answer(answer: object, *args: Any) -> object:
 
 
 def _current_accelerator(check: Any = None) -> torch.device:
-    return torch.device(SimulationState.accelerator.type)
+    return torch.device("cuda")
 
 
 def _read_sensor(device: Any = None) -> int:
@@ -388,7 +384,7 @@ C_FUNCTIONS: dict[str, Any] = {
     "isCurrentStreamCapturing": lambda: False,
     "jiterator_compile_and_launch_kernel": _refuse_jiterator,
 }
-"""Behind the prefix of the accelerator, such as `_cuda_`."""
+"""Behind `_cuda_`."""
 
 ACCELERATOR: dict[str, Any] = {
     "getAccelerator": _current_accelerator,
@@ -418,23 +414,21 @@ tunableop_set_filename tunableop_set_max_tuning_duration tunableop_set_max_tunin
 tunableop_set_numerical_check_tolerances tunableop_set_rotating_buffer_size tunableop_tuning_enable
 tunableop_tuning_is_enabled
 """.split()
-"""Behind the prefix of the accelerator, such as `_cuda_`."""
+"""Behind `_cuda_`."""
 NCCL = "all_gather all_reduce broadcast init_rank reduce reduce_scatter unique_id".split()
 CLASSES = {"memory": "MemPool", "streams": "ExternalStream"}
 
 
 def install_refusals(patches: Patches) -> None:
     """Put a refusal where torch would say that a name is missing."""
-    module = torch.get_device_module(SimulationState.accelerator.type)
-    for name in [SimulationState.accelerator.c_prefix + each for each in ABSENT] + [f"_nccl_{each}" for each in NCCL]:
+    for name in [f"_cuda_{each}" for each in ABSENT] + [f"_nccl_{each}" for each in NCCL]:
         patches.set(C, name, _refuse_name(name)(_do_nothing))
     for part, name in CLASSES.items():
-        # Not every accelerator has them.
-        if hasattr(getattr(module, part, None), name):
-            patches.wrap(getattr(getattr(module, part), name), "__new__", _refuse_name(name))
-    if hasattr(getattr(module, "graphs", None), "CUDAGraph"):
-        patches.wrap(module.graphs.CUDAGraph, "__new__", _no_graph)
-    patches.set(module, "_cudart", Runtime())
+        owner = getattr(torch.cuda, part)
+        if hasattr(owner, name):  # not every torch has both
+            patches.wrap(getattr(owner, name), "__new__", _refuse_name(name))
+    patches.wrap(torch.cuda.graphs.CUDAGraph, "__new__", _no_graph)
+    patches.set(torch.cuda, "_cudart", Runtime())
     patches.wrap(torch.autograd.profiler.profile, "__init__", profile_cpu_alone)
 
 
@@ -456,7 +450,7 @@ def _refuse_name(name: str) -> Any:
 @replacing
 def profile_cpu_alone(original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
     """`profile.__init__` without the kernels of a GPU, of which there are none; C++ would complain at each operator."""
-    if kwargs.get("use_device") == SimulationState.accelerator.type:
+    if kwargs.get("use_device") == "cuda":
         kwargs["use_device"] = None
     original(self, *args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""The memory figures of virtual GPUs, in the shape in which the accelerator's allocator reports them."""
+"""The memory figures of virtual GPUs, in the shape in which CUDA's allocator reports them."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ C_FUNCTIONS: dict[str, Any] = {
     "getAllocatorBackend": lambda: "native",
     "getMemoryInfo": free_and_total,
 }
-"""Behind the prefix of the accelerator, such as `_cuda_`."""
+"""Behind `_cuda_`."""
 
 ACCELERATOR: dict[str, Any] = {
     "isAllocatorInitialized": lambda: True,

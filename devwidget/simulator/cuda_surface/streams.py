@@ -15,6 +15,8 @@ from devwidget.simulator.devices import context, cuda_errors, machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_surface import conversions
 
+DEVICE_TYPE = 1
+"""The place of CUDA in `c10::DeviceType`."""
 PRIORITIES, POOL = 4, 32
 """How many priorities there are, and streams of each on a GPU: then they come again. Source: `CUDAStream.cpp`."""
 _made: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(itertools.count)
@@ -29,7 +31,7 @@ def _take_from_pool(gpu: int, priority: int) -> int:
 
 def _find_real(name: str) -> Any:
     """What torch means by the name after a simulation in which ours was imported."""
-    return getattr(torch.get_device_module(SimulationState.accelerator.type), name)
+    return getattr(torch.cuda, name)
 
 
 class VirtualStream(torch.Stream):
@@ -43,11 +45,11 @@ class VirtualStream(torch.Stream):
         if index is None:
             index = machine.current_index() if device is None else conversions.label_of_device(device)
         if index < 0:
-            raise ValueError(f"Expected a {SimulationState.accelerator.type} device, but got: {device}")
+            raise ValueError(f"Expected a cuda device, but got: {device}")
         stream_id = kwargs.get("stream_id")
         if stream_id is None:
             stream_id = _take_from_pool(index, priority)
-        return super().__new__(cls, stream_id=stream_id, device_index=index, device_type=SimulationState.accelerator.number)
+        return super().__new__(cls, stream_id=stream_id, device_index=index, device_type=DEVICE_TYPE)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._before: list[tuple[int, VirtualStream]] = []
@@ -184,7 +186,7 @@ class VirtualEvent:
 
 
 def _stream_key(gpu: int, number: int) -> tuple[int, int, int]:
-    return number, gpu, SimulationState.accelerator.number
+    return number, gpu, DEVICE_TYPE
 
 
 def default_stream(gpu: int) -> tuple[int, int, int]:

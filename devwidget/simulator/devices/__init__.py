@@ -1,1 +1,1 @@
-"""The virtual machine: its GPUs, which storage lives where, how many bytes it takes, and the accelerator's errors."""
+"""The virtual machine: its GPUs, which storage lives where, how many bytes it takes, and CUDA's errors."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 from devwidget.simulator.devices import cuda_errors
-from devwidget.simulator.devices.simulation_state import SimulationState
 
 
 class Context:
@@ -58,4 +57,4 @@ def check_context() -> None:
 
 
 def _is_blocking() -> bool:
-    return os.environ.get(SimulationState.accelerator.blocking_variable) == "1"
+    return os.environ.get("CUDA_LAUNCH_BLOCKING") == "1"

@@ -1,4 +1,4 @@
-"""The errors that the accelerator would raise, in its own types and words (torch 2.13)."""
+"""The errors that CUDA would raise, in its own types and words (torch 2.13)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import torch
 from devwidget.records.errors import SimulationError, message
 from devwidget.records.schema.message import Message
 from devwidget.simulator.devices.ledger import Ledger
-from devwidget.simulator.devices.simulation_state import SimulationState
 
 _failure: type[RuntimeError] = getattr(torch, "AcceleratorError", RuntimeError)
 """What CUDA's own errors become: a class of their own since torch 2.8."""
 
 
 def invalid_ordinal() -> RuntimeError:
-    """A GPU that does not exist."""
-    return _failure(SimulationState.accelerator.invalid_ordinal)
+    """A GPU that does not exist. Source: `CUDAMiscFunctions.cpp` and `CUDAException.cpp`."""
+    return _failed_call(
+        "invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"
+        "\nFor more detailed error information, run with CUDA_LOG_FILE=stderr"
+        "\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+    )
 
 
 def no_statistics(index: int) -> RuntimeError:
@@ -31,8 +34,7 @@ def cannot_make_pinned() -> RuntimeError:
 
 
 def _failed_call(what: str) -> RuntimeError:
-    prefix, _, _ = SimulationState.accelerator.invalid_ordinal.partition("invalid device ordinal")
-    return _failure(prefix + what)
+    return _failure(f"CUDA error: {what}")
 
 
 def recorded_elsewhere(own: int, other: int) -> RuntimeError:
@@ -46,17 +48,23 @@ def invalid_handle() -> RuntimeError:
 
 
 def assertion_triggered(is_late: bool) -> RuntimeError:
-    """A kernel has stopped at what it asserts."""
-    accelerator = SimulationState.accelerator
-    return _failure(accelerator.assertion.format(late=accelerator.late if is_late else ""))
+    """A kernel has stopped at what it asserts; late, where nobody waited for it. Source: `CUDAException.cpp`."""
+    late = (
+        "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
+        "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
+    )
+    return _failed_call(
+        "device-side assert triggered\nSearch for `cudaErrorAssert' in "
+        "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information."
+        f"{late if is_late else ''}\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+    )
 
 
 def forked_child() -> RuntimeError:
     """A GPU in a child that was forked after its parent had used one. Source: `torch/cuda/__init__.py`, `_lazy_init`."""
-    title = SimulationState.accelerator.title
     return RuntimeError(
-        f"Cannot re-initialize {title} in forked subprocess. To use {title} with multiprocessing, you must use the 'spawn' "
-        "start method"
+        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start "
+        "method"
     )
 
 
@@ -68,21 +76,21 @@ def lost_by_fork() -> RuntimeError:
 def no_dtype(operator: str, dtype: torch.dtype) -> NotImplementedError:
     """An operator without a kernel for a dtype; how kernels are called in there, nothing but CUDA's sources say."""
     name = operator.partition(".")[0].removesuffix("_")
-    kernel = _KERNEL_NAMES.get(name, name + "_{}").format(SimulationState.accelerator.type)
+    kernel = _KERNEL_NAMES.get(name, f"{name}_cuda")
     return NotImplementedError(f"\"{kernel}\" not implemented for '{type_name(dtype)}'")
 
 
 UPSAMPLING = "linear1d", "bilinear2d", "bicubic2d", "trilinear3d"
 _KERNEL_NAMES = {
-    "normal": "normal_kernel_{}",
+    "normal": "normal_kernel_cuda",
     "uniform": "check_uniform_bounds",
     **{f"upsample_{kind}": f"upsample_{kind}_out_frame" for kind in UPSAMPLING},
     "_softmax": "host_softmax",
     "_log_softmax": "host_softmax",
-    "avg_pool2d": "avg_pool2d_out_{}_frame",
-    "max_pool2d_with_indices": "max_pool2d_with_indices_out_{}_frame",
+    "avg_pool2d": "avg_pool2d_out_cuda_frame",
+    "max_pool2d_with_indices": "max_pool2d_with_indices_out_cuda_frame",
 }
-"""Where they are called otherwise than the operator; `{}` is the accelerator. Seen on an H100, of upsampling `bilinear2d`."""
+"""Where they are called otherwise than the operator. Seen on an H100, of upsampling `bilinear2d`."""
 
 
 def two_devices(common: str, other: str) -> RuntimeError:
@@ -95,7 +103,7 @@ def checked_argument(argument: str, device: str, common: str, method: str, layou
     return RuntimeError(
         f"Expected all tensors to be on the same device, but got {argument} is on {device}, "
         f"different from other tensors on {common} "
-        f"(when checking argument in method wrapper_{layout}{SimulationState.accelerator.title}_{method})"
+        f"(when checking argument in method wrapper_{layout}CUDA_{method})"
     )
 
 
@@ -117,10 +125,10 @@ def wrong_generator(expected: str, found: str) -> RuntimeError:
     return RuntimeError(f"Expected a '{expected}' device type for generator but found '{found}'")
 
 
-def no_kernel(operator: str, backend: str | None = None) -> NotImplementedError:
+def no_kernel(operator: str, backend: str = "CUDA") -> NotImplementedError:
     """An operator that only the CPU has, or another `backend` than the one given. Source: `OperatorEntry::reportError`."""
     return NotImplementedError(
-        f"Could not run '{operator}' with arguments from the '{backend or SimulationState.accelerator.title}' backend. "
+        f"Could not run '{operator}' with arguments from the '{backend}' backend. "
         "This could be because the operator doesn't exist for this backend, or was omitted during the selective/custom build "
         "process (if using custom build). If you are a Facebook employee using PyTorch on mobile, please visit "
         "https://fburl.com/ptmfixes for possible resolutions."
@@ -130,7 +138,7 @@ def no_kernel(operator: str, backend: str | None = None) -> NotImplementedError:
 def type_text(dtype: torch.dtype, on_gpu: bool) -> str:
     """`torch.cuda.FloatTensor`, the old name of a dtype on a device."""
     legacy = _LEGACY.get(dtype, str(dtype).removeprefix("torch.").capitalize())
-    return f"torch.{SimulationState.accelerator.type + '.' if on_gpu else ''}{legacy}Tensor"
+    return f"torch.{'cuda.' if on_gpu else ''}{legacy}Tensor"
 
 
 def type_name(dtype: torch.dtype) -> str:
@@ -145,16 +153,15 @@ def cannot_pin(dtype: torch.dtype) -> RuntimeError:
 
 def in_device_words(error: Exception) -> Exception:
     """The error of a CPU kernel as that of the GPU would word it: types and kernels are named after the device."""
-    kind, title = SimulationState.accelerator.type, SimulationState.accelerator.title
-    text = _TYPE.sub(rf"torch.{kind}.\1Tensor", message(error)).replace("CPUFloatType", f"{title}FloatType")
-    text = _KERNEL.sub(rf'"\1_{kind}" not implemented', text).replace("expected m1 and m2 to", "expected mat1 and mat2 to")
+    text = _TYPE.sub(r"torch.cuda.\1Tensor", message(error)).replace("CPUFloatType", "CUDAFloatType")
+    text = _KERNEL.sub(r'"\1_cuda" not implemented', text).replace("expected m1 and m2 to", "expected mat1 and mat2 to")
     text = _CUSOLVER.sub(lambda found: f'"{_OF_CUSOLVER[found[1]]}_cusolver"', text)
     return error if text == message(error) else type(error)(text)
 
 
 _TYPE = re.compile(r"torch\.([A-Z]\w+)Tensor")
 _OF_CUSOLVER = {"cholesky": "cholesky", "lu": "lu_factor"}
-_CUSOLVER = re.compile(r'"(cholesky|lu)_(?:cuda|xpu)"')
+_CUSOLVER = re.compile(r'"(cholesky|lu)_cuda"')
 _KERNEL = re.compile(r'"(\w+?)_cpu" not implemented', re.IGNORECASE)
 _NAMES = (
     "float32 Float float64 Double float16 Half bfloat16 BFloat16 uint8 Byte int8 Char int16 Short int32 Int int64 Long".split()
@@ -176,8 +183,7 @@ def duplicate_gpu(rank: int, other: int, gpu: int) -> Exception:
     return torch.distributed.DistBackendError(
         "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, invalid usage (run with NCCL_DEBUG=WARN for "
         "details), NCCL version 2.29.7\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
-        f"Duplicate GPU detected : rank {rank} and rank {other} both on {SimulationState.accelerator.title} device "
-        f"{gpu << 12:x}"
+        f"Duplicate GPU detected : rank {rank} and rank {other} both on CUDA device {gpu << 12:x}"
     )
 
 
@@ -187,10 +193,18 @@ def out_of_memory(index: int, requested: int, ledger: Ledger) -> RuntimeError:
     account.ooms += 1
     sizes = {"requested": requested, "capacity": account.capacity, "free": account.free, "held": account.held,
              "used": account.context + account.reserved, "cached": account.reserved - account.held}  # fmt: skip
-    text = SimulationState.accelerator.out_of_memory.format(
-        index=index, **{name: _format_size(count) for name, count in sizes.items()}
-    )
+    text = _OUT_OF_MEMORY.format(index=index, **{name: _format_size(count) for name, count in sizes.items()})
     return torch.OutOfMemoryError(text)
+
+
+_OUT_OF_MEMORY = (
+    "CUDA out of memory. Tried to allocate {requested}. GPU {index} has a total capacity of {capacity} of which {free} "
+    "is free. Including non-PyTorch memory, this process has {used} memory in use. Of the allocated memory {held} is "
+    "allocated by PyTorch, and {cached} is reserved by PyTorch but unallocated. If reserved but unallocated memory "
+    "is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See documentation for "
+    "Memory Management  (https://pytorch.org/docs/stable/notes/cuda.html#environment-variables)"
+)
+"""Source: `CUDACachingAllocator.cpp`, malloc."""
 
 
 def _format_size(count: int) -> str:

@@ -21,6 +21,7 @@ from devwidget.simulator import torch_internals
 from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_internals import DisableTorchFunction, FakeTensor, TensorBase, functorch
+from devwidget.simulator.virtual_machine import MOST_GPUS
 
 TEMPORARY = -1
 CPU = -2
@@ -28,7 +29,7 @@ META = -3
 
 LABELS: dict[int, int] = {}
 """Address of a storage -> label. Entries go when their storage dies, so an address that is used again is new."""
-DEVICES: list[torch.device] = []
+DEVICES = [torch.device("cuda", index) for index in range(MOST_GPUS)]
 """The GPUs by their ordinals; a list that stays, because many hold it."""
 CPU_DEVICE = torch.device("cpu")
 META_DEVICE = torch.device("meta")
@@ -71,14 +72,6 @@ class LabelledStorage:
             self.ledger.freed.append(self.block)
 
 
-def name_devices() -> None:
-    """Have the GPUs named after the kind of accelerator that they are."""
-    DEVICES[:] = [torch.device(SimulationState.accelerator.type, index) for index in range(128)]
-
-
-name_devices()
-
-
 def label_of(tensor: torch.Tensor) -> int:
     """The label of any tensor, sparse ones included."""
     try:
@@ -103,7 +96,7 @@ def _label_of_wrapper(tensor: torch.Tensor) -> int:
     if (part := getattr(tensor, "_local_tensor", None)) is not None:
         return label_of(part)
     device = getattr(tensor, "fake_device", CPU_DEVICE) if isinstance(tensor, FakeTensor) else CPU_DEVICE
-    return device.index if device.type == SimulationState.accelerator.type else CPU
+    return device.index if device.type == "cuda" else CPU
 
 
 def name_wrapper(tensor: torch.Tensor, label: int) -> None:
@@ -258,7 +251,9 @@ def device_of(tensor: torch.Tensor) -> torch.device:
 
 def name_of(label: int) -> str:
     """`cuda:1`, as it is written in messages."""
-    return f"{SimulationState.accelerator.type}:{label}" if label >= 0 else "meta" if label == META else "cpu"
+    if label >= 0:
+        return f"cuda:{label}"
+    return "meta" if label == META else "cpu"
 
 
 def mark_pinned(tensor: torch.Tensor) -> torch.Tensor:
@@ -287,4 +282,4 @@ def remember_generator(generator: Any) -> None:
 
 def generator_kind(generator: torch.Generator) -> str:
     """The device type of a generator as the user knows it."""
-    return SimulationState.accelerator.type if int(generator._cdata) in _virtual_generators else generator.device.type  # type: ignore[attr-defined]
+    return "cuda" if int(generator._cdata) in _virtual_generators else generator.device.type  # type: ignore[attr-defined]

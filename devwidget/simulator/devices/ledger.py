@@ -1,4 +1,4 @@
-"""Bytes held on every virtual GPU, counted as the accelerator's caching allocator counts them."""
+"""Bytes held on every virtual GPU, counted as CUDA's caching allocator counts them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.records.memory import in_blocks
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator, NoRoom
 from devwidget.simulator.allocator.pools import SegmentBlock
+from devwidget.simulator.allocator.settings import UNIT
 from devwidget.simulator.virtual_machine import UNLIMITED
 
 
@@ -95,10 +96,10 @@ class Account:
         """Bytes that another process could have."""
         return self.capacity - self.context - self.reserved
 
-    def place_block(self, index: int, requested: int, unit: int, stream: int = 0) -> MemoryBlock | None:
+    def place_block(self, index: int, requested: int, stream: int = 0) -> MemoryBlock | None:
         """A block for so many bytes, on a stream; None if they do not fit."""
         if self.allocator is None or not requested:
-            size = in_blocks(requested, unit)
+            size = in_blocks(requested, UNIT)
             if self.held + size <= self.limit:
                 return MemoryBlock(index, size)
             self.release_cache()
@@ -111,10 +112,10 @@ class Account:
             self._update_reserved(self.allocator)
         return block
 
-    def place_beyond(self, index: int, requested: int, unit: int, stream: int = 0) -> MemoryBlock:
+    def place_beyond(self, index: int, requested: int, stream: int = 0) -> MemoryBlock:
         """A block that does not fit."""
         if self.allocator is None:
-            return MemoryBlock(index, in_blocks(requested, unit))
+            return MemoryBlock(index, in_blocks(requested, UNIT))
         memory = self.allocator.memory
         limit, memory.capacity = memory.capacity, UNLIMITED
         try:
@@ -155,14 +156,12 @@ class Ledger:
     (append is atomic), and the accounts are brought up to date when somebody looks.
 
     Attributes:
-        unit: every allocation is a multiple of this many bytes.
         blocks: those in use.
         listeners: who is told.
         current_stream: the number of the stream on which a GPU works for the calling thread.
     """
 
     accounts: tuple[Account, ...]
-    unit: int = 1
     freed: deque[MemoryBlock] = field(default_factory=deque)
     blocks: set[MemoryBlock] = field(default_factory=set)
     listeners: tuple[Listener, ...] = ()
@@ -203,17 +202,17 @@ class Ledger:
                 self._settle_locked()
             account = self.accounts[index]
             # What nearly always happens, written out, not by methods: whatever comes to a GPU comes by here.
-            size = -(-requested // self.unit) * self.unit
+            size = -(-requested // UNIT) * UNIT
             if account.allocator is None and account.held + size <= account.limit:
                 block: MemoryBlock | None = MemoryBlock(index, size)
             else:
-                block = account.place_block(index, requested, self.unit, self.current_stream(index))
+                block = account.place_block(index, requested, self.current_stream(index))
             if block is None:
                 for listener in self.listeners:
                     listener.refused(index, self.block_bytes(requested), account.held)
                 if not account.is_endless:
                     return None
-                block = account.place_beyond(index, requested, self.unit, self.current_stream(index))
+                block = account.place_beyond(index, requested, self.current_stream(index))
             size = block.size
             account.allocations += 1
             account.allocated_total += size
@@ -260,4 +259,4 @@ class Ledger:
 
     def block_bytes(self, requested_bytes: int) -> int:
         """Bytes that one allocation really takes."""
-        return in_blocks(requested_bytes, self.unit)
+        return in_blocks(requested_bytes, UNIT)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from devwidget.records.device import CUDA
 from devwidget.simulator import torch_internals
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator
 from devwidget.simulator.allocator.settings import parse_settings
@@ -95,9 +96,7 @@ def build_machine(capacities: tuple[int, ...], card: CardModel | None) -> None:
     given = _read_variable()
     # Set before the simulation, a list was of the real GPUs if there are any; an empty one hid them, and nobody asks for
     # virtual ones to see none of them.
-    is_of_real = given is not None and (
-        torch_internals.has_real(SimulationState.accelerator) or not _parse_visible(given, len(capacities))
-    )
+    is_of_real = given is not None and (torch_internals.has_real() or not _parse_visible(given, len(capacities)))
     Machine._ignored = given if is_of_real else None
     _update_visible(given)
     _current.index, _current.streams = 0, _Current.streams
@@ -111,7 +110,7 @@ def count_gpus() -> int:
 
 
 def _read_variable() -> str | None:
-    return os.environ.get(SimulationState.accelerator.visible_variable)
+    return os.environ.get(CUDA.visible_variable)
 
 
 def _update_visible(variable: str | None) -> None:

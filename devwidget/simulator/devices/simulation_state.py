@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from devwidget.simulator.accelerator import CUDA, Accelerator
 from devwidget.simulator.devices.ledger import Ledger
 
 
@@ -12,7 +11,6 @@ class SimulationState:
     """The state of the running simulation.
 
     Attributes:
-        accelerator: the kind of accelerator that its GPUs are.
         ledger: of bytes.
         is_running: whether there is one: what was imported in one, such as `torch.device`, means torch's own afterwards.
         compute: False if tensors have no values.
@@ -20,7 +18,6 @@ class SimulationState:
         on_guess: called when a program reads what was guessed; None where nothing is.
     """
 
-    accelerator: Accelerator = CUDA
     ledger = Ledger(())
     is_running = False
     compute = True

@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from devwidget.records.device import SIMULATE_VARIABLE as VARIABLE
-from devwidget.simulator.accelerator import CUDA
-from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.environment import write_cluster
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.virtual_machine import VirtualMachine
@@ -35,8 +33,6 @@ BEGIN_SPAWNED = (
 
 def install_inheritance(patches: Patches, cluster: VirtualMachine) -> None:
     """Have processes that begin from now on inherit these GPUs."""
-    if SimulationState.accelerator is not CUDA:  # of another kind the variable says nothing
-        return
     text = write_cluster(cluster)
     patches.undo.add_step(_put_variable_back, text, os.environ.get(VARIABLE))
     os.environ[VARIABLE] = text

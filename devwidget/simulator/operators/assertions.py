@@ -48,15 +48,11 @@ def note_difference(error: Exception) -> None:
     """Say beside the clear text what CUDA would do."""
     if not SimulationState.compute:
         return
-    error.add_note(
-        str(
-            Message(
-                "on {title} the kernel would stop here, a later call would say `device-side assert triggered`, and every call "
-                'after that would fail: devwidget.simulate(asserts="device") does the same',
-                title=SimulationState.accelerator.title,
-            )
-        )
+    note = Message(
+        "on CUDA the kernel would stop here, a later call would say `device-side assert triggered`, and every call after that "
+        'would fail: devwidget.simulate(asserts="device") does the same'
     )
+    error.add_note(str(note))
 
 
 def launches_more(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -101,7 +97,7 @@ def check_call(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 def is_on_gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether a call has to do with a GPU."""
-    if getattr(kwargs.get("device"), "type", None) == SimulationState.accelerator.type:
+    if getattr(kwargs.get("device"), "type", None) == "cuda":
         return True
     return any(label >= 0 for label in _list_labels(args, kwargs))
 

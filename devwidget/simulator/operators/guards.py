@@ -74,12 +74,12 @@ def check_convolution_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dic
 
 
 INTEGER_KERNELS = {
-    "mm": "addmm_{}",
-    "addmm": "addmm_{}",
-    "bmm": "baddbmm_{}",
-    "baddbmm": "baddbmm_{}",
-    "mv": "addmv_impl_{}",
-    "addmv": "addmv_impl_{}",
+    "mm": "addmm_cuda",
+    "addmm": "addmm_cuda",
+    "bmm": "baddbmm_cuda",
+    "baddbmm": "baddbmm_cuda",
+    "mv": "addmv_impl_cuda",
+    "addmv": "addmv_impl_cuda",
     "dot": "dot",
     "vdot": "vdot",
 }
@@ -101,7 +101,7 @@ def check_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any
     dtype = args[0].dtype
     if not (dtype.is_floating_point or dtype.is_complex) or dtype == torch.complex32:
         kind = cuda_errors.type_name(dtype)
-        kernel = INTEGER_KERNELS[schema.name].format(SimulationState.accelerator.type)
+        kernel = INTEGER_KERNELS[schema.name]
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
     if has_workspace and schema.name == "addmm" and args[0].dim() == 1 and not kwargs:
         pass_by_workspace(target, args[1].shape[0] * args[2].shape[1] * dtype.itemsize)
@@ -201,10 +201,9 @@ def check_class_indices(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[st
     """
     given, indices = args[0], args[1]
     if target >= 0 and indices.dtype not in (torch.int64, torch.uint8):
-        accelerator = SimulationState.accelerator.type
-        kernel = f"nll_loss_forward_no_reduce_{accelerator}_kernel_index"
+        kernel = "nll_loss_forward_no_reduce_cuda_kernel_index"
         if args[3] != 0 or given.dim() == 1:
-            kernel = f"nll_loss_forward_reduce_{accelerator}_kernel_{'2d' if given.dim() == 2 else '1d'}_index"
+            kernel = f"nll_loss_forward_reduce_cuda_kernel_{'2d' if given.dim() == 2 else '1d'}_index"
         kind = cuda_errors.type_name(indices.dtype)
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
 
@@ -221,9 +220,9 @@ def check_generator(generator: torch.Generator, target: int) -> None:
     """A generator draws on its own device alone.
 
     Raises:
-        RuntimeError: in the words of the accelerator.
+        RuntimeError: in CUDA's words.
     """
-    expected = SimulationState.accelerator.type if target >= 0 else "cpu"
+    expected = "cuda" if target >= 0 else "cpu"
     found = labels.generator_kind(generator)
     if found != expected and target != labels.META:
         raise cuda_errors.wrong_generator(expected, found)

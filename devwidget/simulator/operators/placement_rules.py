@@ -20,7 +20,7 @@ def resolve_mixture(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, A
     """The label under which a mixed call runs.
 
     Raises:
-        RuntimeError: in the words of the accelerator, if it cannot run.
+        RuntimeError: in CUDA's words, if it cannot run.
     """
     with DisableTorchFunction():
         found = list(iterate_operands(schema, args, kwargs))
@@ -341,8 +341,7 @@ def by_multiplying(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, An
     for operand in list_settled(schema, args, kwargs):
         if common >= 0 and operand.is_cpu_scalar and operand.name in ("self", "tensor1"):
             raise RuntimeError(
-                f"CPU Scalar support for {operand.name} argument is not supported when calling addcmul on "
-                f"{SimulationState.accelerator.title} tensors."
+                f"CPU Scalar support for {operand.name} argument is not supported when calling addcmul on CUDA tensors."
             )
     return common
 

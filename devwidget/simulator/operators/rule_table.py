@@ -165,16 +165,16 @@ def run_foreign(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
         _refuse_on_gpus(schema, func, args, kwargs)
     kernels = _kernels_of(func)
     if kernels and SimulationState.compute and propagate.find_target(schema, args, kwargs)[0] >= 0:
-        if SimulationState.accelerator.type not in kernels:
+        if "cuda" not in kernels:
             raise cuda_errors.no_kernel(func._schema.name)
-        func = kernels[SimulationState.accelerator.type]
+        func = kernels["cuda"]
     if SimulationState.compute and any(map(_is_gpu, args)):  # before torch 2.9 FSDP2 tells one where to make a tensor
         args = tuple(labels.CPU_DEVICE if _is_gpu(each) else each for each in args)
     return _run_on_cpu(schema, func, args, kwargs)
 
 
 def _is_gpu(given: Any) -> bool:
-    return isinstance(given, torch.device) and given.type == SimulationState.accelerator.type
+    return isinstance(given, torch.device) and given.type == "cuda"
 
 
 def _run_on_cpu(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -193,8 +193,8 @@ QUANTIZED_ON_GPUS = frozenset(("embedding_bag_byte_rowwise_offsets", "embedding_
 
 def _refuse_on_gpus(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """They have kernels for the CPU alone: for ordinary tensors, or for quantized ones."""
-    name, title = func._schema.name, SimulationState.accelerator.title
-    backend = next((kind + title for kind in ("", "Quantized") if has_kernel(name, f"{kind}CPU")), None)
+    name = func._schema.name
+    backend = next((f"{kind}CUDA" for kind in ("", "Quantized") if has_kernel(name, f"{kind}CPU")), None)
     if backend is not None and propagate.find_target(schema, args, kwargs)[0] >= 0:
         raise cuda_errors.no_kernel(name, backend)
 

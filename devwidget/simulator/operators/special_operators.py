@@ -189,7 +189,7 @@ def _find_asked_label(kwargs: dict[str, Any]) -> int | None:
     device = kwargs.get("device")
     if device is None:
         return None
-    if device.type == SimulationState.accelerator.type:
+    if device.type == "cuda":
         return machine.ordinal_of(device)
     is_meant = "pin_memory" in kwargs or labels.inside.moved_subclasses > 0
     if device.type == "cpu":
@@ -216,7 +216,7 @@ def _real_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
     device = kwargs.get("device")
     if not SimulationState.compute:
         kwargs.pop("device", None)
-    elif device is not None and device.type == SimulationState.accelerator.type:
+    elif device is not None and device.type == "cuda":
         kwargs["device"] = CPU_DEVICE
     kwargs.pop("pin_memory", None)
     return kwargs

@@ -47,11 +47,11 @@ def wrap_type(
             return cuda_errors.type_text(self.dtype, on_gpu)
         # Sparse ones have names of their own.
         name = original(self)
-        return name.replace("torch.", f"torch.{SimulationState.accelerator.type}.", 1) if on_gpu else name
+        return name.replace("torch.", "torch.cuda.", 1) if on_gpu else name
     if isinstance(dtype, torch.dtype):
         return original(self, dtype, non_blocking, **kwargs)
     name = dtype if isinstance(dtype, str) else f"{dtype.__module__}.{dtype.__name__}"
-    gpu_types = f"torch.{SimulationState.accelerator.type}."
+    gpu_types = "torch.cuda."
     wanted = original(torch.zeros(0), name.replace(gpu_types, "torch.", 1)).dtype
     return self.to(_device_of_type(self, is_gpu_type=name.startswith(gpu_types)), wanted, non_blocking)
 
@@ -166,15 +166,14 @@ _read_grad: Callable[[torch.Tensor], Any] = _grad.__get__
 def install(patches: Patches) -> None:
     """Replace what has to know virtual devices on `torch.Tensor`."""
     tensor = torch.Tensor
-    kind = SimulationState.accelerator.type
-    for name, getter in {**PROPERTIES, f"is_{kind}": is_on_gpu}.items():
+    for name, getter in {**PROPERTIES, "is_cuda": is_on_gpu}.items():
         patches.set(tensor, name, property(getter))
     if not SimulationState.compute:
         patches.set(tensor, "is_meta", property(is_meta))
         patches.wrap(*locate_name("printed_tensor"), show_contents)
         patches.set(*locate_name("validate_distributions"), False)
     patches.set(tensor, "grad", property(get_grad, set_grad, _grad.__delete__, _grad.__doc__))
-    for name, wrapper in {**METHODS, kind: conversions.wrap_to_gpu}.items():
+    for name, wrapper in {**METHODS, "cuda": conversions.wrap_to_gpu}.items():
         patches.wrap(tensor, name, wrapper)
     patches.undo.add_step(gradient_hooks.release_hooks)
     patches.wrap(*locate_name("parse_to"), conversions.accept_numbers)
@@ -257,7 +256,7 @@ def get_device(original: Callable[..., int], self: torch.Tensor) -> int:
 
 @replacing
 def pin_memory(original: Callable[..., torch.Tensor], self: torch.Tensor, device: Any = None) -> torch.Tensor:
-    """A `Tensor.pin_memory` that works without an accelerator. Source: `pin_memory` in `Memory.cpp`."""
+    """A `Tensor.pin_memory` that works without a GPU. Source: `pin_memory` in `Memory.cpp`."""
     if has_torch_function_unary(self):
         return handle_torch_function(torch.Tensor.pin_memory, (self,), self)
     if labels.label_of(self) >= 0:

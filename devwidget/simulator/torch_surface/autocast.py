@@ -1,4 +1,4 @@
-"""`torch.autocast` on virtual GPUs: the accelerator's own list of casts, at its own place in the dispatcher.
+"""`torch.autocast` on virtual GPUs: CUDA's own list of casts, at its own place in the dispatcher.
 
 torch registers the casting kernels of all accelerators on every build, but they look at the real device. While a
 simulation runs, kernels that look at the label take their place, and the key is switched on for threads inside `autocast`.
@@ -16,10 +16,46 @@ import torch
 
 from devwidget.capture.recording.births import TensorRef
 from devwidget.simulator.devices import labels
-from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import DispatchKey, DispatchKeySet, excluding_keys, registrations, set_key_included
 from devwidget.simulator.torch_surface.softmax import run_fused
+
+_KEY = "AutocastCUDA"
+"""The dispatch key."""
+
+# What autocast does with each operator, named as in torch's schemas; those in no list take float32. Source: `autocast_mode.h`.
+LOWER = frozenset(
+    """
+_convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
+conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm
+chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
+_scaled_dot_product_flash_attention scaled_dot_product_attention
+""".split()
+)
+"""Run in the fast dtype."""
+PROMOTE = frozenset(
+    """
+addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add
+""".split()
+)
+"""Run in the widest dtype among their arguments."""
+SET_DTYPE = frozenset(
+    """
+prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
+linalg_matrix_norm.str_ord sum sum.dim_IntList
+""".split()
+)
+"""Give float32, unless the caller names a dtype."""
+REFUSED = {
+    "binary_cross_entropy": (
+        "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+        "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+        "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+        "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
+        "safe to autocast."
+    )
+}
+"""Not safe: what torch says then."""
 
 
 class Casting:
@@ -44,14 +80,14 @@ def install(patches: Patches) -> None:
 
 @replacing
 def follow_switch(original: Callable[..., None], *args: Any) -> None:
-    """A `torch.set_autocast_enabled` that also switches the key of the accelerator for this thread."""
+    """A `torch.set_autocast_enabled` that also switches the key for this thread."""
     # One argument has always meant CUDA.
     device, enabled = args if len(args) == 2 else ("cuda", args[0])
     original(*args)
-    if device == SimulationState.accelerator.type:
+    if device == "cuda":
         if enabled:
             register_kernels()
-        set_key_included(SimulationState.accelerator.autocast_key, enabled)
+        set_key_included(_KEY, enabled)
 
 
 @replacing
@@ -65,13 +101,12 @@ def register_kernels() -> None:
     """Put the kernels in place, once."""
     if Casting.library is not None:
         return
-    key = SimulationState.accelerator.autocast_key
-    library: Any = torch.library.Library("aten", "IMPL", key)  # type: ignore[no-untyped-call]
+    library: Any = torch.library.Library("aten", "IMPL", _KEY)  # type: ignore[no-untyped-call]
     Casting.library = library
     with warnings.catch_warnings():
         # Replacing torch's own kernels is the purpose.
         warnings.simplefilter("ignore")
-        for full_name in registrations(key):
+        for full_name in registrations(_KEY):
             space, _, name = full_name.partition("::")
             if space != "aten":  # torchvision has kernels of its own there, as other libraries may
                 continue
@@ -85,16 +120,15 @@ def unregister_kernels() -> None:
     if Casting.library is not None:
         # Private, but nothing else takes kernels out now: left to itself a library goes only when it is collected.
         Casting.library._destroy()
-        set_key_included(SimulationState.accelerator.autocast_key, False)
+        set_key_included(_KEY, False)
         Casting.library = None
     Casting.kept.clear()
 
 
 def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
-    casts = SimulationState.accelerator.casts
-    policy = choose_lower if name in casts.lower else choose_widest if name in casts.promote else choose_float
-    refused = casts.refused.get(name)
-    own_key = DispatchKeySet(getattr(DispatchKey, SimulationState.accelerator.autocast_key))
+    policy = _choose_policy(name)
+    refused = REFUSED.get(name)
+    own_key = DispatchKeySet(getattr(DispatchKey, _KEY))
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         first = next((a for a in args if isinstance(a, torch.Tensor)), None)
@@ -103,7 +137,7 @@ def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
         with excluding_keys(own_key):
             if on_gpu and refused is not None:
                 raise RuntimeError(refused)
-            if name in casts.set_dtype:
+            if name in SET_DTYPE:
                 if on_gpu and _is_eligible(first) and kwargs.get("dtype") is None and not _has_dtype(operator, args):
                     kwargs["dtype"] = torch.float32
                     if (
@@ -117,6 +151,12 @@ def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
             return operator(*args, **{key: cast_tensors(cast, value) for key, value in kwargs.items()})
 
     return kernel
+
+
+def _choose_policy(name: str) -> Callable[[tuple[Any, ...]], Callable[[torch.Tensor], torch.Tensor]]:
+    if name in LOWER:
+        return choose_lower
+    return choose_widest if name in PROMOTE else choose_float
 
 
 def _has_dtype(operator: Any, args: tuple[Any, ...]) -> bool:
@@ -136,7 +176,7 @@ def cast_tensors(cast: Callable[[torch.Tensor], torch.Tensor], value: Any) -> An
 
 def lower_tensors(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of an operator that autocast runs in the fast dtype, where it is on."""
-    if not torch.is_autocast_enabled(SimulationState.accelerator.type):
+    if not torch.is_autocast_enabled("cuda"):
         return values
     cast = choose_lower(values)
     return tuple(cast_tensors(cast, value) for value in values)
@@ -149,7 +189,7 @@ def _is_eligible(tensor: Any) -> bool:
 
 def choose_lower(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to the fast dtype."""
-    return choose_dtype(torch.get_autocast_dtype(SimulationState.accelerator.type))
+    return choose_dtype(torch.get_autocast_dtype("cuda"))
 
 
 def choose_dtype(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -165,7 +205,7 @@ def choose_float(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tens
 def choose_widest(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
     """Cast to the widest dtype among the arguments."""
     wide = any(isinstance(value, torch.Tensor) and value.dtype == torch.float32 for value in values)
-    dtype = torch.float32 if wide else torch.get_autocast_dtype(SimulationState.accelerator.type)
+    dtype = torch.float32 if wide else torch.get_autocast_dtype("cuda")
     return lambda tensor: tensor.to(dtype) if _is_eligible(tensor) else tensor
 
 

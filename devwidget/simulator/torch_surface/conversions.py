@@ -25,7 +25,7 @@ def label_of_device(device: Any) -> int:
         return machine.check_index(device)
     if isinstance(device, str):
         device = torch.device(device)
-    if device.type == SimulationState.accelerator.type:
+    if device.type == "cuda":
         return machine.ordinal_of(device)
     return META if device.type == "meta" else CPU
 
@@ -110,14 +110,14 @@ def wrap_to_gpu(
     non_blocking: bool = False,
     memory_format: torch.memory_format = torch.preserve_format,
 ) -> torch.Tensor:
-    """A `Tensor.cuda`, or the method of another accelerator, that moves to a virtual GPU."""
+    """A `Tensor.cuda` that moves to a virtual GPU."""
     if has_torch_function_unary(self):
         given = {"non_blocking": non_blocking} if non_blocking else {}
         public = getattr(torch.Tensor, original.__name__)
         return handle_torch_function(public, (self,), self, device, memory_format=memory_format, **given)  # type: ignore[no-any-return]
     label = machine.current_index() if device is None else label_of_device(device)
     if label < 0:
-        raise RuntimeError(f"Invalid device, must be {SimulationState.accelerator.type} device")
+        raise RuntimeError("Invalid device, must be cuda device")
     return convert_to(original_to, self, label, None, non_blocking, False, memory_format)
 
 

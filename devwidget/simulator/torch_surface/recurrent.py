@@ -129,8 +129,7 @@ def _leave_product(gradients: Any, gradients_of_result: Any) -> None:
 
 def _is_run_by_cudnn(given: torch.Tensor) -> bool:
     """Source: `use_cudnn` in `RNN.cpp`, `cudnn_is_acceptable` in `TensorProperties.cpp`."""
-    is_enabled = SimulationState.accelerator.type == "cuda" and torch.backends.cudnn.enabled
-    return is_enabled and given.dtype in CUDNN_TYPES and given.numel() > 0
+    return torch.backends.cudnn.enabled and given.dtype in CUDNN_TYPES and given.numel() > 0
 
 
 @contextlib.contextmanager
@@ -139,12 +138,11 @@ def _casts_of_autocast(by_cudnn: bool) -> Iterator[Callable[[Any], Any]]:
 
     cuDNN's is cast to float16 whatever the dtype of autocast is. Source: `AutocastRNN.cpp`.
     """
-    kind = SimulationState.accelerator.type
-    if not torch.is_autocast_enabled(kind):
+    if not torch.is_autocast_enabled("cuda"):
         yield lambda value: value
         return
-    dtype = torch.float16 if by_cudnn else torch.get_autocast_dtype(kind)
-    with torch.autocast(kind, enabled=False):
+    dtype = torch.float16 if by_cudnn else torch.get_autocast_dtype("cuda")
+    with torch.autocast("cuda", enabled=False):
         yield functools.partial(autocast.cast_tensors, autocast.choose_dtype(dtype))
 
 

@@ -25,7 +25,7 @@ def install(patches: Patches) -> None:
     """Replace what has to know virtual devices on `torch.UntypedStorage`."""
     patches.set(Storage, "device", property(storage_device))
     patches.set(Storage, "__new__", staticmethod(new_storage))
-    for name, wrapper in {**METHODS, SimulationState.accelerator.type: wrap_to_gpu}.items():
+    for name, wrapper in {**METHODS, "cuda": wrap_to_gpu}.items():
         patches.wrap(Storage, name, wrapper)
 
 
@@ -96,7 +96,7 @@ def wrap_cpu(original: Callable[..., Storage], self: Storage) -> Storage:
 @replacing
 def wrap_to_gpu(original: Callable[..., Storage], self: Storage, device: Any = None, non_blocking: bool = False) -> Storage:
     """A copy on a GPU, or the storage itself."""
-    named = SimulationState.accelerator.type if device is None else DEVICES[conversions.label_of_device(device)]
+    named = "cuda" if device is None else DEVICES[conversions.label_of_device(device)]
     there: Storage = self.to(device=named)
     return there
 
@@ -148,7 +148,7 @@ def refuse_sharing(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def _share_cuda_(self: Storage, *args: Any, **kwargs: Any) -> Any:
         if LABELS.get(self._cdata, CPU) < 0:
-            raise RuntimeError(f"{original.__name__}: only available on {SimulationState.accelerator.title}")
+            raise RuntimeError(f"{original.__name__}: only available on CUDA")
         return refused(self, *args, **kwargs)
 
     return _share_cuda_

@@ -49,7 +49,7 @@ class _LegacyType(type):
         """The error for a tensor on another device. Source: `legacy_tensor_generic_ctor_new` in `tensor_new.cpp`."""
         with hide_from_modes():
             expected, found = map(_describe_options, (cls.real.dtype, given.dtype))
-        own = SimulationState.accelerator.type if cls.on_gpu else "cpu"
+        own = "cuda" if cls.on_gpu else "cpu"
         there = found.replace("device=cpu", f"device={labels.device_of(given)}")
         return TypeError(f"expected {expected.replace('device=cpu', f'device={own}')} (got {there})")
 
@@ -96,7 +96,7 @@ def pop_asked_label(kwargs: dict[str, Any], usual: int) -> int:
         return usual
     label = conversions.label_of_device(device)
     if (label >= 0) != (usual >= 0):
-        kinds = [SimulationState.accelerator.type if each >= 0 else "cpu" for each in (usual, label)]
+        kinds = ["cuda" if each >= 0 else "cpu" for each in (usual, label)]
         raise RuntimeError("legacy constructor expects device type: {} but device type: {} was passed".format(*kinds))
     return label
 
@@ -125,11 +125,10 @@ _has_warned = False
 
 def install_legacy_types(patches: Patches) -> None:
     """Replace the constructors."""
-    kind = SimulationState.accelerator.type
     for name in NAMES:
         full = name + "Tensor"
         real = getattr(torch, full)
-        for owner, module, on_gpu in ((torch, "torch", False), (torch.get_device_module(kind), f"torch.{kind}", True)):
+        for owner, module, on_gpu in ((torch, "torch", False), (torch.cuda, "torch.cuda", True)):
             if hasattr(owner, full):
                 names = {"real": real, "replaced": getattr(owner, full), "on_gpu": on_gpu, "__module__": module}
                 names["__doc__"] = real.__doc__
@@ -167,13 +166,12 @@ def accept_gpu_types(original: Callable[[Any], None], t: Any) -> None:
     name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
     owner, _, kind = name.rpartition(".")
     original(getattr(torch, kind).real)
-    kind = SimulationState.accelerator.type
-    set_default_device(kind if owner == f"torch.{kind}" else None)
+    set_default_device("cuda" if owner == "torch.cuda" else None)
 
 
 def _put_defaults_back(device: torch.device, dtype: torch.dtype) -> None:
     """A default GPU would outlive the simulation."""
-    if default_device().type == SimulationState.accelerator.type:
+    if default_device().type == "cuda":
         set_default_device(None if device.type == "cpu" else device)
         torch.set_default_dtype(dtype)
 
@@ -194,7 +192,7 @@ def wrap_make_wrapper(original: Callable[..., torch.Tensor]) -> Callable[..., to
     @functools.wraps(original)
     def _make_wrapper_subclass(*args: Any, **kwargs: Any) -> torch.Tensor:
         given = kwargs.get("device", args[DEVICE_AT] if len(args) > DEVICE_AT else None)
-        if given is None or torch.device(conversions.as_device(given)).type != SimulationState.accelerator.type:
+        if given is None or torch.device(conversions.as_device(given)).type != "cuda":
             return original(*args, **kwargs)
         if "device" in kwargs:
             kwargs["device"] = CPU_DEVICE
@@ -213,7 +211,7 @@ def wrap_make_subclass(original: Callable[..., torch.Tensor]) -> Callable[..., t
     @functools.wraps(original)
     def _make_subclass(*args: Any, **kwargs: Any) -> torch.Tensor:
         device = kwargs.get("device_for_backend_keys")
-        if device is not None and torch.device(device).type == SimulationState.accelerator.type:
+        if device is not None and torch.device(device).type == "cuda":
             kwargs["device_for_backend_keys"] = CPU_DEVICE
         return original(*args, **kwargs)
 
@@ -265,4 +263,4 @@ def wrap_fake_dispatch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def hide_gpu(device: torch.device) -> torch.device:
     """The device that C++ may know of."""
-    return CPU_DEVICE if device.type == SimulationState.accelerator.type else device
+    return CPU_DEVICE if device.type == "cuda" else device
