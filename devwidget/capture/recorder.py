@@ -45,7 +45,7 @@ from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.explanation import Failure
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
-from devwidget.records.trace import Phase, Trace
+from devwidget.records.trace import PHASES, Phase, Trace
 
 if TYPE_CHECKING:
     from devwidget.capture.memory.watch import MemorySource, MemoryWatch
@@ -229,6 +229,7 @@ class Recorder:
             waits=self._state.waits.list_records(),
             comparisons=self._state.comparisons.list_records(),
             steps=self._state.tracker.steps,
+            phases=tuple(each for each in PHASES if each in self._state.tracker.phases),
             error=self._error,
             failure=self._failure,
             copy_checks=tuple(self._state.copy_checks.list_records()) if self._state.copy_checks is not None else (),

@@ -6,9 +6,10 @@ import linecache
 import re
 import sys
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 Phase = Literal["build", "forward", "loss", "backward", "optimizer", "other"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 _NAMES = re.compile(r"<ipython-input-(\d+)-|(?:.*[/\\])?ipykernel_\d+[/\\]")
@@ -62,9 +63,14 @@ class Site:
         return f"{self.file}:{self.line}"
 
     def __str__(self) -> str:
-        own = f"{self.file.rsplit('/', 1)[-1]}:{self.line}"
+        own = f"{file_label(self.file)}:{self.line}"
         called = self.library if self.is_users else None
-        return own if called is None else f"{own} ({called.file.rsplit('/', 1)[-1]}:{called.line})"
+        return own if called is None else f"{own} ({file_label(called.file)}:{called.line})"
+
+
+def file_label(file: str) -> str:
+    """The file's name; the number of the cell for the names that IPython gives to cells."""
+    return cell_label(file) or file.replace("\\", "/").rsplit("/", 1)[-1]
 
 
 def cell_label(file: str) -> str:

@@ -12,6 +12,7 @@ from devwidget.records.memory import MemoryCurve
 from devwidget.records.parallel import CollectiveCall, DataParallelCall, ProcessGroup, Replica
 from devwidget.records.schema.fields import Duration, Length, Size
 from devwidget.records.schema.record import Record
+from devwidget.records.site import PHASES as PHASES
 from devwidget.records.site import LibraryLine, Site
 from devwidget.records.site import Phase as Phase
 
@@ -178,11 +179,13 @@ class FaultDetails:
     Attributes:
         problem: which of the problems of its family: `state` or `missing` (optimizer),
             `scalar`, `axis`, `samples`, `whole` or `output` (io),
-            `write` or `parameters` (replica), `constant` (dtype), `compared` (operands that the program itself compares).
+            `write` or `parameters` (replica), `constant` (dtype), `build` (device of a kind that this torch cannot use),
+            `compared` (operands that the program itself compares).
         optimizer: its class.
         state: name of the state that is elsewhere.
         history: `moved` if the parameter moved after the state was allocated, `put` if the program put it there; "" if unknown.
-        reason: why the optimizer lacks parameters: `frozen`, `younger` or `loss`.
+        reason: why the optimizer lacks parameters: `frozen`, `younger`, `later` (they came into the model after it was built,
+            before the recording), `loss`, or `another model` (it has none of the model).
         owner: class of the module.
         key: a name in the checkpoint.
         right: what the module calls it.
@@ -204,6 +207,7 @@ class FaultDetails:
         at_hand: variables of the failing line that are on the right device.
         in_replica: it failed in a replica, whose device differs from call to call.
         backward: the line that goes backward from what the replicas gave.
+        version: of torch, for `build`.
         taken: what the function has in its variables that took the stray from a loader or the like.
     """
 
@@ -234,6 +238,7 @@ class FaultDetails:
     in_replica: bool = False
     taken: Taken | None = None
     backward: Site | None = None
+    version: str = ""
 
 
 NO_DETAILS = FaultDetails()
@@ -575,6 +580,7 @@ class Trace(Record):
         step_runs: how often the step ran: once, and once more for each trial of its fixes; 0 for what is no step of `trace`.
         steps: how often the program went back, or else called its model; 0 if nobody counted.
         comparisons: those of the program's devices that say the same for each.
+        phases: parts of the step that ran, also those in which no operator was seen; () in files of older versions.
         noticed: why these trials may have been noticed outside of the step, where they were asked for all the same.
     """
 
@@ -603,3 +609,4 @@ class Trace(Record):
     noticed: tuple[str, ...] = ()
     steps: Size = 0
     comparisons: tuple[DeviceComparison, ...] = ()
+    phases: tuple[Phase, ...] = ()

@@ -46,12 +46,14 @@ Need = Literal["operations", "forward", "backward", "optimizer", "replicas", "co
 
 
 def _has_phase(phase: Phase) -> Callable[[Trace], bool]:
-    return lambda trace: any(event.phase == phase for events in (trace.ops, trace.moves) for event in events)
+    return lambda trace: (
+        phase in trace.phases or any(event.phase == phase for events in (trace.ops, trace.moves) for event in events)
+    )
 
 
 _MET: dict[Need, tuple[str, Callable[[Trace], bool]]] = {
     "operations": (Message("no operation"), lambda trace: bool(trace.ops or trace.moves or trace.modules)),
-    "forward": (Message("no forward pass of a module"), lambda trace: bool(trace.modules)),
+    "forward": (Message("no forward pass of a module"), lambda trace: bool(trace.modules) or "forward" in trace.phases),
     "backward": (Message("no backward pass"), _has_phase("backward")),
     "optimizer": (Message("no optimizer step"), _has_phase("optimizer")),
     "copy checks": (Message("no check of copies between GPUs"), lambda trace: bool(trace.copy_checks)),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from devwidget.records import site
-from devwidget.records.site import cell_label
+from devwidget.records.site import Site, cell_label
 
 CELL = "/tmp/marimo_7/__marimo__cell_{}_.py"
 
@@ -36,3 +36,7 @@ def test_a_cell_of_marimo_that_was_edited_keeps_its_number(marimo: dict[str, obj
 def test_a_cell_of_another_session_has_no_number() -> None:
     assert cell_label(CELL.format("Vxnm")) == cell_label("/tmp/ipykernel_12/345.py") == "cell"
     assert cell_label("/home/user/marimo.py") == ""
+
+
+def test_a_place_names_the_cell_and_not_the_file_that_ipython_keeps_it_in() -> None:
+    assert str(Site("/tmp/ipykernel_12/345.py", 3)) == "cell:3"

@@ -49,6 +49,12 @@ def test_a_forward_pass_alone_says_which_rules_had_no_backward_pass():
     }
 
 
+def test_a_part_of_the_step_in_which_no_operator_was_seen_has_run():
+    judged = judge(Trace(phases=("forward", "backward", "optimizer")))
+    assert "optimizer-misplaced" in judged.checked
+    assert not any("backward" in text or "optimizer" in text or "forward" in text for text in judged.not_checked)
+
+
 def test_every_rule_looks_at_a_whole_step_with_nothing_wrong_and_finds_nothing():
     judged = judge(step())
     assert judged.findings == ()

@@ -80,6 +80,7 @@ def _wrap_engine(state: RecordingState, calls: Calls, original: Any) -> Any:
     def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
         if not any(getattr(mode, "_state", None) is state for mode in dispatch_modes()):  # a thread that is not recorded
             return original(*args, **kwargs)
+        state.tracker.phases.add("backward")
         with _enter_mode(state, calls):
             return original(*args, **kwargs)
 

@@ -163,6 +163,7 @@ class ModuleTracker:
     Attributes:
         threads: the place of the thread that asks, for the paths on which a call costs too much; `here` for all others.
         has_closure: an optimizer steps that was given a closure, which runs the model.
+        phases: parts of the step that have run.
     """
 
     def __init__(self) -> None:
@@ -170,6 +171,7 @@ class ModuleTracker:
         self.roots: list[weakref.ref[nn.Module]] = []
         self.model_name = ""
         self.forced: Phase | None = None
+        self.phases: set[Phase] = set()
         self.has_closure = self._runs_closure = False
         self.made: MutableMapping[nn.Module, RawSite | None] = WeakIdKeyDictionary()
         self.strangers: MutableMapping[nn.Module, tuple[str | None, RawSite | None]] = WeakIdKeyDictionary()
@@ -246,6 +248,7 @@ class ModuleTracker:
         """A module begins to run in this thread; `frame` is the one that called it."""
         here = self.threads.place
         stack = here.stack
+        self.phases.add("forward")
         if not stack and here.replica < 0 and self.forced != "backward":  # a checkpoint runs its modules once more there
             self._begin_step(module, user_frame(frame), number)
         named = self._paths.get(id(module))
@@ -390,6 +393,7 @@ class ModuleTracker:
     def begin_optimizer(self, *, has_closure: bool) -> tuple[Phase | None, bool]:
         """An optimizer steps; what `end_optimizer` is to be given."""
         before = self.forced, self.has_closure
+        self.phases.add("optimizer")
         self.forced, self.has_closure = "optimizer", has_closure
         return before
 
@@ -402,6 +406,7 @@ class ModuleTracker:
     def set_phase(self, phase: Phase) -> Iterator[None]:
         """Say what the step is doing."""
         before, self.forced = self.forced, phase
+        self.phases.add(phase)
         try:
             yield
         finally:

@@ -15,7 +15,7 @@ from devwidget.records.parallel import Piece
 from devwidget.records.ranks.cluster import Runs
 from devwidget.records.ranks.traced_steps import format_runs
 from devwidget.records.schema.message import Message, change_facts
-from devwidget.records.site import Site, cell_label
+from devwidget.records.site import Site, cell_label, file_label
 from devwidget.report.style.safe_text import columns_of, safe_text
 
 _SHORT = {"bfloat16": "bf16", "bool": "bool", "complex64": "c64", "complex128": "c128"}
@@ -38,8 +38,7 @@ def site_words(site: Site | None) -> str:
     """`train.py:41`, `In[5]:3` for a notebook cell, `train.py:41 (trainer.py:80)` where it has called a library; or ""."""
     if site is None:
         return ""
-    place, library = f"{file_words(site.file)}:{site.line}", site.library
-    return place if library is None or not site.is_users else f"{place} ({file_words(library.file)}:{library.line})"
+    return str(site)
 
 
 def piece_words(piece: Piece) -> str:
@@ -49,7 +48,7 @@ def piece_words(piece: Piece) -> str:
 
 def file_words(file: str) -> str:
     """The file's name; the number of the cell for the names that IPython gives to cells."""
-    return cell_label(file) or file.replace("\\", "/").rsplit("/", 1)[-1]
+    return file_label(file)
 
 
 def module_words(path: str | None) -> str:
