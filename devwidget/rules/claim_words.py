@@ -295,6 +295,11 @@ MOST_NAMES = 4
 
 
 def _omitted(claim: Claim) -> str:
+    if claim.how == "another model":
+        model = f"`{claim.name}`" if claim.name else Message("the model")
+        return Message(
+            "`{optimizer}` has none of the parameters of {model}, which received gradients", optimizer=claim.owner, model=model
+        )
     first, *others = claim.others
     missing = (
         Message("`{names}`", names=", ".join(claim.others))

@@ -500,7 +500,8 @@ def _kept(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str
 def _omitted(evidence: Evidence, claim: Claim, fault: Fault | None) -> Iterator[str]:
     """These parameters got gradients and are in no group of any optimizer that was seen."""
     there = tuple(each.expression for each in fault.operands) if fault is not None else ()
-    if fault is None or (fault.details.optimizer, there) != (claim.owner, claim.others):
+    found = (fault.details.optimizer, fault.details.reason, there) if fault is not None else None
+    if found != (claim.owner, claim.how, claim.others):
         yield "they were not seen to be left out"
 
 

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from devwidget.records.trace import FaultDetails
+from devwidget.records.site import Site
+from devwidget.records.trace import FaultDetails, Held
 from tests.rules.builders import CPU, fault, findings, operand, site
 
 KIND = "optimizer-misplaced"
@@ -32,10 +33,39 @@ def test_state_that_was_made_before_the_move_is_one_finding(golden):
     golden(f"{KIND}.txt", found)
 
 
-@pytest.mark.parametrize("reason", ["younger", "frozen"])
+@pytest.mark.parametrize("reason", ["younger", "frozen", "later"])
 def test_parameters_that_the_optimizer_was_not_given_are_one_finding(golden, reason):
     (found,) = findings(never_given(reason))
     golden(f"{KIND}-{reason}.txt", found)
+
+
+def of_another_model(built, made, model="rnn"):
+    details = FaultDetails(problem="missing", optimizer="SGD", reason="another model")
+    held = Held("", "cell.weight", "parameter", "RNN", built=made)
+    return fault(operand("cell.weight", held=held), what="optimizer", call="step", module=None, phase="optimizer", site=STEP,
+                 birth=built, details=details, error="", model_name=model)  # fmt: skip
+
+
+def test_an_optimizer_of_a_model_that_was_made_again_is_one_finding(golden):
+    built = site("optimizer = torch.optim.SGD(rnn.parameters())", 6, "train")
+    (found,) = findings(of_another_model(built, site("rnn = RNN().cuda()", 9, "train")))
+    golden(f"{KIND}-another-model.txt", found)
+
+
+def test_an_optimizer_whose_cell_was_not_run_again_is_built_by_that_cell():
+    optimizer_cell, model_cell = "/tmp/ipykernel_7/2.py", "/tmp/ipykernel_7/1.py"
+    built = Site(optimizer_cell, 2, "optimizer = torch.optim.SGD(rnn.parameters())", "<module>")
+    (found,) = findings(of_another_model(built, Site(model_cell, 1, "rnn = RNN().cuda()", "<module>")))
+    assert [(fix.summary, fix.code, fix.edits) for fix in found.fixes] == [
+        ("run the cell of the optimizer again, after the cell of the model", built.text, ())
+    ]
+    assert found.notes[0] == "the model was made at cell:1: rnn = RNN().cuda()"
+
+
+def test_an_optimizer_of_which_no_line_is_known_is_told_all_the_same():
+    (found,) = findings(of_another_model(None, None, model=""))
+    assert found.headline == "`SGD` has none of the parameters of the model, which received gradients"
+    assert [fix.summary for fix in found.fixes] == ["build the optimizer after the model"]
 
 
 def test_the_kernel_that_stopped_at_the_state_tells_nothing_of_its_own():

@@ -20,11 +20,18 @@ from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import is_module, named_tensors, registered_entries
 from devwidget.capture.object_fields import class_name, dict_of, is_a, items_of, parts_of
 from devwidget.capture.patches import untrained
+from devwidget.capture.patches.idle_optimizers import IdleOptimizers
+from devwidget.capture.patches.optimizer_faults import (
+    describe_operand,
+    find_construction,
+    find_state_line,
+    make_fault,
+    mark_reachable,
+)
 from devwidget.capture.patches.untrained import UntrainedParameters
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.births import Birth, TensorRef
-from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.state import RecordingState
@@ -32,15 +39,13 @@ from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code.call_sites import RawSite, line_of, raw_site, site_of, to_site, user_frame
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import user_frames
-from devwidget.capture.source_code.past.histories import construction, filling
-from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.source_code.statements import assignment, statement_text
 from devwidget.capture.tensors import is_tensor
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import error_text
-from devwidget.records.site import Site
+from devwidget.records.site import Site, cell_label
 from devwidget.records.syntax import parsed_statement
-from devwidget.records.trace import NO_DETAILS, Fault, FaultDetails, Operand
+from devwidget.records.trace import NO_DETAILS, FaultDetails
 
 _ASKING = frozenset({"parameters", "named_parameters"})
 
@@ -59,11 +64,42 @@ def asked_modules(frame: FrameType) -> tuple[weakref.ref[nn.Module], ...]:
     for node in _parse_nodes(texts[0]):
         before = assignment(file, node.id, line) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) else None
         texts += [before.text] if before is not None else []
-    nodes = (node for text in texts for node in _parse_nodes(text) if isinstance(node, ast.Call))
-    owners = (
-        scope.value(node.func.value) for node in nodes if isinstance(node.func, ast.Attribute) and node.func.attr in _ASKING
-    )
-    return tuple(weakref.ref(owner) for owner in owners if is_module(owner))
+    owners = (_module_asked(node, scope) for text in texts for node in _parse_nodes(text))
+    return tuple(weakref.ref(owner) for owner in owners if owner is not None)
+
+
+def modules_given_whole(frame: FrameType, built: Site) -> tuple[weakref.ref[nn.Module], ...]:
+    """The modules that the variables of a line now hold, where it gives an optimizer all parameters: `SGD(net.parameters())`.
+
+    Args:
+        frame: of the program now.
+        built: the line that built the optimizer, in a function that still runs or in a cell that has run.
+    """
+    scope = next((Scope(each) for each in user_frames(frame) if _has_variables_of(each, built)), None)
+    if scope is None:
+        return ()
+    calls = (node for node in _parse_nodes(built.text) if isinstance(node, ast.Call))
+    owners = (_module_asked(given, scope) for call in calls for given in _first_argument(call))
+    return tuple(weakref.ref(owner) for owner in owners if owner is not None)
+
+
+def _first_argument(call: ast.Call) -> list[ast.expr]:
+    return call.args[:1] or [keyword.value for keyword in call.keywords if keyword.arg == "params"]
+
+
+def _has_variables_of(frame: FrameType, site: Site) -> bool:
+    """Whether a line stands in the function of a frame; cells share their variables."""
+    code = frame.f_code
+    is_same_file = code.co_filename == site.file or (code.co_name == "<module>" and bool(cell_label(site.file)))
+    return code.co_name == site.function and is_same_file
+
+
+def _module_asked(node: ast.AST, scope: Scope) -> nn.Module | None:
+    """`net` of `net.parameters()`; None for all other expressions."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr not in _ASKING:
+        return None
+    owner = scope.value(node.func.value)
+    return owner if is_module(owner) else None
 
 
 def _parse_nodes(text: str) -> Iterator[ast.AST]:
@@ -115,6 +151,7 @@ def watch_optimizers(state: RecordingState, undo: Undo) -> None:
     begun: Begun = WeakIdKeyDictionary()
     phases: list[Any] = []
     missing = UntrainedParameters()
+    idle = IdleOptimizers(state, missing)
 
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if state.is_elsewhere():
@@ -124,21 +161,26 @@ def watch_optimizers(state: RecordingState, undo: Undo) -> None:
         begun.setdefault(optimizer, state.log.number())
         missing.mark_trained(parameters_of(optimizer))
         _check_groups(state, optimizer, made, missing)
+        built = made.get(optimizer)
+        idle.check_step(optimizer, to_site(built.site) if built is not None else None, sys._getframe(1))
         untrained.check_coverage(state, optimizer, missing)
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not state.is_elsewhere():
+            idle.check_stepped(optimizer)
             state.tracker.end_optimizer(phases.pop() if phases else (None, False))
 
     undo.enter_context(
-        make_patch(torch.optim.Optimizer, "add_param_group", functools.partial(_wrap_construction, state, made, missing))
+        make_patch(torch.optim.Optimizer, "add_param_group", functools.partial(_wrap_construction, state, made, missing, idle))
     )
     undo.add_step(missing.write_untrained, state)
     STEP_BEGINS.call_hook(before_step, undo)
     STEP_ENDS.call_hook(after_step, undo)
 
 
-def _wrap_construction(state: RecordingState, made: Made, missing: UntrainedParameters, original: Any) -> Any:
+def _wrap_construction(
+    state: RecordingState, made: Made, missing: UntrainedParameters, idle: IdleOptimizers, original: Any
+) -> Any:
     def add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
         if state.is_elsewhere():
             original(self, param_group)
@@ -157,6 +199,7 @@ def _wrap_construction(state: RecordingState, made: Made, missing: UntrainedPara
             not_a_leaf(state, error, frame, lost)
             if not state.heal:
                 raise
+            idle.leave_out(self)
             leaves = [t if t.is_leaf else t.detach().requires_grad_() for t in parts_of(given)]
             original(self, {**param_group, "params": leaves})
         missing.mark_trained(parameters_of(self))
@@ -167,7 +210,7 @@ def _wrap_construction(state: RecordingState, made: Made, missing: UntrainedPara
 def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:
     """The optimizer was given a tensor that a move or another operation computed."""
     names = operand_names.Names(state, frame)
-    operands = tuple(names.with_birth(_describe_operand(names.expression(t) or "params", t), t, t.device) for t in lost)
+    operands = tuple(names.with_birth(describe_operand(names.expression(t) or "params", t), t, t.device) for t in lost)
     _write_fault(state, names, frame, "leaf", error_text(error), operands, NO_DETAILS)
 
 
@@ -184,8 +227,8 @@ def check_state(state: RecordingState, optimizer: torch.optim.Optimizer, made: M
             moved = state.births.find_birth(parameter)
             birth = moved.site if moved is not None else None
         birth = birth or (made[optimizer].site if optimizer in made else None)
-        known = to_site(birth) or _find_construction(frame, optimizer)
-        operand = _describe_operand(f"state[{key!r}]", value)
+        known = to_site(birth) or find_state_line(frame, optimizer)
+        operand = describe_operand(f"state[{key!r}]", value)
         error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
         _write_fault(state, names, frame, "optimizer", error, (operand,), details, known, device_id(parameter.device))
         if state.heal:
@@ -214,44 +257,35 @@ def _is_from(state: RecordingState, born: Birth, parameter: torch.Tensor) -> boo
     return False
 
 
-def _find_construction(frame: FrameType, optimizer: torch.optim.Optimizer) -> Site | None:
-    """Where the state of an optimizer that is older than the recording was put into it, else where it was built."""
-    frames = list(user_frames(frame))
-    found = construction(frames, optimizer)
-    return filling(frames, optimizer, ("state", ...)) or (found.site if found is not None else None)
-
-
 def _check_groups(state: RecordingState, optimizer: torch.optim.Optimizer, made: Made, missing: UntrainedParameters) -> None:
     """Parameters that got a gradient, are in no group, and would be in one if the optimizer were built in the same way now."""
     built, mine = made.get(optimizer), {id(parameter) for parameter in parameters_of(optimizer)}
     of_loss = list(_of_loss(state, mine))
     if built is None:
-        if of_loss and id(optimizer) not in missing.older:
-            missing.older.add(id(optimizer))  # much is looked at: once is enough
-            _read_older(state, optimizer, of_loss, missing)
+        _check_older(state, optimizer, of_loss, missing)
         return
     frozen = {id(parameter) for ref in built.frozen if (parameter := ref()) is not None}
-    late: list[tuple[str, torch.Tensor]] = [
-        (f"{path}.{name}".strip("."), parameter)
-        for path, module in state.tracker.list_modules()
-        for name, parameter in registered_entries(module, "_parameters")
-        if parameter.grad is not None and id(parameter) not in mine
-        and (id(parameter) in frozen or _is_younger(state, parameter, built.number))
-    ]  # fmt: skip
+    late = [
+        (name, parameter)
+        for name, parameter in _list_lacking(state, mine)
+        if id(parameter) in frozen or _is_younger(state, parameter, built.number)
+    ]
     ids = {id(parameter) for _, parameter in late}
     late = [each for each in late if would_give(built.asked, each[1], mine, ids, state.tracker)]
     if late or of_loss:
-        frame = sys._getframe(2)
-        names = operand_names.Names(state, frame)
         reason = "frozen" if any(id(parameter) in frozen for _, parameter in late) else "younger" if late else "loss"
-        late = [*late, *of_loss]
-        details = FaultDetails("missing", class_name(type(optimizer)), reason=reason)
-        operands = tuple(_describe_operand(name, parameter) for name, parameter in late)
-        fault = _make_fault(state, names, frame, "optimizer", "", operands, details, to_site(built.site))
-        missing.faults[id(optimizer)] = (fault, tuple(id(parameter) for _, parameter in late))
+        _add_missing(state, optimizer, [*late, *of_loss], reason, to_site(built.site), missing, sys._getframe(2))
 
 
-def _read_older(
+def _list_lacking(state: RecordingState, mine: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+    """Parameters of the model that got a gradient and that an optimizer does not have."""
+    for path, module in state.tracker.list_modules():
+        for name, parameter in registered_entries(module, "_parameters"):
+            if parameter.grad is not None and id(parameter) not in mine:
+                yield f"{path}.{name}".strip("."), parameter
+
+
+def _check_older(
     state: RecordingState,
     optimizer: torch.optim.Optimizer,
     of_loss: list[tuple[str, torch.Tensor]],
@@ -261,19 +295,43 @@ def _read_older(
 
     Other optimizers may be older too, and train what this one lacks without a step in the recording.
     """
-    frame = sys._getframe(3)
-    try:
-        for each in reachable_objects(frame):
-            if is_a(each, torch.optim.Optimizer):
-                missing.mark_trained(parameters_of(each))
-    except TooManyObjects:  # it cannot be decided
+    if id(optimizer) in missing.older:
         return
-    site = _find_construction(frame, optimizer)
-    if site is not None:
-        details = FaultDetails("missing", class_name(type(optimizer)), reason="loss")
-        operands = tuple(_describe_operand(name, parameter) for name, parameter in of_loss)
-        fault = _make_fault(state, operand_names.Names(state, frame), frame, "optimizer", "", operands, details, site)
-        missing.faults[id(optimizer)] = (fault, tuple(id(parameter) for _, parameter in of_loss))
+    mine = {id(parameter) for parameter in parameters_of(optimizer)}
+    lacking = [each for each in _list_lacking(state, mine) if each[1].requires_grad]
+    if not lacking and not of_loss:
+        return
+    missing.older.add(id(optimizer))  # much is looked at: once is enough
+    frame = sys._getframe(3)
+    site = find_construction(frame, optimizer) if mark_reachable(frame, missing) else None
+    if site is None:
+        return
+    asked = modules_given_whole(frame, site) if _has_any(state, mine) else ()
+    later = [each for each in lacking if asked and would_give(asked, each[1], mine, set(), state.tracker)]
+    if later or of_loss:
+        _add_missing(state, optimizer, [*later, *of_loss], "later" if later else "loss", site, missing, frame)
+
+
+def _has_any(state: RecordingState, mine: set[int]) -> bool:
+    """Whether an optimizer has a parameter of the model; for one that has none, see `idle_optimizers`."""
+    parameters = (each for _, module in state.tracker.list_modules() for _, each in registered_entries(module, "_parameters"))
+    return any(id(each) in mine for each in parameters)
+
+
+def _add_missing(
+    state: RecordingState,
+    optimizer: torch.optim.Optimizer,
+    lacking: list[tuple[str, torch.Tensor]],
+    reason: str,
+    built: Site | None,
+    missing: UntrainedParameters,
+    frame: FrameType,
+) -> None:
+    names = operand_names.Names(state, frame)
+    details = FaultDetails("missing", class_name(type(optimizer)), reason=reason)
+    operands = tuple(describe_operand(name, parameter) for name, parameter in lacking)
+    fault = make_fault(state, names, frame, "optimizer", "", operands, details, built)
+    missing.add_fault(id(optimizer), fault, tuple(id(parameter) for _, parameter in lacking))
 
 
 def _of_loss(state: RecordingState, mine: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
@@ -289,29 +347,5 @@ def _is_younger(state: RecordingState, parameter: torch.Tensor, number: int) -> 
     return known is not None and known.find_root().number > number
 
 
-def _describe_operand(name: str, tensor: torch.Tensor) -> Operand:
-    return operand_of(tensor, name, name, stray=True)
-
-
 def _write_fault(state: RecordingState, *rest: Any) -> None:
-    state.log.log_fault(_make_fault(state, *rest))
-
-
-def _make_fault(
-    state: RecordingState, names: operand_names.Names, frame: Any, what: Any, error: str, operands: tuple[Operand, ...],
-    details: FaultDetails, birth: Site | None = None, target: Any = None,
-) -> Fault:  # fmt: skip
-    return fault_at(
-        state.tracker,
-        what,
-        "step" if what == "optimizer" else "add_param_group",
-        raw_site(frame),
-        module=None,
-        error=error,
-        operands=operands,
-        target=target,
-        healed=state.heal,
-        birth=birth,
-        model_name=names.model_name(),
-        details=details,
-    )
+    state.log.log_fault(make_fault(state, *rest))

@@ -29,10 +29,32 @@ class UntrainedParameters:
         self.trained: set[int] = set()
         self.older: set[int] = set()
         self.faults: dict[object, tuple[Fault, tuple[int, ...]]] = {}
+        self._whole: set[object] = set()
 
     def mark_trained(self, parameters: Iterable[object]) -> None:
         """These have an optimizer."""
         self.trained.update(map(id, parameters))
+
+    def has_fault(self, key: object) -> bool:
+        """Whether a fault is known under a key."""
+        return key in self.faults
+
+    def add_fault(self, key: object, fault: Fault, ids: tuple[int, ...], *, only_all: bool = False) -> None:
+        """Keep a fault until the recording ends.
+
+        Args:
+            key: whose it is.
+            fault: with one operand for each parameter.
+            ids: of the parameters.
+            only_all: it is none if another optimizer has one of them.
+        """
+        self.faults[key] = fault, ids
+        if only_all:
+            self._whole.add(key)
+
+    def drop_fault(self, key: object) -> None:
+        """It was none."""
+        self.faults.pop(key, None)
 
     def write_untrained(self, state: RecordingState) -> None:
         """The recording is over: every optimizer that there is has been seen."""
@@ -41,9 +63,10 @@ class UntrainedParameters:
 
     def faults_left(self) -> Iterator[Fault]:
         """One fault for each optimizer that lacks what no other has."""
-        for fault, ids in self.faults.values():
-            left = tuple(o for o, key in zip(fault.operands, ids, strict=True) if key not in self.trained)
-            if left:
+        for key, (fault, ids) in self.faults.items():
+            left = tuple(o for o, each in zip(fault.operands, ids, strict=True) if each not in self.trained)
+            is_part = key in self._whole and len(left) < len(ids)
+            if left and not is_part:
                 yield dataclasses.replace(fault, operands=left)
 
 

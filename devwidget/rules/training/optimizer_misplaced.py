@@ -1,7 +1,8 @@
 """optimizer-misplaced: the optimizer's state is not where its parameters are, or its parameters are not those that train.
 
 Why: an optimizer keeps references; state that it allocates at construction stays where it was when the model moves.
-Bad: `Adagrad(model.parameters())`, then `model.cuda()`; an optimizer built before a layer is replaced.
+Bad: `Adagrad(model.parameters())`, then `model.cuda()`; an optimizer built before a layer is replaced, or before the model is
+made again.
 Good: move and finish the model first, then build the optimizer.
 Source: https://docs.pytorch.org/docs/stable/optim.html#constructing-it; pytorch#7844 (SGD and Adam survive the move).
 """
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.site import Site, cell_label
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.claim_words import words_of
@@ -94,13 +96,8 @@ def _make_finding(fault: Fault, kernels: list[int]) -> Finding:
         claim = Claim("kept", fault.number, owner=optimizer, name=told.state, device=device, target=fault.target)
         why = Message("the state {when}, and does not move with the model", when=_when(optimizer, told.history))
     else:
-        claim = Claim("omitted", fault.number, owner=optimizer, others=tuple(each.expression for each in fault.operands))
-        ages = {
-            "frozen": Message("were frozen when the optimizer was built"),
-            "loss": Message("belong to the loss, not to the model"),
-        }
-        age = ages.get(told.reason, Message("are younger than the optimizer"))
-        why = Message("the parameters {age}, and it only trains those it was given", age=age)
+        claim = _lacks(fault)
+        why = _WHY_IT_LACKS.get(told.reason, _YOUNGER)
     return Finding(
         kind="optimizer-misplaced",
         severity="error",
@@ -112,9 +109,40 @@ def _make_finding(fault: Fault, kernels: list[int]) -> Finding:
         birth=fault.birth or fault.site,
         fixes=chosen(_list_fixes(fault)),
         operands=described(fault.operands[:4]),
+        notes=tuple(_note_lines(fault)),
         explains=(fault.number, *kernels),
         cause=f"{optimizer} {told.problem} {fault.birth or fault.site}",
     )
+
+
+_YOUNGER = Message("the parameters are younger than the optimizer, and it only trains those it was given")
+_WHY_IT_LACKS = {
+    "frozen": Message("the parameters were frozen when the optimizer was built, and it only trains those it was given"),
+    "later": Message("the parameters came into the model after the optimizer was built, and it only trains those it was given"),
+    "loss": Message("the parameters belong to the loss, not to the model, and it only trains those it was given"),
+    "another model": Message(
+        "it steps the parameters that it was given, and no gradient reaches those: the model does not change"
+    ),
+}
+
+
+def _lacks(fault: Fault) -> Claim:
+    """What the optimizer does not have."""
+    names = tuple(each.expression for each in fault.operands)
+    model = fault.model_name if fault.details.reason == "another model" else ""
+    return Claim("omitted", fault.number, owner=fault.details.optimizer, others=names, how=fault.details.reason, name=model)
+
+
+def _model_line(fault: Fault) -> Site | None:
+    """The line that made the model whose parameters the optimizer does not have."""
+    held = fault.operands[0].held
+    return held.built if held is not None else None
+
+
+def _note_lines(fault: Fault) -> Iterator[Message]:
+    made = _model_line(fault)
+    if fault.details.reason == "another model" and made is not None:
+        yield Message("the model was made at {place}: {text}", place=made, text=made.text)
 
 
 def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
@@ -134,6 +162,9 @@ def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
         yield mended(fault.site, words, lambda draft, _: _where_built(draft, fault, told.optimizer), "sure")
         yield Fix(words, f"{model}.to({str(fault.target)!r})", "sure")
         return
+    if told.reason == "another model":
+        yield from _built_after_the_model(fault)
+        return
     if told.reason == "loss":
         words = Message("give it the parameters of the loss too")
         missing = fault.operands[0].expression
@@ -144,6 +175,17 @@ def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
     yield mended(fault.birth, Message("build the optimizer {when}", when=when), _move_below_last_need, "sure")
     yield Fix(Message("build the optimizer {when}", when=when), "", "sure")
     yield Fix(Message("or add the group"), f"optimizer.add_param_group({{'params': {model}.parameters()}})", "choice")
+
+
+def _built_after_the_model(fault: Fault) -> Iterator[Fix | None]:
+    """The line of the optimizer goes below that of the model; a cell has to run again."""
+    built, made = fault.birth, _model_line(fault)
+    words = Message("build the optimizer after the model")
+    if built is not None and made is not None and built.file == made.file and built.line < made.line:
+        yield mended(built, words, lambda draft, statement: _move_below(draft, statement, made), "sure")
+    if built is not None and cell_label(built.file):
+        words = Message("run the cell of the optimizer again, after the cell of the model")
+    yield Fix(words, built.text if built is not None else "", "sure")
 
 
 def _with_the_loss(draft: Draft, statement: ast.stmt, missing: str) -> None:
@@ -263,14 +305,27 @@ def _is_step(draft: Draft, node: ast.Call) -> bool:
     return isinstance(key, ast.Constant) and key.value == "step"
 
 
-def _move_below_last_need(draft: Draft, statement: ast.stmt) -> None:
-    """The line goes down to just above the first statement of its block that uses what it makes."""
-    around = draft.code.parents.get(statement)
+def _move_below(draft: Draft, statement: ast.stmt, made: Site) -> None:
+    """The same, if that is below the line that makes the model."""
+    user = _find_user(draft.code, statement)
+    if user is not None and user.lineno > made.line:
+        _move_below_last_need(draft, statement)
+
+
+def _find_user(code: Code, statement: ast.stmt) -> ast.stmt | None:
+    """The first statement below, in the same block, that uses what a statement makes; None if that is the next one."""
+    around = code.parents.get(statement)
     block = next((b for b in (getattr(around, "body", []), getattr(around, "orelse", [])) if statement in b), [])
     names = {ast.unparse(target) for target in targets_of(statement)}
     later = block[block.index(statement) + 1 :] if statement in block else []
     user = next((s for s in later if any(isinstance(n, ast.Name) and n.id in names for n in ast.walk(s))), None)
-    if user is None or not later or user is later[0]:
+    return user if user is not None and user is not later[0] else None
+
+
+def _move_below_last_need(draft: Draft, statement: ast.stmt) -> None:
+    """The line goes down to just above the first statement of its block that uses what it makes."""
+    user = _find_user(draft.code, statement)
+    if user is None:
         return
     draft.remove(statement)
     draft.insert_above(user, "\n".join(draft.code.rows[statement.lineno - 1 : statement.end_lineno]).strip())
