@@ -40,6 +40,14 @@ def count_of(kind: str) -> int:
     return module.device_count() if isinstance(module, ModuleType) else 0
 
 
+def is_built_for(kind: str) -> bool:
+    """Whether this build of torch can use devices of a kind at all."""
+    if kind in ("cuda", "mps"):
+        return bool(getattr(torch.backends, kind).is_built())
+    module = getattr(torch, kind, None)
+    return bool(getattr(module, "_is_compiled", lambda: module is not None)())
+
+
 def list_devices() -> tuple[str, ...]:
     """Every device that exists here, `cpu` last."""
     return (*(f"{kind}:{index}" for kind in KINDS for index in range(count_of(kind))), "cpu")

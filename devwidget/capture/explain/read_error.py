@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture import torch_internals
+from devwidget.capture import devices, torch_internals
 from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
 from devwidget.capture.explain.lost_operands import devices_named, left_over, made_there, trace_back
@@ -21,6 +21,7 @@ from devwidget.capture.explain.replica_errors import CAUGHT, failure_site, from_
 from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
+from devwidget.capture.faults.devices import report_absent
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
@@ -28,6 +29,7 @@ from devwidget.capture.object_fields import is_a, is_exactly
 from devwidget.capture.source_code.call_sites import forget_sites, locals_of, names_read, site_of
 from devwidget.capture.source_code.expressions import Call, failing_call
 from devwidget.capture.tensors import is_tensor
+from devwidget.records.device import CUDA, KINDS
 from devwidget.records.errors import message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand
@@ -107,7 +109,7 @@ def _read(error: BaseException) -> Reading:
             *(
                 (from_replica,)
                 if from_worker
-                else (output_not_joined, own_check, _failed_call, _by_its_words, made_there, left_over)
+                else (output_not_joined, own_check, _failed_call, _missing_build, _by_its_words, made_there, left_over)
             ),
         ):
             if not context.state.log.faults:
@@ -139,6 +141,26 @@ def _failed_call(context: ErrorContext) -> None:
             if any(family.handle_failure(failed) is not NOT_OURS or context.state.log.faults for family in FAMILIES):
                 trace_back(context)
                 return
+
+
+_NOT_LINKED = re.compile(r"not linked with support for (\w+) devices")
+_NO_CUDA = re.compile(
+    r"not compiled with CUDA|compiled without CUDA|without ATen_cuda library|has no attribute '_cuda_\w+'|"
+    r"No CUDA GPUs are available"
+)
+
+
+def _missing_build(context: ErrorContext) -> None:
+    """A call that names no device, such as `net.cuda()`, needs an accelerator that is not there, or that torch cannot use."""
+    words = message(context.error)
+    linked = _NOT_LINKED.search(words)
+    kind = CUDA.type if _NO_CUDA.search(words) else ""
+    if linked is not None:
+        kind = linked[1]
+    if context.user is None or kind not in KINDS or devices.count_of(kind):
+        return
+    called = (context.below[-1] if context.below else context.user).f_code.co_name
+    report_absent(context.state, called, site_of(context.user), requested=kind, error=context.error_text)
 
 
 def _without_meta_kernels(frames: tuple[FrameType, ...]) -> tuple[FrameType, ...]:

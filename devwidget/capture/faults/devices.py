@@ -18,6 +18,7 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, raw_site
 from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in
 from devwidget.records.device import CURRENT_SETTERS, KINDS, PLACING_METHODS
+from devwidget.records.trace import FaultDetails
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,11 @@ def handle_failure(call: FailedCall) -> Any:
 
 
 def report_absent(state: RecordingState, call: str, site: RawSite | None, **facts: Unpack[FaultFacts]) -> None:
-    """Log that a call asked for a device that is not there."""
+    """Log that a call asked for a device that is not there, or for one that this build of torch cannot use."""
     facts["available"] = devices.list_devices()
+    kind = facts.get("requested", "").partition(":")[0]
+    if kind in KINDS and not devices.is_built_for(kind):
+        facts["details"] = FaultDetails("build", version=torch.__version__)
     state.log.log_fault(fault_at(state.tracker, "device", call, site, **facts))
 
 

@@ -1,8 +1,9 @@
-"""invalid-device: a device that does not exist on this machine.
+"""invalid-device: a device that does not exist on this machine, or that this build of torch cannot use.
 
 Why: torch knows devices by type (`cuda`, `mps`, `cpu`) and by ordinal among the *visible* ones.
 Bad: `model.to('gpu')`; `torch.device('cuda:2')` after `CUDA_VISIBLE_DEVICES=2,3`, which renumbers them 0 and 1.
-Good: `model.to('cuda')`; `torch.device('cuda:0')`.
+Good: `model.to('cuda')`; `torch.device('cuda:0')`; `device = "cuda" if torch.cuda.is_available() else "cpu"` and
+`model.to(device)`, which runs on a machine without a GPU too.
 Source: the documentation of `torch.device`, and of CUDA_VISIBLE_DEVICES in the CUDA programming guide.
 """
 
@@ -14,10 +15,12 @@ from collections.abc import Iterator
 from devwidget.records.device import CUDA, CURRENT_SETTERS, KINDS, PLACING_METHODS, AcceleratorKind
 from devwidget.records.finding import Claim, Confidence, Finding, Fix
 from devwidget.records.schema.message import Message
+from devwidget.records.site import cell_label
 from devwidget.records.trace import Fault, Trace
 from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended, read_to
+from devwidget.rules.repairs.source_file import Code
 
 
 @rule("invalid-device", needs=("operations",))
@@ -29,14 +32,7 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _make_finding(fault: Fault) -> Finding:
-    ordinal = fault.requested.partition(":")[2].isdigit()
-    why = (
-        Message("ordinals count the visible devices from 0")
-        if ordinal
-        else Message("a device string begins with a type that torch knows")
-    )
-    if fault.call == "load":
-        why = Message("a file remembers on which devices its tensors were, and `torch.load` reads them back to there")
+    has_kind = _has_kind(fault)
     variable = _kind(fault).visible_variable
     visible = Message(
         "{variable} hides and renumbers cards: the first visible one is {type}:0", variable=variable, type=_kind(fault).type
@@ -45,13 +41,124 @@ def _make_finding(fault: Fault) -> Finding:
         fault,
         "invalid-device",
         headline=Claim("nowhere", fault.number, name=fault.requested, others=fault.available),
-        why=why,
+        why=_why(fault),
         birth=fault.birth or fault.site,
-        fixes=_list_fixes(fault),
-        notes=(visible,) if ordinal and variable else (),
+        fixes=_list_fixes(fault) if has_kind or _requested_kind(fault) is None else _list_portable_fixes(fault),
+        notes=(visible,) if fault.requested.partition(":")[2].isdigit() and variable and has_kind else (),
         cause=fault.requested,
         operands=(),
     )
+
+
+def _why(fault: Fault) -> Message:
+    kind = _requested_kind(fault)
+    if fault.details.problem == "build" and kind is not None:
+        return Message(
+            "this build of torch, {version}, has no {kind}: it uses no such device, whatever the machine has",
+            version=fault.details.version,
+            kind=kind.type.upper(),
+        )
+    if fault.call == "load":
+        return Message("a file remembers on which devices its tensors were, and `torch.load` reads them back to there")
+    if kind is None:
+        return Message("a device string begins with a type that torch knows")
+    if _has_kind(fault):
+        return Message("ordinals count the visible devices from 0")
+    if kind.visible_variable:
+        return Message(
+            "torch can use {kind} and sees no device: there is none, its driver is missing, or {variable} hides it",
+            kind=kind.type.upper(),
+            variable=kind.visible_variable,
+        )
+    return Message("torch can use {kind} and sees no device", kind=kind.type.upper())
+
+
+def _requested_kind(fault: Fault) -> AcceleratorKind | None:
+    """The accelerator that was asked for by a name that torch knows, or by a number; None for any other word."""
+    name = fault.requested.partition(":")[0]
+    return CUDA if name.isdigit() or fault.call == "DataParallel" else KINDS.get(name)
+
+
+def _has_kind(fault: Fault) -> bool:
+    """Whether a device of that kind is there."""
+    kind = _requested_kind(fault)
+    return kind is not None and any(each.partition(":")[0] == kind.type for each in fault.available)
+
+
+def _list_portable_fixes(fault: Fault) -> Iterator[Fix | None]:
+    """The GPU where there is one, else the CPU; and a GPU that is none."""
+    kind = _requested_kind(fault) or CUDA
+    words = Message("take the GPU only where there is one")
+    if fault.call == "load":
+        words = Message("read it to a device that is there")
+        yield mended(fault.site, words, lambda draft, statement: read_to(draft, statement, "'cpu'"))
+        yield Fix(words, "torch.load(..., map_location='cpu')")
+    elif fault.call == "DataParallel":
+        yield from _list_fixes(fault)
+    else:
+        for site in (fault.birth, fault.site):
+            yield mended(site, words, lambda draft, statement: _take_if_there(draft, statement, fault.requested, kind.type))
+        choice = _choice_of(kind.type, '"')
+        yield Fix(words, f"device = {choice}")
+    if kind is CUDA:
+        virtual = Message("try it without a GPU, on a virtual one; in a notebook `%devwidget simulate 1`")
+        yield Fix(virtual, "devwidget.simulate(gpus=1).start()", "choice")
+
+
+def _choice_of(device: str, quote: str) -> str:
+    """`"cuda" if torch.cuda.is_available() else "cpu"`."""
+    kind = device.partition(":")[0]
+    return f"{quote}{device}{quote} if torch.{kind}.is_available() else {quote}cpu{quote}"
+
+
+def _take_if_there(draft: Draft, statement: ast.stmt, requested: str, kind: str) -> None:
+    """`net.cuda()` and `net.to("cuda")` become `net.to(device)`, below a line that chooses the device."""
+    code = draft.code
+    known = {node.id for node in ast.walk(code.tree) if isinstance(node, ast.Name)}
+    imported = {each.asname or each.name for node in code.tree.body if isinstance(node, ast.Import) for each in node.names}
+    has_torch = "torch" in known | imported or bool(cell_label(code.file))  # a notebook imports it in another cell
+    if not has_torch or kind == "mps":  # `torch.mps` has no such function
+        return
+    quote = _quote_of(code.text(statement))
+    if isinstance(statement, ast.Assign) and (literal := _assigned_device(statement.value, requested)) is not None:
+        draft.replace(literal, _choice_of(requested, quote))
+        return
+    here = [node for node in code.parts(statement) if _asks(code, node, requested, kind)]
+    if not here or "device" in known:
+        return
+    draft.insert_above(statement, f"device = {_choice_of(requested if ':' in requested else kind, quote)}")
+    for node in ast.walk(code.scope(statement)):
+        if _asks(code, node, requested, kind) and getattr(node, "lineno", 0) >= statement.lineno:
+            _ask_for_device(draft, node)
+
+
+def _assigned_device(value: ast.expr, requested: str) -> ast.Constant | None:
+    """The literal of `"cuda"` or `torch.device("cuda")`."""
+    if isinstance(value, ast.Call) and len(value.args) == 1 and ast.unparse(value.func) in ("torch.device", "device"):
+        value = value.args[0]
+    return value if isinstance(value, ast.Constant) and value.value == requested else None
+
+
+def _asks(code: Code, node: ast.AST, requested: str, kind: str) -> bool:
+    """`net.cuda()`, or the literal in `net.to("cuda")` and `torch.zeros(2, device="cuda")`."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr=method), args=[], keywords=[]):
+            return method == kind
+        case ast.Constant(value=value):
+            return value == requested and isinstance(code.parents.get(node), ast.Call | ast.keyword)
+    return False
+
+
+def _ask_for_device(draft: Draft, node: ast.AST) -> None:
+    match node:
+        case ast.Call(func=ast.Attribute(value=owner)):
+            draft.replace(node, f"{draft.code.text(owner)}.to(device)")
+        case ast.Constant():
+            draft.replace(node, "device")
+
+
+def _quote_of(text: str) -> str:
+    return "'" if "'" in text and '"' not in text else '"'
 
 
 def _list_fixes(fault: Fault) -> Iterator[Fix | None]:
