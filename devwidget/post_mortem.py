@@ -12,7 +12,7 @@ from devwidget.capture.explain.replica_errors import CAUGHT
 from devwidget.capture.explain.timed_cells import sources_at_hand
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.source_code.call_sites import forget_edited_files
-from devwidget.records.device import KINDS
+from devwidget.records.device import KINDS, PLACING_METHODS
 from devwidget.records.errors import DevwidgetError, message, of_worker
 from devwidget.records.explanation import Explanation, Value
 from devwidget.records.finding import Finding
@@ -24,8 +24,81 @@ _ABOUT = re.compile(
     rf"device|dtype|scalar type|(?<![a-z])(?:{'|'.join(KINDS)})|\bcpu\b|meta tensor|to numpy|has the same type|non-leaf|CPU",
     re.IGNORECASE,
 )
-_STOPPED = "device-side assert triggered"
 _FULL = "OutOfMemoryError:", "MemoryError:"
+EXPLAINED = Message(
+    "devwidget explains errors about devices, dtypes, memory and DataParallel; of this one it gives the line, with the tensors "
+    "that it names"
+)
+_WITHOUT_LINE = Message(
+    "devwidget explains errors about devices, dtypes, memory and DataParallel; no line of your code is in the traceback of "
+    "this one"
+)
+_PLACING = "|".join(sorted(PLACING_METHODS))
+_ANSWERS: tuple[tuple[re.Pattern[str], Message], ...] = (
+    (
+        re.compile("device-side assert triggered"),
+        Message(
+            "a kernel stopped at an index or a number that it cannot take, here or at an earlier call: CUDA_LAUNCH_BLOCKING=1 "
+            "in the environment shows which call it was, devwidget.simulate what is wrong there"
+        ),
+    ),
+    (
+        re.compile("Attempting to unscale FP16 gradients"),
+        Message(
+            "GradScaler unscales gradients of float32 alone: keep the parameters in float32, without `model.half()`, and let "
+            "`torch.autocast` cast in forward"
+        ),
+    ),
+    (
+        re.compile("No inf checks were recorded"),
+        Message(
+            "no parameter of this optimizer has a gradient: `scaler.scale(loss).backward()` comes before `scaler.step`, and "
+            "the optimizer needs the parameters of the model that made the loss"
+        ),
+    ),
+    (
+        re.compile(r"(unscale_\(\)|step\(\)) (has already been|is being) called"),
+        Message("between two calls of `scaler.update()` GradScaler takes `unscale_` and `step` once for each optimizer"),
+    ),
+    (
+        re.compile("unsafe to autocast"),
+        Message(
+            "autocast gives this loss float16, where its logarithm is not safe: leave out the sigmoid and use "
+            "`binary_cross_entropy_with_logits` or `BCEWithLogitsLoss`"
+        ),
+    ),
+    (
+        re.compile("re-initialize CUDA in forked subprocess"),
+        Message(
+            "a process that was forked cannot use CUDA: move tensors to the GPU in the process that trains, or start the "
+            "workers with `multiprocessing_context='spawn'`"
+        ),
+    ),
+    (
+        re.compile("Cannot access accelerator device when none is available"),
+        Message("the call needs an accelerator, and this machine has none"),
+    ),
+    (
+        re.compile(r"in DataLoader worker process|DataLoader worker \(pid"),
+        Message(
+            "a worker process of a DataLoader raised it, whose variables are gone: with `num_workers=0` it is raised in this "
+            "process, and devwidget can read its line"
+        ),
+    ),
+    (
+        re.compile(rf"'(?!Tensor)(?P<kind>\w+)' object has no attribute '(?:{_PLACING}|device|is_cuda)'"),
+        Message("only tensors and modules have that attribute: move the tensors in this `{kind}` one by one", kind=""),
+    ),
+    (
+        re.compile(r"'(?P<kind>DataParallel|DistributedDataParallel)' object has no attribute '(?P<name>\w+)'"),
+        Message("`{kind}` has the model as `.module`, and its attributes there: `.module.{name}`", kind="", name=""),
+    ),
+)
+"""What is known of an exception by its words; names of groups are facts of the answer."""
+_IN_REPLICA = Message(
+    "a replica of DataParallel raised it: each replica gets a part of the batch, and gets numbers among the arguments, and "
+    "what the model keeps, such as a hidden state, whole"
+)
 _ALL = Message(
     "an exception shows the first fault only; devwidget.trace(model, batch), around a loop record(heal=True), finds all"
 )
@@ -82,21 +155,36 @@ def is_about_placement(error: BaseException) -> bool:
     """A quick look at the words of an exception: is it worth an explanation?"""
     kinds = is_a(error, (RuntimeError, TypeError, ValueError, AssertionError))  # an OSError has other devices in mind
     words = message(error)
+    if _find_answer(words) is not None:
+        return True
     return CAUGHT.search(words) is not None or (kinds and (_ABOUT.search(words) is not None or '"module.' in words))
 
 
 def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
+    words = of_worker(reading.error)[0]
     if findings:
         return Message("this is the likely cause, read from the frames of the exception:")
-    if of_worker(reading.error)[0].startswith(_FULL):
+    if words.startswith(_FULL):
         return Message("the device was full: devwidget.trace says what lived there at that line, devwidget.plan what would fit")
-    if _STOPPED in of_worker(reading.error)[0]:
-        return Message(
-            "a kernel stopped at an index or a number that it cannot take, here or at an earlier call: CUDA_LAUNCH_BLOCKING=1 "
-            "in the environment shows which call it was, devwidget.simulate what is wrong there"
-        )
-    if not _ABOUT.search(of_worker(reading.error)[0]):
-        return Message("this exception is not about devices or dtypes")
+    answer = _find_answer(reading.error)
+    if answer is not None:
+        return answer
+    if reading.from_worker:
+        return _IN_REPLICA
+    if not _ABOUT.search(words):
+        return EXPLAINED if reading.site is not None else _WITHOUT_LINE
+    return _name_what_met(reading)
+
+
+def _find_answer(words: str) -> Message | None:
+    for pattern, answer in _ANSWERS:
+        if (found := pattern.search(words)) is not None:
+            return Message(answer.template, **found.groupdict())
+    return None
+
+
+def _name_what_met(reading: Reading) -> Message:
+    """What is known of an error that names a device or a dtype, where no rule has found its cause."""
     if reading.site is None:
         return Message("it names a device or a dtype, and no line of your code is in its traceback")
     devices, dtypes = ({str(getattr(v, name)) for v in reading.values} for name in ("device", "dtype"))

@@ -131,6 +131,37 @@ def test_a_cause_behind_another_exception_is_found(gpu):
     assert devwidget.explain(failing(wrapped)).findings[0].kind == "wrong-device"
 
 
+@pytest.mark.parametrize("act", [lambda: 1 / 0, lambda: torch.ones(2) @ torch.ones(3), lambda: {}["x"]])
+def test_of_any_other_exception_it_is_said_what_is_explained_and_not_what_it_is_not(act):
+    explanation = devwidget.explain(failing(act))
+    assert explanation.findings == ()
+    assert explanation.verdict == post_mortem.EXPLAINED
+    assert " not " not in explanation.verdict
+
+
+ABOUT = {
+    "Attempting to unscale FP16 gradients.": "keep the parameters in float32",
+    "No inf checks were recorded for this optimizer.": "no parameter of this optimizer has a gradient",
+    "unscale_() has already been called on this optimizer since the last update().": "once for each optimizer",
+    "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.": "binary_cross_entropy_with_logits",
+    "'dict' object has no attribute 'to'": "move the tensors in this `dict`",
+    "'DataParallel' object has no attribute 'init_hidden'": "`.module.init_hidden`",
+    "Caught RuntimeError in replica 0 on device 0.\nRuntimeError: Expected hidden size (2, 4, 8), got [2, 8, 8]":
+        "each replica gets a part of the batch",
+    "Cannot re-initialize CUDA in forked subprocess.": "spawn",
+    "Caught KeyError in DataLoader worker process 0.\nKeyError: 3": "num_workers=0",
+    "Cannot access accelerator device when none is available.": "this machine has none",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ABOUT)
+def test_an_error_about_placement_precision_or_workers_gets_an_answer(text):
+    explanation = devwidget.explain(RuntimeError(text))
+    assert explanation.findings == ()
+    assert ABOUT[text] in explanation.verdict
+    assert post_mortem.is_about_placement(AttributeError(text))
+
+
 def test_an_exception_without_a_traceback_is_no_crash():
     assert devwidget.explain(RuntimeError("tensors on different devices")).findings == ()
 
@@ -431,3 +462,45 @@ def test_an_exception_that_stayed_after_its_handler_is_not_the_last_one(monkeypa
     except KeyError:
         found = post_mortem.last_error()
     assert repr(found) == "KeyError('now')"
+
+
+def _set_default_type():
+    torch.set_default_tensor_type("torch.cuda.FloatTensor")
+
+
+WITHOUT_CUDA = {
+    "module.cuda": lambda: nn.Linear(2, 2).cuda(),
+    "tensor.cuda": lambda: torch.rand(2).cuda(),
+    "module.to": lambda: nn.Linear(2, 2).to("cuda"),
+    "factory": lambda: torch.zeros(2, device="cuda"),
+    "set_device": lambda: torch.cuda.set_device(0),
+    "old constructor": lambda: torch.cuda.FloatTensor(4, 6),
+    "old default": _set_default_type,
+    "current_device": lambda: torch.cuda.current_device(),
+    "generator": lambda: torch.Generator("cuda"),
+}
+
+
+@pytest.mark.skipif(torch.backends.cuda.is_built(), reason="this torch can use CUDA")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("program", WITHOUT_CUDA)
+def test_a_build_without_cuda_is_named_and_virtual_gpus_are_offered(program):
+    (found,) = devwidget.explain(failing(WITHOUT_CUDA[program])).findings
+    assert found.kind == "invalid-device"
+    assert found.why.startswith(f"this build of torch, {torch.__version__}, has no CUDA")
+    assert not found.notes or "CUDA_VISIBLE_DEVICES" not in " ".join(found.notes)
+    codes = [fix.code for fix in found.fixes]
+    assert any("is_available() else" in code for code in codes)
+    assert "devwidget.simulate(gpus=1).start()" in codes
+
+
+@pytest.mark.skipif(torch.backends.cuda.is_built(), reason="this torch can use CUDA")
+def test_a_checkpoint_of_a_gpu_cannot_be_read_by_a_build_without_cuda(tmp_path):
+    file = tmp_path / "model.pt"
+    with devwidget.simulate(gpus=1):
+        torch.save({"weight": torch.ones(2, device="cuda")}, file)
+    with pytest.raises(RuntimeError) as caught:
+        torch.load(file)
+    (found,) = devwidget.explain(caught.value).findings
+    assert "has no CUDA" in found.why
+    assert "map_location='cpu'" in found.fixes[0].code
