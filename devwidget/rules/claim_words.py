@@ -75,6 +75,13 @@ def _stayed(claim: Claim) -> str:
 
 
 def _apart(claim: Claim) -> str:
+    if len(claim.devices) > 1:
+        return Message(
+            "`{path}` is on {device}, and the model has parameters or buffers on {target}",
+            path=claim.name,
+            device=claim.device,
+            target=claim.target,
+        )
     return Message("`{path}` is on {device}, the model on {target}", path=claim.name, device=claim.device, target=claim.target)
 
 

@@ -61,7 +61,9 @@ def test_gradients_of_an_earlier_step_are_told_in_forward_and_not_in_backward():
 
 
 def test_other_tensors_are_told_where_they_would_make_the_room():
-    assert "6.00 MiB on cuda:0 are no part of this model" in about(full(parameters=4, foreign=6, activations=4))["foreign"]
+    told = about(full(parameters=4, foreign=6, activations=4))["foreign"]
+    assert told.startswith("6.00 MiB on cuda:0 were there before and are no part of this model.")
+    assert "`del`" not in told  # which frees nothing that a list, `Out` or a traceback holds too
     assert "foreign" not in about(full(parameters=12, foreign=1, activations=2))
 
 

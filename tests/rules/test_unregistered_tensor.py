@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from devwidget.records.trace import Held
-from tests.rules.builders import CPU, GPU0, attribute, fault, findings, is_silent, operand, site
+from tests.rules.builders import CPU, GPU0, GPU1, attribute, fault, findings, is_silent, operand, site
 
 KIND = "unregistered-tensor"
 
@@ -19,6 +19,23 @@ def test_a_plain_attribute_becomes_a_buffer(golden):
     mask = kept("mask", "self.mask = torch.tril(torch.ones(8, 8)).bool()", "self.mask")
     (found,) = findings(fault(operand("x"), mask))
     golden(f"{KIND}.txt", found)
+
+
+def test_it_stayed_only_where_the_model_went_as_a_whole():
+    part = site("self.head = nn.Linear(8, 2).to('cuda:0')", 4, "__init__")
+    whole = site("self.to('cuda:0')", 4, "__init__")
+    scale = kept("scale", "self.scale = torch.ones(3)", "self.scale")
+    headlines = []
+    for went, devices in ((part, (GPU0,)), (None, (GPU0,)), (part, (GPU0, GPU1)), (whole, (GPU0,))):
+        held = dataclasses.replace(scale.held, went=went, model_devices=devices)
+        (found,) = findings(fault(operand("x"), dataclasses.replace(scale, held=held)))
+        headlines.append(found.headline)
+    assert headlines == [
+        "`block.scale` is on cpu, the model on cuda:0",
+        "`block.scale` is on cpu, the model on cuda:0",
+        "`block.scale` is on cpu, and the model has parameters or buffers on cuda:0",
+        "`block.scale` stayed on cpu when the model went to cuda:0",
+    ]
 
 
 def test_it_wins_over_wrong_device_for_the_same_fault():

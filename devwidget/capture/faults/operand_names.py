@@ -137,7 +137,10 @@ class Names:
         found = [(path, name, t) for path, module in tracker.list_modules() for name, t in own_tensors(module).items()]
         devices = tuple(sorted({device_id(tensor.device) for _, _, tensor in found}))
         there = [each for each in found if each[2].device == target]
-        went = self._went(*min(there, key=lambda each: each[0] != held.module)) if there else None
+        there.sort(key=lambda each: each[0] != held.module)
+        went = self._went(*there[0]) if there else None
+        if went is not None and self._went(*there[-1]) != went:  # parts were moved, one by one
+            went = None
         return dataclasses.replace(operand, held=dataclasses.replace(held, model_devices=devices, went=went))
 
     def _went(self, path: str, name: str, tensor: torch.Tensor) -> Site | None:

@@ -305,7 +305,8 @@ def _other_tensors(full: _Full) -> Iterator[Advice]:
     foreign = full.live.foreign
     if foreign and foreign >= full.missing:
         text = say(
-            "{size} on {device} are no part of this model: other models and tensors, which `del` frees.",
+            "{size} on {device} were there before and are no part of this model. Their memory is free when nothing holds them"
+            " any more: no variable, list, output of a cell (`Out`), graph or traceback.",
             size=format_bytes(foreign),
             device=full.device,
         )

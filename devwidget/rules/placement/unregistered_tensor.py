@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Claim, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
@@ -61,10 +62,15 @@ def _headlines(fault: Fault, stray: Operand, held: Held) -> Iterator[Claim]:
     if fault.what == "untrained":
         yield about_kept("untrained", fault, stray)
         return
-    if not _is_made_again(stray.birth, held):
+    if held.went is not None and _moves_whole(held.went) and not _is_made_again(stray.birth, held):
         yield about_kept("stayed", fault, stray, target=fault.target, site=held.went)
-    yield about_kept("apart", fault, stray, target=fault.target)
+    yield about_kept("apart", fault, stray, target=fault.target, devices=held.model_devices)
     yield about_kept("lies", fault, stray, target=fault.target)
+
+
+def _moves_whole(went: Site) -> bool:
+    """Whether a line moved a module with all that it has; in `__init__` it is a part: `self.head = nn.Linear(8, 2).cuda()`."""
+    return went.function != "__init__" or any(f"self.{method}(" in went.text for method in PLACING_METHODS)
 
 
 def _birth(stray: Operand, held: Held) -> Site | None:
