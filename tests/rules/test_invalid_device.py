@@ -49,8 +49,8 @@ def test_a_build_without_mps_is_told_of_mps():
 )
 def test_a_move_to_the_gpu_goes_to_the_device_that_is_there(tmp_path, written, better):
     file = tmp_path / "train.py"
-    file.write_text(f"import torch\nnet, x = torch.load('batch.pt')\n{written}\nassert x.device.type == 'cuda'\n")
-    line = dataclasses.replace(site(written, 3, "<module>"), file=str(file))
+    file.write_text(f"import torch\n{written}\nassert x.device.type == 'cuda'\n")  # as a cell: its names are from others
+    line = dataclasses.replace(site(written, 2, "<module>"), file=str(file))
     (found,) = findings(fault(what="device", requested="cuda", available=("cpu",), site=line, module=None, target=None))
     texts = [edit.text for edit in found.fixes[0].edits]
     assert texts[0].replace("'", '"') == 'device = "cuda" if torch.cuda.is_available() else "cpu"'

@@ -153,7 +153,7 @@ def _unbound(change: _Changed, statement: ast.stmt) -> str:
     code = change.new
     scope = code.scope(statement)
     stores = [n for n in ast.walk(scope) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store) and code.scope(n) is scope]
-    known = _read_where(change.old, statement)
+    known = _read_where(change, statement)
     for node in code.parts(statement):
         if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load) or node.id in known:
             continue
@@ -167,16 +167,18 @@ def _unbound(change: _Changed, statement: ast.stmt) -> str:
     return ""
 
 
-def _read_where(old: Code, statement: ast.stmt) -> set[str]:
-    """Names that the statements of the same line read before the edit: they had a value."""
-    there = old.statement(statement.lineno)
-    if (
-        there is None
-        or type(there) is not type(statement)
-        or [*map(ast.dump, targets_of(there))] != [*map(ast.dump, targets_of(statement))]
-    ):
-        return set()
-    return {n.id for n in old.parts(there) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+def _read_where(change: _Changed, statement: ast.stmt) -> set[str]:
+    """Names that the same statement read before the edit: they had a value. Lines that the edit inserts push it down."""
+    inserted = max(0, len(change.new.rows) - len(change.old.rows))
+    for shift in range(inserted + 1):
+        there = change.old.statement(statement.lineno - shift)
+        if there is not None and _gives_same_targets(there, statement):
+            return {n.id for n in change.old.parts(there) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+    return set()
+
+
+def _gives_same_targets(one: ast.stmt, other: ast.stmt) -> bool:
+    return type(one) is type(other) and [*map(ast.dump, targets_of(one))] == [*map(ast.dump, targets_of(other))]
 
 
 def _without_devices(code: Code, statement: ast.stmt, receiver: ast.expr) -> str:
