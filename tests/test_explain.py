@@ -121,6 +121,11 @@ def test_an_exception_about_something_else_is_said_to_be_so():
     assert explanation.verdict == "this exception is not about devices or dtypes"
 
 
+def test_a_kernel_that_has_stopped_is_looked_for_where_its_call_is_waited_for():
+    explanation = devwidget.explain(torch.AcceleratorError("CUDA error: device-side assert triggered"))
+    assert "CUDA_LAUNCH_BLOCKING=1 in the environment shows which call" in explanation.verdict
+
+
 def test_a_cause_behind_another_exception_is_found(gpu):
     def wrapped():
         try:

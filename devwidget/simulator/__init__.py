@@ -142,7 +142,6 @@ def simulate(
     compute: bool = True,
     *,
     card: str | None = None,
-    asserts: str = "text",
 ) -> Simulation:
     """Virtual GPUs on this machine: `with devwidget.simulate(2): ...`, or `.start()` and `.stop()`.
 
@@ -153,9 +152,6 @@ def simulate(
         compute: False to follow placement and memory alone, with nothing allocated and no values.
         card: a kind of card, such as "A100-80GB", in place of `memory`: CUDA's context and cuBLAS's workspaces take their
             part, and memory is reserved in segments, as CUDA's caching allocator does by `PYTORCH_ALLOC_CONF`.
-        asserts: what comes of a number that a kernel on a GPU stops at, such as an index beyond the end: "text" says what is
-            wrong where the operator is called; "device" does as CUDA, which says only `device-side assert triggered`, at a
-            later call, and answers nothing in this process after that.
 
     Returns:
         A context manager, which has `.start()` and `.stop()` too.
@@ -165,7 +161,7 @@ def simulate(
     """
     if memory is None and card is None:
         memory = "16GiB"
-    return Simulation(parse_cluster(gpus, memory, compute, card=card, asserts=asserts))
+    return Simulation(parse_cluster(gpus, memory, compute, card=card))
 
 
 def inherited() -> Simulation | None:

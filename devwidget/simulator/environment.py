@@ -7,7 +7,7 @@ from collections.abc import Callable
 from devwidget.records.device import SIMULATE_VARIABLE
 from devwidget.records.errors import SimulationError, nearest
 from devwidget.records.schema.message import Message
-from devwidget.simulator.virtual_machine import TEXT, VirtualMachine, parse_cluster
+from devwidget.simulator.virtual_machine import VirtualMachine, parse_cluster
 
 _GIB = 1 << 30
 _EXAMPLE = f'{SIMULATE_VARIABLE}="gpus=2,memory=16GiB"'
@@ -23,8 +23,6 @@ def write_cluster(cluster: VirtualMachine) -> str:
         fields["memory"] = sizes[0] if len(set(sizes)) == 1 else ":".join(sizes)
     if not cluster.compute:
         fields["compute"] = "False"
-    if cluster.asserts != TEXT:
-        fields["asserts"] = cluster.asserts
     return ",".join(f"{name}={value}" for name, value in fields.items())
 
 
@@ -41,10 +39,7 @@ def read_cluster(text: str) -> VirtualMachine:
     given = dict(_read_field(part) for part in (f"gpus={text}" if text.strip().isdigit() else text).split(","))
     if "memory" not in given and "card" not in given:
         given["memory"] = "16GiB"
-    return parse_cluster(
-        given.get("gpus", 2), given.get("memory"), given.get("compute", True), card=given.get("card"),
-        asserts=given.get("asserts", TEXT),
-    )  # fmt: skip
+    return parse_cluster(given.get("gpus", 2), given.get("memory"), given.get("compute", True), card=given.get("card"))
 
 
 def _read_field(part: str) -> tuple[str, object]:
@@ -82,5 +77,4 @@ _READERS: dict[str, Callable[[str], object]] = {
     "memory": _read_sizes,
     "card": str,
     "compute": _read_truth,
-    "asserts": str,
 }

@@ -12,7 +12,7 @@ from devwidget.capture.explain.folded_frames import fold, folded, unfold
 from devwidget.capture.undo import Undo
 from devwidget.simulator import patching
 from devwidget.simulator.cuda_surface import comm, functions
-from devwidget.simulator.devices import context, machine
+from devwidget.simulator.devices import machine
 from devwidget.simulator.devices.labels import LABELS
 from devwidget.simulator.devices.ledger import Ledger
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -32,7 +32,7 @@ from devwidget.simulator.torch_surface import (
     tensor_classes,
     threads,
 )
-from devwidget.simulator.virtual_machine import DEVICE, VirtualMachine
+from devwidget.simulator.virtual_machine import VirtualMachine
 
 
 def install_folding(patches: Patches) -> None:
@@ -137,8 +137,6 @@ class Session:
 def _reset_state(cluster: VirtualMachine) -> None:
     """A new state, in which nothing is noted yet."""
     SimulationState.compute, SimulationState.on_guess = cluster.compute, None
-    SimulationState.stops_kernels = cluster.asserts == DEVICE
     SimulationState.ledger = Ledger(())
-    context.renew_context()
     LABELS.clear()
     machine.build_machine(cluster.memory_bytes, cluster.card)

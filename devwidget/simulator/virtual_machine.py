@@ -20,8 +20,6 @@ LONGEST = 40
 """Characters of a size, which a float holds for certain."""
 MOST_GPUS = 128
 """torch keeps a device index in a signed byte."""
-ASSERTS = TEXT, DEVICE = "text", "device"
-"""What comes of an assertion of a kernel: the text of the CPU's kernel where it is called, or what CUDA does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +31,11 @@ class VirtualMachine:
         compute: False if tensors carry no values (they live on meta).
         card: the kind of card that all of them are, whose memory is kept as CUDA's caching allocator keeps it; None for GPUs
             with a capacity and nothing else.
-        asserts: what comes of an assertion of a kernel, one of `ASSERTS`.
     """
 
     memory_bytes: tuple[int, ...]
     compute: bool
     card: CardModel | None = None
-    asserts: str = TEXT
 
     @property
     def gpus(self) -> int:
@@ -59,7 +55,7 @@ class VirtualMachine:
 
 
 def parse_cluster(
-    gpus: object, memory: object, compute: object, *, card: object = None, asserts: object = TEXT
+    gpus: object, memory: object, compute: object, *, card: object = None
 ) -> VirtualMachine:
     """Check what the user asked for; GPUs are those of a card if one is named.
 
@@ -77,7 +73,6 @@ def parse_cluster(
             Message("`compute` is True or False, not {compute}", compute=repr(compute)),
             instead="devwidget.simulate(compute=False)",
         )
-    _check_asserts(asserts, compute)
     if (memory is None) == (card is None):
         neither, both = Message("neither `memory` nor `card` is given"), Message("both `memory` and `card` are given")
         given = neither if card is None else both
@@ -85,23 +80,9 @@ def parse_cluster(
             given, why=Message("a card has its own memory"), instead=Message('memory="24GiB", or card="A100-80GB"')
         )
     if card is None:
-        return VirtualMachine(_memory_of_each(memory, gpus), compute, asserts=str(asserts))
+        return VirtualMachine(_memory_of_each(memory, gpus), compute)
     found = find_card(card)
-    return VirtualMachine((found.memory_bytes,) * gpus, compute, found, str(asserts))
-
-
-def _check_asserts(asserts: object, compute: bool) -> None:
-    if asserts not in ASSERTS:
-        raise SimulationError(
-            Message('`asserts` is "text" or "device", not {given}', given=_show_value(asserts)),
-            instead='devwidget.simulate(asserts="device")',
-        )
-    if asserts == DEVICE and not compute:
-        raise SimulationError(
-            Message("virtual GPUs without values assert nothing"),
-            why=Message("their tensors have no numbers"),
-            instead="devwidget.simulate(..., compute=True)",
-        )
+    return VirtualMachine((found.memory_bytes,) * gpus, compute, found)
 
 
 def _show_value(given: object) -> str:

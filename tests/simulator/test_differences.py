@@ -24,6 +24,22 @@ def test_a_module_goes_to_where_a_tensor_is_and_takes_its_dtype(give):
     assert (weight.device, weight.dtype) == (SECOND, torch.double)
 
 
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        (lambda x, wrong: x[wrong], IndexError, "index 9 is out of bounds for dimension 0 with size 3"),
+        (lambda x, wrong: x.gather(0, wrong), RuntimeError, "index 9 is out of bounds"),
+        (lambda x, wrong: nn.functional.one_hot(wrong, 3), RuntimeError, "must be smaller than num_classes"),
+    ],
+)
+def test_an_index_out_of_range_raises_at_once_and_later_calls_are_answered(call, kind, text):
+    x = torch.ones(3, device="cuda")
+    with pytest.raises(kind, match=text):
+        call(x, torch.tensor([9], device="cuda"))
+    torch.cuda.synchronize()
+    assert (x + 1).sum().item() == 6
+
+
 def seen_in_hooks(x):
     """The current GPU in each kind of hook that backward runs, for a tensor on some GPU."""
     seen = []

@@ -128,7 +128,6 @@ def test_what_it_has_used_does_not(monkeypatch):
         ({"gpus": 2}, "gpus=2,memory=16GiB"),
         ({"gpus": 2, "memory": ["1GiB", "3GiB"], "compute": False}, "gpus=2,memory=1GiB:3GiB,compute=False"),
         ({"gpus": 8, "card": "RTX 4090"}, "gpus=8,card=RTX 4090"),
-        ({"gpus": 2, "asserts": "device"}, "gpus=2,memory=16GiB,asserts=device"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:the virtual GPUs were never started")
@@ -146,7 +145,6 @@ def test_what_is_written_is_read_as_it_was(asked, text):
         ("gpus=two", "cannot simulate 'two' GPUs"),
         ("gpus=2,memory=much", "'much' is no memory size"),
         ("gpus=2,compute=maybe", "`compute` is True or False"),
-        ("gpus=2,asserts=never", '`asserts` is "text" or "device"'),
         ("gpus=2,memory=1GiB,card=T4", "both `memory` and `card`"),
     ],
 )

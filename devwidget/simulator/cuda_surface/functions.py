@@ -20,7 +20,7 @@ from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
 from devwidget.simulator.cuda_surface import memory_stats, streams
 from devwidget.simulator.cuda_surface.properties import ANSWERS, ARCHITECTURE, VERSION, CudaProperties
-from devwidget.simulator.devices import context, labels, machine
+from devwidget.simulator.devices import labels, machine
 from devwidget.simulator.devices.labels import DEVICES
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
@@ -368,7 +368,7 @@ C_FUNCTIONS: dict[str, Any] = {
     "setDevice": machine.set_current,
     "exchangeDevice": machine.exchange_current,
     "maybeExchangeDevice": machine.maybe_exchange_current,
-    "synchronize": context.wait_for_kernels,
+    "synchronize": _do_nothing,
     "ipc_collect": _do_nothing,
     "init": _do_nothing,
     "isInBadFork": _is_in_bad_fork,
@@ -396,7 +396,7 @@ ACCELERATOR: dict[str, Any] = {
     "maybeExchangeDevice": machine.maybe_exchange_current,
     "getStream": streams.current_stream,
     "setStream": streams.set_stream,
-    "synchronizeDevice": context.wait_for_kernels,
+    "synchronizeDevice": _do_nothing,
     "getDeviceCapability": _device_capability,
 }
 """Behind `_accelerator_`."""

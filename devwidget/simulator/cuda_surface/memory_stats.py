@@ -9,7 +9,7 @@ from typing import Any
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator
 from devwidget.simulator.allocator.pools import SegmentBlock, iterate_from
 from devwidget.simulator.allocator.settings import NEVER
-from devwidget.simulator.devices import context, cuda_errors, machine
+from devwidget.simulator.devices import cuda_errors, machine
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.simulation_state import SimulationState
 
@@ -87,7 +87,6 @@ def _describe_sums(account: Account) -> dict[str, Any]:
 
 def free_and_total(index: int) -> tuple[int, int]:
     """What `torch.cuda.mem_get_info` returns: cached bytes are not free."""
-    context.check_context()
     account = SimulationState.ledger.account_of(machine.check_index(index))
     return account.free, account.capacity
 
@@ -120,8 +119,7 @@ def reset_peaks(index: int) -> None:
 
 
 def empty_cache() -> None:
-    """Give back what is cached on all GPUs, which waits for them."""
-    context.wait_for_kernels()
+    """Give back what is cached on all GPUs."""
     # Asked for at each call, as in the tables: every simulation has a ledger of its own.
     SimulationState.ledger.release_cache()
 

@@ -11,7 +11,7 @@ import torch
 
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
-from devwidget.simulator.devices import context, cuda_errors, machine
+from devwidget.simulator.devices import cuda_errors, machine
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.torch_surface import conversions
 
@@ -70,8 +70,7 @@ class VirtualStream(torch.Stream):
         return 0, 1 - PRIORITIES
 
     def synchronize(self) -> None:
-        """Nothing to wait for, but a kernel may have stopped."""
-        context.wait_for_kernels()
+        """Nothing to wait for."""
 
     def wait_stream(self, stream: Any) -> None:
         """Nothing to wait for."""
@@ -81,7 +80,6 @@ class VirtualStream(torch.Stream):
 
     def query(self) -> bool:
         """Everything is done."""
-        context.wait_for_kernels()
         return True
 
     def is_capturing(self) -> bool:
@@ -151,7 +149,6 @@ class VirtualEvent:
         Raises:
             RuntimeError: on another GPU than before.
         """
-        context.check_context()
         device = (current_stream() if stream is None else stream).device
         if self.device is not None and self.device != device:
             raise cuda_errors.recorded_elsewhere(self.device.index, device.index)
@@ -162,12 +159,10 @@ class VirtualEvent:
 
     def query(self) -> bool:
         """It has happened."""
-        context.wait_for_kernels()
         return True
 
     def synchronize(self) -> None:
-        """Nothing to wait for, but a kernel may have stopped."""
-        context.wait_for_kernels()
+        """Nothing to wait for."""
 
     def elapsed_time(self, end_event: VirtualEvent) -> float:
         """Milliseconds between two events.

@@ -47,19 +47,6 @@ def invalid_handle() -> RuntimeError:
     return _failed_call("invalid resource handle")
 
 
-def assertion_triggered(is_late: bool) -> RuntimeError:
-    """A kernel has stopped at what it asserts; late, where nobody waited for it. Source: `CUDAException.cpp`."""
-    late = (
-        "\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be "
-        "incorrect.\nFor debugging consider passing CUDA_LAUNCH_BLOCKING=1"
-    )
-    return _failed_call(
-        "device-side assert triggered\nSearch for `cudaErrorAssert' in "
-        "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information."
-        f"{late if is_late else ''}\nCompile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
-    )
-
-
 def forked_child() -> RuntimeError:
     """A GPU in a child that was forked after its parent had used one. Source: `torch/cuda/__init__.py`, `_lazy_init`."""
     return RuntimeError(

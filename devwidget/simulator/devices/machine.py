@@ -14,7 +14,7 @@ from devwidget.records.device import CUDA
 from devwidget.simulator import torch_internals
 from devwidget.simulator.allocator.caching_allocator import CachingAllocator
 from devwidget.simulator.allocator.settings import parse_settings
-from devwidget.simulator.devices import context, cuda_errors
+from devwidget.simulator.devices import cuda_errors
 from devwidget.simulator.devices.ledger import Account
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.virtual_machine import CardModel
@@ -180,7 +180,6 @@ def begin_use() -> None:
 
 def set_current(index: int) -> None:
     """Make a GPU the current one of this thread."""
-    context.check_context()
     _current.index = check_index(index)
 
 
@@ -200,7 +199,6 @@ def maybe_exchange_current(index: int) -> int:
 
 def ordinal_of(device: torch.device) -> int:
     """The index of a GPU, the current one where it names none."""
-    context.check_context()
     # None for a plain type; the stub denies it.
     index: Any = device.index
     return check_index(current_index() if index is None else index)

@@ -14,12 +14,10 @@ class SimulationState:
         ledger: of bytes.
         is_running: whether there is one: what was imported in one, such as `torch.device`, means torch's own afterwards.
         compute: False if tensors have no values.
-        stops_kernels: whether an assertion of a kernel does what it does on CUDA.
         on_guess: called when a program reads what was guessed; None where nothing is.
     """
 
     ledger = Ledger(())
     is_running = False
     compute = True
-    stops_kernels = False
     on_guess: Callable[[], None] | None = None

@@ -15,12 +15,11 @@ import torch
 from devwidget.capture.patching.mode_stack import DispatchMode, EndedDispatchMode, EndedFunctionMode, FunctionMode, redispatch
 from devwidget.capture.patching.operator_key import key_threads
 from devwidget.records.errors import message
-from devwidget.simulator.devices import context, cuda_errors, labels
-from devwidget.simulator.devices.context import Context
+from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, TEMPORARY, inside, storage_id
 from devwidget.simulator.devices.machine import Machine
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.operators import assertions, propagate, rule_table
+from devwidget.simulator.operators import propagate, rule_table
 from devwidget.simulator.operators.op_schema import OpSchema
 from devwidget.simulator.torch_internals import DispatchKey, OpOverload, TensorBase, tree_leaves
 from devwidget.simulator.without_values import call
@@ -106,30 +105,6 @@ class VirtualMode(DispatchMode):
         return propagate.run_operator(schema, func, args, kwargs)
 
 
-class AssertingMode(VirtualMode):
-    """Where kernels stop at what they assert, as CUDA's do."""
-
-    def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run one operator.
-
-        Raises:
-            torch.AcceleratorError: if an earlier one has stopped, and this one is told.
-        """
-        schema, _ = SCHEMAS.get(id(func)) or _read_schema(func)
-        if Context.has_stopped:
-            assertions.check_call(schema, args, kwargs)
-        try:
-            return VirtualMode.__torch_dispatch__(self, func, args, kwargs)  # `super` asks for the class, which may have ended
-        except (IndexError, RuntimeError) as error:
-            if not assertions.is_assertion(schema, error) or not assertions.is_on_gpu(args, kwargs):
-                raise
-        result = VirtualMode.__torch_dispatch__(self, func, *assertions.replace_refused(schema, args, kwargs))
-        context.stop_kernel()
-        if assertions.launches_more(schema, args, kwargs):
-            context.wait_for_kernels()
-        return result
-
-
 _WITH_KEY = ("__getitem__", "__setitem__")
 
 
@@ -167,7 +142,7 @@ class ModeWithoutValues(VirtualMode):
         if self._indices:
             self._indices[-1].leave_mode()
             self._indices.pop()
-        # As above.
+        # `super` asks for the class, which may have ended.
         VirtualMode.__exit__(self, *exc_info)
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -216,7 +191,7 @@ def reactivate_mode(mode: VirtualMode) -> None:
     """A simulation has begun: threads of an earlier one belong to it, unless only one of both has values."""
     indices: list[WrittenIndices] | None = vars(mode).get("_indices")
     if SimulationState.compute and indices is None:
-        mode.__class__ = _mode_with_values()
+        mode.__class__ = VirtualMode
     elif not SimulationState.compute and indices is not None:
         mode.__class__ = ModeWithoutValues
         for each in indices:
@@ -225,11 +200,7 @@ def reactivate_mode(mode: VirtualMode) -> None:
 
 def new_mode() -> Any:
     """The mode of the running simulation, for one thread."""
-    return _mode_with_values()() if SimulationState.compute else ModeWithoutValues()
-
-
-def _mode_with_values() -> type[VirtualMode]:
-    return AssertingMode if SimulationState.stops_kernels else VirtualMode
+    return VirtualMode() if SimulationState.compute else ModeWithoutValues()
 
 
 def _is_about_values(error: Exception) -> bool:

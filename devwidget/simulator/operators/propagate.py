@@ -11,7 +11,7 @@ from devwidget.capture.patching.operator_key import hide_from_modes, key_threads
 from devwidget.simulator.devices import labels
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META, TEMPORARY, label_new, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.operators import assertions, gpu_kernels, guards, placement_rules
+from devwidget.simulator.operators import gpu_kernels, guards, placement_rules
 from devwidget.simulator.operators.op_schema import NOTHING, ONE, OpSchema
 from devwidget.simulator.torch_internals import DisableTorchFunction, OpOverload
 from devwidget.simulator.without_values import call
@@ -35,15 +35,10 @@ def run_operator(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwar
             schema.guard(schema, args, kwargs, target)
     try:
         result = redispatch(func, args, kwargs) if SimulationState.compute else call.call_operator(func, args, kwargs)
-    except (RuntimeError, IndexError) as error:
+    except RuntimeError as error:
         if WANTS_TENSOR in str(error):
             return run_operator(schema, func, wrap_numbers(schema, args), kwargs)
         if target == CPU:
-            raise
-        if assertions.is_assertion(schema, error):
-            assertions.note_difference(error)
-            raise
-        if isinstance(error, IndexError):
             raise
         result = gpu_kernels.run_substitute(schema, func, args, kwargs, target, error)
     if has_temporary and schema.written:

@@ -9,7 +9,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
 from devwidget.capture.object_fields import is_exactly
-from devwidget.simulator.devices import context, cuda_errors, labels, machine, moves
+from devwidget.simulator.devices import cuda_errors, labels, machine, moves
 from devwidget.simulator.devices.labels import CPU, DEVICES, LABELS, META_DEVICE, TEMPORARY, inside, storage_id
 from devwidget.simulator.devices.simulation_state import SimulationState
 from devwidget.simulator.patching import Patches, replacing
@@ -154,8 +154,6 @@ def wrap_tolist(original: Callable[..., Any], self: torch.Tensor) -> Any:
         return handle_torch_function(torch.Tensor.tolist, (self,), self)
     if known_values.is_unknown(self):
         raise cuda_errors.needs_values("`Tensor.tolist`")
-    if labels.label_of(self) >= 0:
-        context.wait_for_kernels()
     return original(known_values.read_values(self))
 
 

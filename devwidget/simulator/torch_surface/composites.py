@@ -14,7 +14,6 @@ from torch.overrides import handle_torch_function, has_torch_function
 from devwidget.simulator.devices import cuda_errors, labels
 from devwidget.simulator.devices.labels import TEMPORARY, device_of
 from devwidget.simulator.devices.simulation_state import SimulationState
-from devwidget.simulator.operators import assertions
 from devwidget.simulator.patching import Patches, replacing
 from devwidget.simulator.torch_internals import VariableFunctions, functions, locate_name
 from devwidget.simulator.torch_surface import recurrent, softmax
@@ -233,7 +232,6 @@ def install_gpu_functions(patches: Patches) -> None:
         patches.wrap(torch.fft, name, transform_in_half)
     patches.wrap(torch, "max_pool1d", pool_with_indices)
     patches.wrap(torch.linalg, "matrix_rank", write_rank_beside_input)
-    patches.wrap(torch.nn.functional, "one_hot", encode_classes)
     patches.wrap(torch.linalg, "multi_dot", check_factors)
     for owner in (torch, torch.Tensor):
         patches.wrap(owner, "tensor_split", check_sections)
@@ -299,24 +297,6 @@ def write_rank_beside_input(original: Callable[..., torch.Tensor], A: torch.Tens
     if kwargs.get("out") is None and labels.label_of(A) >= 0:
         A, kwargs["out"] = A.detach(), torch.empty(0, dtype=torch.int64, device=labels.device_of(A))
     return original(A, *args, **kwargs)
-
-
-@replacing
-def encode_classes(original: Callable[..., torch.Tensor], self: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
-    """`one_hot`, which on a GPU leaves it to a kernel to assert that each class is one. Source: `Onehot.cpp`."""
-    if has_torch_function((self,)):
-        return handle_torch_function(torch.nn.functional.one_hot, (self,), self, num_classes)
-    if labels.label_of(self) < 0 or num_classes <= 0 or not self.numel():
-        return original(self, num_classes)
-    if SimulationState.stops_kernels:
-        encoded = torch.zeros(*self.shape, num_classes, dtype=torch.int64, device=labels.device_of(self))
-        return encoded.scatter_(-1, self.unsqueeze(-1), 1)
-    try:
-        return original(self, num_classes)
-    except RuntimeError as error:
-        if "Class values" in str(error):
-            assertions.note_difference(error)
-        raise
 
 
 @replacing
