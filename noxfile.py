@@ -6,8 +6,8 @@
 
 nox -s "wheel-3.12(newest)"                             one of them
 nox -s wheel -- tests/rules -q                          all of them, and what pytest shall run
-nox -s "older(2.6)"                                     the parts that older torch has, beside one of them
-nox -s "older(2.4)"                                     and each dependency at the lower bound that pyproject.toml gives it
+nox -s "older(2.10)"                                    the parts that older torch has, beside one of them
+nox -s "older(2.8)"                                     and each dependency at the lower bound that pyproject.toml gives it
 nox -s package                                          what is published: complete, and as an index wants it
 nox -s hosts                                            a click in marimo, Notebook 7, what VS Code and Colab show; JupyterLite
 nox -s binder                                           the environment of Binder: its size, and every notebook in it
@@ -34,7 +34,7 @@ nox.options.default_venv_backend = "uv|virtualenv"
 ROOT = Path(__file__).parent
 PROJECT = nox.project.load_toml(ROOT / "pyproject.toml")
 TORCH = {"pinned": "torch==2.13.0", "newest": "torch"}
-OLDER = {"2.4": "3.11", "2.6": "3.11", "2.8": "3.12", "2.10": "3.13"}
+OLDER = {"2.8": "3.11", "2.10": "3.13"}
 """torch -> a Python for which it was built."""
 FIRST_NOTEBOOK = "tests/test_notebooks.py::test_a_notebook_runs_and_says_nothing_on_stderr[01-first-look]"
 ON_OLDER = ("tests/test_readme.py", FIRST_NOTEBOOK, "tests/capture", "tests/rules", "tests/simulator", "tests/test_corpus.py")

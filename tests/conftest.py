@@ -22,10 +22,9 @@ from devwidget.trying import side_effects, trials
 from tests import faults
 from tests.golden import golden as golden
 from tests.golden import pytest_addoption as pytest_addoption
-from tests.older_torch import IS_OLDER, VERSION
+from tests.older_torch import IS_OLDER
 from tests.strict_claims import strict_claims
 
-collect_ignore = ["capture/test_collectives.py"] if VERSION < (2, 6) else []  # FSDP2 and DTensor had no public names
 os.environ["LANGUAGE"] = "en"  # also in the processes that tests start
 # What a shell starts in the background is deaf to Ctrl-C, and so are its children.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -10,14 +10,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 from torch.utils import _pytree
 from torch.utils.checkpoint import checkpoint
-
-from tests.older_torch import VERSION
 
 TORCH_WARNS = (
     r".*torch\.jit\.", r".*treespec", r".*nested tensors is in prototype", r"flex_attention called without",
@@ -55,17 +52,7 @@ def run(name: str, device: str) -> list[Any]:
 @functools.cache
 def plain(name: str) -> list[Any]:
     """The numbers of one program on the CPU that nobody watches; asked for before anything watches."""
-    if LATER.get(name, (0, 0)) > VERSION:
-        pytest.skip(f"torch {torch.__version__} cannot run `{name}` itself")
     return run(name, "cpu")
-
-
-LATER = {
-    "cond_backward": (2, 6),
-    "custom_operator": (2, 6),
-    "scan_backward": (2, 7),
-}
-"""Programs that torch runs from this version on."""
 
 
 def equal(left: list[Any], right: list[Any]) -> bool:

@@ -66,7 +66,7 @@ _SIGNALS = sorted(signal.valid_signals() - {signal.SIGALRM})
 def _part(path: str) -> Any:
     found: Any = torch
     for name in filter(None, path.split(".")):
-        found = getattr(found, name, None)  # `accelerator` came with torch 2.6
+        found = getattr(found, name, None)
     return found
 
 

@@ -19,13 +19,8 @@ from devwidget.records.schema.message import Message
 
 
 def accelerator_here() -> torch.device | None:
-    """The accelerator of this torch, without an index; before `torch.accelerator` came, in 2.6, each kind is asked."""
-    if hasattr(torch, "accelerator"):
-        try:
-            return torch.accelerator.current_accelerator()
-        except RuntimeError:  # torch 2.6, where there is none
-            return None
-    return next((torch.device(kind) for kind in KINDS if count_of(kind)), None)
+    """The accelerator of this torch, without an index."""
+    return torch.accelerator.current_accelerator()
 
 
 def kind_here() -> str:
@@ -269,7 +264,7 @@ def _read_mps() -> DeviceMemory:
 
 
 def _read_general(device: DeviceId) -> DeviceMemory:
-    if not hasattr(getattr(torch, "accelerator", None), "get_memory_info"):
+    if not hasattr(torch.accelerator, "get_memory_info"):
         return _untold(device)
     free, total = torch.accelerator.get_memory_info(device.index)
     return compose_memory(

@@ -25,7 +25,7 @@ TESTED = "2.13"
 NEEDED: Mapping[str, Mapping[str, str]] = {
     "reading tensors": {
         "DisableTorchFunction": "torch._C.DisableTorchFunction",
-        "TensorBase": "torch._C.TensorBase torch._C._TensorBase",
+        "TensorBase": "torch._C.TensorBase",
         "disable_current_modes": "torch.utils._python_dispatch._disable_current_modes",
         "storage_id": "torch._C._storage_id",
     },

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SHARDED_RANDOM, SHARDED_RANDOM_TRACKER = "torch.distributed.tensor._random", "_RNGStateTracker"
 """A module, and the class in it that moves the random state of a mesh of GPUs: where they have moved, it is left alone."""
-LOWEST, TESTED = (2, 6), torch_internals.TESTED
+TESTED = torch_internals.TESTED
 NEEDED = {
     "C": "torch._C",
     "clear_plan_cache": "torch._cufft_clear_plan_cache",
@@ -90,7 +90,7 @@ FUNCTIONAL_COLLECTIVES = "_c10d_functional"
 EXPECTED = """
 torch.autograd.function.BackwardCFunction torch.autograd.graph.get_gradient_edge torch.nn.parameter.UninitializedTensorMixin
 torch.nn.parallel.comm.broadcast_coalesced torch.cuda.nccl.is_available torch.backends.cudnn.is_acceptable
-torch.accelerator.current_stream torch.Tensor._make_subclass torch.Tensor._make_wrapper_subclass
+torch.AcceleratorError torch.accelerator.current_stream torch.Tensor._make_subclass torch.Tensor._make_wrapper_subclass
 """
 """Names that are replaced where they stand: public ones that came late, or that few know, and methods of tensors."""
 
@@ -111,20 +111,10 @@ def check_torch() -> None:
     Raises:
         SimulationError: with the version, and all that is missing.
     """
-    version = torch.__version__
-    if tuple(int(part) for part in version.split(".")[:2]) < LOWEST:
-        raise SimulationError(
-            Message("virtual GPUs do not know torch {version}", version=version),
-            why=_WHY,
-            instead=Message(
-                "torch {lowest} or newer; `trace`, `record`, `explain` and `check` need no virtual GPUs",
-                lowest=".".join(map(str, LOWEST)),
-            ),
-        )
     missing = ", ".join(f"`{path}`" for path in _list_absent())
     if missing:
         raise _refuse_torch(
-            Message("virtual GPUs do not know torch {version}: it has no {names}", version=version, names=missing)
+            Message("virtual GPUs do not know torch {version}: it has no {names}", version=torch.__version__, names=missing)
         )
     if is_started():
         raise SimulationError(

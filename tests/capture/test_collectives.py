@@ -24,7 +24,7 @@ from devwidget.capture.recording.collectives import KINDS, places_of
 from devwidget.records.parallel import CollectiveCall
 from devwidget.records.trace import Trace
 from tests.distributed.stepping import Block
-from tests.older_torch import IS_OLDER, before
+from tests.older_torch import IS_OLDER
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,6 @@ def told(found: tuple[CollectiveCall, ...]) -> list[tuple[Any, ...]]:
     return [(each.kind, each.bytes, each.module, each.phase, each.by) for each in found]
 
 
-@before((2, 8), "its FSDP2 does not run on the CPU")
 def test_fsdp_gathers_and_reduces_for_the_modules_whose_parameters_it_carries() -> None:
     model = Block()
     fully_shard(model.up)
@@ -63,7 +62,6 @@ def test_fsdp_gathers_and_reduces_for_the_modules_whose_parameters_it_carries() 
     ]
 
 
-@before((2, 8), "it warns of random numbers on a mesh of CPUs")
 def test_tensor_parallel_layers_reduce_for_the_module_whose_output_it_is() -> None:
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     model = parallelize_module(Block(), mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
@@ -76,7 +74,6 @@ def test_tensor_parallel_layers_reduce_for_the_module_whose_output_it_is() -> No
     assert [(group.label, group.ranks) for group in recording.trace.groups] == [("mesh_tp", (0, 1))]
 
 
-@before((2, 8), "its `distribute_tensor` always sends, and has no `src_data_rank`")
 def test_what_an_operator_on_dtensors_gathers_unasked_is_seen() -> None:
     mesh = init_device_mesh("cpu", (4,))
     one, other = (distribute_tensor(torch.ones(8, 8), mesh, [Shard(0)], src_data_rank=None) for _ in range(2))

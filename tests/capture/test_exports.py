@@ -11,7 +11,6 @@ from torch.overrides import _get_current_function_mode_stack
 
 import devwidget
 from devwidget.capture.patching.mode_stack import dispatch_modes
-from tests.older_torch import before
 from tests.sampling import sample
 
 
@@ -61,7 +60,6 @@ def test_an_export_in_a_recording_gives_plains_numbers(kind, way):
     assert recording.trace.modules
 
 
-@before((2, 7), "its export raises another exception")
 def test_a_failing_export_leaves_the_recording_at_work():
     class Failing(nn.Module):
         def forward(self, x):

@@ -285,7 +285,6 @@ def test_fsdp1_shows_the_views_of_its_flat_parameter_as_such() -> None:
     assert all(each.note for each in views)
 
 
-@pytest.mark.filterwarnings("ignore:DTensor random operators")  # torch 2.6
 @pytest.mark.usefixtures("_four_ranks")
 def test_tensor_parallel_shards_and_replicas_are_named() -> None:
     from torch.distributed.device_mesh import init_device_mesh

@@ -10,9 +10,6 @@ from torch.nn.parameter import is_lazy
 
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from tests import zoo
-from tests.older_torch import before
-
-no_transformers = before((2, 6), "transformers does not take it")
 
 
 def listed(model: nn.Module) -> set[str]:
@@ -32,7 +29,6 @@ def registered(model: nn.Module) -> set[str]:
 
 
 @pytest.mark.slow
-@no_transformers
 @pytest.mark.parametrize("name", zoo.CORE)
 def test_every_registered_tensor_of_a_transformers_model_is_listed(name: str) -> None:
     _, model, _, _ = next(iter(zoo.iter_core(names=[name])))

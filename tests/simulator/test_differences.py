@@ -11,7 +11,6 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.checkpoint import checkpoint
 
 from devwidget import SimulationError, simulate
-from tests.older_torch import before
 
 FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
 pytestmark = pytest.mark.usefixtures("gpus")
@@ -161,7 +160,6 @@ def test_only_the_last_factor_may_be_a_number_on_the_cpu():
             torch.addcmul(*factors)
 
 
-@before((2, 8), "it refuses itself to fill a tensor under a default device that is not this one")
 def test_a_given_tensor_is_filled_under_a_default_gpu():
     with torch.device("cuda"):
         assert torch.eye(2, out=torch.empty(2, 2)).device == FIRST

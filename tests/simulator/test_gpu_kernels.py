@@ -7,14 +7,10 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tests.older_torch import before
-
-NO_NANSUM = "it sums no complex numbers past those that are none"
 FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
 pytestmark = pytest.mark.usefixtures("gpus")
 
 
-@before((2, 8), "its products have no `out_dtype`")
 def test_products_are_returned_in_a_wider_dtype():
     x = torch.full((2, 2), 300.0, dtype=torch.half, device=SECOND)
     found = torch.mm(x, x, out_dtype=torch.float32)
@@ -36,7 +32,6 @@ def test_factors_without_exchanges_of_rows():
     assert (packed.device, pivots.tolist()) == (SECOND, [1, 2])
 
 
-@before((2, 8), NO_NANSUM)
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 def test_complex_numbers_in_half_precision_are_computed_where_gpus_do_and_refused_where_they_do_not():
     x = torch.full((2, 2), 1 + 1j, dtype=torch.complex32, device=SECOND)

@@ -7,8 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.older_torch import VERSION
-
 SAME = "Expected all tensors to be on the same device"
 TWO = f"{SAME}, but found at least two devices, cuda:0 and cpu!"
 CHECKED = SAME + ", but got {} is on {}, different from other tensors on {} (when checking argument in method wrapper_CUDA_{})"
@@ -94,8 +92,7 @@ def test_inference_mode_checks_as_well(x):
 def test_a_kernel_that_cuda_lacks_is_refused_and_one_that_only_cuda_has_runs(x):
     with pytest.raises(NotImplementedError, match=r"Could not run 'aten::histogram\.bin_ct' with arguments from the 'CUDA'"):
         torch.histogram(x, 3)
-    kind = NotImplementedError if VERSION >= (2, 8) else RuntimeError
-    with pytest.raises(kind, match="\"cholesky_cusolver\" not implemented for 'Half'"):
+    with pytest.raises(NotImplementedError, match="\"cholesky_cusolver\" not implemented for 'Half'"):
         torch.linalg.cholesky(torch.eye(2, device="cuda").half())
     with pytest.raises(RuntimeError, match="\"addmm_cuda\" not implemented for 'Long'"):
         x.long() @ x.long().T

@@ -8,9 +8,7 @@ from tests import programs
 from tests.older_torch import SPARSE, before
 from tests.sampling import sample
 
-NO_EXPORT = before((2, 8), "it does not find what a strict export gave back on virtual GPUs")
-EXPORTS = ("export_and_run", "export_trained", "export_with_factory", "export_decomposed")
-MARKS = {"sparse_product": before((2, 11), SPARSE), **dict.fromkeys(EXPORTS, NO_EXPORT)}
+MARKS = {"sparse_product": before((2, 11), SPARSE)}
 PROGRAMS = [pytest.param(name, marks=MARKS.get(name, ())) for name in programs.PROGRAMS]
 
 

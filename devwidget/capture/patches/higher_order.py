@@ -98,9 +98,8 @@ def _run_cond(pred: Any, true_fn: Kernel, false_fn: Kernel, operands: Any) -> An
     return true_fn(*operands) if pred else false_fn(*operands)
 
 
-def _run_scan(combine_fn: Kernel, init: Any, xs: Any, *rest: Any) -> Any:
-    *where, more = rest or ((),)  # torch 2.6 says along which dimension, and in which direction
-    return torch_internals.generic_scan(combine_fn, init, xs, *where, additional_inputs=more)
+def _run_scan(combine_fn: Kernel, init: Any, xs: Any, additional_inputs: Any = ()) -> Any:
+    return torch_internals.generic_scan(combine_fn, init, xs, additional_inputs=additional_inputs)
 
 
 def _run_strict(body: Kernel, operands: Any) -> Any:

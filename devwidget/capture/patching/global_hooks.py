@@ -6,11 +6,9 @@ another thread.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
-from torch import nn
 from torch.nn.modules import module as modules
 from torch.optim import optimizer as optimizers
 
@@ -23,10 +21,6 @@ Hook = Callable[..., None]
 OUR_KEY = -1
 """Key of our hook; torch counts from zero."""
 _lock = Lock()
-
-
-KEYWORDS = "hooks_with_kwargs"
-"""The table of hooks after a module that are given its keyword arguments, which came with torch 2.5."""
 
 
 class HookTable(MutableMapping[int, Hook]):
@@ -112,14 +106,13 @@ class GlobalHook:
             self._put_in = None
 
     def _install_table(self, undo: Undo) -> None:
-        names = [name for name in self._names if name != KEYWORDS or torch_internals.has_name(name)]
-        places = [torch_internals.find_target(name) for name in names]
+        places = [torch_internals.find_target(name) for name in self._names]
         own, *flags = (vars(owner).get(name) for owner, name in places)  # torch's own, also while patches are suspended
         if own is None or None in flags:
             undo.add_step(self._register(self).remove)
             return
         if self._table is None or self._table.own is not own:
-            self._table = HookTable(own, self if names == [*self._names] else _find_keywords(self))
+            self._table = HookTable(own, self)
         for table in flags:
             undo.add_step(table.pop, OUR_KEY, None)
             table[OUR_KEY] = True
@@ -132,32 +125,15 @@ class GlobalHook:
 
 
 def _register_at_end(hook: Hook) -> Any:
-    """After a module has run, or raised.
-
-    Before torch 2.5 a global hook is not given keyword arguments.
-    """
-    if torch_internals.has_name(KEYWORDS):
-        return modules.register_module_forward_hook(hook, with_kwargs=True, always_call=True)
-    return modules.register_module_forward_hook(_find_keywords(hook), always_call=True)
-
-
-def _find_keywords(hook: Hook) -> Hook:
-    """A hook that is given none, and must find out itself whether `forward` has raised."""
-
-    def call_hook(module: nn.Module, args: Any, result: Any) -> None:
-        error = sys.exception()
-        caught_in = error.__traceback__ if error is not None else None
-        raised = caught_in is not None and caught_in.tb_frame is sys._getframe(1)  # not one that a caller handles meanwhile
-        hook(module, args, *(() if raised else ({},)), result)
-
-    return call_hook
+    """After a module has run, or raised."""
+    return modules.register_module_forward_hook(hook, with_kwargs=True, always_call=True)
 
 
 MODULE_BEGINS = GlobalHook(modules.register_module_forward_pre_hook, "global_forward_pre_hooks")
 MODULE_ENDS = GlobalHook(
     _register_at_end,
     "global_forward_hooks",
-    KEYWORDS,
+    "hooks_with_kwargs",
     "hooks_always_called",
 )
 STEP_BEGINS = GlobalHook(optimizers.register_optimizer_step_pre_hook, "step_pre_hooks")

@@ -136,14 +136,13 @@ def _register_first() -> None:
     _know_operators(keep=_has_kernels())
     for name in _ALIASES:
         aten.impl(name, KEY, torch.library.fallthrough_kernel)
-    if hasattr(every, "fallback"):  # where each has a kernel too, for operators that come meanwhile
-        every.fallback(KEY, _call_modes)
+    every.fallback(KEY, _call_modes)  # where each has a kernel too, for operators that come meanwhile
 
 
 def _has_kernels() -> bool:
-    """Whether each operator needs a kernel. torch takes the second key for a backend, to which it gives kernels made of other
-    operators, and before 2.5 no Python can be a fallback."""
-    return torch_internals.parse_key(NAMES[0]) != KEY or not hasattr(_libraries[0], "fallback")
+    """Whether each operator needs a kernel: torch takes the second key for a backend, to which it gives kernels made of other
+    operators."""
+    return bool(torch_internals.parse_key(NAMES[0]) != KEY)
 
 
 def _choose_key() -> None:
@@ -178,7 +177,7 @@ def _know_operators(keep: bool) -> None:
     operator on such a tensor ends in an assertion: `python_op_registration_trampoline_impl` in `python_dispatch.cpp`.
 
     Args:
-        keep: whether the kernels stay, for want of a fallback.
+        keep: whether the kernels stay beside the fallback.
     """
     names = sorted(set(torch_internals.operator_names()) - _known)
     _known.update(names)

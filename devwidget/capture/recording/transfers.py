@@ -104,7 +104,7 @@ VIEWS = frozenset({"view", "view_as", "reshape", "flatten", "unflatten", "squeez
 
 def _find_synchronizers() -> Iterator[tuple[Any, str]]:
     """Asked anew for each recording: virtual GPUs put classes of their own in these places."""
-    for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event, getattr(torch, "accelerator", None)):
+    for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event, torch.accelerator):
         for name in ("synchronize", "query"):
             if hasattr(owner, name):
                 yield owner, name

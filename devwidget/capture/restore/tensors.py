@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -179,10 +178,4 @@ def _find_differing(differ: Callable[[Any, Any], Any], before: Iterable[Any], no
 
 
 def _set_version(tensor: torch.Tensor, version: Any) -> None:
-    torch_internals.set_versions(*((tensor, version) if _takes_one_tensor() else ((tensor,), (version,))))
-
-
-@functools.cache
-def _takes_one_tensor() -> bool:
-    """As torch 2.6 does; a tuple it would print into an error, which ends the process where memory has been freed."""
-    return "arg0: torch.Tensor" in str(torch_internals.set_versions.__doc__)
+    torch_internals.set_versions((tensor,), (version,))

@@ -74,14 +74,6 @@ def _check_state(original: Callable[..., None]) -> Callable[..., None]:
     return set_rng_state
 
 
-@replacing
-def _set_state_of(original: Callable[..., None], new_state: torch.Tensor, device: Any = None) -> None:
-    """Set the state itself: torch before 2.8 sets a copy, which has no numbers where nothing is computed."""
-    where = conversions.as_device(device)
-    index = None if where is None else torch.device(where).index
-    torch.cuda.default_generators[machine.current_index() if index is None else index].set_state(new_state)
-
-
 _no_offset = wrap_with_refusal(
     Message("virtual GPUs have no offset of random numbers"),
     why=Message("all of them draw from the stream of the CPU, so that numbers equal its own"),
@@ -159,8 +151,6 @@ def install_generators(patches: Patches) -> None:
     patches.set(torch, "Generator", Generator)
     for owner in (torch, torch.random):
         patches.wrap(owner, "set_rng_state", _check_state)
-    for owner in (torch.cuda, torch.cuda.random):
-        patches.wrap(owner, "set_rng_state", _set_state_of)
     patches.when_loaded(SHARDED_RANDOM, lambda module: _draw_plainly(module, patches))
 
 
@@ -388,7 +378,6 @@ C_FUNCTIONS: dict[str, Any] = {
 
 ACCELERATOR: dict[str, Any] = {
     "getAccelerator": _current_accelerator,
-    "deviceCount": machine.count_gpus,  # before torch 2.8
     "hooks_device_count": machine.count_gpus,
     "getDeviceIndex": machine.current_index,
     "setDeviceIndex": machine.set_current,

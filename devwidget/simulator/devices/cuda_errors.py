@@ -10,9 +10,6 @@ from devwidget.records.errors import SimulationError, message
 from devwidget.records.schema.message import Message
 from devwidget.simulator.devices.ledger import Ledger
 
-_failure: type[RuntimeError] = getattr(torch, "AcceleratorError", RuntimeError)
-"""What CUDA's own errors become: a class of their own since torch 2.8."""
-
 
 def invalid_ordinal() -> RuntimeError:
     """A GPU that does not exist. Source: `CUDAMiscFunctions.cpp` and `CUDAException.cpp`."""
@@ -34,7 +31,7 @@ def cannot_make_pinned() -> RuntimeError:
 
 
 def _failed_call(what: str) -> RuntimeError:
-    return _failure(f"CUDA error: {what}")
+    return torch.AcceleratorError(f"CUDA error: {what}")
 
 
 def recorded_elsewhere(own: int, other: int) -> RuntimeError:

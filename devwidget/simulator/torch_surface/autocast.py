@@ -6,7 +6,6 @@ simulation runs, kernels that look at the label take their place, and the key is
 
 from __future__ import annotations
 
-import inspect
 import warnings
 import weakref
 from collections.abc import Callable
@@ -65,12 +64,6 @@ class Casting:
     kept: ClassVar[dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]]] = {}
 
 
-_OVERRIDE: dict[str, Any] = (
-    {"allow_override": True} if "allow_override" in inspect.signature(torch.library.Library.impl).parameters else {}
-)
-"""Before torch 2.8 a kernel may be replaced unasked."""
-
-
 def install(patches: Patches) -> None:
     """Follow the switches of autocast."""
     patches.wrap(torch, "set_autocast_enabled", follow_switch)
@@ -112,7 +105,7 @@ def register_kernels() -> None:
                 continue
             base, _, overload = name.partition(".")
             operator = getattr(getattr(torch.ops.aten, base), overload or "default")
-            library.impl(name, _make_kernel(name, operator), **_OVERRIDE)
+            library.impl(name, _make_kernel(name, operator), allow_override=True)
 
 
 def unregister_kernels() -> None:

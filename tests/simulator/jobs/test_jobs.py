@@ -11,20 +11,14 @@ import torch.distributed as dist
 import devwidget
 from devwidget.records.errors import SimulationError
 from tests.distributed.jobs import ROOT
-from tests.older_torch import IS_OLDER, before
+from tests.older_torch import IS_OLDER
 
 pytestmark = pytest.mark.process
 PROGRAMS = Path(__file__).with_name("programs")
 EXACT = ("collectives", "ddp", "ddp_two_gpus", "fsdp2", "notebook", "pipeline", "tensor_parallel", "unused")
 ALL = (*EXACT, "sync_batchnorm", "refused")
 CLOSE = 1e-5
-no_average = before((2, 8), "its gloo has no average")
-ON_THE_CPU = {
-    "ddp": no_average,
-    "fsdp2": before((2, 8), "its FSDP2 does not run on the CPU"),
-    "pipeline": before((2, 8), "its pipelines hang on the CPU"),
-}
-LOSSES = [pytest.param(name, marks=ON_THE_CPU.get(name, ())) for name in EXACT if name != "collectives"]
+LOSSES = [name for name in EXACT if name != "collectives"]
 NOT_IN_GLOO = "Backend gloo does not support alltoall"
 
 
@@ -73,14 +67,12 @@ def test_every_collective_gives_what_it_gives_on_the_cpu(jobs):
     assert on_gpus == on_cpu
 
 
-@no_average
 def test_ranks_share_the_statistics_of_a_batch_norm(jobs):
     expected = losses(jobs, "sync_batchnorm", "cpu")
     assert len(expected) == 7
     assert losses(jobs, "sync_batchnorm", "cuda") == pytest.approx(expected, rel=CLOSE)
 
 
-@no_average
 @two_ranks
 def test_ddp_runs_over_nccl_by_its_name(jobs):
     assert printed(jobs, "ddp", "cuda")[0].count("backend nccl") == 2
@@ -135,7 +127,6 @@ def run_program(*command, gpus=2):
 
 
 @pytest.mark.slow
-@no_average
 @pytest.mark.usefixtures("virtual_gpus")
 def test_ranks_that_torchrun_begins_have_a_gpu_each():
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
