@@ -54,9 +54,7 @@ class VirtualMachine:
         return Message("{count} of {each} without values", count=self.gpus, each=each)
 
 
-def parse_cluster(
-    gpus: object, memory: object, compute: object, *, card: object = None
-) -> VirtualMachine:
+def parse_cluster(gpus: object, memory: object, compute: object, *, card: object = None) -> VirtualMachine:
     """Check what the user asked for; GPUs are those of a card if one is named.
 
     Raises:

@@ -114,7 +114,7 @@ def foreign_names(tree: ast.AST, in_torch: set[str]) -> Iterator[str]:
 
 PYTHONS = set(
     "_asdict _fields _exit _getframe _current_frames _start_method _collections_abc _thread _apply _T _R"
-    " _cache _collections _filters_mutated _local _replace".split()
+    " _cache _collections _cuda _filters_mutated _local _replace".split()
 )
 """Private names of Python's own library, and words that torch happens to use too."""
 
