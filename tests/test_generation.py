@@ -107,6 +107,7 @@ def test_logits_are_those_that_generate_asks_for(kind, logits):
     assert ("the last position alone" in str(found)) == (logits == 1)
 
 
+@pytest.mark.slow
 def test_a_static_cache_is_there_from_the_start():
     found = plan(many_words()).generation(new_tokens=8, cache="static")
     grown = plan(many_words()).generation(new_tokens=8)

@@ -41,9 +41,12 @@ def pretend_venv(folder: Path) -> None:
     (folder / "bin" / "python").touch()
 
 
+OF_MAKE = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "PYTEST_ARGS", "WORKERS"}
+
+
 def dry_run(*arguments: str) -> str:
     """What make would run; the flags of a make that runs these tests are none of its business."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    environment = {name: value for name, value in os.environ.items() if name not in OF_MAKE}
     command = ["make", "--dry-run", "--no-print-directory", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
 

@@ -93,6 +93,7 @@ for ask in [
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("virtual_gpus")
 def test_the_plugin_tells_the_tensor(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(HIDE, encoding="utf-8")

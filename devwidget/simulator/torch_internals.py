@@ -96,7 +96,8 @@ torch.AcceleratorError torch.accelerator.current_stream torch.Tensor._make_subcl
 
 PUT_IN = frozenset(
     """
-    _broadcast _broadcast_coalesced _broadcast_out _cuda_isCurrentStreamCapturing _cudart _gather _gather_out _get_accelerator _initialized _nccl_version
+    _broadcast _broadcast_coalesced _broadcast_out _cuda_isCurrentStreamCapturing _cudart
+    _gather _gather_out _get_accelerator _initialized _nccl_version
     _nccl_version_suffix _scatter _scatter_out
     """.split()
 )

@@ -153,6 +153,7 @@ def test_a_suite_that_does_not_ask_loads_no_torch_and_hears_nothing(tmp_path: pa
     assert "devwidget:" not in ran.said
 
 
+@pytest.mark.slow
 def test_a_file_that_fails_while_it_is_imported_is_a_failure_and_is_explained(suite: Callable[..., Ran]) -> None:
     ran = suite("--devwidget-gpus=2", source=AT_THE_TOP)
     assert ran.outcomes == {"error": 1}

@@ -123,6 +123,7 @@ def test_a_program_ends_as_it_would_end_without_us(python: Run, ours: Run, tmp_p
     assert plain.stderr.strip() in (said.strip(), report.strip().splitlines()[-1] if report else "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ranks", "line"), [("4", "rank 3 of 4\nTrace: "), ("1", "\nTrace: ")])
 def test_the_report_of_a_rank_bears_its_number(ours: Run, tmp_path: pathlib.Path, ranks: str, line: str) -> None:
     write(tmp_path, "import torch\n")

@@ -62,6 +62,7 @@ def test_a_process_that_waits_in_c_is_ended_by_a_signal_and_has_said_its_last_wo
     assert said(folder).stack[-1].text == wait
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_first", [True, False])
 def test_a_program_that_has_a_handler_decides_itself(folder: pathlib.Path, is_first: bool):
     own = "signal.signal(signal.SIGTERM, lambda *_: print('mine'))"
@@ -72,6 +73,7 @@ def test_a_program_that_has_a_handler_decides_itself(folder: pathlib.Path, is_fi
     assert said(folder).last_word.how == "ended"
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_ended_takes_nothing_with_it(folder: pathlib.Path):
     """A forked child has the sockets of its parent, and would tell it of its own signal."""
     fork = "child = os.fork()\nif not child: time.sleep(60)"
@@ -81,6 +83,7 @@ def test_a_worker_that_is_ended_takes_nothing_with_it(folder: pathlib.Path):
     assert said(folder).last_word.how == "ended"
 
 
+@pytest.mark.slow
 def test_a_child_of_multiprocessing_says_how_it_ended(folder: pathlib.Path):
     work = "def work(at):\n    devwidget.serve(model)\n    raise KeyError('x')"
     spawned = "try: torch.multiprocessing.start_processes(work, start_method='fork')"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -22,14 +24,16 @@ def test_what_was_out_of_memory_is() -> None:
         predictions.attention(16, 16_384, "A10")
 
 
-QUICK = "BDFH"
-"""Sources whose workloads are planned in seconds."""
+SECONDS = dict.fromkeys("BH") | dict.fromkeys("DF", pytest.mark.slow)
+"""Sources whose workloads are planned in seconds; those of the others take minutes."""
 
 
-@pytest.mark.parametrize(
-    "letter",
-    [pytest.param(letter, marks=[pytest.mark.fuzz] * (letter not in QUICK)) for letter in sorted({row.source for row in ROWS})],
-)
+def as_cases(sources: set[str]) -> list[Any]:
+    marks = {letter: SECONDS.get(letter, pytest.mark.fuzz) for letter in sorted(sources)}
+    return [pytest.param(letter, marks=[mark] if mark else []) for letter, mark in marks.items()]
+
+
+@pytest.mark.parametrize("letter", as_cases({row.source for row in ROWS}))
 def test_the_figures_of_a_source_are_predicted_as_they_are_kept_and_within_their_bounds(letter: str) -> None:
     rows = [row for row in ROWS if row.source == letter]
     predicted = list(map(predict, rows))

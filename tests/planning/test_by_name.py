@@ -64,6 +64,7 @@ def test_the_state_of_8_bits_is_two_bytes_for_a_number_and_two_scales_for_a_bloc
     assert sizes == [2 * 256 * 256 + 2 * 256 * 4, 2 * 256 * 4]
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_to_paste(config, capsys):
     assert main(["plan", str(config), "--card", "T4", "--batch", "2", "--length", "32"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -47,6 +47,7 @@ def test_inside_a_simulation_a_plan_is_what_it_is_outside(compute):
     assert inside == outside
 
 
+@pytest.mark.slow
 def test_a_model_that_is_split_over_virtual_gpus_is_planned_as_it_is():
     with devwidget.simulate(2):
         model = Net().cuda()
@@ -83,6 +84,7 @@ class Tells(Net):
         return super().forward(x)
 
 
+@pytest.mark.slow
 def test_where_real_gpus_were_used_a_child_plans_that_sees_none(a_started_gpu, capsys):
     found = devwidget.plan(Tells(), X, gpus=1, loop="step", **ASKED)
     assert capsys.readouterr().out == "visible: none\n" * 2

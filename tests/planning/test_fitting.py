@@ -46,6 +46,7 @@ def test_a_model_for_texts_of_one_length_has_that_length():
     assert fit_plans(PlanGrid(planned(lambda b, n: b)), 8, None).lengths == (0,)
 
 
+@pytest.mark.slow
 def test_sizes_that_were_run_are_full_plans_and_those_between_are_close():
     asked = plan()
     page = asked.sliders()

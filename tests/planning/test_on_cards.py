@@ -40,6 +40,7 @@ def rows():
     return {row.what: row for row in found.rows}
 
 
+@pytest.mark.slow
 def test_each_cell_of_training_is_the_plan_with_its_change():
     changed = {
         "": {},
@@ -63,6 +64,7 @@ def test_lora_trains_adapters_alone_and_inference_runs_the_forward_without_label
     assert (inference.change, inference.on_card) == ("", forward.tightest.on_card)
 
 
+@pytest.mark.slow
 def test_the_model_is_as_it_was():
     model = make_model()
     before = [(name, each.requires_grad) for name, each in model.named_parameters()]

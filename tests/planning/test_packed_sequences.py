@@ -71,7 +71,9 @@ def measured(model, *batch):
         return torch.cuda.max_memory_allocated()
 
 
-@pytest.mark.parametrize(("kind", "lengths"), [(nn.LSTM, LENGTHS), (nn.GRU, torch.tensor(LENGTHS))])
+@pytest.mark.parametrize(
+    ("kind", "lengths"), [(nn.LSTM, LENGTHS), pytest.param(nn.GRU, torch.tensor(LENGTHS), marks=pytest.mark.slow)]
+)
 def test_a_model_that_packs_is_predicted(kind, lengths):
     assert plan(Tagger(kind), X, lengths).devices[0].peak == measured(Tagger(kind), X, lengths)
 
@@ -80,7 +82,7 @@ def test_lengths_that_the_model_brings_to_the_cpu_go_to_the_gpu_with_the_batch()
     assert plan(FromGpu(), X, torch.tensor(LENGTHS)).fits
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("kind", [nn.LSTM, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (nn.GRU, nn.RNN))])
 @pytest.mark.parametrize(
     ("more", "is_packed"), [({}, False), ({"num_layers": 2, "bidirectional": True, "dropout": 0.1, "bias": False}, True)]
 )

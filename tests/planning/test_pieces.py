@@ -18,7 +18,7 @@ AT_ONCE = {
 }
 
 
-@pytest.mark.parametrize("question", AT_ONCE)
+@pytest.mark.parametrize("question", ["batch", *(pytest.param(each, marks=pytest.mark.slow) for each in ("changes", "cards"))])
 def test_in_pieces_the_answer_is_the_same(question):
     pieces = list(questions_of(asked := plan(64)).ask_in_pieces(question))
     assert pieces == list(range(1, len(pieces) + 1))

@@ -52,6 +52,7 @@ def test_a_new_process_inherits_virtual_gpus_before_it_imports_the_program(way):
     process.join()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpus")
 @pytest.mark.process
 def test_ranks_that_torch_spawns_have_a_gpu_each(tmp_path):
@@ -60,7 +61,7 @@ def test_ranks_that_torch_spawns_have_a_gpu_each(tmp_path):
 
 
 @pytest.mark.usefixtures("gpus")
-@pytest.mark.parametrize("name", [sys.executable, "python"])
+@pytest.mark.parametrize("name", [pytest.param(sys.executable, marks=pytest.mark.slow), "python"])
 @pytest.mark.process
 def test_a_command_of_this_python_inherits_them_and_is_shown_as_it_was_given(name, monkeypatch):
     monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
@@ -176,8 +177,9 @@ def test_other_commands_run_as_they_are(command):
     assert children.change_command(command) is None
 
 
-def test_a_script_of_this_python_is_run_by_it(tmp_path):
+@pytest.mark.parametrize("head", ["#!{}\n", "#!/bin/sh\n'''exec' \"{}\" \"$0\" \"$@\"\n' '''\n"], ids=["plain", "by the shell"])
+def test_a_script_of_this_python_is_run_by_it(tmp_path, head):
     script = tmp_path / "torchrun"
-    script.write_text(f"#!{sys.executable}\n")
+    script.write_text(head.format(sys.executable), encoding="utf-8")
     script.chmod(0o755)
     assert children.change_command([str(script), "x.py"]) == [sys.executable, "-c", children.BEGIN, str(script), "x.py"]

@@ -18,6 +18,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = str(pathlib.Path(__file__).with_name("straggling.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.parametrize("slow", [1, pytest.param(-1, marks=pytest.mark.slow)])
 def test_a_rank_that_is_slow_in_forward_is_told_and_a_job_without_one_has_none(tmp_path: pathlib.Path, slow: int) -> None:

@@ -191,6 +191,7 @@ def test_out_of_memory_is_told_from_the_last_recorded_step():
     assert run.result.error.startswith("OutOfMemoryError")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("_gpu", ["1GiB"], indirect=True)
 def test_a_second_optimizer_that_doubles_the_state_is_named_where_it_is_made():
     loop, other = Loop(steps=90, width=WIDE), None

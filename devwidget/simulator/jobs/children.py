@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import multiprocessing.spawn
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -102,10 +103,15 @@ def _is_script_of_this_python(path: str) -> bool:
     """Whether it is a script as pip installs them, such as `torchrun`."""
     try:
         with open(path, "rb") as file:
-            first = file.readline(512).decode(errors="replace").split()
+            first, second = (file.readline(512).decode(errors="replace").strip() for _ in range(2))
     except OSError:
         return False
-    return len(first) == 1 and first[0].startswith("#!") and _is_this_python(first[0][2:])
+    by_shell = _BY_SHELL.match(second) if first == "#!/bin/sh" else None
+    return _is_this_python(by_shell[1] if by_shell is not None else first.removeprefix("#!"))
+
+
+_BY_SHELL = re.compile("'''exec' \"([^\"]*)\"")
+"""How pip writes a script for a Python whose path has a space, or is long."""
 
 
 class Command(NamedTuple):

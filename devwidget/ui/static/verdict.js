@@ -47,8 +47,10 @@ export class Verdict {
 
   draw() {
     const parts = this.parts();
+    const held = this.el.contains(document.activeElement);
     this.el.hidden = !parts.length;
     this.el.replaceChildren(...parts);
+    if (held) this.focusButton();
     this.drawn();
   }
 
@@ -169,6 +171,10 @@ export class Verdict {
     this.isAway = false;
     this.el.parentElement?.scrollIntoView({ block: "nearest" }); // with before and after below it
     this.el.scrollIntoView({ block: "nearest" });
+    this.focusButton();
+  }
+
+  focusButton() {
     this.el.querySelector(".dw-undo, .dw-apply")?.focus({ preventScroll: true });
   }
 

@@ -44,13 +44,13 @@ def losses(folder, name, way):
     return [float(line.split()[1]) for text in printed(folder, name, way) for line in text.splitlines() if line[:5] == "loss "]
 
 
-@pytest.fixture(scope="module", params=[2, pytest.param(4, marks=pytest.mark.slow)], ids="{} ranks".format)
+@pytest.fixture(scope="module", params=[pytest.param(ranks, marks=pytest.mark.slow) for ranks in (2, 4)], ids="{} ranks".format)
 def jobs(request, tmp_path_factory, virtual_gpus):
     """The folder of what the ranks of all programs have printed."""
     return run_jobs(tmp_path_factory.mktemp("jobs"), request.param, ALL if request.param == 2 else ALL[:-1])
 
 
-two_ranks = pytest.mark.parametrize("jobs", [2], indirect=True, ids="{} ranks".format)
+two_ranks = pytest.mark.parametrize("jobs", [pytest.param(2, marks=pytest.mark.slow)], indirect=True, ids="{} ranks".format)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -84,6 +84,7 @@ def test_gradients_of_a_module_on_two_gpus_are_on_both(jobs):
     assert "devices cuda:0 cuda:1 cuda:0\n" in printed(jobs, "ddp_two_gpus", "cuda")[0]
 
 
+@pytest.mark.slow
 @two_ranks
 def test_a_notebook_launches_ranks_that_have_a_gpu_each(jobs):
     assert "devices cuda:0 2 DistributedType.MULTI_GPU\n" in printed(jobs, "notebook", "cuda")[0]
