@@ -18,6 +18,7 @@ WRITTEN = [
     "x.view(-1)[mask] = value",
     "del x[0]",
     "x.add_(value)",
+    "x.requires_grad_()",
     "x.weight.data.copy_(value)",
     "torch.add(value, value, out=x)",
     "x[0], other = value",
@@ -30,6 +31,7 @@ READ = [
     "value.add_(x)",
     "y = x[mask]",
     "y, x = f(value, x)",
+    "y = x.requires_grad_()",
     "f(x)[0] = 1",
 ]
 

@@ -129,6 +129,8 @@ class Code:
                 call = self.parents.get(parent)
                 if not isinstance(call, ast.Call) or call.func is not parent:
                     return self.is_written(parent)
+                if name in _RETURNED:
+                    return isinstance(self.parents.get(call), ast.Expr)
                 return is_inplace(name) or self.is_written(call)
         return False
 
@@ -256,6 +258,10 @@ def _is_none(node: ast.expr) -> bool:
 def _builds(node: ast.AST) -> bool:
     """Whether an expression calls a class, by its name."""
     return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2][:1].isupper()
+
+
+_RETURNED = frozenset({"requires_grad_", "detach_", "share_memory_"})
+"""Methods that change no values, and return their tensor: a copy does as well where what they return is used."""
 
 
 def is_inplace(name: str) -> bool:
