@@ -60,7 +60,8 @@ def test_two_clicks_from_the_panel_to_the_mended_step_and_one_back(session):
 @pytest.mark.slow
 def test_ctrl_z_in_the_cell_takes_back_the_functions_too(session):
     shown = session.page.locator(".dw-panel").first
-    shown.get_by_role("button", name="Apply and trace again").click()
+    shown.get_by_role("button", name="Trace batch").click()
+    shown.get_by_role("button", name="Apply and trace again").click(timeout=60_000)
     expect(shown.locator(".dw-verdict")).to_contain_text("and traced again", timeout=60_000)
     session.page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".cm-line", has_text="device=x.device").click()
     session.page.keyboard.press("Control+z")
@@ -72,6 +73,8 @@ def test_ctrl_z_in_the_cell_takes_back_the_functions_too(session):
 @pytest.mark.slow
 def test_the_panel_opens_in_the_side_bar_and_both_views_show_the_same(session):
     shown = session.page.locator(".dw-panel").first
+    shown.get_by_role("button", name="Trace batch").click()
+    expect(shown.get_by_role("button", name="Apply and trace again")).to_be_visible(timeout=60_000)
     shown.get_by_label("Export").click()
     shown.get_by_role("button", name="Open in the side bar").click()
     side = session.page.locator("#jp-right-stack .dw-panel")
