@@ -103,6 +103,7 @@ class Halved(Reader):
             return super().forward(ids)
 
 
+@pytest.mark.slow
 def test_each_change_takes_what_a_full_plan_of_it_takes_and_they_are_ranked_alike():
     asked = plan(64, memory="20MiB")
     changes = {change.what: change for change in asked.cheapest_change().changes}
@@ -244,6 +245,7 @@ def test_the_largest_batch_that_fits_by_more_than_plans_were_off_is_told_beside_
     assert "up to 7 fit by more than plans were off on real cards" in str(closely)
 
 
+@pytest.mark.slow
 def test_a_plan_keeps_what_it_was_asked_for_its_page():
     asked = plan(64, memory="10MiB")
     assert asked.answers == ()

@@ -17,6 +17,7 @@ from devwidget.planning.parallel.pipeline import list_stage_phases
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
 from devwidget.records.ranks.traced_steps import numbers_in
+from tests.sampling import sample
 
 pytestmark = [
     pytest.mark.process,
@@ -159,7 +160,7 @@ def test_a_name_that_is_not_known_is_answered_with_every_form_that_has_a_plan():
         assert json.dumps(form) in str(told.value)
 
 
-@pytest.mark.parametrize("mesh", [{"replicate": 2, "shard": 2}, {"pp": 2, "fsdp": 2}, {"replicate": 2}])
+@pytest.mark.parametrize("mesh", sample([{"replicate": 2, "shard": 2}, {"pp": 2, "fsdp": 2}, {"replicate": 2}], every=3))
 def test_each_form_that_is_offered_has_a_plan(mesh):
     model = nn.Sequential(*(Block(64) for _ in range(2)))
     plan = planned(model, mesh, target=torch.zeros(8, 64), optimizer=torch.optim.SGD)
