@@ -133,3 +133,20 @@ def test_a_batch_of_a_tokenizer_is_moved_and_a_dict_is_not():
 )
 def test_other_turns_in_a_library_stay_silent(moves):
     assert is_silent(KIND, moves=moves)
+
+
+def written_again(source=CPU, **more):
+    """`buffer[i] = value`, once more, with the same value."""
+    return crossing(1, source, GPU0, again=True, site=site("buffer[i] = value", 9), **more)
+
+
+def test_what_the_host_writes_again_unchanged_is_told():
+    (found,) = findings(crossings=(written_again(),))
+    assert (found.kind, found.severity) == (KIND, "info")
+
+
+@pytest.mark.parametrize(
+    "write", [written_again(GPU1), written_again(phase="other"), written_again(meant="it is small"), crossing(1, CPU, GPU0)]
+)
+def test_what_comes_from_a_gpu_or_outside_of_the_step_or_for_the_first_time_is_not(write):
+    assert is_silent(KIND, crossings=(write,))
