@@ -93,7 +93,6 @@ def _handlers():
 def test_of_workers_it_is_named_what_they_run():
     slow = told(train(Points(), num_workers=2, collate_fn=stack), "slow-steps")
     assert line_of(slow) == "for batch in loader:"
-    assert slow.notes[2] == (
-        f"there a loader waits for its workers, 2 of them, which run `Points.__getitem__` (test_slow_loader.py:"
-        f"{Points.__getitem__.__code__.co_firstlineno}), `stack` (test_slow_loader.py:{stack.__code__.co_firstlineno})"
-    )
+    run = f"`Points.__getitem__` (test_slow_loader.py:{Points.__getitem__.__code__.co_firstlineno})"
+    joins = f"`stack` (test_slow_loader.py:{stack.__code__.co_firstlineno})"
+    assert f"there a loader waits for its workers, 2 of them, which run {run}, {joins}" in slow.notes
