@@ -98,3 +98,9 @@ def can_name(name: ast.AST, attribute: str) -> bool:
         parts = [re.escape(str(part.value)) if isinstance(part, ast.Constant) else ".+" for part in name.values]
         return {*parts} != {".+"} and re.fullmatch("".join(parts), attribute) is not None
     return isinstance(name, ast.Constant) and name.value == attribute
+
+
+def is_inplace(name: str) -> bool:
+    """Whether an operation writes into its first operand, by its name: `add_`, `__iadd__`, `__setitem__`."""
+    is_special = name.startswith("__")
+    return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not is_special)

@@ -11,6 +11,7 @@ from devwidget.capture.modules import own_tensors, walk_modules
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import call_text
 from devwidget.records.device import has_own_memory
+from devwidget.records.syntax import is_inplace
 
 _UNNUMBERED = re.compile(r"\.cuda\(\)$|\.to\(['\"]cuda['\"]\)$")
 
@@ -18,11 +19,6 @@ _UNNUMBERED = re.compile(r"\.cuda\(\)$|\.to\(['\"]cuda['\"]\)$")
 def is_accelerator(device: torch.device) -> bool:
     """True for devices with memory of their own."""
     return has_own_memory(device.type)
-
-
-def is_inplace(name: str) -> bool:
-    """True for calls that write into their first argument, which therefore must stay where it is."""
-    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
 
 
 def target_device(

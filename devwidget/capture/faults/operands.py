@@ -13,6 +13,7 @@ from devwidget.capture.source_code.call_sites import call_text, line_of, raw_sit
 from devwidget.capture.source_code.statements import is_moved_on, statement_text
 from devwidget.records.device import KINDS
 from devwidget.records.errors import message
+from devwidget.records.syntax import is_inplace
 
 _DEVICE_WORDS = re.compile(
     rf"same device|expected (all tensors|device)|on (the )?(cpu|{'|'.join(KINDS)}|meta)\b|device type|(weight|bias|hidden) type"
@@ -32,7 +33,7 @@ def handle_failure(call: FailedCall) -> Any:
         return NOT_OURS
     on_host = [tensor for name, tensor in arguments(call.func, call.args, call.kwargs) if name in _ON_HOST]
     strays = [t for t in healing.strays(tensors, target, call.name) if not any(t is other for other in on_host)]
-    written = healing.is_inplace(call.name) and tensors[0].dim() and tensors[0].device != target
+    written = is_inplace(call.name) and tensors[0].dim() and tensors[0].device != target
     if written:  # it must be written where it is, though it is the one that is astray
         out = call.again_moved([t for t in tensors if t.device != tensors[0].device], tensors[0].device)
     else:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Edit, apply_edits
 from devwidget.records.site import Site
+from devwidget.records.syntax import is_inplace, parsed_expression, targets_of
 from devwidget.records.syntax import parsed as parsed_file
-from devwidget.records.syntax import parsed_expression, targets_of
 
 Scope = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -262,12 +262,6 @@ def _builds(node: ast.AST) -> bool:
 
 _RETURNED = frozenset({"requires_grad_", "detach_", "share_memory_"})
 """Methods that change no values, and return their tensor: a copy does as well where what they return is used."""
-
-
-def is_inplace(name: str) -> bool:
-    """Whether an operation writes into its first operand, by its name: `add_`, `__iadd__`, `__setitem__`."""
-    is_special = name.startswith("__")
-    return name == "__setitem__" or name.startswith("__i") or (name.endswith("_") and not is_special)
 
 
 def root_of(name: str) -> str:
