@@ -61,10 +61,20 @@ def main(fault: str, guilty: int, every: float) -> None:
         loss.backward()
         optimizer.step()
         if own != "skipped" or step != BEGINS:
-            dist.all_reduce(loss.detach())  # for the log
+            _gather_losses(loss.detach())
         # More ranks than processors take turns, and are slower all.
         time.sleep(0.025 * dist.get_world_size() if own == "straggler" else 0.002)
     dist.destroy_process_group()
+
+
+def _gather_losses(loss: torch.Tensor) -> None:
+    """Gather the losses of all ranks, as a log does.
+
+    Gloo keeps messages of two kinds of collectives apart, so a rank that leaves this one out hangs. Two collectives of
+    one kind would meet, and gloo aborts whichever rank receives more bytes than it waits for.
+    """
+    losses = [torch.zeros_like(loss) for _ in range(dist.get_world_size())]
+    dist.all_gather(losses, loss)
 
 
 def _count_steps(fault: str) -> Iterator[int]:
