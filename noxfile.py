@@ -37,7 +37,7 @@ TORCH = {"pinned": "torch==2.13.0", "newest": "torch"}
 OLDER = {"2.8": "3.11", "2.10": "3.13"}
 """torch -> a Python for which it was built."""
 FIRST_NOTEBOOK = "tests/test_notebooks.py::test_a_notebook_runs_and_says_nothing_on_stderr[01-first-look]"
-ON_OLDER = ("tests/test_readme.py", FIRST_NOTEBOOK, "tests/capture", "tests/rules", "tests/simulator", "tests/test_corpus.py")
+ON_OLDER = ("tests/test_readme.py", FIRST_NOTEBOOK, "tests/capture", "tests/rules", "tests/gpus", "tests/test_corpus.py")
 PIP_NAMES = {"pytorch": "torch"}
 """What conda calls otherwise than pip."""
 NOT_FROM_AN_INDEX = ("conda-forge", "python=", "pip")

@@ -21,8 +21,8 @@ from tests.browser.lab import Lab
 SIZES = (160, 10_000, 100_000)
 SETUP = """
 import time
-from devwidget.ui.actions import PanelActions, TraceRequest
-from devwidget.ui.panel import DeviceWidget
+from devwidget.panel.actions import PanelActions, TraceRequest
+from devwidget.panel.panel import DeviceWidget
 from tests.browser.esm import large
 from tests.views.builders import split_model
 import dataclasses

@@ -28,14 +28,15 @@ from placement_page import write_page
 
 import devwidget
 from devwidget.capture.step.batch import Arguments, make_arguments
-from devwidget.planning import ask_for_loop, layout
-from devwidget.planning.layout import assign_places, group_tied_blocks
-from devwidget.planning.layout_blocks import ModelBlock, Need, find_block_paths, measure_blocks
-from devwidget.planning.placement import retry_with_lengths
-from devwidget.records.answers import Layout
+from devwidget.extras.plan import layout
+from devwidget.extras.plan.layout import assign_places, group_tied_blocks
+from devwidget.extras.plan.layout_blocks import ModelBlock, Need, find_block_paths, measure_blocks
+from devwidget.extras.plan.make_plan import ask_for_loop
+from devwidget.extras.plan.placement import retry_with_lengths
+from devwidget.extras.plan.records.answers import Layout
+from devwidget.extras.plan.records.plan import DevicePlan, Plan
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.plan import DevicePlan, Plan
 from tests import zoo
 from tests.measured import total
 

@@ -31,7 +31,7 @@ MOVE = """async (moves) => {
 def sliders() -> None:
     """One move of a slider of a page whose plan was asked for other sizes, cards and changes."""
     from tests.browser.chromium import launched
-    from tests.browser.test_plan_sliders import LivePage, plan_asked
+    from tests.extras.browser.test_plan_sliders import LivePage, plan_asked
 
     with launched() as browser:
         live = LivePage(browser, plan_asked())

@@ -29,10 +29,10 @@ import torch.distributed as dist
 from torch import nn
 
 import devwidget
-from devwidget.distributed.ask_ranks import ask_rank
-from devwidget.distributed.job import socket_of
-from devwidget.distributed.unix_http import Line
-from tests.distributed.jobs import Job, four_processes, wait_for
+from devwidget.extras.ranks.ask_ranks import ask_rank
+from devwidget.extras.ranks.job import socket_of
+from devwidget.extras.ranks.unix_http import Line
+from tests.extras.ranks.jobs import Job, four_processes, wait_for
 
 RECORDED = 2200
 """Collectives before the last; the recorder keeps 2,000."""

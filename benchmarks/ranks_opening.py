@@ -18,10 +18,10 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
-from devwidget.records.ranks.cluster import Cluster
-from devwidget.report.page.ranks import cluster_page, ranks_content
+from devwidget.extras.ranks.page import cluster_page, ranks_content
+from devwidget.extras.ranks.records.cluster import Cluster
 from tests.browser.chromium import Watched, launched
-from tests.records.ranks.made_up import cluster, reports
+from tests.extras.ranks.records.made_up import cluster, reports
 
 MESHES = ((("dp", 32), ("tp", 8)), (("pp", 4), ("dp", 32), ("tp", 8)))
 PAINTED = """() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(

@@ -43,7 +43,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import devwidget
 from devwidget.capture.patching.mode_stack import DispatchMode, EndedDispatchMode, EndedFunctionMode, FunctionMode
-from devwidget.simulator import simulate
+from devwidget.gpus import simulate
 
 GOALS = {"gpt2 small, 1 x 128": 1.10, "thin gpt2, launch-bound": 4.0, "mlp, four layers": 8.0}
 SMALL_STEPS, BOTH_GOAL = "small steps, GRU and Adam", 5.0

@@ -18,13 +18,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.foreign_files.test_memory_snapshot import BUILD, ENGINE, FORWARD, LOSS, MAIN, OPTIMIZER, Frame, History, frame
+from tests.extras.profiles.test_memory_snapshot import BUILD, ENGINE, FORWARD, LOSS, MAIN, OPTIMIZER, Frame, History, frame
 
 DEPTH, LAYERS = 20, 40
 OPENING = """
 import json, resource, sys, time
 import devwidget
-from devwidget.foreign_files.memory_snapshot import owned_share
+from devwidget.extras.profiles.memory_snapshot import owned_share
 wall, cpu = time.perf_counter(), time.process_time()
 trace = devwidget.open(sys.argv[1])
 cpu, wall = time.process_time() - cpu, time.perf_counter() - wall

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.watching.run_file import RunFile
+from devwidget.extras.watch.run_file import RunFile
 
 STEPS, FILED, OPENINGS = 100_000, 1_000_000, 5
 KIB_OF_PAGE = 4

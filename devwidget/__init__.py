@@ -78,36 +78,36 @@ _HOMES = {
     **dict.fromkeys(("BatchError", "DevwidgetError", "PlacementError", "SimulationError"), "devwidget.records.errors"),
     **dict.fromkeys(("load", "open"), "devwidget.saved_files"),
     "set_language": "devwidget.language.speaking",
-    "Agent": "devwidget.distributed.agent",
-    "Simulation": "devwidget.simulator",
-    "Changes": "devwidget.records.answers",
+    "Agent": "devwidget.extras.ranks.agent",
+    "Simulation": "devwidget.gpus",
+    "Changes": "devwidget.extras.plan.records.answers",
     "Claim": "devwidget.records.finding",
-    "Cluster": "devwidget.records.ranks.cluster",
+    "Cluster": "devwidget.extras.ranks.records.cluster",
     "Comparison": "devwidget.records.comparison",
     "DataParallelCall": "devwidget.records.parallel",
     "DeviceId": "devwidget.records.device",
     "DeviceMemory": "devwidget.records.memory",
-    "DevicePlan": "devwidget.records.plan",
-    "DeviceWidget": "devwidget.ui.panel",
+    "DevicePlan": "devwidget.extras.plan.records.plan",
+    "DeviceWidget": "devwidget.panel.panel",
     "Edit": "devwidget.records.finding",
     "Explanation": "devwidget.records.explanation",
     "Fault": "devwidget.records.trace",
     "Finding": "devwidget.records.finding",
     "Fix": "devwidget.records.finding",
-    "Generation": "devwidget.records.answers",
-    "LargestBatch": "devwidget.records.answers",
-    "Layout": "devwidget.records.answers",
+    "Generation": "devwidget.extras.plan.records.answers",
+    "LargestBatch": "devwidget.extras.plan.records.answers",
+    "Layout": "devwidget.extras.plan.records.answers",
     "LibraryLine": "devwidget.records.site",
     "ModuleEvent": "devwidget.records.trace",
     "ModuleFacts": "devwidget.records.snapshot",
     "Move": "devwidget.records.trace",
     "OpEvent": "devwidget.records.trace",
     "Operand": "devwidget.records.trace",
-    "ParallelPlan": "devwidget.records.ranks.parallel_plan",
-    "Plan": "devwidget.records.plan",
-    "Rank": "devwidget.records.ranks.cluster",
-    "RankReport": "devwidget.records.ranks.rank",
-    "RanksWidget": "devwidget.ui.ranks_panel",
+    "ParallelPlan": "devwidget.extras.plan.records.parallel_plan",
+    "Plan": "devwidget.extras.plan.records.plan",
+    "Rank": "devwidget.extras.ranks.records.cluster",
+    "RankReport": "devwidget.extras.ranks.records.rank",
+    "RanksWidget": "devwidget.extras.ranks.screen",
     "Record": "devwidget.records.schema.record",
     "Site": "devwidget.records.site",
     "Snapshot": "devwidget.records.snapshot",
@@ -115,9 +115,9 @@ _HOMES = {
     "Trace": "devwidget.records.trace",
     "UnreadableError": "devwidget.records.errors",
     "Wait": "devwidget.records.trace",
-    "Watch": "devwidget.watching.watch",
-    "WatchedJob": "devwidget.records.watched_job",
-    "WatchedRun": "devwidget.records.watch",
+    "Watch": "devwidget.extras.watch.watch",
+    "WatchedJob": "devwidget.extras.watch.records.job",
+    "WatchedRun": "devwidget.extras.watch.records.run",
 }
 """Of what is not in `api`: records, and what opens them, load nothing of torch, and panels only when they are named."""
 
@@ -125,7 +125,6 @@ _FOLDERS = ("integrations",)
 """Of names that stand in a folder of their own, which is loaded when it is named."""
 
 if TYPE_CHECKING:
-    from devwidget import integrations as integrations
     from devwidget.api import (
         Recording,
         allow,
@@ -144,9 +143,20 @@ if TYPE_CHECKING:
         watch,
     )
     from devwidget.capture.step.batch import Inputs
-    from devwidget.distributed.agent import Agent
+    from devwidget.extras.plan.records.answers import Changes, Generation, LargestBatch, Layout
+    from devwidget.extras.plan.records.parallel_plan import ParallelPlan
+    from devwidget.extras.plan.records.plan import DevicePlan, Plan
+    from devwidget.extras.ranks.agent import Agent
+    from devwidget.extras.ranks.records.cluster import Cluster, Rank
+    from devwidget.extras.ranks.records.rank import RankReport
+    from devwidget.extras.ranks.screen import RanksWidget
+    from devwidget.extras.watch import integrations as integrations
+    from devwidget.extras.watch.records.job import WatchedJob
+    from devwidget.extras.watch.records.run import WatchedRun
+    from devwidget.extras.watch.watch import Watch
+    from devwidget.gpus import Simulation
     from devwidget.language.speaking import set_language
-    from devwidget.records.answers import Changes, Generation, LargestBatch, Layout
+    from devwidget.panel.panel import DeviceWidget
     from devwidget.records.comparison import Comparison
     from devwidget.records.device import DeviceId
     from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError, UnreadableError
@@ -154,21 +164,11 @@ if TYPE_CHECKING:
     from devwidget.records.finding import Claim, Edit, Finding, Fix
     from devwidget.records.memory import DeviceMemory
     from devwidget.records.parallel import DataParallelCall
-    from devwidget.records.plan import DevicePlan, Plan
-    from devwidget.records.ranks.cluster import Cluster, Rank
-    from devwidget.records.ranks.parallel_plan import ParallelPlan
-    from devwidget.records.ranks.rank import RankReport
     from devwidget.records.schema.record import Record
     from devwidget.records.site import LibraryLine, Site
     from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
     from devwidget.records.trace import Fault, ModuleEvent, Move, Operand, OpEvent, Trace, Wait
-    from devwidget.records.watch import WatchedRun
-    from devwidget.records.watched_job import WatchedJob
     from devwidget.saved_files import load, open
-    from devwidget.simulator import Simulation
-    from devwidget.ui.panel import DeviceWidget
-    from devwidget.ui.ranks_panel import RanksWidget
-    from devwidget.watching.watch import Watch
 else:  # a type checker that saw this would take any name for one of ours
 
     def __getattr__(name: str) -> object:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import torch
 from torch import nn
 
-from devwidget import simulator as simulator
+from devwidget import gpus as gpus
 from devwidget.allowed_findings import parse_allowed as parse_allowed
 from devwidget.allowed_findings import parse_severities, trace_of
 from devwidget.allowed_findings import refuse_findings as refuse_findings
@@ -33,12 +33,14 @@ from devwidget.capture.validation import (
     refuse_optimizer,
     refuse_text,
 )
+from devwidget.extras.watch.records.run import WatchedRun
 from devwidget.fix_writer import apply_to_text as apply_to_text
 from devwidget.fix_writer import edits_by_file as edits_by_file
 from devwidget.fix_writer import edits_to_apply as edits_to_apply
 from devwidget.fix_writer import refuse_edits as refuse_edits
 from devwidget.fix_writer import remember_findings
 from devwidget.fix_writer import write_edits as write_edits
+from devwidget.gpus import simulate
 from devwidget.language.speaking import set_language as set_language
 from devwidget.recording import (
     Recording,
@@ -59,10 +61,8 @@ from devwidget.records.finding import Severity
 from devwidget.records.schema.public_calls import refuse_unknown, says_what_fits
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.records.watch import WatchedRun
 from devwidget.saved_files import load as load
 from devwidget.saved_files import open as open
-from devwidget.simulator import simulate
 from devwidget.views.compare import compare_traces
 
 if TYPE_CHECKING:
@@ -70,18 +70,18 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeIs
 
-    from devwidget.distributed.agent import Agent
-    from devwidget.planning import by_name as planning_by_name
-    from devwidget.records.answers import Layout
-    from devwidget.records.plan import Plan
-    from devwidget.records.ranks.cluster import Cluster
-    from devwidget.records.ranks.parallel_plan import ParallelPlan
+    from devwidget.extras.plan import by_name as planning_by_name
+    from devwidget.extras.plan.records.answers import Layout
+    from devwidget.extras.plan.records.parallel_plan import ParallelPlan
+    from devwidget.extras.plan.records.plan import Plan
+    from devwidget.extras.ranks.agent import Agent
+    from devwidget.extras.ranks.records.cluster import Cluster
+    from devwidget.extras.ranks.screen import RanksWidget
+    from devwidget.extras.watch.program import ProgramWatch
+    from devwidget.extras.watch.status_line import StatusLine
+    from devwidget.extras.watch.watch import Watch
+    from devwidget.panel.panel import DeviceWidget
     from devwidget.trying.offers import SeenCalls
-    from devwidget.ui.panel import DeviceWidget
-    from devwidget.ui.ranks_panel import RanksWidget
-    from devwidget.watching.program import ProgramWatch
-    from devwidget.watching.status_line import StatusLine
-    from devwidget.watching.watch import Watch
 
 
 __all__ = [
@@ -141,7 +141,7 @@ def record(
     refuse_flags(heal=heal, verify_hops=verify_hops, checksums=checksums)
     written = None
     if path is not None:
-        from devwidget.distributed.report import RankWriter
+        from devwidget.extras.ranks.report import RankWriter
 
         written = RankWriter(path, checksums, lambda: read_memory(virtual_gpus()))
     return Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written, offer=_offer_trials)
@@ -183,14 +183,14 @@ def watch(
         DevwidgetError: if the model is no module, the optimizer none, `every` no number of steps, or the file cannot be
             written.
     """
-    from devwidget.watching.watch import Watch  # what it judges by is loaded with the first run
+    from devwidget.extras.watch.watch import Watch  # what it judges by is loaded with the first run
 
     return Watch(model, optimizer, every=every, path=name_for_rank(path))
 
 
 def name_for_rank(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
     """`watch.rank-3.jsonl` for `watch.jsonl` in a job of several ranks: one file each."""
-    from devwidget.distributed.job import rank_of_environment, rank_of_torch
+    from devwidget.extras.ranks.job import rank_of_environment, rank_of_torch
 
     found = rank_of_torch() or rank_of_environment()
     if not isinstance(path, str | pathlib.PurePath) or found is None or found[1] < 2:
@@ -201,7 +201,7 @@ def name_for_rank(path: str | os.PathLike[str] | None) -> str | os.PathLike[str]
 
 def watch_program(path: str | os.PathLike[str] | None = None) -> tuple[ProgramWatch, StatusLine]:
     """What watches the model that a program trains, and the line of the terminal that it is told on."""
-    from devwidget.watching.program import ProgramWatch
+    from devwidget.extras.watch.program import ProgramWatch
 
     line = make_status_line()
     return ProgramWatch(name_for_rank(path), line.show_step), line
@@ -209,7 +209,7 @@ def watch_program(path: str | os.PathLike[str] | None = None) -> tuple[ProgramWa
 
 def make_status_line() -> StatusLine:
     """A line on the error stream that says how a watched run goes, if that is a terminal."""
-    from devwidget.watching.status_line import StatusLine
+    from devwidget.extras.watch.status_line import StatusLine
 
     return StatusLine(sys.stderr)
 
@@ -492,7 +492,7 @@ def plan(
     options |= {"zero_grad": zero_grad, "checkpointing": checkpointing}
     if (parallel, parallelize, microbatches) != (None, None, None):
         torch_internals.check_names("planning for a mesh")
-        from devwidget.planning.parallel import make_parallel_plan
+        from devwidget.extras.plan.parallel import make_parallel_plan
 
         ours: dict[str, Any] = {"memory": memory, "card": card, "parallel": parallel, "parallelize": parallelize}
         step: dict[str, Any] = {"loss_fn": loss_fn, "target": target, "optimizer": optimizer}
@@ -500,7 +500,7 @@ def plan(
             model, batch, gpus=gpus, options=options, placement=placement, microbatches=microbatches, **ours, **step
         )
 
-    from devwidget.planning import make_plan
+    from devwidget.extras.plan.make_plan import make_plan
 
     if gpus is None:
         gpus = 1 if memory is None or isinstance(memory, int | str) else len(memory)
@@ -553,7 +553,7 @@ def place(
         DevwidgetError: if the blocks run on no split, or accelerate is not there, whose hooks carry activations between GPUs.
         SimulationError: as for `plan`.
     """
-    from devwidget.planning.layout import make_layout
+    from devwidget.extras.plan.layout import make_layout
 
     refuse_loss(loss_fn)
     asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer}
@@ -609,10 +609,10 @@ def show(
     Raises:
         DevwidgetError: if `model` is no module.
     """
-    from devwidget.records.ranks.cluster import Cluster, asker_of
+    from devwidget.extras.ranks.records.cluster import Cluster, asker_of
 
     if is_a(model, Cluster):
-        from devwidget.ui.ranks_panel import RanksWidget
+        from devwidget.extras.ranks.screen import RanksWidget
 
         return RanksWidget(model, asker_of(model))
 
@@ -636,7 +636,7 @@ def show(
 
 def _is_watch(value: object) -> TypeIs[Watch]:
     """Whether it is a live run; nothing is loaded to say that a model is none."""
-    watching = sys.modules.get("devwidget.watching.watch")
+    watching = sys.modules.get("devwidget.extras.watch.watch")
     return watching is not None and is_a(value, watching.Watch)
 
 
@@ -667,7 +667,7 @@ def serve(
     Raises:
         DevwidgetError: if this process is no rank, the folder is open to others, or torch has no such server.
     """
-    from devwidget.distributed.agent import Agent
+    from devwidget.extras.ranks.agent import Agent
 
     return Agent(model, folder, lambda: read_memory(virtual_gpus()), every=every, checksums=checksums)
 
@@ -687,9 +687,9 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
     Raises:
         DevwidgetError: if no rank is there, or other users may enter the folder.
     """
-    from devwidget.distributed.ask_ranks import hear_ranks
-    from devwidget.records.ranks.cluster import may_be_asked_again
-    from devwidget.rules.ranks.over_ranks import judge_cluster
+    from devwidget.extras.ranks.ask_ranks import hear_ranks
+    from devwidget.extras.ranks.records.cluster import may_be_asked_again
+    from devwidget.extras.ranks.rules.over_ranks import judge_cluster
 
     def ask() -> Cluster:
         return judge_cluster(hear_ranks(source, patience=patience))
@@ -699,7 +699,7 @@ def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
 
 def _asking_the_others() -> Callable[[], Cluster] | None:
     """How the ranks of this job are asked, if this process answers as one; nothing is loaded to find out."""
-    agents = sys.modules.get("devwidget.distributed.agent")
+    agents = sys.modules.get("devwidget.extras.ranks.agent")
     agent = agents.serving_agent() if agents is not None else None
     return None if agent is None else lambda: ranks(agent.folder)
 
@@ -708,7 +708,7 @@ def plan_by_name(
     name: str, gpus: int, memory: str | None, card: str | None, batch: int, length: int
 ) -> planning_by_name.ModelRows:
     """What can be done with a model of the hub, or of a `config.json`."""
-    from devwidget.planning import by_name
+    from devwidget.extras.plan import by_name
 
     return by_name.plan_by_name(name, gpus, memory, card, batch, length)
 

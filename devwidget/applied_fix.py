@@ -13,13 +13,13 @@ from types import CodeType, FunctionType
 from typing import Any, Literal
 
 from devwidget.fix_writer import edits_of_fixes, refuse_edits, write_edits
+from devwidget.panel.actions import CellEdit
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Edit, Fix, apply_edits
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 from devwidget.trying.constructors import runs_in_constructor
 from devwidget.trying.edited_code import locate_edit, look_everywhere, pair_with_code_of_text
-from devwidget.ui.actions import CellEdit
 
 When = Literal["later", "cell", "now"]
 _ORDER: tuple[When, ...] = ("later", "cell", "now")

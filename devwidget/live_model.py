@@ -34,20 +34,20 @@ from devwidget.capture.step.batch import (
 )
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
+from devwidget.extras.ranks.records.cluster import Cluster
+from devwidget.extras.watch.records.run import WatchedRun
 from devwidget.memory import Held, categorize_memory, held_bytes
+from devwidget.panel.actions import PanelActions, TraceRequest
 from devwidget.records.errors import BatchError, DevwidgetError, error_text, nearest
 from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
-from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.schema.message import Lines, Message
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.records.watch import WatchedRun
-from devwidget.ui.actions import PanelActions, TraceRequest
 
 if TYPE_CHECKING:
-    from devwidget.ui.panel import DeviceWidget
+    from devwidget.panel.panel import DeviceWidget
 
 
 class Rereader:
@@ -118,7 +118,7 @@ def open_panel(
 ) -> DeviceWidget:
     """The panel for a model; see `devwidget.show`. `given` has the keys batch, loss and target."""
     from devwidget.applied_fix import Application
-    from devwidget.ui.panel import DeviceWidget
+    from devwidget.panel.panel import DeviceWidget
 
     refuse_model(model)
     refuse_optimizer(optimizer)
@@ -143,7 +143,7 @@ def open_panel(
 
 def open_run(run: WatchedRun) -> DeviceWidget:
     """The panel of a run that was watched elsewhere, or before."""
-    from devwidget.ui.panel import DeviceWidget
+    from devwidget.panel.panel import DeviceWidget
 
     return DeviceWidget(PanelActions(lambda: Snapshot(()), _refuse_trace, tuple, tuple, run=lambda: run), "Watch")
 
@@ -246,7 +246,7 @@ class Live:
 
     def take_run(self) -> WatchedRun | None:
         """The last run of the model that was watched in this process; nothing is loaded to say that there is none."""
-        watching, model = sys.modules.get("devwidget.watching.watch"), self._model()
+        watching, model = sys.modules.get("devwidget.extras.watch.watch"), self._model()
         if watching is None:
             return None
         run = watching.find_run(model) if model is not None else None

@@ -13,8 +13,8 @@ from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 
 if TYPE_CHECKING:
+    from devwidget.extras.watch.watch import Watch
     from devwidget.records.explanation import Explanation
-    from devwidget.watching.watch import Watch
 
 COMMANDS = ("why", "fix", "simulate", "births", "watch", "help")
 HELP = "%devwidget help"
@@ -151,7 +151,7 @@ def unload_ipython_extension(shell: Any) -> None:
     if "devwidget.api" in sys.modules:
         _folded_frames().unfold(shell, said(OFFER))
     _births_off(shell)
-    refresh = sys.modules.get("devwidget.ui.refresh")  # only if a panel was ever opened: unloading must not load the screen
+    refresh = sys.modules.get("devwidget.panel.refresh")  # only if a panel was ever opened: unloading must not load the screen
     if refresh is not None:
         refresh.stop_watching(shell)
 
@@ -323,7 +323,7 @@ class LineMagic:
         from devwidget import api
         from devwidget.records.errors import SimulationError
 
-        active = api.simulator.active()
+        active = api.gpus.active()
         if words == ["off"]:
             if active is not None:
                 active.stop()

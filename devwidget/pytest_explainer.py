@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from devwidget import api
+from devwidget.extras.formats.sarif import sarif_log
 from devwidget.language.speaking import say
 from devwidget.records.errors import PlacementError
 from devwidget.records.finding import Finding
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.report.formats.sarif import sarif_log
 from devwidget.report.style.units import count_words
 
 

@@ -58,11 +58,11 @@ def _explain(config: pytest.Config) -> None:
 def _start(config: pytest.Config, options: Any) -> None:
     if _SIMULATION in config.stash or not (options.devwidget_gpus or os.environ.get(SIMULATE_VARIABLE)):
         return
-    from devwidget import api, simulator
+    from devwidget import api, gpus
     from devwidget.records.errors import DevwidgetError
 
     try:
-        asked = simulator.inherited()
+        asked = gpus.inherited()
         if options.devwidget_gpus:
             asked = api.simulate(options.devwidget_gpus, options.devwidget_memory, card=options.devwidget_card)
         if asked is not None:

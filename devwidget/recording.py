@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import torch
 from torch import nn
 
-from devwidget import simulator
+from devwidget import gpus
 from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.memory.watch import LivingBytes
 from devwidget.capture.object_fields import format_value, is_a
@@ -32,7 +32,7 @@ from devwidget.rules import registry as rules
 
 if TYPE_CHECKING:
     from devwidget.capture.restore import SavedState
-    from devwidget.distributed.report import RankWriter
+    from devwidget.extras.ranks.report import RankWriter
     from devwidget.trying.offers import SeenCalls
     from devwidget.trying.reference_step import Results
     from devwidget.trying.side_effects import Inside, TrialWatch
@@ -50,7 +50,7 @@ def read_snapshot(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> 
 
 def virtual_gpus() -> int:
     """How many virtual GPUs are active, 0 for none."""
-    active = simulator.active()
+    active = gpus.active()
     return active.gpus if active is not None else 0
 
 
@@ -132,7 +132,7 @@ class Recording:
         if not self._watches_memory:
             return
         if self._gpus:
-            self._recorder.watch_memory(simulator.memory())
+            self._recorder.watch_memory(gpus.memory())
         elif torch.cuda.device_count():  # asks NVML, makes no context
             from devwidget.capture.memory.cuda_memory import CudaMemory
 

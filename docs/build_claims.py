@@ -6,12 +6,12 @@ import dataclasses
 import inspect
 from pathlib import Path
 
+from devwidget.extras.ranks.rules import rank_claims
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.finding import Claim
 from devwidget.records.site import Site
 from devwidget.rules.claim_words import words_of
 from devwidget.rules.claims_checker import REQUIRED
-from devwidget.rules.ranks import rank_claims
 
 PAGE = Path(__file__).resolve().parent / "how-we-know.md"
 GPU0, GPU1 = DeviceId("cuda", 0), DeviceId("cuda", 1)

@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 
 import devwidget
+from devwidget.extras.ranks.rules.over_ranks import ClusterRule, all_cluster_rules
 from devwidget.fix_writer import apply_to_text, edits_by_file
 from devwidget.records.trace import Trace
-from devwidget.rules.ranks.over_ranks import ClusterRule, all_cluster_rules
 from devwidget.rules.registry import Rule, all_rules
 
 DOCS = Path(__file__).resolve().parent
@@ -74,7 +74,8 @@ Virtual GPUs copy rightly; on a machine that damages copies it prints, as the te
 """
 OVER_RANKS = """# Findings over ranks
 
-What `devwidget.ranks()` finds when it looks at all ranks of a job together, one file of `devwidget/rules/ranks/` for each.
+What `devwidget.ranks()` finds when it looks at all ranks of a job together, one file of
+`devwidget/extras/ranks/rules/` for each.
 """
 
 

@@ -21,14 +21,12 @@ _API = (
     "recording",
     "allowed_findings",
     "live_model",
-    "planning",
     "post_mortem",
     "saved_files",
     "trying",
     "fix_writer",
     "call_trials",
     "applied_fix",
-    "watching",
 )
 BELONGS_TO = {
     **dict.fromkeys(_API, "api"),
@@ -44,17 +42,15 @@ LAYERS = {
     "memory": ("whose bytes", 4),
     "rules": ("judge", 2),
     "language": ("translations", 5),
-    "foreign_files": ("files of other tools", 3),
-    "simulator": ("virtual GPUs", 0),
-    "distributed": ("other ranks", 1),
+    "gpus": ("virtual GPUs", 0),
+    "extras": ("none is needed", 3),
     "views": ("shape", 4),
     "report": ("words", 4),
-    "ui": ("screen", 4),
+    "panel": ("screen", 4),
     "api": ("wires them", 2),
     "magics": ("IPython", 1),
     "cli": ("shell", 2),
     "pytest_plugin": ("test suites", 3),
-    "integrations": ("trainers", 4),
 }
 """Layer -> what it does in a word or two, and its column."""
 WIDTH, HEIGHT, ACROSS, DOWN = 132, 44, 176, 96

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 import devwidget
+from devwidget.gpus import simulate
 from devwidget.records.errors import DevwidgetError
-from devwidget.simulator import simulate
 from devwidget.trying import side_effects, trials
 from tests import faults
 from tests.golden import golden as golden

@@ -62,7 +62,7 @@ def main() -> None:
 
     import devwidget.api
     import devwidget.cli.main
-    import devwidget.distributed.agent  # noqa: F401
+    import devwidget.extras.ranks.agent  # noqa: F401
 
     for line in sys.stdin:
         if (child := os.fork()) == 0:

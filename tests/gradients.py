@@ -21,7 +21,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 import devwidget
-from tests.simulator.judges import verdicts
+from tests.gpus.judges import verdicts
 
 WAYS: dict[str, Callable[[], Any]] = {
     "plain": contextlib.nullcontext,

@@ -8,7 +8,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 import devwidget
 from devwidget.capture.step.batch import Arguments
-from devwidget.planning.rehearsal import MeanStep
+from devwidget.extras.plan.rehearsal import MeanStep
 
 
 def total(out):

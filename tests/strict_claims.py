@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
+from devwidget.extras.ranks.records.cluster import Cluster
+from devwidget.extras.ranks.rules import rank_claims
 from devwidget.records.finding import Claim
-from devwidget.records.ranks.cluster import Cluster
 from devwidget.rules import claims_checker
 from devwidget.rules.claim_words import words_of
-from devwidget.rules.ranks import rank_claims
 
 
 class Unfounded(BaseException):

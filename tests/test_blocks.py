@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import devwidget
-from devwidget.simulator import Simulation
+from devwidget.gpus import Simulation
 from tests.sampling import as_slow
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,7 +34,7 @@ PLAIN = MODEL.format(placed="", device="")
 PLACED = MODEL.format(placed='.to("cuda:0")', device=', device="cuda:0"')
 PLACED += "self, loss = model, loss_fn(model(batch), target)\n"
 TRAINER = """
-from tests.integrations.trainers import Classifier, Points
+from tests.extras.watch.integrations.trainers import Classifier, Points
 from transformers import Trainer, TrainingArguments
 classifier, sentences = Classifier(), Points()
 arguments = TrainingArguments(output_dir="trained", max_steps=3, save_strategy="no", report_to=[], dataloader_pin_memory=False)

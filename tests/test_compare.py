@@ -8,7 +8,7 @@ from torch import nn
 
 import devwidget
 from devwidget.records.errors import DevwidgetError, PlacementError
-from devwidget.report.answers.comparison import change_rows
+from devwidget.report.text.comparison import change_rows
 from tests.views.builders import one_step, site
 
 BEFORE = one_step()

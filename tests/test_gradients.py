@@ -9,8 +9,8 @@ from torch import nn
 
 import devwidget
 from tests import gradients, zoo
+from tests.gpus.judges import verdicts
 from tests.gradient_programs import PROGRAMS, SHAPES
-from tests.simulator.judges import verdicts
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
 SOME_OPERATORS = ["add", "cat", "nn.functional.batch_norm", "expand", "nn.functional.conv2d"]

@@ -19,11 +19,11 @@ def words(text: str) -> set[str]:
     return set(text.split())
 
 
-FOLDERS = words("records language foreign_files capture distributed memory simulator rules views report ui")
+FOLDERS = words("records language capture memory gpus rules views report panel extras")
 EVERYTHING = FOLDERS | words(
     """
-    api recording allowed_findings live_model planning post_mortem call_trials trying fix_writer applied_fix
-    saved_files magics cli pytest_plugin pytest_explainer watching integrations
+    api recording allowed_findings live_model post_mortem call_trials trying fix_writer applied_fix
+    saved_files magics cli pytest_plugin pytest_explainer integrations
     """
 )
 
@@ -31,46 +31,41 @@ EVERYTHING = FOLDERS | words(
 MAY_IMPORT = {
     "records": words(""),
     "capture": words("records"),
-    "distributed": words("records capture"),
     "memory": words("records"),
-    "simulator": words("records capture"),
+    "gpus": words("records capture"),
     "rules": words("records memory"),
     "views": words("records memory"),
     "language": words("records"),
     "report": words("records views language"),
-    "ui": words("records views report language"),
+    "panel": words("records views report language"),
     "api": EVERYTHING,
-    "saved_files": words("records foreign_files"),  # the half of api that needs no torch
-    # a whole run: hooks, and now and then a step that `record` would record; report for bytes and times as words
-    "watching": words("records capture simulator recording rules report"),
-    # callbacks of trainers: a watch and what `check` refuses, which are halves of api, in the language of reports
-    "integrations": words("records capture api watching allowed_findings language"),
+    "saved_files": words("records"),  # the half of api that needs no torch
+    "extras": EVERYTHING,
+    "integrations": words(""),
     "recording": EVERYTHING,  # what `record` and `trace` run
     "call_trials": EVERYTHING,  # the trials that `explain` and `record` offer
     "allowed_findings": EVERYTHING,  # what `check` refuses
     "live_model": EVERYTHING,  # the live half of `show`, split from api
-    "planning": EVERYTHING,  # the half of `plan` that runs the step
     "post_mortem": EVERYTHING,  # the half of `explain` that is not `trace`
     "fix_writer": EVERYTHING,  # the half of `%devwidget fix` that writes
     "applied_fix": EVERYTHING,  # the half of the panel that applies a fix
     "trying": EVERYTHING,  # the half of `trace` that tries fixes
     "magics": words("api records language"),  # records for the exceptions that it prints
-    "foreign_files": words("records"),
     # all but api for what works without torch
-    # and simulator: a process that inherits virtual GPUs begins them
-    "cli": words("api records views report foreign_files language distributed simulator"),
+    # and gpus: a process that inherits virtual GPUs begins them
+    "cli": words("api records views report language gpus"),
     "__main__": words("cli"),
-    "pytest_plugin": words("api records language pytest_explainer simulator"),  # simulator as for cli
+    "pytest_plugin": words("api records language pytest_explainer gpus"),  # gpus as for cli
     "pytest_explainer": words("api records report language"),  # the half of the plugin that is loaded when it is asked
     "__init__": EVERYTHING,
     "_version": words(""),
 }
 """Layer -> the other layers that it may import."""
 
-ONLY_IN = {"ipywidgets": {"ui"}, "anywidget": {"ui"}, "traitlets": {"ui"}, "plotly": {"ui"}}
+ONLY_IN = {"ipywidgets": {"panel", "extras"}, "anywidget": {"panel", "extras"}, "traitlets": {"panel"}, "plotly": {"panel"}}
 """Library -> the layers that may import it."""
 
-WITHOUT_TORCH = words("saved_files records language foreign_files memory rules views report ui")
+WITHOUT_TORCH = words("saved_files records language memory rules views report panel")
 HEAVY = ("plotly", "pandas", "ipywidgets", "anywidget", "traitlets", "IPython")
 
 
@@ -116,7 +111,7 @@ def test_layers_import_only_what_the_table_allows() -> None:
             continue
         layer, target = layer_of(file), parts[1] if len(parts) > 1 else "__init__"
         target = target if target in EVERYTHING else "__init__"
-        if target not in {layer, "__init__"} | MAY_IMPORT[layer]:
+        if target not in {layer, "__init__", "extras"} | MAY_IMPORT[layer]:
             wrong.append(f"{file.relative_to(PACKAGE)} imports {name}")
     assert wrong == []
 

@@ -19,7 +19,7 @@ from torch import nn
 import devwidget
 from devwidget.capture import recorder
 from devwidget.capture.interrupts import all_or_nothing, interruptible, sure_exit, uninterrupted
-from devwidget.simulator import session
+from devwidget.gpus import session
 from tests import faults
 from tests.capture.restore.test_restore import facts, same
 from tests.sampling import sample
@@ -175,7 +175,7 @@ def test_a_simulation_that_cannot_begin_leaves_nothing_behind(part, monkeypatch)
     world = faults.world()
     with pytest.raises(RuntimeError, match="broken"):
         devwidget.simulate(2).start()
-    assert devwidget.simulator.active() is None
+    assert devwidget.gpus.active() is None
     assert faults.left_behind(world) == []
 
 

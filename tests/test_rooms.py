@@ -16,18 +16,15 @@ FLOORS = {
         other_threads step snapshot recording snapshot_changes faults data_parallel patches modes memory
         background_births explain recorder
     """.split(),
-    "distributed": """
-        job unix_http collectives rank_tensors settings stacks step_history report ask_ranks last_word agent
-    """.split(),
     "records": """
-        schema errors syntax site device memory finding parallel explanation snapshot trace watch watched_job evidence
-        answers plan comparison ranks loading
+        schema errors syntax site device memory finding parallel explanation snapshot trace comparison
+        loading
     """.split(),
     "rules": """
         claim_words wording claims_checker repairs fault_finding registry made_on_host repeated_writes placement
-        transfers training replicas ranks
+        transfers training replicas
     """.split(),
-    "simulator": """
+    "gpus": """
         allocator virtual_machine environment patching torch_internals devices without_values operators
         torch_surface cuda_surface jobs session
     """.split(),

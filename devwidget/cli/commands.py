@@ -17,10 +17,10 @@ from types import ModuleType
 from typing import Any, Literal, get_args
 
 from devwidget.cli import user_program
+from devwidget.extras.plan.records.plan import Plan
 from devwidget.language.speaking import said, say
 from devwidget.records.errors import DevwidgetError, PlacementError, UnreadableError, nearest
 from devwidget.records.finding import Edit, Finding, Severity
-from devwidget.records.plan import Plan
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import Record
 from devwidget.records.site import cell_label
@@ -236,7 +236,7 @@ def _writing_line(trace: Trace, options: Namespace) -> Iterator[str]:
 
 def _is_one_of_many() -> bool:
     """Whether a launcher such as torchrun has started several of us, whose reports nobody could read in one terminal."""
-    from devwidget.distributed.job import rank_of_environment
+    from devwidget.extras.ranks.job import rank_of_environment
 
     found = rank_of_environment()
     return found is not None and found[1] > 1
@@ -244,7 +244,7 @@ def _is_one_of_many() -> bool:
 
 def _rank_line() -> Iterator[str]:
     """Whose report it is, where a launcher has started several of us."""
-    from devwidget.distributed.job import rank_of_environment
+    from devwidget.extras.ranks.job import rank_of_environment
     from devwidget.language.speaking import say
 
     found = rank_of_environment()
@@ -272,7 +272,7 @@ def _serve_rank(options: Namespace) -> int:
 def diagnose_ranks(options: Namespace) -> int:
     """The verdict on the ranks of a job, which may hang or be over."""
     from devwidget import api
-    from devwidget.report.text.diagnosis import diagnosis_text, is_well
+    from devwidget.extras.ranks.words.verdict import diagnosis_text, is_well
 
     cluster = api.ranks(options.source or None, patience=options.patience)
     print(diagnosis_text(cluster))
@@ -407,7 +407,7 @@ def compare_records(options: Namespace) -> int:
 
 def load_record(file: pathlib.Path, kind: type = object) -> Any:
     """What a file holds, if it is of this kind."""
-    from devwidget.foreign_files import open_file  # not `api`, which waits for torch
+    from devwidget.extras.profiles.open_file import open_file  # not `api`, which waits for torch
 
     try:
         record = open_file(file)
@@ -455,7 +455,7 @@ def _of_subject(
 
 def _virtual_gpus(options: Namespace) -> contextlib.AbstractContextManager[object]:
     """Those that are asked for, else those that the environment names, if any."""
-    from devwidget import api, simulator
+    from devwidget import api, gpus
 
     if not options.gpus and (options.memory or options.card):
         raise DevwidgetError(
@@ -463,7 +463,7 @@ def _virtual_gpus(options: Namespace) -> contextlib.AbstractContextManager[objec
         )
     if options.gpus:
         return api.simulate(options.gpus, options.memory, card=options.card)
-    return simulator.inherited() or contextlib.nullcontext()
+    return gpus.inherited() or contextlib.nullcontext()
 
 
 def _severities_from(least: str) -> tuple[Severity, ...]:
@@ -499,7 +499,7 @@ def _write_files(trace: Trace, options: Namespace) -> None:
 def _record_text(record: Any, form: str) -> str:
     if form == "text":
         return str(record)
-    from devwidget.report.formats import findings_json, perfetto, sarif
+    from devwidget.extras.formats import findings_json, perfetto, sarif
 
     forms = {"json": findings_json.findings_json, "brief": findings_json.brief_json, "perfetto": perfetto.perfetto_json}
     return sarif.sarif_log(record.findings) if form == "sarif" else forms[form](record)

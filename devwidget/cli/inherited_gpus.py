@@ -34,10 +34,10 @@ def begin_with_torch(text: str | None = None) -> None:
 
 def _begin() -> None:
     # Late: it loads torch.
-    from devwidget import simulator
+    from devwidget import gpus
 
-    inherited = simulator.inherited()
-    if inherited is not None and simulator.active() is None:
+    inherited = gpus.inherited()
+    if inherited is not None and gpus.active() is None:
         inherited.start()
 
 

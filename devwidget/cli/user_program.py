@@ -21,7 +21,7 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
-_OURS = tuple(os.path.join(_PACKAGE, folder, "") for folder in ("cli", "capture", "simulator"))
+_OURS = tuple(os.path.join(_PACKAGE, folder, "") for folder in ("cli", "capture", "gpus"))
 _OPERATORS, _MODULES = os.path.join("torch", "_ops.py"), os.path.join("torch", "nn", "modules", "module.py")
 _PLAIN = "return forward_call(*args, **kwargs)"
 """How a module without hooks calls `forward`."""

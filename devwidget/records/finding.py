@@ -27,7 +27,7 @@ ClaimKind = Literal[
     "overwritten", "shuttled", "loaded", "compared", "answered", "waiting", "absent", "behind",
 ]  # fmt: skip
 """Of the claims. `devwidget/rules/claims_checker.py` says of each what must have been seen for it, of the last four, which are
-about ranks, `devwidget/rules/ranks/rank_claims.py`."""
+about ranks, `devwidget/extras/ranks/rules/rank_claims.py`."""
 
 _CONTEXT = 2
 

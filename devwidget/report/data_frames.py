@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from devwidget.records.answers import Changes, Generation, LargestBatch, Layout, OnCards
+from devwidget.extras.plan.records.answers import Changes, Generation, LargestBatch, Layout, OnCards
+from devwidget.extras.plan.records.plan import Plan
+from devwidget.extras.ranks.records.cluster import Cluster
+from devwidget.extras.ranks.views.meetings import find_meetings
+from devwidget.extras.ranks.words.cluster import difference_words
+from devwidget.extras.watch.records.run import COUNTED, FIRST, MEMORY, WatchedRun
 from devwidget.records.errors import UnknownNameError, nearest, require_package
 from devwidget.records.memory import CATEGORIES, ROLES, DeviceMemory
 from devwidget.records.parallel import Piece
-from devwidget.records.plan import Plan
-from devwidget.records.ranks.cluster import Cluster
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import ModuleEvent, Trace
-from devwidget.records.watch import COUNTED, FIRST, MEMORY, WatchedRun
 from devwidget.report.style.words import device_list, piece_words, site_words
-from devwidget.report.text.cluster_text import difference_words
 from devwidget.views.placement import join_path, tabulate_snapshot
-from devwidget.views.ranks.meetings import find_meetings
 from devwidget.views.usage import KEPT, list_lines, list_modules
 
 if TYPE_CHECKING:

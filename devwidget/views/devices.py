@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from devwidget.records.answers import BlockCost, Layout, PlacedGpu
+from devwidget.extras.plan.records.answers import BlockCost, Layout, PlacedGpu
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import ROLES, DeviceMemory, MemoryCurve
 from devwidget.records.snapshot import Snapshot

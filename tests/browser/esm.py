@@ -9,15 +9,15 @@ from typing import Any
 
 from playwright.sync_api import Browser
 
-from devwidget.records.ranks.cluster import Cluster
+from devwidget.extras.ranks.page import ranks_content
+from devwidget.extras.ranks.records.cluster import Cluster
+from devwidget.extras.watch.page import watched_content
+from devwidget.extras.watch.records.run import WatchedRun
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Fault, ModuleEvent, Move, OpEvent, Trace
-from devwidget.records.watch import WatchedRun
 from devwidget.report.page.assets import PANEL, PANEL_STYLES, RANKS, TREE, join_modules, packed_plotly, static_text
 from devwidget.report.page.content import head_content
 from devwidget.report.page.html import as_text, as_value, page_facts
-from devwidget.report.page.ranks import ranks_content
-from devwidget.report.page.watched_run import watched_content
 from devwidget.views.placement import tabulate_snapshot
 from tests.browser.chromium import Watched
 from tests.views.builders import CPU, GPU0, GPU1, tensor

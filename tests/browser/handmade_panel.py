@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from devwidget.panel.actions import PanelActions, TraceRequest
+from devwidget.panel.panel import DeviceWidget
 from devwidget.records.errors import BatchError
 from devwidget.records.trace import Trace
-from devwidget.ui.actions import PanelActions, TraceRequest
-from devwidget.ui.panel import DeviceWidget
 from tests.views.builders import one_step, split_model
 
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from devwidget.panel.actions import TraceRequest
 from devwidget.records.errors import BatchError
-from devwidget.ui.actions import TraceRequest
 from tests.browser.esm import BarePage
 from tests.browser.handmade_panel import open_panel
 from tests.browser.test_esm_panel import FAILED, FULL

@@ -19,7 +19,7 @@ from tests.browser.esm import BarePage, large
 from tests.browser.lab import ARTIFACTS
 from tests.browser.test_esm_panel import FULL
 from tests.browser.test_verdict import MENDS, mendable
-from tests.browser.test_watch import watched
+from tests.extras.browser.test_watch import watched
 from tests.sampling import as_slow
 from tests.views.builders import CPU, data_parallel, one_step, site, split_model, tensor
 from tests.views.test_proposed_map import GPU0, GPU1, layout

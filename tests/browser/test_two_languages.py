@@ -9,7 +9,7 @@ from playwright.sync_api import expect
 import devwidget
 from devwidget.records.loading.json_io import dumps
 from devwidget.report.page.html import panel_page
-from tests.records.ranks.made_up import faulty
+from tests.extras.ranks.records.made_up import faulty
 from tests.sampling import as_slow
 from tests.views.builders import data_parallel, one_step, split_model
 

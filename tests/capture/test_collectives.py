@@ -23,7 +23,7 @@ from devwidget.capture.recording import collectives
 from devwidget.capture.recording.collectives import KINDS, places_of
 from devwidget.records.parallel import CollectiveCall
 from devwidget.records.trace import Trace
-from tests.distributed.stepping import Block
+from tests.extras.ranks.stepping import Block
 from tests.older_torch import IS_OLDER
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget import simulator
+from devwidget import gpus as simulator
 from devwidget.capture.memory.cuda_memory import CudaMemory
 from devwidget.capture.recorder import Recorder
 from devwidget.records.memory import ROLES

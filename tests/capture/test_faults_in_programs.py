@@ -5,7 +5,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from devwidget import record
-from devwidget.simulator import simulate
+from devwidget.gpus import simulate
 
 HERE = [8.0, 8.0, 8.0, 8.0]
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
 from devwidget.capture.snapshot_changes import Fingerprint, NotWatchable
-from devwidget.simulator import simulate
+from devwidget.gpus import simulate
 
 
 class Helper:

@@ -13,11 +13,11 @@ import devwidget
 from devwidget.capture import torch_internals
 from devwidget.capture.memory.curves import MOST_POINTS, Allocation, _Point, thin_points
 from devwidget.capture.memory.training_state import training_bytes
+from devwidget.gpus.devices.ledger import Ledger
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import ROLES, MemoryCurve
 from devwidget.report.text.advice import memory_advice
 from devwidget.report.text.memory_words import BY_LIFETIME, memory_cards
-from devwidget.simulator.devices.ledger import Ledger
 from tests.sampling import as_slow
 
 MIB = 1024**2

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from devwidget.capture.snapshot.take_snapshot import take_snapshot
+from devwidget.gpus import simulate
 from devwidget.memory import account_memory
 from devwidget.records.device import CPU, DeviceId
 from devwidget.records.memory import CATEGORIES
-from devwidget.simulator import simulate
 
 FIRST, SECOND = DeviceId("cuda", 0), DeviceId("cuda", 1)
 WEIGHT, BIAS = 64 * 64 * 4, 512

@@ -19,8 +19,8 @@ from torch._dynamo import eval_frame
 import devwidget
 from devwidget import DevwidgetError
 from devwidget.capture import torch_internals
+from devwidget.gpus import torch_internals as simulator_internals
 from devwidget.records.trace import Trace
-from devwidget.simulator import torch_internals as simulator_internals
 from tests.older_torch import IS_OLDER
 from tests.sampling import sample
 
@@ -187,7 +187,7 @@ _EACH_WITHOUT = """
 import os, pathlib, sys, traceback
 import torch, torch._dynamo.eval_frame, torch.export
 from torch import nn
-import devwidget, devwidget.api, devwidget.capture.recorder, devwidget.simulator
+import devwidget, devwidget.api, devwidget.capture.recorder, devwidget.gpus
 from devwidget.capture import torch_internals
 model = nn.Linear(2, 2)
 def plain():

@@ -20,7 +20,7 @@ from unittest import mock
 import torch
 
 import devwidget
-from devwidget import simulator
+from devwidget import gpus as simulator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HAS_CARD = torch.cuda.is_available()

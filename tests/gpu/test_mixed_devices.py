@@ -4,8 +4,8 @@ import pytest
 
 from tests.gpu import mixed_calls, surface_calls
 from tests.gpu.places import ask_both
+from tests.gpus.test_card_answers import OTHERWISE
 from tests.older_torch import SPARSE, VERSION
-from tests.simulator.test_card_answers import OTHERWISE
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(300)]
 PARTS = 8

@@ -12,15 +12,15 @@ from pygments.lexers import JavascriptLexer
 from pygments.token import Comment, String, Whitespace
 
 import devwidget
+from devwidget.panel.panel import DeviceWidget
 from devwidget.report.page.assets import LAYOUT, PANEL, PLAN, RANKS, TREE, page_words
 from devwidget.report.page.html import page_facts
 from devwidget.report.style.words import CODES
-from devwidget.ui.panel import DeviceWidget
 from tests.browser.handmade_panel import Fake
 from tests.language import translate
 from tests.views.builders import one_step, split_model
 
-SCRIPTS = sorted((translate.PACKAGE / "ui" / "static").glob("*.js"))
+SCRIPTS = sorted((translate.PACKAGE / "panel" / "static").glob("*.js"))
 SAYING = ("say", "word", "sayCount")
 PROSE = re.compile(r"[A-Za-z]{2,} [a-z]{2,}")
 

@@ -13,16 +13,16 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.extras.plan.records.plan import DevicePlan, Plan
+from devwidget.extras.ranks.rules.over_ranks import judge_cluster
 from devwidget.language import speaking
 from devwidget.language.speaking import language, said, say
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.records.plan import DevicePlan, Plan
 from devwidget.records.schema.message import Message, in_row, listed, out_of_row
 from devwidget.records.schema.record import Record
 from devwidget.records.trace import Trace
-from devwidget.rules.ranks.over_ranks import judge_cluster
 from devwidget.views.compare import compare_traces
-from tests.records.ranks.made_up import faulty
+from tests.extras.ranks.records.made_up import faulty
 from tests.views.builders import GIB, GPU0, data_parallel, one_step, split_model
 
 WHERE = Message("{name} is on {device}", name="`mask`", device="cpu")

@@ -10,7 +10,7 @@ from devwidget.records.loading.alike_files import AlikeFiles
 from devwidget.records.loading.json_io import loads
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import dumps
-from tests.records.ranks.made_up import report, reports
+from tests.extras.ranks.records.made_up import report, reports
 
 TEXTS = [dumps(said) for said in reports((("dp", 4), ("tp", 2)), layers=3)]
 

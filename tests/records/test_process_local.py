@@ -14,9 +14,9 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.extras.plan.records.plan import Plan
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
-from devwidget.records.plan import Plan
 
 COPIES = (copy.copy, copy.deepcopy, dataclasses.replace)
 

@@ -1,8 +1,8 @@
 """What records print, whole: the files in golden/, written anew by `pytest tests/report --update-golden`."""
 
 import devwidget.report  # noqa: F401  registers the words
+from devwidget.extras.plan.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.records.explanation import Explanation, Value
-from devwidget.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
 from tests.views.builders import CPU, GIB, GPU0, GPU1, data_parallel, one_step, site, split_model, unregistered, wrong_device

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from devwidget.extras.plan.records.plan import Plan
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding
 from devwidget.records.loading.json_io import dumps, loads
-from devwidget.records.plan import Plan
 from devwidget.records.schema.fields import saved_fields
 from devwidget.records.schema.record import Record
 from devwidget.records.snapshot import Snapshot

@@ -27,5 +27,5 @@ def test_the_page_of_gpt2_weighs_at_most_1_mb():
 
 
 def test_plotly_is_the_unchanged_file_that_its_note_names():
-    note = resources.files("devwidget").joinpath("ui", "static", "plotly", "README.md").read_text(encoding="utf-8")
+    note = resources.files("devwidget").joinpath("panel", "static", "plotly", "README.md").read_text(encoding="utf-8")
     assert f"`{hashlib.sha256(gzip.decompress(packed_plotly())).hexdigest()}`" in note

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from devwidget.report.formats.perfetto import perfetto_json
+from devwidget.extras.formats.perfetto import perfetto_json
 from devwidget.report.page.content import traced_content
 from devwidget.report.page.html import panel_html
 from devwidget.views.overlay import make_overlay

@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from devwidget.records.ranks.cluster import Cluster
-from devwidget.records.ranks.merging import merge
-from devwidget.rules.ranks.over_ranks import judge_cluster
-from devwidget.views.ranks.held import find_held
-from tests.records.ranks.made_up import LOADS, NOW, STEP, held_up
+from devwidget.extras.ranks.records.cluster import Cluster
+from devwidget.extras.ranks.records.merging import merge
+from devwidget.extras.ranks.rules.over_ranks import judge_cluster
+from devwidget.extras.ranks.views.held import find_held
+from tests.extras.ranks.records.made_up import LOADS, NOW, STEP, held_up
 
 
 def judged(**how: int) -> Cluster:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from devwidget.extras.ranks.records.traced_steps import TracedStep, merge_steps
+from devwidget.extras.ranks.views.meetings import Meeting, find_meetings
 from devwidget.records.parallel import ProcessGroup
-from devwidget.records.ranks.traced_steps import TracedStep, merge_steps
-from devwidget.views.ranks.meetings import Meeting, find_meetings
-from tests.records.ranks.made_up_steps import KIB, begun, sharded, step, world
+from tests.extras.ranks.records.made_up_steps import KIB, begun, sharded, step, world
 
 
 def met(**steps: TracedStep) -> tuple[Meeting, ...]:

@@ -1,6 +1,6 @@
 """A layout in the picture of devices: its blocks in the columns of their GPUs, and what crosses."""
 
-from devwidget.records.answers import BlockCost, Layout, PlacedGpu
+from devwidget.extras.plan.records.answers import BlockCost, Layout, PlacedGpu
 from devwidget.records.device import DeviceId
 from devwidget.report.page.content import proposed_content
 from devwidget.views.devices import propose_picture

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from devwidget.extras.ranks.records.traced_steps import ModuleSpan, TracedStep, merge_steps
+from devwidget.extras.ranks.views.step_lanes import MOST_BOXES, StepLanes, draw_step_lanes
 from devwidget.records.parallel import ProcessGroup
-from devwidget.records.ranks.traced_steps import ModuleSpan, TracedStep, merge_steps
-from devwidget.views.ranks.step_lanes import MOST_BOXES, StepLanes, draw_step_lanes
-from tests.records.ranks.made_up_steps import begun, sharded, step, world
+from tests.extras.ranks.records.made_up_steps import begun, sharded, step, world
 
 
 def drawn(*steps: TracedStep) -> StepLanes:

@@ -122,7 +122,7 @@ def _unless_compiled(original: Callable[..., None]) -> Callable[..., None]:
     return _warn_once
 
 
-_SIMULATOR = "devwidget.simulator."
+_SIMULATOR = "devwidget.gpus."
 
 
 def watch_exports(state: object, undo: Undo) -> None:

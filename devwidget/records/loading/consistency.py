@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster
+from devwidget.extras.ranks.records.rank import RankModel, RankReport
+from devwidget.extras.ranks.records.traced_steps import TracedJob, TracedStep
+from devwidget.extras.watch.records.job import WatchedJob
+from devwidget.extras.watch.records.run import COUNTED, FIRST, MEMORY, StepRows, WatchedRun
 from devwidget.records.loading.typed_reader import register_check
 from devwidget.records.parallel import DataParallelCall
-from devwidget.records.ranks.cluster import NOWHERE, Cluster
-from devwidget.records.ranks.rank import RankModel, RankReport
-from devwidget.records.ranks.traced_steps import TracedJob, TracedStep
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
 from devwidget.records.trace import Trace
-from devwidget.records.watch import COUNTED, FIRST, MEMORY, StepRows, WatchedRun
-from devwidget.records.watched_job import WatchedJob
 
 Wrong = Iterator[tuple[str, str]]
 

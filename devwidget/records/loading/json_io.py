@@ -9,11 +9,14 @@ import stat
 from typing import Any, NoReturn, TypeVar, cast
 
 from devwidget._version import __version__
-from devwidget.records import answers, comparison, explanation, plan, snapshot, trace, watch, watched_job  # noqa: F401  # known by name then
+from devwidget.extras.plan.records import answers, parallel_plan, plan  # noqa: F401  # known by name then
+from devwidget.extras.ranks.records import cluster, rank  # noqa: F401
+from devwidget.extras.watch.records import job  # noqa: F401
+from devwidget.extras.watch.records import run as watch
+from devwidget.records import comparison, explanation, snapshot, trace  # noqa: F401  # known by name then
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading import consistency as consistency
 from devwidget.records.loading.typed_reader import Unexpected, known_messages, make_reader
-from devwidget.records.ranks import cluster, parallel_plan, rank  # noqa: F401
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import SCHEMA_VERSION, saved_kinds
 from devwidget.records.schema.record import dumps as dumps

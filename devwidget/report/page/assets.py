@@ -55,8 +55,8 @@ def _strip_source(source: str) -> str:
 
 @functools.cache
 def static_text(name: str) -> str:
-    """One file of `ui/static`."""
-    return resources.files("devwidget").joinpath("ui", "static", name).read_text(encoding="utf-8")
+    """One file of `panel/static`."""
+    return resources.files("devwidget").joinpath("panel", "static", name).read_text(encoding="utf-8")
 
 
 def page_words(*files: str) -> dict[str, str]:
@@ -80,5 +80,5 @@ def _find_counted(*files: str) -> tuple[tuple[str, str], ...]:
 
 @functools.cache
 def packed_plotly() -> bytes:
-    """plotly.js with lines and bars alone, as gzip; `ui/static/plotly/README.md` says which."""
-    return resources.files("devwidget").joinpath("ui", "static", "plotly", "plotly-basic.min.js.gz").read_bytes()
+    """plotly.js with lines and bars alone, as gzip; `panel/static/plotly/README.md` says which."""
+    return resources.files("devwidget").joinpath("panel", "static", "plotly", "plotly-basic.min.js.gz").read_bytes()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from devwidget.extras.plan.records.answers import Layout
+from devwidget.extras.plan.words.questions import layout_sentence
+from devwidget.extras.watch.page import run_head
+from devwidget.extras.watch.records.run import WatchedRun
 from devwidget.language.speaking import say
-from devwidget.records.answers import Layout
 from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.records.watch import WatchedRun
-from devwidget.report.answers.comparison import hop_rows, measure_rows, verdict_words
-from devwidget.report.answers.questions import layout_sentence
 from devwidget.report.figures import memory_figure, memory_steps_figure, timeline_columns
 from devwidget.report.figures.devices import WIDTHS, draw_devices
 from devwidget.report.page.cards import (
@@ -29,8 +29,8 @@ from devwidget.report.page.cards import (
 )
 from devwidget.report.page.parallel_cards import parallel_card, spread_cards
 from devwidget.report.page.tree_table import mark_columns, pack_table, tree_table
-from devwidget.report.page.watched_run import run_head
 from devwidget.report.style.safe_text import displays_safely
+from devwidget.report.text.comparison import hop_rows, measure_rows, verdict_words
 from devwidget.report.text.device_words import crossing_words
 from devwidget.report.text.failure_card import failure_card
 from devwidget.report.text.memory_words import memory_cards

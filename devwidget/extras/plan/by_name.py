@@ -1,0 +1,129 @@
+"""What can be done with a model that is known by its name: its configuration is read, its weights are not."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.validation import refuse_counts
+from devwidget.extras.plan.fine_tuning import RANK, AdamW8bit, add_adapters
+from devwidget.extras.plan.loops import TRAINER
+from devwidget.extras.plan.make_plan import make_plan
+from devwidget.extras.plan.records.answers import Generation
+from devwidget.extras.plan.records.plan import Plan
+from devwidget.records.errors import DevwidgetError, message, require_package
+from devwidget.records.schema.message import Message
+
+NEW_TOKENS = 256
+
+
+@dataclass(frozen=True)
+class Row:
+    """One thing to do with the model, what it takes of a card, and whether that fits; in place of one that failed, why."""
+
+    what: str
+    on_card: int = 0
+    fits: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class ModelRows:
+    """What was planned: `model` is a class of so many parameters."""
+
+    model: str
+    parameters: int
+    rows: tuple[Row, ...]
+
+
+def plan_by_name(name: str, gpus: int, memory: str | None, card: str | None, batch: int, length: int) -> ModelRows:
+    """Plan a generation and several ways of training; the loop is that of Trainer.
+
+    Args:
+        name: of the hub, or a `config.json` here.
+        gpus: over several, accelerate's map splits the model.
+        memory: of each, as for `plan`.
+        card: the kind of each, as for `plan`.
+        batch: texts.
+        length: tokens of each.
+
+    Raises:
+        DevwidgetError: if there is no such configuration, or it is of no model of texts.
+    """
+    refuse_counts(batch=batch, length=length)
+    make, first = functools.partial(_make_model, _read_config(name)), _make_model(_read_config(name), torch.bfloat16)
+    where: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": "as is" if gpus == 1 else "auto"}
+    ids = torch.ones(batch, length, dtype=torch.long)
+
+    def train(made: nn.Module, optimizer: Any, **more: Any) -> Plan:
+        options = {**_OPTIONS, **more}
+        batch = {"input_ids": ids, "labels": ids}
+        return make_plan(made.train(), batch, loss_fn=None, target=None, optimizer=optimizer, options=options, **where)
+
+    def write() -> Generation:
+        with torch.no_grad():
+            nothing: dict[str, Any] = {"loss_fn": None, "target": None, "optimizer": None}
+            plan = make_plan(first.eval(), {"input_ids": ids}, options=_OPTIONS, **nothing, **where)
+        return plan.generation(NEW_TOKENS)
+
+    adam = torch.optim.AdamW
+    ways: list[tuple[str, Callable[[], Plan | Generation]]] = [
+        (Message("generation of {count} tokens, bfloat16", count=NEW_TOKENS), write),
+        (Message("LoRA of rank {rank}, bfloat16, checkpointing", rank=RANK),
+         lambda: train(add_adapters(make(torch.bfloat16)), adam, checkpointing=True)),
+        (Message("training in bfloat16, 8-bit AdamW, checkpointing"),
+         lambda: train(make(torch.bfloat16), AdamW8bit, checkpointing=True)),
+        (Message("training in bfloat16, AdamW, checkpointing"), lambda: train(make(torch.bfloat16), adam, checkpointing=True)),
+        (Message("training in bfloat16, AdamW"), lambda: train(make(torch.bfloat16), adam)),
+        (Message("training in float32 with autocast, AdamW"),
+         lambda: train(make(torch.float32), adam, autocast=torch.bfloat16)),
+    ]  # fmt: skip
+    rows = tuple(_plan_row(what, plan) for what, plan in ways)
+    return ModelRows(type(first).__name__, sum(parameter.numel() for parameter in first.parameters()), rows)
+
+
+_OPTIONS: dict[str, Any] = {
+    "loop": TRAINER, "accumulate": 1, "autocast": False, "grad_scaler": False, "zero_grad": None, "checkpointing": False,
+}  # fmt: skip
+
+
+def _plan_row(what: str, plan: Callable[[], Plan | Generation]) -> Row:
+    try:
+        found = plan()
+    except DevwidgetError as error:
+        return Row(what, problem=error.what)
+    if isinstance(found, Generation):
+        return Row(what, found.taken + found.context, found.fits)
+    return Row(what, found.tightest.on_card, found.fits)
+
+
+def _read_config(name: str) -> Any:
+    require_package("transformers", Message("a model by its name"))
+    import transformers
+
+    path = pathlib.Path(name)
+    try:
+        return transformers.AutoConfig.from_pretrained(path.parent if path.suffix == ".json" else name)
+    except (OSError, ValueError, KeyError) as error:
+        fails = Message("there is no configuration {name}: {error}", name=name, error=message(error))
+        instead = Message("the path of its `config.json`, where there is no network or the model is behind a gate")
+        raise DevwidgetError(fails, instead=instead) from error
+
+
+def _make_model(config: Any, dtype: torch.dtype) -> nn.Module:
+    """Make the model on meta, of the class that its configuration names."""
+    import transformers
+
+    kind = next((getattr(transformers, name, None) for name in config.architectures or ()), None)
+    if kind is None or getattr(kind, "main_input_name", "") != "input_ids":
+        what = Message("{kind} is no model of texts", kind=type(config).__name__)
+        raise DevwidgetError(what, instead=Message("devwidget.plan(model, batch, ...) with a batch of your own"))
+    with torch.device("meta"):
+        made: nn.Module = kind(config)
+    return made.to(dtype)

@@ -1,0 +1,202 @@
+"""What could be changed of a step: each change is applied to the copy that a plan runs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from devwidget.capture.modules import named_tensors, registered_entries, walk_modules
+from devwidget.extras.plan.fine_tuning import AdamW8bit
+from devwidget.extras.plan.loops import Loop
+from devwidget.extras.plan.watcher import virtual_gpu
+from devwidget.records.schema.message import Message
+
+LEAST_BLOCKS = 2
+EIGHT_BIT = "bitsandbytes.optim.AdamW8bit(model.parameters())"
+
+
+@dataclass(frozen=True)
+class Changed:
+    """How a step differs from what was asked.
+
+    Attributes:
+        prepare: is given the copy of the model before it is placed.
+        asked: other arguments of `make_plan`.
+        dtype: of the model's and the batch's floating numbers; None for those that they have.
+    """
+
+    prepare: Callable[[nn.Module], object] = lambda model: None
+    asked: dict[str, Any] = field(default_factory=dict)
+    dtype: torch.dtype | None = None
+
+    def cast_floats(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor of the batch in the dtype that is asked for."""
+        return tensor.to(self.dtype) if self.dtype is not None and tensor.is_floating_point() else tensor
+
+
+@dataclass(frozen=True)
+class Option:
+    """A change with its words; the cheapest first in `list_options`."""
+
+    what: str
+    code: str
+    cost: str
+    changed: Changed
+
+
+def list_options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
+    """List what can be changed of a step, the cheapest first."""
+    optimizer, loop = asked["optimizer"], asked["loop"]
+    if optimizer is not None:
+        yield from _list_optimizer_options(optimizer, loop)
+        eight = {"optimizer": AdamW8bit} if is_adam(optimizer) else {}
+        if eight:
+            yield Option(Message("8-bit AdamW"), EIGHT_BIT, Message("eight bits of state"), Changed(asked=eight))
+        if not asked["checkpointing"] and any(True for _ in find_repeated_blocks(model)):
+            words = Message("activation checkpointing"), "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
+            again = Message("one more forward, about a third of the time")
+            yield Option(*words, again, Changed(asked={"checkpointing": True}))
+            if eight:
+                both = Message("eight bits of state, and one more forward")
+                words = Message("checkpointing and 8-bit AdamW"), EIGHT_BIT
+                yield Option(*words, both, Changed(asked={"checkpointing": True, **eight}))
+    if has_wide_weights(model):
+        yield from _list_narrow_options(loop)
+    if asked["gpus"] > 1:
+        yield from _list_placement_options(asked["placement"])
+    if optimizer is not None:
+        other = Changed(asked={"optimizer": torch.optim.SGD})
+        words = Message("SGD without momentum"), "torch.optim.SGD(model.parameters())"
+        yield Option(*words, Message("another optimizer learns otherwise"), other)
+
+
+def is_adam(optimizer: Any) -> bool:
+    """Whether an optimizer, or its class, is Adam or AdamW."""
+    return issubclass(class_of_optimizer(optimizer), torch.optim.Adam | torch.optim.AdamW)
+
+
+def class_of_optimizer(optimizer: Any) -> Any:
+    """The class of an optimizer, which may be given itself."""
+    return optimizer if isinstance(optimizer, type) else type(optimizer)
+
+
+def has_wide_weights(model: nn.Module) -> bool:
+    """Whether there are weights that half precision would make smaller."""
+    return any(tensor.dtype in (torch.float32, torch.float64) for _, tensor in named_tensors(model, "_parameters"))
+
+
+def _list_narrow_options(loop: Loop) -> Iterator[Option]:
+    if loop.autocast is None and not loop.is_own:
+        words = Message("autocast to bfloat16"), f'with torch.autocast("{virtual_gpu(0).type}", torch.bfloat16):'
+        changed = Changed(asked={"loop": replace(loop, autocast=torch.bfloat16)})
+        yield Option(*words, Message("eight bits of precision in what is computed"), changed)
+    words = Message("weights in bfloat16"), "model.to(torch.bfloat16)"
+    yield Option(*words, Message("eight bits of precision in the weights too"), Changed(dtype=torch.bfloat16))
+
+
+def _list_optimizer_options(optimizer: Any, loop: Loop) -> Iterator[Option]:
+    kind = class_of_optimizer(optimizer)
+    known = inspect.signature(kind.zero_grad).parameters.get("set_to_none")
+    keeps = known is not None and known.default is False and not loop.zero_grad
+    if (keeps or loop.zero_grad == "zero") and not loop.is_own:
+        words = Message("gradients set to none"), "optimizer.zero_grad(set_to_none=True)"
+        yield Option(*words, Message("nothing"), Changed(asked={"loop": replace(loop, zero_grad="none")}))
+    if "foreach" in inspect.signature(kind).parameters:
+        asked = {"optimizer": change_optimizer(optimizer, foreach=False)}
+        words = Message("one parameter after the other"), f"{kind.__name__}(..., foreach=False)"
+        yield Option(*words, Message("a slower step"), Changed(asked=asked))
+
+
+def _list_placement_options(placement: Any) -> Iterator[Option]:
+    for other, code in (("data parallel", "nn.DataParallel(model)"), ("auto", 'device_map="auto"')):
+        if placement != other:
+            words = Message("placement: {placement}", placement=other), code
+            yield Option(*words, Message("time for moves between GPUs"), Changed(asked={"placement": other}))
+
+
+def take_partial(optimizer: Any) -> Any:
+    """Return `partial(AdamW, foreach=False)` as a class of its own, which has these settings; others as they are."""
+    if isinstance(optimizer, functools.partial) and isinstance(optimizer.func, type) and not optimizer.args:
+        return change_optimizer(optimizer.func, **optimizer.keywords)
+    return optimizer
+
+
+def change_optimizer(optimizer: Any, **settings: Any) -> Any:
+    """Return the same optimizer with other settings."""
+    kind = class_of_optimizer(optimizer)
+
+    def init_with_settings(self: Any, *args: Any, **kwargs: Any) -> None:
+        kind.__init__(self, *args, **{**kwargs, **settings})
+
+    init_with_settings.__signature__ = inspect.signature(kind.__init__)  # type: ignore[attr-defined]
+    changed: Any = type(kind.__name__, (kind,), {"__init__": init_with_settings})
+    if isinstance(optimizer, type):
+        return changed
+    same = object.__new__(changed)
+    same.__dict__.update(optimizer.__dict__)
+    same.__dict__["param_groups"] = [{**group, **settings} for group in optimizer.param_groups]
+    return same
+
+
+def find_repeated_blocks(model: nn.Module) -> Iterator[nn.Module]:
+    """Find the blocks of a model: modules of one class, with parameters, that stand side by side in a list."""
+    for _, module in walk_modules(model):
+        if isinstance(module, nn.ModuleList | nn.Sequential):
+            children = [child for _, child in registered_entries(module, "_modules")]
+            alike = len({type(child) for child in children}) == 1 and len(children) >= LEAST_BLOCKS
+            if alike and any(registered_entries(inner, "_modules") for inner in children):
+                yield from children
+
+
+def recompute_blocks(model: nn.Module, reentrant: bool = False) -> None:
+    """Have each block keep its inputs alone, and compute the rest again in backward."""
+    # As transformers call it since 5.24, and before.
+    names = "activation_checkpointing_enable", "gradient_checkpointing_enable"
+    enable = next((found for name in names if callable(found := getattr(model, name, None))), None)
+    if enable is not None and getattr(model, "supports_gradient_checkpointing", False):
+        enable({"use_reentrant": reentrant})
+        return
+    for block in find_repeated_blocks(model):
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=reentrant)
+
+
+def prepare_checkpointing(changed: Changed, asked: dict[str, Any]) -> Changed:
+    """Return the changes of a copy, with the checkpointing that was asked for."""
+    if not asked["checkpointing"]:
+        return changed
+
+    def prepare(copied: nn.Module) -> None:
+        changed.prepare(copied)
+        recompute_blocks(copied, asked["checkpointing"] == "reentrant")
+
+    return replace(changed, prepare=prepare)
+
+
+# Of a batch of another size whose samples differ.
+_MOST_BYTES = 2**26
+
+
+def resize_batch(value: torch.Tensor, dim: int, before: int, after: int) -> torch.Tensor:
+    """A tensor of the batch with another size, of the samples that it has; others as they are.
+
+    A large one is its first sample again and again, which takes no memory here.
+    """
+    if value.dim() <= dim or value.shape[dim] != before:
+        return value
+    if value.nbytes // before * after > _MOST_BYTES:
+        return value.narrow(dim, 0, 1).expand(*value.shape[:dim], after, *value.shape[dim + 1 :])
+    return value.index_select(dim, torch.arange(after, device=value.device) % before)
+
+
+def find_batch_size(tensors: list[torch.Tensor], dim: int) -> int | None:
+    """Return the first size that tensors of a batch share, or the second of whole numbers; None if none do."""
+    texts = [tensor for tensor in tensors if dim == 0 or not (tensor.is_floating_point() or tensor.is_complex())]
+    sizes = [tensor.shape[dim] for tensor in texts if tensor.dim() > dim]
+    return max(sizes, key=lambda size: (sizes.count(size), -sizes.index(size)), default=None)

@@ -1,0 +1,97 @@
+"""How far plans were off on real cards: published figures beside their plans, and the bands that follow from them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from devwidget.extras.plan.evidence.rows import ROWS
+
+_FINEST = 1000
+"""A band is rounded up to a thousandth."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One figure that others or we have measured, beside its plan, in bytes; a row of docs/evidence.md.
+
+    Attributes:
+        source: its letter there.
+        workload: what ran.
+        what: `allocated`, `reserved`, `on the card`, or `allocated by a rank`.
+        least: the lowest that was measured.
+        most: the highest.
+        planned: the same, planned.
+        counts: whether what was planned is what ran; else the row says nothing of plans.
+    """
+
+    source: str
+    workload: str
+    what: str
+    least: int
+    most: int
+    planned: int
+    counts: bool
+
+    @property
+    def off(self) -> float:
+        """How far the plan lies outside of what was measured, as a share; below zero it is too low, the unsafe side."""
+        return (self.planned - max(self.least, min(self.most, self.planned))) / self.most
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorBand:
+    """How far something was from its plan, as shares of the plan.
+
+    Attributes:
+        less: how much less it took at most.
+        more: how much more.
+    """
+
+    less: float
+    more: float
+
+    def around(self, size: float) -> tuple[int, int]:
+        """The least and the most that a planned size stands for."""
+        return int(size * (1 - self.less)), int(size * (1 + self.more))
+
+
+@functools.cache
+def list_compared() -> tuple[Compared, ...]:
+    """All rows."""
+    return tuple(Compared(*row) for row in ROWS)
+
+
+@functools.cache
+def find_band(*whats: str) -> ErrorBand:
+    """The band of figures of these kinds: the worst to either side, rounded up."""
+    rows = [row for row in list_compared() if row.what in whats and row.counts]
+    less = max((1 - row.most / row.planned for row in rows), default=0.0)
+    more = max((row.least / row.planned - 1 for row in rows), default=0.0)
+    return ErrorBand(_round_up(less), _round_up(more))
+
+
+CONTEXT_BAND = ErrorBand(0.3, 0.3)
+"""How far a context may be off: those that people have published for one kind of card differ by so much, with driver and
+libraries."""
+
+
+def find_card_band(reserved: int, context: int) -> tuple[int, int]:
+    """The least and the most that is taken of a card, where so much is planned to be reserved beside a context."""
+    (least, most), (less, more) = find_band("reserved", "on the card").around(reserved), CONTEXT_BAND.around(context)
+    return least + less, most + more
+
+
+Fit = Literal["fits", "fits by less", "does not fit"]
+"""By more than plans were off on real cards; by less; or not."""
+
+
+def name_fit(fits: bool, is_close: bool) -> Fit:
+    """Name the answer; `is_close` is one that fits by less than plans were off."""
+    return "does not fit" if not fits else "fits by less" if is_close else "fits"
+
+
+def _round_up(share: float) -> float:
+    return max(math.ceil(share * _FINEST) / _FINEST, 0.0)

@@ -1,0 +1,436 @@
+"""Proposes where the blocks of a model go, for `place`: searches splits, and runs each on virtual GPUs before it is shown."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.step.batch import Arguments, kept_source, make_arguments
+from devwidget.capture.validation import refuse_model
+from devwidget.extras.plan.changes import Changed
+from devwidget.extras.plan.child_process import ask_child
+from devwidget.extras.plan.layout_blocks import ModelBlock, Need, find_block_paths, measure_blocks, weight_bytes
+from devwidget.extras.plan.make_plan import ask_for_loop, plan_step, refuse_plan
+from devwidget.extras.plan.placement import retry_with_lengths
+from devwidget.extras.plan.records.answers import AutoProposal, BlockCost, Layout, PlacedGpu, Rejected
+from devwidget.extras.plan.records.plan import DevicePlan, Plan
+from devwidget.extras.plan.watcher import virtual_gpu
+from devwidget.gpus.virtual_machine import parse_cluster
+from devwidget.records.device import DeviceId
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.schema.fields import ProcessLocal
+from devwidget.records.schema.message import Message
+
+# Runs of one kind of layout: each tells how far the estimate of a GPU was off, and the next counts with it.
+MOST_TRIES = 8
+
+# Times the memory, by the estimate as runs have corrected it: not run.
+FAR_OFF = 1.25
+
+# No fuller is full enough for a hop: the map of accelerate's "auto" spreads what one GPU has room for twice.
+HALF_FULL = 0.5
+
+# Of a GPU: shares that differ by less are alike, and not worth a hop either.
+ALIKE = 0.001
+
+Best = Callable[[Sequence[int]], list[int] | None]
+"""Of the room of each GPU: the best layout of a kind that was not run yet."""
+
+
+Rank = tuple[int, float]
+"""Of a layout; less is better."""
+GOOD: Rank = (0, 0.0)
+FITS: Rank = (3, 0.0)
+
+
+def rank_layout(gpus: Sequence[PlacedGpu | DevicePlan], most_full: float) -> Rank:
+    """Rank a layout that was run: no fuller than it should be, by more than plans were off, fits; of others the least full."""
+    fullest = max(gpu.on_card / gpu.capacity for gpu in gpus)
+    if fullest > 1:
+        return FITS[0] + 1, fullest
+    return 2 * (fullest > most_full) + any(gpu.fit == "fits by less" for gpu in gpus), 0.0
+
+
+@dataclass
+class SplitSearch:
+    """The search for one layout.
+
+    Attributes:
+        model, inputs, asked: of the step, as for a plan.
+        need: of the blocks.
+        capacities: of the GPUs.
+        most_full: the share of its fullest GPU that a layout should take at most, where it fits.
+        rejected: what was run and does not fit.
+    """
+
+    model: nn.Module
+    inputs: Arguments
+    asked: dict[str, Any]
+    need: Need
+    capacities: Sequence[int]
+    most_full: float = float("inf")
+    rejected: list[Rejected] = field(default_factory=list)
+    _plans: dict[tuple[int, ...], Plan | None] = field(default_factory=dict)
+    _nearest: tuple[Rank, list[int], Plan] | None = None
+
+    def find_split(self) -> tuple[list[int], Plan] | None:
+        """Return the split with the fewest hops of those that rank first when they are run, and its plan; None if none runs."""
+        for best in self._iterate_kinds():
+            self._try_kind(best)
+            if self._has_found(GOOD):
+                break
+        return self._nearest and self._nearest[1:]
+
+    def _has_found(self, rank: Rank) -> bool:
+        return self._nearest is not None and self._nearest[0] <= rank
+
+    def _iterate_kinds(self) -> Iterator[Best]:
+        """Yield assignments with more and more hops where there are few, else splits in order over more and more GPUs."""
+        hops: dict[int, list[list[int]]] = {}
+        for split in list_assignments(self.need.blocks, self.capacities):
+            hops.setdefault(count_crossings(split, self.need.blocks)[0], []).append(split)
+        yield from (functools.partial(self._pick_emptiest, hops[count]) for count in sorted(hops))
+        for used in range(1, len(self.capacities) + 1) if not hops else ():
+            yield from (functools.partial(self._pick_in_order, used, home) for home in range(min(used, 2)))
+
+    def _pick_emptiest(self, splits: Sequence[list[int]], room: Sequence[int]) -> list[int] | None:
+        left = (split for split in splits if tuple(split) not in self._plans)
+        return min(left, key=lambda split: find_fullest_share(self.need, split, room), default=None)
+
+    def _pick_in_order(self, used: int, last_home: int, room: Sequence[int]) -> list[int] | None:
+        """Pick the best split with so many blocks at the end on the first GPU again; then one beside the nearest."""
+        split = find_best_split(self.need, room, used, last_home)
+        near = [] if self._nearest is None else neighbouring_splits(self._nearest[1], group_tied_blocks(self.need.blocks))
+        left = (each for each in [split, *near] if each is not None and tuple(each) not in self._plans)
+        return None if split is None else next(left, None)
+
+    def _try_kind(self, best: Best) -> None:
+        """Run what is best by the estimate, then what is best as runs have corrected the estimate."""
+        room = list(self.capacities)
+        for tries in range(MOST_TRIES):
+            if (split := best(room)) is None or self._weighs_too_much(split):
+                return
+            # Once something fits, only what may well rank first is worth a run.
+            worth = min(self.most_full, 1.0) if self._has_found(FITS) else FAR_OFF
+            if (tries or worth < FAR_OFF) and find_fullest_share(self.need, split, room) > worth:
+                return
+            self._plans[tuple(split)] = plan = self.run_split(split)
+            if self._has_found(GOOD):
+                return
+            if plan is not None:
+                room = [self._correct_room(index, split, plan) for index in range(len(room))]
+
+    def _weighs_too_much(self, split: list[int]) -> bool:
+        """Whether a run would tell nothing: the weights alone have no room, or all of it on one of several GPUs."""
+        for index, capacity in enumerate(self.capacities):
+            part = [block for block, at in zip(self.need.blocks, split, strict=True) if at == index]
+            weights = weight_bytes(part)
+            if weights > capacity:
+                share = f"{weights / capacity:.1%}"
+                why = Message("not run: the weights of GPU {index} are {share} of what it has", index=index, share=share)
+                self.rejected.append(Rejected(describe_split(split), why))
+                return True
+        # A step of the user's own may let gradients go before all are there.
+        if len(set(split)) == 1 < len(self.capacities) and not self.asked["loop"].is_own:
+            held, capacity = self.need.count_least(self.need.blocks), self.capacities[split[0]]
+            if held > capacity:
+                facts = {"index": split[0], "share": f"{held / capacity:.1%}"}
+                what = Message(
+                    "not run: weights, gradients and optimizer state of GPU {index} are {share} of what it has", **facts
+                )
+                self.rejected.append(Rejected(describe_split(split), what))
+                return True
+        return False
+
+    def run_split(self, split: list[int]) -> Plan | None:
+        """Run the step with each block on the GPU that is said; None if it fails there, and the reason is kept."""
+        paths = {block.path: index for block, index in zip(self.need.blocks, split, strict=True)}
+        asked = {**self.asked, "placement": paths}
+        try:
+            plan = plan_step(self.model, self.inputs, asked, Changed())
+        except DevwidgetError as error:
+            self.rejected.append(Rejected(describe_split(split), error.what))
+            return None
+        rank = rank_layout(plan.devices, self.most_full)
+        if rank != GOOD:
+            fullest = max(plan.devices, key=lambda device: device.on_card / device.capacity)
+            facts = {"device": fullest.device, "share": f"{fullest.on_card / fullest.capacity:.1%}"}
+            why = Message("{device} takes {share} of what it has", **facts)
+            if plan.fits:
+                why = Message("fits, and {device} takes {share} of what it has", **facts)
+            self.rejected.append(Rejected(describe_split(split), why))
+        if self._nearest is None or rank < self._nearest[0]:
+            self._nearest = rank, split, plan
+        return plan
+
+    def _correct_room(self, index: int, split: list[int], plan: Plan) -> int:
+        """Return what the estimate of a GPU may come to, by how far it was off."""
+        estimated = self.need.estimate_peak([block for block, at in zip(self.need.blocks, split, strict=True) if at == index])
+        return self.capacities[index] - max(plan.devices[index].on_card - estimated, 0)
+
+
+def describe_split(split: Sequence[int]) -> str:
+    """Return a text such as `4 on 0, 3 on 1`."""
+    parts = (Message("{count} on {gpu}", count=len(list(group)), gpu=gpu) for gpu, group in groupby(split))
+    return functools.reduce(lambda told, part: Message("{first}, {second}", first=told, second=part), parts)
+
+
+MOST_ASSIGNMENTS = 1 << 12
+"""Of blocks to GPUs; where there are more, blocks are split in the order in which they run."""
+
+
+def group_tied_blocks(blocks: Sequence[ModelBlock]) -> list[list[int]]:
+    """Group blocks that go together, in their order: those that share weights, and a tensor with the next module."""
+    groups: list[list[int]] = []
+    for index, block in enumerate(blocks):
+        tied = [group for group in groups if any(block.tensors & blocks[other].tensors for other in group)]
+        if index and not blocks[index - 1].is_module:
+            tied += [group for group in groups if index - 1 in group and group not in tied]
+        groups = [group for group in groups if group not in tied]
+        groups.append(sorted([index, *itertools.chain(*tied)]))
+    return sorted(groups)
+
+
+def find_best_split(need: Need, room: Sequence[int], used: int, last_home: int = 0) -> list[int] | None:
+    """The GPU of each block, over the first `used` GPUs, so that the fullest part is as little full as can be.
+
+    Args:
+        need: of the blocks.
+        room: bytes of each GPU.
+        used: GPUs, each with one group of blocks at least, in their order.
+        last_home: so many groups at the end are on the first GPU again.
+
+    Returns:
+        None if there are fewer groups than GPUs.
+    """
+    groups = group_tied_blocks(need.blocks)
+    chain = len(groups) - last_home
+    if chain < used or (last_home and used < 2):
+        return None
+
+    @functools.cache
+    def part_full(gpu: int, begin: int, end: int) -> float:
+        part = groups[begin:end] + (groups[chain:] if gpu == 0 else [])
+        if room[gpu] <= 0:
+            return float("inf")
+        return need.estimate_peak([need.blocks[index] for index in sorted(itertools.chain(*part))]) / room[gpu]
+
+    nothing = [(float("inf"), list[int]()) for _ in range(chain)]
+    best: list[list[tuple[float, list[int]]]] = [[(0.0, []), *nothing]]
+    for gpu in range(used):
+        row = [(float("inf"), list[int]())]
+        for end in range(1, chain + 1):
+            cuts = (
+                (max(full, part_full(gpu, begin, end)), begin, ends)
+                for begin, (full, ends) in enumerate(best[gpu][:end])
+                if full < float("inf")
+            )
+            full, _, ends = min(cuts, default=(float("inf"), 0, []), key=lambda cut: cut[0])
+            row.append((full, [*ends, end]))
+        best.append(row)
+    full, ends = best[used][chain]
+    if full == float("inf"):
+        return None
+    return assign_places(
+        groups, [next((gpu for gpu, end in enumerate(ends) if number < end), 0) for number in range(len(groups))]
+    )
+
+
+def neighbouring_splits(split: Sequence[int], groups: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Return the splits with one group of blocks at a border moved to the other side."""
+    places = [split[group[0]] for group in groups]
+    for index, (here, following) in enumerate(itertools.pairwise(places)):
+        if here != following:
+            yield assign_places(groups, [*places[:index], following, *places[index + 1 :]])
+            yield assign_places(groups, [*places[: index + 1], here, *places[index + 2 :]])
+
+
+def list_assignments(blocks: Sequence[ModelBlock], room: Sequence[int]) -> list[list[int]]:
+    """List every way to put blocks on GPUs, tied ones on one, alike GPUs in turn; none above `MOST_ASSIGNMENTS`."""
+    groups = group_tied_blocks(blocks)
+    if len(room) ** len(groups) > MOST_ASSIGNMENTS:
+        return []
+    every: Iterable[tuple[int, ...]] = itertools.product(range(len(room)), repeat=len(groups))
+    if len(set(room)) == 1:
+        every = (places for places in every if list(dict.fromkeys(places)) == list(range(len(set(places)))))
+    return [assign_places(groups, places) for places in every]
+
+
+def assign_places(groups: Sequence[Sequence[int]], places: Sequence[int]) -> list[int]:
+    """Return the GPU of each block from the GPU of each group."""
+    return [gpu for _, gpu in sorted((index, gpu) for group, gpu in zip(groups, places, strict=True) for index in group)]
+
+
+def find_fullest_share(need: Need, split: Sequence[int], room: Sequence[int]) -> float:
+    """Return the share of the fullest GPU that is taken."""
+    parts = [[block for block, at in zip(need.blocks, split, strict=True) if at == gpu] for gpu in range(len(room))]
+    return max(
+        need.estimate_peak(part) / free if free > 0 else float("inf") for part, free in zip(parts, room, strict=True) if part
+    )
+
+
+def count_crossings(split: Sequence[int], blocks: Sequence[ModelBlock]) -> tuple[int, int]:
+    """Count the copies of activations to another GPU, and their bytes; the output goes back to the first."""
+    running = [(at, block.passed) for at, block in zip(split, blocks, strict=True) if block.passed]
+    passed = [size for (here, size), (there, _) in zip(running, [*running[1:], *running[:1]], strict=True) if here != there]
+    return len(passed), sum(passed)
+
+
+MOST_SHOWN = 8
+"""Rejected layouts in the answer, the last ones."""
+
+
+def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any], options: dict[str, Any]) -> Layout:
+    """See `devwidget.place`; `options` are those of the loop."""
+    refuse_model(model)
+    capacities = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]).memory_bytes
+    asked |= ask_for_loop(asked["optimizer"], asked["loss_fn"], target, options)
+    refuse_plan(asked["optimizer"], {})
+    with kept_source(batch):
+        inputs = make_arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
+    found = ask_child(propose_layout, model, inputs, asked, capacities)
+    return replace(found, _page=ProcessLocal(_show_page))
+
+
+def _show_page(layout: Layout) -> None:
+    from devwidget.extras.plan.screen.layout_panel import show_layout  # late: a layout needs no widgets
+
+    show_layout(layout)
+
+
+def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int]) -> Layout:
+    """Propose a layout, with accelerate's beside it; see `devwidget.place`. Raise DevwidgetError if none can be run."""
+    plan_auto = functools.cache(functools.partial(_plan_auto, model, inputs, asked))
+    layout = _search_layout(model, inputs, asked, capacities, plan_auto)
+    return replace(layout, auto=_describe_auto(layout, plan_auto())) if len(capacities) > 1 else layout
+
+
+def _plan_auto(model: nn.Module, inputs: Arguments, asked: dict[str, Any]) -> Plan | DevwidgetError:
+    """Plan the map that accelerate proposes; nobody has asked for it, so what it logs on the way is dropped."""
+    logger = logging.getLogger("accelerate.utils.modeling")
+    before, logger.disabled = logger.disabled, True
+    try:
+        return plan_step(model, inputs, {**asked, "placement": "auto"}, Changed())
+    except DevwidgetError as error:
+        return error
+    finally:
+        logger.disabled = before
+
+
+def _describe_auto(layout: Layout, auto: Plan | DevwidgetError) -> AutoProposal:
+    if isinstance(auto, DevwidgetError):
+        return AutoProposal(False, problem=auto.what)
+    places = _place_blocks(layout, dict(auto.device_map))
+    steps = list(zip(places, layout.blocks, strict=True)) if places else []
+    around = zip(steps, [*steps[1:], *steps[:1]], strict=True)
+    passed = [block.passed for (here, block), (there, _) in around if here != there and block.passed]
+    return AutoProposal(auto.fits, tuple(map(_describe_gpu, auto.devices)), places, len(passed), sum(passed))
+
+
+def _place_blocks(layout: Layout, device_map: dict[str, str]) -> tuple[DeviceId, ...]:
+    """Return where each block is in a map; nothing where the map has its parts on several devices, or off the GPUs."""
+    places = []
+    for block in layout.blocks:
+        inside = {device for path, device in device_map.items() if path.startswith(f"{block.path}.")}
+        around = [path for path in device_map if f"{block.path}.".startswith(f"{path}.") or not path]
+        found = {device_map[max(around, key=len)]} if around else inside
+        if len(found) != 1 or not found <= {str(gpu.device) for gpu in layout.devices}:
+            return ()
+        places += [gpu.device for gpu in layout.devices if str(gpu.device) in found]
+    return tuple(places)
+
+
+def _describe_gpu(device: DevicePlan) -> PlacedGpu:
+    return PlacedGpu(device.device, device.on_card, device.capacity, device.fit == "fits by less")
+
+
+def _search_layout(
+    model: nn.Module,
+    inputs: Arguments,
+    asked: dict[str, Any],
+    capacities: Sequence[int],
+    plan_auto: Callable[[], Plan | DevwidgetError],
+) -> Layout:
+    found: list[Layout] = []
+    rejected: list[Rejected] = []
+    most_full = _find_most_full(plan_auto()) if len(capacities) > 1 else float("inf")
+    for paths in dict.fromkeys(tuple(find_block_paths(model, finest)) for finest in (True, False)):
+        need = retry_with_lengths(functools.partial(measure_blocks, model, inputs, asked, paths))
+        nearest = SplitSearch(model, inputs, asked, need, capacities, most_full, rejected).find_split()
+        found += [] if nearest is None else [_describe_layout(model, need.blocks, *nearest, rejected)]
+        if found and rank_layout(found[-1].devices, most_full) == GOOD:
+            return found[-1]
+    found += _try_proposal(model, inputs, asked, capacities, rejected, plan_auto())
+    if not found:
+        why = rejected[-1].why if rejected else Message("there are fewer blocks than GPUs")
+        raise DevwidgetError(
+            Message("{kind} fits on no split of its {count} blocks", kind=type(model).__name__, count=len(paths)), why=why
+        )
+    return min(found, key=lambda layout: (rank_layout(layout.devices, most_full), layout.hops))
+
+
+def _find_most_full(auto: Plan | DevwidgetError) -> float:
+    """Return the share that accelerate's map takes of its fullest GPU, where it fits on GPUs alone; half is never too full."""
+    if isinstance(auto, DevwidgetError) or not auto.fits or not all(virtual_gpu(0).type in at for _, at in auto.device_map):
+        return float("inf")
+    return max(HALF_FULL, *(gpu.on_card / gpu.capacity + ALIKE for gpu in auto.devices))
+
+
+def _try_proposal(
+    model: nn.Module,
+    inputs: Arguments,
+    asked: dict[str, Any],
+    capacities: Sequence[int],
+    rejected: list[Rejected],
+    auto: Plan | DevwidgetError,
+) -> Iterator[Layout]:
+    """Yield the map that accelerate proposes, run: it splits where no block of ours ends."""
+    try:
+        if isinstance(auto, DevwidgetError):
+            raise auto
+        proposed = dict(auto.device_map)
+        places = {path: torch.device(device) for path, device in proposed.items()}
+        if not all(place.type == virtual_gpu(0).type for place in places.values()):
+            return
+        need = retry_with_lengths(functools.partial(measure_blocks, model, inputs, asked, tuple(places)))
+    except DevwidgetError as error:
+        rejected.append(Rejected(Message("placement: {placement}", placement="auto"), error.what))
+        return
+    split = [places[block.path].index or 0 for block in need.blocks]
+    plan = SplitSearch(model, inputs, asked, need, capacities, rejected=rejected).run_split(split)
+    if plan is not None:
+        yield _describe_layout(model, need.blocks, split, plan, rejected)
+
+
+def _describe_layout(
+    model: nn.Module, blocks: Sequence[ModelBlock], split: Sequence[int], plan: Plan, rejected: Sequence[Rejected]
+) -> Layout:
+    hops, crossing = count_crossings(split, blocks)
+    kind = plan.devices[0].device.kind
+    costs = tuple(
+        BlockCost(
+            block.path, DeviceId(kind, index), block.weights, block.kept, block.beyond, block.passed, block.dtype, block.shape
+        )
+        for block, index in zip(blocks, split, strict=True)
+    )
+    gpus = tuple(map(_describe_gpu, plan.devices))
+    others = [each for each in rejected if not plan.fits or each.what != describe_split(split)]
+    tied, shown = _find_ties(blocks), tuple(others[-MOST_SHOWN:])
+    return Layout(type(model).__name__, plan.fits, costs, gpus, hops, crossing, tied, shown)
+
+
+def _find_ties(blocks: Sequence[ModelBlock]) -> tuple[tuple[str, ...], ...]:
+    """Return the paths of the blocks that share weights."""
+    by_storage: dict[int, list[str]] = {}
+    for block in blocks:
+        for storage in block.tensors:
+            by_storage.setdefault(storage, []).append(block.path)
+    return tuple(sorted({tuple(paths) for paths in by_storage.values() if len(paths) > 1}))

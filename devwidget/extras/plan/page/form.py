@@ -1,0 +1,116 @@
+"""The form above a live page of a plan: what its sliders reach, and the plans that were run, from which it answers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import Any
+
+from devwidget.extras.plan.evidence.compared import Fit
+from devwidget.extras.plan.page.answers import fullest_of_size
+from devwidget.extras.plan.records.answers import AskedSize, Fitted, LargestBatch, OnCards
+from devwidget.extras.plan.records.plan import Plan, Questions, may_be_asked
+from devwidget.report.style.safe_text import displays_safely
+
+Figure = dict[str, Any]
+_FITS: dict[Fit, str] = {"fits": "fits", "fits by less": "close", "does not fit": "over"}
+"""Answer -> its name in the script."""
+_ONE_BY_ONE, _GROWTH, _LEAST = 16, 1.125, 64
+_EIGHTHS = 32
+"""A slider reaches up to four times what was asked for, in steps of an eighth."""
+_GIB = 1 << 30
+_WHOLE = 8 * _GIB
+"""From here on memory is in whole GiB."""
+
+
+@displays_safely
+def form_content(questions: Questions, setting: AskedSize) -> dict[str, Any]:
+    """The state of the form.
+
+    Args:
+        questions: of the plan that was asked for.
+        setting: what is shown now.
+    """
+    plans = {questions.setting: may_be_asked(questions.first, questions), **questions.tried}
+    figures = list(_list_figures(plans))
+    own, shown = questions.setting, plans[setting]
+    fullest = shown.tightest
+    capacities = {device.capacity for device in shown.devices}
+    batches = [figure["batch"] for figure in figures]
+    return {
+        "shown": _setting_content(setting),
+        "batches": list(_list_batches(own.batch, batches)) if own.batch else [],
+        "lengths": _list_eighths(own.length, [figure["length"] for figure in figures]) if own.length else [],
+        "cards": list(questions.cards),
+        "memory": [] if len(capacities) > 1 else _list_memory(capacities.pop(), setting.memory),
+        "gpus": len(shown.devices),
+        "maps": shown.placement in ("auto", "device map"),
+        "band": fullest.on_card_band[1] / max(fullest.on_card, 1),
+        "figures": figures,
+    }
+
+
+def _setting_content(setting: AskedSize) -> Figure:
+    return {"batch": setting.batch, "length": setting.length, "card": setting.card, "memory": list(setting.memory)}
+
+
+def read_setting(given: dict[str, Any]) -> AskedSize:
+    """What a page asks for; raise ValueError for what is none."""
+    batch, length, card, memory = (given.get(name) for name in ("batch", "length", "card", "memory"))
+    counts = [batch, length, *(memory if isinstance(memory, list) else [None])]
+    if not all(type(each) is int and each >= 0 for each in counts) or not isinstance(card, str):
+        raise ValueError("no such setting")
+    return AskedSize(batch, length, card, tuple(memory))  # type: ignore[arg-type]
+
+
+def _list_batches(own: int, run: Iterable[int]) -> Iterator[int]:
+    """One by one, then in steps that grow, with those that were run between them."""
+    most, at, known = max(4 * own, 2 * max(run, default=own), _LEAST), 1, set(run) | {own}
+    while at <= most:
+        following = at + 1 if at < _ONE_BY_ONE else round(at * _GROWTH)
+        yield from sorted({at, *(each for each in known if at < each < following)})
+        at = following
+
+
+def _list_eighths(own: int, run: Iterable[int]) -> list[int]:
+    return sorted({max(own * part // 8, 1) for part in range(1, _EIGHTHS + 1)} | set(run))
+
+
+def _list_memory(own: int, chosen: tuple[int, ...]) -> list[int]:
+    unit = _GIB if own >= _WHOLE else 1 << 20
+    stops = {max(round(own * part / 8 / unit), 1) * unit for part in range(1, _EIGHTHS + 1)}
+    return sorted(stops - {round(own / unit) * unit} | {own} | set(chosen[:1]))
+
+
+def _list_figures(plans: dict[AskedSize, Plan]) -> Iterator[Figure]:
+    """Every plan that was run, with the GPU that has the least room."""
+    for setting, plan in plans.items():
+        gpu = plan.tightest
+        yield _make_figure(setting, gpu.on_card, gpu.capacity, plan.fit)
+        for answer in plan.answers:
+            if isinstance(answer, LargestBatch):
+                yield from (
+                    _make_figure(_with_batch(setting, run.size), run.on_card, answer.capacity, run.fit) for run in answer.runs
+                )
+            if isinstance(answer, OnCards):
+                sizes = setting.batch, setting.length
+                run_cards = (card for card in answer.cards if not card.problem)
+                yield from (
+                    _make_figure(AskedSize(*sizes, card.card, ()), card.on_card, card.capacity, card.fit) for card in run_cards
+                )
+            if isinstance(answer, Fitted):
+                yield from _list_sizes(setting, answer)
+
+
+def _list_sizes(setting: AskedSize, fitted: Fitted) -> Iterator[Figure]:
+    for at, (batch, length) in enumerate(product(fitted.batches, fitted.lengths)):
+        taken, capacity, fit = fullest_of_size(fitted, at)
+        yield _make_figure(AskedSize(batch, length, setting.card, setting.memory), taken, capacity, fit)
+
+
+def _with_batch(setting: AskedSize, batch: int) -> AskedSize:
+    return AskedSize(batch, setting.length, setting.card, setting.memory)
+
+
+def _make_figure(setting: AskedSize, taken: int, capacity: int, fit: Fit) -> Figure:
+    return {**_setting_content(setting), "taken": taken, "capacity": capacity, "fit": _FITS[fit]}

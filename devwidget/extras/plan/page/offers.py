@@ -1,0 +1,43 @@
+"""What a live page of a plan offers to ask: a sentence on what is run for it, and a button."""
+
+from __future__ import annotations
+
+from devwidget.extras.plan.page.step import draw_heading
+from devwidget.language.speaking import said
+from devwidget.records.schema.message import Message
+from devwidget.report.style.safe_text import Markup, html_element, join_html
+
+_OFFERS = {
+    "changes": (
+        Message("What would make it fit"),
+        Message("each change is planned in full: what it saves, what it costs, and whether the step fits then"),
+        Message("Plan changes"),
+    ),
+    "batch": (
+        Message("The largest batch"),
+        Message("a few batches are planned, until one fits and one more sample does not"),
+        Message("Find the largest batch"),
+    ),
+    "sizes": (
+        Message("Batch × length"),
+        Message("some 12 sizes around this one are planned; between them the sliders then answer at once"),
+        Message("Plan sizes around it"),
+    ),
+    "cards": (
+        Message("What fits which card"),
+        Message("this step, LoRA and inference are planned on each card that is known, with a change where one does not fit"),
+        Message("Plan other cards"),
+    ),
+}
+"""Question -> its heading, what is run for it, and its button."""
+
+
+def draw_ask(question: str, look: str) -> Markup:
+    """The button of a question."""
+    return html_element("button", said(_OFFERS[question][2]), type="button", class_=look, **{"data-ask": question})
+
+
+def draw_offer(question: str) -> Markup:
+    """A part of a page that is not there before it is asked for."""
+    name, what, _ = _OFFERS[question]
+    return join_html(draw_heading(said(name), said(what)), html_element("p", draw_ask(question, "dw-button")))

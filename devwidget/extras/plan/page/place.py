@@ -1,0 +1,181 @@
+"""A layout as a page in the panel's design: what is proposed beside what accelerate does, as columns, ribbons and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from devwidget.extras.plan.evidence.compared import Fit, name_fit
+from devwidget.extras.plan.page.draw_plan import LOOKS, STYLES, draw_meter
+from devwidget.extras.plan.page.marks import GLYPHS, draw_glyph, draw_prose, draw_table
+from devwidget.extras.plan.page.step import draw_heading
+from devwidget.extras.plan.records.answers import AutoProposal, Layout, PlacedGpu
+from devwidget.extras.plan.words.plan import fit_words, fits_words
+from devwidget.extras.plan.words.questions import auto_sentence
+from devwidget.language.speaking import language, said, say
+from devwidget.records.schema.record import presents
+from devwidget.report.figures.devices import WIDTHS, draw_devices, picture_words
+from devwidget.report.page.assets import static_text
+from devwidget.report.style.safe_text import Markup, html_element, join_html
+from devwidget.report.style.units import count_words, format_bytes
+from devwidget.report.style.words import row_words
+from devwidget.views.devices import propose_picture
+from devwidget.views.placement import PlacementTable
+
+
+@presents("notebook", Layout)
+def layout_in_notebook(layout: Layout) -> Markup:
+    """The page as an output, with its style."""
+    return join_html(html_element("style", Markup("\n".join(map(static_text, STYLES)))), draw_layout(layout))
+
+
+@presents("html", Layout)
+def layout_page(layout: Layout) -> str:
+    """The page as a file that stands alone, light or dark as its reader is."""
+    view = Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">')
+    style = "\n".join(map(static_text, ("page.css", *STYLES)))
+    title = html_element("title", f"{layout.model}: {fits_words(layout.fits)}")
+    head = html_element("head", view, title, html_element("style", Markup(style)))
+    body = html_element("body", html_element("main", draw_layout(layout)))
+    return f"<!DOCTYPE html>\n{html_element('html', head, body, lang=language())}\n"
+
+
+def draw_layout(layout: Layout, is_live: bool = False) -> Markup:
+    """Header, verdict, both pictures, the GPUs in figures, and what was tried before; a live one has a button."""
+    pictures = html_element("div", *_draw_pictures(layout), class_="dw-two dw-pictures")
+    table = draw_table(list(_list_rows(layout)), right=range(1, 1 + len(layout.devices)), wide=2 + len(layout.devices))
+    parts = _draw_head(layout), _draw_verdict(layout, is_live), pictures, table, *_draw_rest(layout)
+    return html_element("section", *parts, class_="dw dw-panel dw-plan dw-place", **{"aria-label": say("layout")})
+
+
+def _draw_head(layout: Layout) -> Markup:
+    gpus = say("{gpus} that are not here", gpus=count_words(len(layout.devices), "GPU"))
+    if len(layout.devices) == 1:
+        gpus = say("1 GPU that is not here")
+    facts = say("{count} blocks", count=len(layout.blocks)), gpus
+    told = html_element("span", *(html_element("span", fact) for fact in facts), class_="dw-facts dw-soft")
+    meters = html_element(
+        "span", *(draw_meter(gpu.device, gpu.on_card, gpu.capacity) for gpu in layout.devices), class_="dw-chips"
+    )
+    name = html_element("strong", layout.model, class_="dw-title", title=layout.model)
+    line = html_element("div", name, told, meters, class_="dw-headline", style="flex: 1")
+    return html_element("div", line, class_="dw-top")
+
+
+def _draw_verdict(layout: Layout, is_live: bool) -> Markup:
+    look, glyph = LOOKS[layout.fit]
+    sentence = html_element(
+        "p",
+        html_element("b", layout_words(layout)),
+        html_element("span", spare_words(layout), class_="dw-soft"),
+        class_="dw-sentence",
+    )
+    beside = (
+        html_element("span", auto_sentence_short(layout.auto), class_="dw-tried") if layout.auto is not None else Markup("")
+    )
+    action = html_element("code", "layout.device_map", class_="dw-action")
+    if is_live:
+        action = html_element("button", say("Copy device map"), type="button", class_="dw-primary", **{"data-do": "copy"})
+    line = html_element("div", draw_glyph(glyph), sentence, beside, action, class_="dw-verdict-line")
+    part = html_element("div", line, class_=f"dw-verdict-part dw-verdict-{look}")
+    return html_element("section", part, class_="dw-verdict", **{"aria-label": say("verdict")})
+
+
+def auto_sentence_short(auto: AutoProposal) -> str:
+    """Whether accelerate's map fits."""
+    return say('accelerate\'s "auto" {answer}', answer=fits_words(auto.fits))
+
+
+def layout_words(layout: Layout) -> str:
+    """`Fits over 2 GPUs, 2 hops in a forward:`."""
+    gpus = count_words(len(layout.devices), "GPU")
+    if not layout.fits:
+        return say("Fits on no split over {gpus} that was tried:", gpus=gpus)
+    used = len({block.device for block in layout.blocks})
+    facts = {"gpus": gpus, "used": used, "hops": _hop_words(layout.hops, layout.crossing)}
+    if used < len(layout.devices):
+        return say("Fits on {used} of {gpus}, {hops} in a forward:", **facts)
+    return say("Fits over {gpus}, {hops} in a forward:", **facts)
+
+
+def spare_words(layout: Layout) -> str:
+    """What the fullest GPU has left, or how much is too much."""
+    gpu = layout.tightest
+    facts = {
+        "device": gpu.device,
+        "size": format_bytes(abs(gpu.capacity - gpu.on_card)),
+        "capacity": format_bytes(gpu.capacity),
+    }
+    if not layout.fits:
+        return say("of those this one needs least, {size} more than {device} has", **facts)
+    if gpu.is_close:
+        return say("{device} has {size} to spare, less than plans were off on real cards", **facts)
+    return say("{device} has {size} of {capacity} to spare", **facts)
+
+
+def _hop_words(hops: int, crossing: int) -> str:
+    return row_words((count_words(hops, "hop"), format_bytes(crossing))) if hops else say("no hops")
+
+
+def _draw_pictures(layout: Layout) -> Iterator[Markup]:
+    more = say("from one step without values; the wall of a GPU is filled up to its peak")
+    yield _draw_picture(say("What is proposed"), more, layout)
+    if layout.auto is not None and layout.auto.places:
+        blocks = tuple(replace(block, device=place) for block, place in zip(layout.blocks, layout.auto.places, strict=True))
+        auto = replace(layout, blocks=blocks, devices=layout.auto.devices)
+        yield _draw_picture(say('accelerate\'s "auto"'), say("from the weights alone"), auto)
+
+
+def _draw_picture(name: str, more: str, layout: Layout) -> Markup:
+    picture = propose_picture(layout, PlacementTable())
+    looks = {"role": "img", "aria-label": picture_words(picture), "class": "dw-columns"}
+    return html_element("div", draw_heading(name, more), draw_devices(picture, WIDTHS[0], **looks))
+
+
+def _list_rows(layout: Layout) -> Iterator[Sequence[str]]:
+    heads = (say("{device} of {capacity}", device=gpu.device, capacity=format_bytes(gpu.capacity)) for gpu in layout.devices)
+    yield "", *heads, say("in a forward"), ""
+    yield _draw_row(say("What is proposed"), layout.devices, _hop_words(layout.hops, layout.crossing), spare_words(layout))
+    auto = layout.auto
+    if auto is None:
+        return
+    if auto.problem:
+        yield say('accelerate\'s "auto"'), *("" for _ in layout.devices), "", said(auto.problem)
+        return
+    hops = _hop_words(auto.hops, auto.crossing) if auto.places else ""
+    told = "" if auto.places else say("its map splits where no block ends")
+    yield _draw_row(say('accelerate\'s "auto"'), auto.devices, hops, told or _over_words(auto.devices))
+
+
+def _over_words(gpus: Sequence[PlacedGpu]) -> str:
+    over = [
+        say("{device} needs {over} more", device=gpu.device, over=format_bytes(gpu.on_card - gpu.capacity))
+        for gpu in gpus
+        if gpu.on_card > gpu.capacity
+    ]
+    return row_words(over)
+
+
+def _draw_row(name: str, gpus: Sequence[PlacedGpu], hops: str, told: str) -> tuple[str, ...]:
+    fit: Fit = name_fit(all(gpu.on_card <= gpu.capacity for gpu in gpus), any(gpu.fit == "fits by less" for gpu in gpus))
+    label = join_html(draw_glyph(GLYPHS[fit], fit_words(fit)), " ", name)
+    sizes = (
+        html_element("span", format_bytes(gpu.on_card), class_="dw-over" if gpu.on_card > gpu.capacity else "") for gpu in gpus
+    )
+    return (label, *sizes, hops, told)
+
+
+def _draw_rest(layout: Layout) -> Iterator[Markup]:
+    if layout.auto is not None and not layout.auto.places and not layout.auto.problem:
+        yield html_element("p", draw_prose(auto_sentence(layout.auto)))
+    for paths in layout.ties:
+        yield html_element("p", say("tied: {paths}", paths=", ".join(paths)))
+    entries = [(path or say("the whole model"), str(number)) for path, number in layout.device_map.items()]
+    yield html_element(
+        "details", html_element("summary", say("device map")), draw_table([(say("module"), say("device")), *entries])
+    )
+    if layout.rejected:
+        rows = [(said(each.what), said(each.why)) for each in layout.rejected]
+        yield html_element(
+            "details", html_element("summary", say("tried before")), draw_table([(say("split"), say("why not")), *rows])
+        )

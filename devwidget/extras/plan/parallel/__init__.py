@@ -1,0 +1,317 @@
+"""Plans for the ranks of a mesh: one rank of each kind runs a step on a virtual GPU, in a process of its own."""
+
+from __future__ import annotations
+
+import math
+import os
+import pickle
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from devwidget import gpus
+from devwidget.capture.step.batch import kept_source, make_arguments
+from devwidget.capture.validation import refuse_model
+from devwidget.extras.plan.loops import Loop
+from devwidget.extras.plan.make_plan import ask_for_loop
+from devwidget.extras.plan.make_plan import refuse_plan as refuse_plan
+from devwidget.extras.plan.parallel.mesh import REPLICAS, SHARDS, STAGES, TENSORS, Mesh, group_alike_ranks
+from devwidget.extras.plan.parallel.rank_step import RankResult, RankStep
+from devwidget.extras.plan.records.parallel_plan import ParallelPlan, RankPlan
+from devwidget.extras.ranks.records.traced_steps import runs_of
+from devwidget.gpus.virtual_machine import UNLIMITED, parse_cluster
+from devwidget.records.errors import DevwidgetError, error_text, nearest
+from devwidget.records.schema.message import Message
+
+T = TypeVar("T")
+# What torch says once it has threads of its own for devices (`Engine::initialize_device_threads_pool` in `engine.cpp`).
+_NO_BACKWARD = "autograd's threading in combination with fork"
+
+
+def run_in_fork(call: Callable[[], T]) -> T:
+    """Return what `call` returns in a copy of this process, by pickle; raise DevwidgetError in place of any exception."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        # The warning is about locks that other threads hold: the copy uses none of the threads.
+        warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        os.close(read)
+        _answer_and_exit(write, call)
+    os.close(write)
+    try:
+        with os.fdopen(read, "rb") as pipe:
+            answer = pipe.read()
+    except BaseException:
+        # Such as an interrupt: the copy must not go on alone.
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        os.waitpid(child, 0)
+    result: T = _unpack_answer(answer)
+    return result
+
+
+def _answer_and_exit(write: int, call: Callable[[], object]) -> None:
+    """Answer, in the copy, and end it without any clean-up that is the original's."""
+    try:
+        _silence_output()
+        # A fork copies the calling thread alone: what is given to the pool of threads would wait for ever.
+        torch.set_num_threads(1)
+        try:
+            answer: tuple[str, object] = "returned", call()
+        except DevwidgetError as error:
+            answer = "refused", (error.what, error.why, error.instead)
+        except BaseException as error:
+            answer = "failed", error_text(error)
+        with os.fdopen(write, "wb") as pipe:
+            pickle.dump(answer, pipe)
+    finally:
+        # Not `sys.exit`: what the original has registered for its own end must not run twice.
+        os._exit(0)
+
+
+def _silence_output() -> None:
+    """Send what the copy prints nowhere: it would be in the user's cell once for each rank."""
+    warnings.simplefilter("ignore")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the process ends with it
+
+
+def _unpack_answer(answer: bytes) -> Any:
+    value: Any
+    kind, value = pickle.loads(answer) if answer else ("failed", Message("the process of this rank died"))
+    if kind == "refused":
+        what, why, instead = value
+        raise DevwidgetError(what, why=why, instead=instead)
+    if kind == "failed" and _NO_BACKWARD in str(value):
+        raise DevwidgetError(
+            Message("ranks can be planned in this process no more"),
+            why=Message("each runs in a copy of it, and torch runs no backward in one once it has threads for GPUs"),
+            instead=Message("plan in a fresh kernel, before the first backward"),
+        )
+    if kind == "failed":
+        raise DevwidgetError(
+            Message("the step fails on this mesh: {error}", error=value),
+            why=Message("the plan runs the step of one rank of each kind"),
+        )
+    return value
+
+
+_EXAMPLE = 'parallel={"dp": 8}'
+_FORMS = Message(
+    'what has a plan by itself: DDP as {ddp}, FSDP2 as {fsdp}, HSDP as {hsdp}, a pipeline as {pipeline}; other names, '
+    'such as {tp}, with parallelize=..., a function of model and mesh',
+    ddp='{"ddp": 8}', fsdp='{"fsdp": 8}', hsdp='{"replicate": 2, "shard": 4}',
+    pipeline='{"pp": 4}, {"pp": 4, "fsdp": 2}', tp='{"dp": 4, "tp": 2}',
+)  # fmt: skip
+"""What the names without `parallelize` may be, together."""
+MOST_RANKS = 1 << 16
+
+
+def parse_mesh(parallel: object) -> Mesh:
+    """The mesh that was asked for.
+
+    Raises:
+        DevwidgetError: if it is none.
+    """
+    if not isinstance(parallel, Mapping) or not parallel:
+        raise DevwidgetError(
+            Message("{parallel} is no mesh", parallel=f"{parallel!r:.80}"),
+            why=Message("it names each dimension and its size"),
+            instead=_EXAMPLE,
+        )
+    for name, size in parallel.items():
+        if type(name) is not str or type(size) is not int or size < 1:
+            raise DevwidgetError(
+                Message("a dimension {name} of size {size} is none", name=f"{name!r:.40}", size=f"{size!r:.40}"),
+                instead=_EXAMPLE,
+            )
+    mesh = Mesh(tuple(parallel), tuple(parallel.values()))
+    if mesh.ranks > MOST_RANKS:
+        raise DevwidgetError(
+            Message("{ranks} ranks are too many", ranks=mesh.ranks),
+            why=Message("at most {most} are planned", most=MOST_RANKS),
+        )
+    return mesh
+
+
+def refuse_names(mesh: Mesh) -> None:
+    """Refuse names that say nothing of how a model is spread, and combinations of them that have no plan.
+
+    Raises:
+        DevwidgetError: with the nearest name, and what there is.
+    """
+    known = (*REPLICAS, *SHARDS, STAGES, TENSORS)
+    for name in mesh.names:
+        if name not in known:
+            what = Message(
+                "what a mesh does over {name} is not known{hint}", name=repr(name), hint=nearest(name.lower(), known)
+            )
+            raise DevwidgetError(what, instead=_FORMS)
+    of_data = tuple(REPLICAS if name in REPLICAS else SHARDS for name in mesh.names if name != STAGES)
+    forms = {(SHARDS,), (REPLICAS, SHARDS), () if STAGES in mesh.names else (REPLICAS,)}
+    if TENSORS not in mesh.names and of_data not in forms:
+        raise DevwidgetError(
+            Message("how a model is spread over {names} together is not known", names=" x ".join(mesh.names)), instead=_FORMS
+        )
+
+
+def refuse_ignored(gpus: int | None, placement: Any, mesh: Mesh, microbatches: int | None) -> None:
+    """Refuse what would say nothing in a plan of this mesh.
+
+    Raises:
+        DevwidgetError: with what would have been right.
+    """
+    if gpus not in (None, mesh.ranks):
+        raise DevwidgetError(
+            Message("{gpus} GPUs are not the {ranks} ranks of the mesh", gpus=gpus, ranks=mesh.ranks),
+            why=Message("each rank has one GPU"),
+            instead=f"gpus={mesh.ranks}",
+        )
+    if placement != "as is":
+        raise DevwidgetError(
+            Message("a mesh has no placement"),
+            why=Message("each rank has one GPU"),
+            instead=Message("`parallel` or `placement`"),
+        )
+    if microbatches is not None and STAGES not in mesh.names:
+        raise DevwidgetError(Message("only a pipeline has microbatches"), instead='parallel={"pp": 4}')
+
+
+def refuse_mesh(model: nn.Module, mesh: Mesh, parallelize: object, optimizer: object) -> None:
+    """Refuse what makes no sense.
+
+    Raises:
+        DevwidgetError: with what would have been right.
+    """
+    refuse_plan(optimizer, "as is")
+    if gpus.active() is not None:
+        raise DevwidgetError(
+            Message("virtual GPUs are running"),
+            why=Message("ranks are planned without"),
+            instead=Message("stop them first, then plan"),
+        )
+    if not hasattr(os, "fork"):
+        raise DevwidgetError(
+            Message("ranks cannot be planned here"), why=Message("each runs in a forked process, which this system has not")
+        )
+    if dist.is_available() and dist.is_initialized():
+        raise DevwidgetError(
+            Message("a process group is running"),
+            why=Message("a plan makes one of its own"),
+            instead=Message("plan before the job"),
+        )
+    if parallelize is not None and not callable(parallelize):
+        raise DevwidgetError(
+            Message("`parallelize` is no function"), instead="def parallelize(model, mesh): fully_shard(model, mesh=mesh)"
+        )
+    if parallelize is None:
+        refuse_names(mesh)
+    if parallelize is None and TENSORS in mesh.names:
+        raise DevwidgetError(
+            Message("how the modules are split over `tp` is not known"),
+            why=Message("only copies, FSDP2 and stages need no plan of the modules"),
+            instead='parallelize=lambda model, mesh: parallelize_module(model, mesh["tp"], {...})',
+        )
+    if parallelize is None and STAGES in mesh.names and not isinstance(model, nn.Sequential):
+        raise DevwidgetError(
+            Message("how a `{kind}` comes apart into stages is not known", kind=type(model).__name__),
+            why=Message("only an `nn.Sequential` does by itself"),
+            instead=Message("parallelize=..., a function of model and mesh that returns the stage of this rank"),
+        )
+    if optimizer is not None and STAGES in mesh.names and isinstance(optimizer, torch.optim.Optimizer):
+        raise DevwidgetError(Message("an optimizer of the whole model has no stages"), instead=Message("pass its class"))
+
+
+def make_parallel_plan(
+    model: nn.Module,
+    batch: Any,
+    *,
+    gpus: int | None,
+    placement: Any,
+    options: dict[str, Any],
+    parallel: object,
+    parallelize: Callable[..., Any] | None,
+    microbatches: int | None,
+    memory: int | str | None,
+    card: str | None,
+    loss_fn: Callable[..., Any] | None,
+    target: Any,
+    optimizer: Any,
+) -> ParallelPlan:
+    """See `devwidget.plan`; `options` are those of the loop."""
+    refuse_model(model)
+    mesh = parse_mesh(parallel)
+    asked = ask_for_loop(optimizer, loss_fn, target, options)
+    optimizer = asked["optimizer"]
+    loop, checkpointing = asked["loop"], asked["checkpointing"]
+    _refuse_loop(mesh, loop, checkpointing)
+    refuse_mesh(model, mesh, parallelize, optimizer)
+    refuse_ignored(gpus, placement, mesh, microbatches)
+    unlimited = memory is None and card is None
+    cluster = parse_cluster(1, UNLIMITED if unlimited else memory, False, card=card)
+    with kept_source(batch):
+        inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
+    count = microbatches or mesh.size_of("pp")
+    step = RankStep(model, inputs, loss_fn, optimizer, mesh, parallelize, count, loop, checkpointing, cluster)
+    stages = _run_stages(step)
+    plans = [plan for stage in stages for plan in _plans_of_stage(stage, cluster.memory_bytes[0])]
+    plans.sort(key=lambda plan: -plan.peak)
+    total = len(list(model.parameters()))
+    ways = tuple(dict.fromkeys(way for stage in stages for _, ran in stage for way in ran.ways))
+    sizes = tuple(zip(mesh.names, mesh.sizes, strict=True))
+    said = ways, loop.to_record(checkpointing), card or ""
+    return ParallelPlan(type(model).__name__, sizes, total, tuple(plans), *said)
+
+
+def _refuse_loop(mesh: Mesh, loop: Loop, checkpointing: bool | str) -> None:
+    """Pass what a rank can run.
+
+    Raises:
+        DevwidgetError: for the rest.
+    """
+    if "pp" in mesh.names and (loop != Loop() or checkpointing):
+        raise DevwidgetError(
+            Message("a plan for a pipeline knows one loop, that of its schedule"), instead=Message("leave the loop out")
+        )
+
+
+Stage = list[tuple[tuple[int, ...], RankResult]]
+"""Ranks that are alike, and what the first of them ran."""
+
+
+def _run_stages(step: RankStep) -> list[Stage]:
+    """Run each stage of a pipeline in turn, since what one passes on is the input of the next; else one stage."""
+    stages, passed = [], None
+    for ranks in step.mesh.ranks_by_stage():
+        first = _run_rank(step, ranks[0], passed)
+        kinds = group_alike_ranks(step.mesh, ranks, first.shards)
+        ran = [(kind, first if ranks[0] in kind else _run_rank(step, kind[0], passed)) for kind in kinds]
+        stages.append(ran)
+        passed = first.passed
+    return stages
+
+
+def _run_rank(step: RankStep, rank: int, given: Any) -> RankResult:
+    return run_in_fork(lambda: step.run_rank(rank, given))
+
+
+def _plans_of_stage(stage: Stage, capacity: int) -> list[RankPlan]:
+    return [
+        RankPlan(
+            runs_of(ranks), capacity, peak=ran.peak, **ran.parts, most_gathered=ran.most_gathered, phases=ran.phases,
+            peak_at=ran.peak_at, reserved=ran.reserved, context=ran.context,
+            without=sum(math.prod(shard.shape_at(mesh_at)) == 0 for shard in ran.shards),
+        )
+        for ranks, ran in stage
+        for mesh_at in [ran.at]
+    ]  # fmt: skip

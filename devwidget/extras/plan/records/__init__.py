@@ -1,0 +1,1 @@
+"""What a plan, a layout and the answers about them say."""

@@ -1,0 +1,1 @@
+"""Plans and layouts as widgets."""

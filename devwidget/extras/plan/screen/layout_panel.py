@@ -1,0 +1,64 @@
+"""LayoutWidget: the page of a layout with a button that copies its device map."""
+
+from __future__ import annotations
+
+import anywidget
+import ipywidgets
+from traitlets import Dict, Unicode
+
+from devwidget.extras.plan.page.place import draw_layout, layout_in_notebook
+from devwidget.extras.plan.records.answers import Layout
+from devwidget.panel.displayed import Displayed, runs_in_notebook, speak_along
+from devwidget.report.page.assets import LAYOUT, PLAN_STYLES, join_modules, page_words, static_text
+from devwidget.report.page.html import as_saved
+
+
+class LayoutView(anywidget.AnyWidget):
+    """What the page draws."""
+
+    _esm = join_modules(*LAYOUT)
+    _css = "".join(map(static_text, PLAN_STYLES))
+    words = Dict().tag(sync=True)
+    page = Unicode().tag(sync=True)
+    device_map = Unicode().tag(sync=True)
+
+
+class LayoutWidget(Displayed, ipywidgets.VBox):
+    """A layout that is shown."""
+
+    shows = Layout
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        self.layout_shown = layout
+        self.view = LayoutView()
+        self.children = (self.view,)
+        self.speak()
+        speak_along(self)
+
+    def speak(self) -> None:
+        """Say everything in the language of reports."""
+        layout = self.layout_shown
+        self._saved = layout_in_notebook(layout)
+        self.view.words = page_words(*LAYOUT)
+        self.view.device_map = repr(layout.device_map)
+        self.view.page = str(draw_layout(layout, is_live=True))
+        self.save_again()
+
+    def __repr__(self) -> str:
+        return str(self.layout_shown)
+
+    def _plain_html(self) -> str:
+        return str(self._saved)
+
+    def _saved_html(self) -> str:
+        return as_saved(self._saved)
+
+
+def show_layout(layout: Layout) -> None:
+    """Display a layout with its button; raise NotImplementedError where no page runs widgets: it is then text."""
+    if not runs_in_notebook():
+        raise NotImplementedError("there is no page")
+    from IPython.display import display
+
+    display(LayoutWidget(layout))

@@ -1,0 +1,168 @@
+"""PlanWidget: the page of a plan with sliders; it answers at once from plans that were run, and runs new ones between cells."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import anywidget
+import ipywidgets
+from traitlets import Dict, Unicode
+
+from devwidget.extras.plan.page.draw_plan import draw_live_parts, plan_in_notebook
+from devwidget.extras.plan.page.form import form_content, read_setting
+from devwidget.extras.plan.records.plan import PIECEWISE, Plan, Questions, may_be_asked, questions_of
+from devwidget.language.speaking import both, say, say_count
+from devwidget.panel.actions import PieceJobs
+from devwidget.panel.bridge import Control, refer_to
+from devwidget.panel.displayed import Displayed, fall_silent, runs_in_notebook, speak_along
+from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.records.schema.message import Message
+from devwidget.report.page.assets import PLAN, PLAN_STYLES, join_modules, page_words, static_text
+from devwidget.report.page.html import as_saved
+from devwidget.report.style.safe_text import safe_block
+
+
+class PlanView(anywidget.AnyWidget):
+    """What the page draws."""
+
+    _esm = join_modules(*PLAN)
+    _css = "".join(map(static_text, PLAN_STYLES))
+    words = Dict().tag(sync=True)
+    form = Dict().tag(sync=True)
+    page = Dict().tag(sync=True)
+    status = Dict().tag(sync=True)
+    control = Unicode().tag(sync=True)
+
+
+class PlanWidget(Displayed, ipywidgets.VBox):
+    """A plan that can be asked. The plan keeps its model; this keeps neither, only what is shown.
+
+    Attributes:
+        shown: the plan of what the sliders say, or said when the last one was run.
+    """
+
+    shows = Plan
+
+    def __init__(self, plan: Plan) -> None:
+        questions = questions_of(plan)
+        if questions is None:
+            raise _nobody_to_ask()
+        super().__init__()
+        # Weak: a page that somebody has scrolled by must not keep a model alive.
+        self._asked = weakref.ref(questions)
+        self.setting = self._wanted = questions.setting
+        self.jobs = PieceJobs(self._tell_progress, self._tell_end)
+        self.control = Control()
+        self.view = PlanView(control=refer_to(self.control))
+        self.children = (self.view,)
+        self.control.on_msg(self._answer_page)
+        self.speak()
+        speak_along(self)
+
+    @property
+    def shown(self) -> Plan:
+        """The plan that is shown, which can be asked; raise DevwidgetError if nobody has it any more."""
+        root = self._find_questions()
+        return may_be_asked(root.first, root) if self.setting == root.setting else root.tried[self.setting]
+
+    def speak(self) -> None:
+        """Say everything in the language of reports."""
+        self.view.words = page_words(*PLAN)
+        if self._asked() is not None:
+            self.draw()
+
+    def draw(self) -> None:
+        """Draw what is shown, with what was asked of it so far, and save it with the notebook."""
+        shown = self.shown
+        self._saved, self._text = plan_in_notebook(shown), str(shown)
+        self.view.form = form_content(self._find_questions(), self.setting)
+        self.view.page = {"setting": self.view.form["shown"], **draw_live_parts(shown)}
+        self.save_again()
+
+    def close(self) -> None:
+        """Take the page off every notebook."""
+        self.jobs.cancel()
+        fall_silent(self)
+        for widget in (self.view, self.control):
+            widget.layout.close()  # a widget of its own, which closing its owner leaves behind
+            widget.close()
+        self.layout.close()
+        super().close()
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _plain_html(self) -> str:
+        return str(self._saved)
+
+    def _saved_html(self) -> str:
+        return as_saved(self._saved)
+
+    def _find_questions(self) -> Questions:
+        questions = self._asked()
+        if questions is None:
+            raise _nobody_to_ask()
+        return questions
+
+    def _answer_page(self, control: Control, message: Any, buffers: Any) -> None:
+        """Answer the page inside the handler, whatever it has sent and whatever goes wrong."""
+        asked = message if isinstance(message, dict) else {}
+        answer: dict[str, Any] = {}
+        try:
+            self._answer_question(asked)
+        except Exception as error:
+            answer = {"error": safe_block(str(error) if isinstance(error, DevwidgetError) else error_text(error))}
+        control.send({"to": str(asked.get("id"))[:100], "ask": str(asked.get("ask"))[:100], **answer})
+
+    def _answer_question(self, asked: dict[str, Any]) -> None:
+        if asked.get("ask") == "cancel":
+            self.jobs.cancel()
+        if asked.get("ask") == "question" and asked.get("question") in PIECEWISE:
+            shown = questions_of(self.shown)
+            if shown is not None:
+                self._wanted = self.setting
+                self.jobs.start(shown.ask_in_pieces(asked["question"]))
+        if asked.get("ask") == "setting":
+            self._show_setting(asked)
+
+    def _show_setting(self, asked: dict[str, Any]) -> None:
+        """Show another setting, at once if it was planned before."""
+        root, setting = self._find_questions(), read_setting(asked)
+        if setting == root.setting or setting in root.tried:
+            self.jobs.cancel()
+            self.setting = self._wanted = setting
+            self.draw()
+            return
+        self._wanted = setting
+        self.jobs.start(root.try_in_pieces(setting))
+
+    def _tell_progress(self, count: int) -> None:
+        words = say_count(*both("planning: {count} plan run", "planning: {count} plans run"), count)
+        self.view.status = {"kind": "busy", "text": words if count else say("planning …")}
+
+    def _tell_end(self, error: BaseException | None) -> None:
+        """Draw what came of a run; one that failed or was cancelled leaves what is shown as it is."""
+        if error is None:
+            self.setting = self._wanted
+            self.draw()
+            self.view.status = {"kind": "done", "text": ""}
+        elif isinstance(error, KeyboardInterrupt):
+            self.view.status = {"kind": "cancelled", "text": say("cancelled; what was planned before is shown")}
+        else:
+            told = str(error) if isinstance(error, DevwidgetError) else error_text(error)
+            self.view.status = {"kind": "refused", "text": safe_block(told)}
+
+
+def _nobody_to_ask() -> DevwidgetError:
+    what = Message("this plan was loaded, made by hand, or let go of: its model is not here")
+    return DevwidgetError(what, instead=Message("keep what devwidget.plan(...) returns"))
+
+
+def show_plan(plan: Plan) -> None:
+    """Display a plan as a live page; raise NotImplementedError where no page runs widgets, so that IPython shows it as text."""
+    if not runs_in_notebook():
+        raise NotImplementedError("there is no page")
+    from IPython.display import display
+
+    display(PlanWidget(plan))

@@ -1,0 +1,1 @@
+"""Plans, layouts and answers as parts, which text and pages draw."""

@@ -1,0 +1,231 @@
+"""A plan: one row per GPU, or per kind of rank, then what does not fit and where it tips over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.extras.plan.evidence.compared import Fit
+from devwidget.extras.plan.records.parallel_plan import ParallelPlan, RankPlan
+from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, PlannedLoop
+from devwidget.language.speaking import said, say
+from devwidget.records.schema.message import Message
+from devwidget.report.page.draw_page import shows, writes
+from devwidget.report.report_parts import Part, Sentence, Table
+from devwidget.report.style.palette import CATEGORY_HUES
+from devwidget.report.style.units import count_words, format_bytes
+from devwidget.report.style.words import code_word, ranks_words, row_words, site_words
+
+TOTALS = {"peak": Message("peak"), "capacity": Message("capacity")}
+"""Attribute of a GPU's plan -> its heading, where GPUs are nothing but a capacity."""
+TOTALS_OF_CARD = {
+    "on_card": Message("on the card"),
+    "reserved": Message("reserved"),
+    "peak": Message("allocated"),
+    "capacity": Message("capacity"),
+}
+PARTS = {
+    "weights": Message("weights"),
+    "gradients": Message("gradients"),
+    "optimizer": Message("optimizer"),
+    "activations": Message("activations"),
+}
+"""Attribute of a GPU's plan -> its heading, for the parts of its peak."""
+
+
+_CATEGORIES = {**dict(zip(PARTS, PARTS, strict=True)), "weights": "parameters"}
+"""Part of a plan -> the category whose colour it has on every screen."""
+
+
+@writes(Plan)
+def plan_parts(plan: Plan) -> Iterator[Part]:
+    """The answer to `will it fit?`."""
+    placed = code_word(plan.placement)
+    if plan.card:
+        placed = say("{placement} on {card}", placement=placed, card=plan.card)
+    told = say("Plan: {model}, {placed}: {answer}", model=plan.model, placed=placed, answer=answer_words(plan.fit))
+    yield Sentence(f"{told} · {row_words(map(code_word, plan.phases))}", "verdict")
+    yield _plan_table(plan)
+    yield from (Sentence(tips_words(plan, device), "over") for device in plan.devices if device.tips_over is not None)
+    if plan.card:
+        yield Sentence(_band_words(plan))
+    yield Sentence(" · ".join([*loop_words(plan.loop), *map(_other_loop_words, plan.other_loops)]))
+    if plan.guesses:
+        yield Sentence(_guess_words(plan))
+    if plan.device_map:
+        rows = [(path or say("the whole model"), device) for path, device in plan.device_map]
+        yield Table(rows, title=say("device map"), has_heading=False)
+
+
+def part_hue(part: str) -> str:
+    """The colour of a part of the peak."""
+    return CATEGORY_HUES[_CATEGORIES[part]]
+
+
+def _plan_table(plan: Plan) -> Table:
+    """What fits is coloured on a page, which says where the peak is in place of it."""
+    sizes = {**(TOTALS_OF_CARD if plan.card else TOTALS), **PARTS}
+    last = len(sizes) + 1
+    rows = [("", *map(said, sizes.values()), "", say("the peak is in"))]
+    for device in plan.devices:
+        cells = (format_bytes(getattr(device, name)) for name in sizes)
+        rows.append((str(device.device), *cells, fit_words(device.fit), moment_words(plan, device.peak_at)))
+    return Table(rows, right=range(1, last), only={last: "text", last + 1: "page"})
+
+
+def fits_words(fits: bool) -> str:
+    """The answer for a rank, or for all of them."""
+    return say("fits") if fits else say("does not fit")
+
+
+_FITS: dict[Fit, str] = {
+    "fits": Message("fits"),
+    "fits by less": Message("fits, closely"),
+    "does not fit": Message("does not fit"),
+}
+
+
+def fit_words(fit: Fit) -> str:
+    """The answer for a GPU, in a table."""
+    return said(_FITS[fit])
+
+
+def answer_words(fit: Fit) -> str:
+    """The answer for all of them."""
+    return say("fits, by less than plans were off on real cards") if fit == "fits by less" else said(_FITS[fit])
+
+
+def tips_words(plan: Plan, device: DevicePlan) -> str:
+    """What does not fit, and what is the first to exceed it."""
+    over = format_bytes(device.on_card - device.capacity)
+    return say(
+        "{device} needs {over} more: {moment} is the first to exceed it",
+        device=_without_backticks(str(device.device)),
+        over=over,
+        moment=moment_words(plan, device.tips_over),
+    )
+
+
+def _without_backticks(name: str) -> str:
+    """A name of the user's in a sentence in which backticks are the ends of code."""
+    return name.replace("`", "'")
+
+
+def _band_words(plan: Plan) -> str:
+    """How far the fullest GPU may be from what is predicted."""
+    fullest = plan.tightest
+    least, most = map(format_bytes, fullest.on_card_band)
+    facts = {"device": fullest.device, "least": least, "most": most}
+    if fullest.is_close:
+        return say(
+            "{device} may take {least} to {most}, as far as plans were off on real cards; the capacity is between", **facts
+        )
+    return say("{device} may take {least} to {most}, as far as plans were off on real cards", **facts)
+
+
+_LOOPS = {
+    "step": Message("planned is a step whose output dies at its end"),
+    "plain": Message("planned is a loop whose output lives into the next forward"),
+    "trainer": Message("planned is transformers' Trainer, where the output dies before backward"),
+}
+
+
+def loop_words(loop: PlannedLoop) -> Iterator[str]:
+    """Which loop was planned."""
+    yield say("planned is the loop `{name}`", name=loop.name) if loop.is_own else said(_LOOPS[loop.name])
+    if loop.accumulate > 1:
+        yield say("{count} batches accumulated", count=loop.accumulate)
+    if loop.autocast:
+        yield say("autocast to {dtype}", dtype=loop.autocast)
+    if loop.grad_scaler:
+        yield "GradScaler"
+    if loop.zero_grad:
+        yield say("gradients set to zero") if loop.zero_grad == "zero" else say("gradients set to none")
+    if loop.checkpointing:
+        yield say("checkpointing") if loop.checkpointing == "checkpointing" else say("reentrant checkpointing")
+
+
+def _other_loop_words(other: LoopPeak) -> str:
+    facts = {"option": f'loop="{other.name}"', "size": format_bytes(other.peak)}
+    return say("{option} allocates {size}", **facts) if other.fits else say("{option} {size}, too much", **facts)
+
+
+def _guess_words(plan: Plan) -> str:
+    """Where the plan is a guess."""
+    where = moment_words(plan, plan.guesses[0])
+    if len(plan.guesses) > 1:
+        where = say("{place}, and {others}", place=where, others=count_words(len(plan.guesses) - 1, "other place"))
+    return say("guessed in {where}: choices among unknown numbers are spread evenly", where=where)
+
+
+def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
+    """Which part of the step, which module, and its line; "" for a GPU that is not used."""
+    if moment is None:
+        return ""
+    name, line = _without_backticks(moment.module or ""), ""
+    if moment.site:
+        line = f" ({_without_backticks(site_words(moment.site))})"
+    phase = code_word(moment.phase)
+    if moment.phase == "build":
+        return say("placing `{module}`", module=name) if name else say("placing the model")
+    if moment.module is None:
+        return say("the {phase}", phase=phase) + line if moment.phase != "optimizer" else say("the optimizer's step")
+    if plan.placement == "data parallel" and not moment.module and not moment.site:
+        return say("what DataParallel copies in {phase}", phase=phase)
+    module = f"`{name}`" if name else say("the model itself")
+    return say("{module} in {phase}", module=module, phase=phase) + line
+
+
+_RANK_SIZES = {
+    "on_card": Message("on the card"),
+    "reserved": Message("reserved"),
+    "peak": Message("peak"),
+    "parameters": Message("parameters"),
+    "gathered": Message("gathered"),
+    "gradients": Message("gradients"),
+    "buckets": Message("buckets"),
+    "optimizer": Message("optimizer"),
+    "activations": Message("activations"),
+    "most_gathered": Message("most gathered"),
+}
+"""Attribute of a rank's plan -> its heading."""
+_OF_SOME = {
+    "on_card": "reserved", "reserved": "reserved",
+    "gathered": "most_gathered", "most_gathered": "most_gathered", "buckets": "buckets",
+}  # fmt: skip
+"""Columns of a card, or of one way to spread a model -> the attribute that is zero in all others."""
+
+
+@shows(ParallelPlan)
+def parallel_plan_parts(plan: ParallelPlan) -> Iterator[Part]:
+    """The answer to `will it fit on so many ranks?`."""
+    mesh = row_words([" x ".join(f"{name} {size}" for name, size in plan.mesh), *plan.ways, *filter(None, [plan.card])])
+    told = say("Plan: {model} on {mesh}: {answer}", model=plan.model, mesh=mesh, answer=fits_words(plan.fits))
+    yield Sentence(told, "verdict")
+    names = [name for name in _RANK_SIZES if name not in _OF_SOME or any(getattr(each, _OF_SOME[name]) for each in plan.ranks)]
+    rows = [("", *(said(_RANK_SIZES[name]) for name in names), ""), *(_rank_row(each, names) for each in plan.ranks)]
+    yield Table(rows, right=range(1, len(names) + 1))
+    if not any(name == "pp" for name, _ in plan.mesh):  # there a schedule runs the step
+        yield Sentence(" · ".join(loop_words(plan.loop)))
+    for each in plan.ranks:
+        ranks = ranks_words(each.ranks)
+        if each.without:
+            parameters = count_words(plan.parameters, "parameter")
+            facts = {"ranks": ranks, "without": each.without, "parameters": parameters}
+            yield Sentence(say("{ranks} hold no element of {without} of {parameters}", **facts))
+        if not each.fits:
+            missing = format_bytes(each.on_card - each.capacity)
+            yield Sentence(say("{ranks} need {size} more", ranks=ranks, size=missing) + _rank_moment(each), "over")
+
+
+def _rank_row(each: RankPlan, names: list[str]) -> tuple[str, ...]:
+    sizes = (format_bytes(getattr(each, name)) for name in names)
+    return (ranks_words(each.ranks), *sizes, fits_words(each.fits))
+
+
+def _rank_moment(each: RankPlan) -> str:
+    if each.peak_at is None:
+        return ""
+    phase = code_word(each.peak_at.phase)
+    if each.peak_at.module:
+        return say(": the peak is in `{module}` in {phase}", module=each.peak_at.module, phase=phase)
+    return say(": the peak is in {phase}", phase=phase)

@@ -1,0 +1,1 @@
+"""What other tools wrote: memory snapshots, traces of the profiler, stacks."""

@@ -1,0 +1,292 @@
+"""Traces of `torch.profiler` (Kineto) as a trace: moves between devices, waits, operators on GPUs, modules, memory.
+
+Modules, lines and parts of the step are there if the profiler ran with `with_stack=True`, memory with `profile_memory=True`.
+Source of the format: `export_chrome_trace`, and the loggers of Kineto (`output_json.cpp`, `CuptiActivity.cpp`).
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from devwidget.extras.profiles.allocations import FOREIGN, History, build_curve
+from devwidget.extras.profiles.stacks import Stack, read_stack
+from devwidget.extras.profiles.untrusted_files import refuse_damaged
+from devwidget.records.device import DeviceId
+from devwidget.records.loading.json_io import reread
+from devwidget.records.loading.typed_reader import Unexpected
+from devwidget.records.memory import MemoryCurve
+from devwidget.records.schema.message import Message
+from devwidget.records.trace import ModuleEvent, Move, OpEvent, Trace, Wait
+
+INFERRED = Message(
+    "{kind}: {reason}",
+    kind=Message("modules and parts of the step"),
+    reason=Message("inferred from the stacks of the profiler; a line is where its function begins"),
+)
+_NO_STACKS = Message(
+    "{kind}: {reason}", kind=Message("modules and lines"), reason=Message("the profiler ran without with_stack=True")
+)
+_CPU = DeviceId("cpu", None)
+_WAITING = {"aten::_local_scalar_dense": "item", "aten::nonzero": "nonzero", "aten::masked_select": "masked_select"}
+_DTYPES = {"float": "float32", "double": "float64", "long int": "int64", "int": "int32", "c10::Half": "float16"}
+_DTYPES |= {"c10::BFloat16": "bfloat16", "bool": "bool", "unsigned char": "uint8"}
+Event = dict[str, Any]
+_TEXT, _NUMBER = frozenset((str,)), frozenset((int, float))
+_KINDS = {"ts": _NUMBER, "dur": _NUMBER, "name": _TEXT, "cat": _TEXT, "ph": _TEXT}
+_NUMBERS = frozenset(
+    "External id|device|inDevice|fromDevice|toDevice|bytes|Bytes|Total Allocated|Total Reserved|Device Id".split("|")
+)
+_LARGEST = 1 << 63
+
+
+def read_kineto(content: dict[str, Any]) -> Trace:
+    """Read what the profiler wrote; raise ValueError if it is something else."""
+    with refuse_damaged(lambda error: Message("not a trace of torch.profiler: {error}", error=error)) as place:
+        events = [_check_event(event) for event in place.iterate_list("traceEvents", content["traceEvents"])]
+        place.move_to("")
+        return reread(_KinetoReader([event for event in events if "ts" in event and "name" in event]).build_trace())
+
+
+def _check_event(event: Event) -> Event:
+    """Return the event if all that is read of it is of the right kind."""
+    for name, kinds in _KINDS.items():
+        if name in event and type(event[name]) not in kinds:
+            raise Unexpected(Message("a text") if kinds is _TEXT else Message("a number"), event[name], path=name)
+    for name in ("ts", "dur"):
+        if not -_LARGEST < event.get(name, 0) < _LARGEST:
+            raise Unexpected(Message("a number below 2**63"), event[name], path=name)
+    args = event.get("args") or {}
+    for name in _NUMBERS & args.keys():
+        if not -_LARGEST < int(args[name]) < _LARGEST:
+            raise Unexpected(Message("a number below 2**63"), args[name], path=f"args.{name}")
+    return event
+
+
+class _KinetoReader:
+    """The events of one file, those on GPUs beside the operators that launched them."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._start = min((event["ts"] for event in events), default=0)
+        self._end = max((event["ts"] + event.get("dur", 0) for event in events), default=0)
+        on_gpus = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+        self._launched: dict[int, list[Event]] = defaultdict(list)
+        for event in on_gpus:
+            self._launched[_external_id(event)].append(event)
+        spans = [event for event in events if event.get("cat") in _SPANS and event.get("ph") == "X"]
+        launching = [event for event in spans if event["cat"] == "cpu_op" and _external_id(event) in self._launched]
+        memory = [event for event in events if event["name"] == "[memory]" and event["args"].get("Device Type") == 1]
+        self._modules = [event for event in spans if event["name"].startswith("nn.Module: ")]
+        self._placed = [*_locate_events(spans, [*launching, *memory, *self._modules])]
+
+    def build_trace(self) -> Trace:
+        launching = [placed for placed in self._placed if placed[0].get("cat") == "cpu_op"]
+        seconds = max(0.0, (self._end - self._start) / 1e6)
+        moves, waits = tuple(self._fold_moves(launching)), tuple(self._fold_waits(launching))
+        parts = (tuple(self._fold_operators(launching)), tuple(self._fold_modules(launching)), tuple(self._build_curves()))
+        ops, modules, memory = parts
+        said = () if self._modules else (_NO_STACKS,)
+        return Trace(
+            moves=moves, ops=ops, modules=modules, memory=memory, waits=waits, not_checked=(INFERRED, *said), seconds=seconds
+        )
+
+    def _fold_moves(self, launching: Iterable[Located]) -> Iterator[Move]:
+        """Fold the copies of one line."""
+        folded: dict[Move, tuple[int, int, float]] = {}
+        for operator, where, number in launching:
+            for copy in self._find_copies(operator):
+                ends = _find_ends(copy)
+                if ends is None:
+                    continue
+                shape, dtype = _read_shape(operator)
+                size, stack = int(copy["args"].get("bytes", 0)), where.stack
+                move = Move(*ends, size, shape, dtype, where.module, stack.phase, stack.site, "explicit")
+                first, count, _ = folded.get(move, (number, 0, 0.0))
+                folded[move] = first, count + 1, copy.get("dur", 0) / 1e6
+        for move, (number, count, seconds) in folded.items():
+            yield replace(move, number=number, count=count, seconds=seconds)
+
+    def _fold_waits(self, launching: Iterable[Located]) -> Iterator[Wait]:
+        """Fold the operators that give the host a value of a GPU."""
+        folded: dict[Wait, int] = defaultdict(int)
+        for operator, where, _ in launching:
+            backs = [ends for copy in self._find_copies(operator) if (ends := _find_ends(copy)) and ends[1] == _CPU]
+            if backs and operator["name"] in _WAITING:
+                site = where.stack.site
+                folded[Wait(_WAITING[operator["name"]], backs[0][0], where.module, where.stack.phase, site, False)] += 1
+        yield from (replace(wait, count=count) for wait, count in folded.items())
+
+    def _fold_operators(self, launching: Iterable[Located]) -> Iterator[OpEvent]:
+        folded: dict[OpEvent, tuple[int, int, float]] = {}
+        for operator, where, number in launching:
+            device = _find_gpu(self._launched[_external_id(operator)][0])
+            asked = (where.module, where.stack.phase, where.stack.site)
+            op = OpEvent(operator["name"].removeprefix("aten::"), *asked, (device,), device)
+            first, count, started = folded.get(op, (number, 0, self._seconds_since_start(operator)))
+            folded[op] = first, count + 1, started
+        for op, (number, count, started) in folded.items():
+            yield replace(op, number=number, count=count, started=started)
+
+    def _fold_modules(self, launching: Iterable[Located]) -> Iterator[ModuleEvent]:
+        """Fold the calls of one path; what runs in a module is on the devices of the operators inside."""
+        devices: dict[str, list[DeviceId]] = defaultdict(list)
+        for operator, where, _ in launching:
+            for depth in range(len(where.modules)):
+                devices[".".join(map(numbered_name, where.modules[1 : depth + 1]))] += [
+                    _find_gpu(self._launched[_external_id(operator)][0])
+                ]
+        calls: dict[str, list[Located]] = defaultdict(list)
+        for placed in self._placed:
+            if placed[1].modules and placed[0] is placed[1].modules[-1]:
+                calls[placed[1].module or ""].append(placed)
+        for path, placed_calls in calls.items():
+            event, _, number = placed_calls[0]
+            used = tuple(dict.fromkeys(devices[path]))
+            taken = sum(each["dur"] for each, *_ in placed_calls) / 1e6
+            count = len(placed_calls)
+            kind, started = numbered_name(event).rpartition("_")[0], self._seconds_since_start(event)
+            yield ModuleEvent(path, kind, used, used, count, taken, number=number, started=started)
+
+    def _build_curves(self) -> Iterator[MemoryCurve]:
+        """Build curves as of a memory snapshot: an event has the address, and the bytes that came or went."""
+        by_device: dict[int, list[Located]] = defaultdict(list)
+        for placed in self._placed:
+            if placed[0]["name"] == "[memory]":
+                by_device[int(placed[0]["args"]["Device Id"])].append(placed)
+        for index, events in sorted(by_device.items()):
+            reserved = int(events[-1][0]["args"].get("Total Reserved", 0))
+            yield build_curve(DeviceId("cuda", index), _build_history(events), max(reserved, 0))
+
+    def _find_copies(self, operator: Event) -> list[Event]:
+        return [event for event in self._launched[_external_id(operator)] if event["cat"] == "gpu_memcpy"]
+
+    def _seconds_since_start(self, event: Event) -> float:
+        return float(event["ts"] - self._start) / 1e6
+
+
+def _locate_events(spans: Sequence[Event], asked: Sequence[Event]) -> Iterator[Located]:
+    """Yield the asked events with what is around each, and its number in the order of time."""
+    threads: dict[Any, tuple[list[Event], list[Event]]] = defaultdict(lambda: ([], []))
+    for which, events in enumerate((spans, asked)):
+        for event in events:
+            threads[event["pid"], event["tid"]][which].append(event)
+    found = [pair for of_thread in threads.values() if of_thread[1] for pair in find_enclosing(*of_thread)]
+    found.sort(key=lambda pair: pair[0]["ts"])
+    return ((event, where, number) for number, (event, where) in enumerate(found, 1))
+
+
+def _build_history(events: Iterable[Located]) -> History:
+    history, living = History(), dict[int, int]()
+    for event, where, number in events:
+        args, size = event["args"], int(event["args"]["Bytes"])
+        if not history.sizes and (before := int(args.get("Total Allocated", size)) - size) > 0:
+            history.add_allocation(before, FOREIGN, 0)
+        if size >= 0:
+            living[args["Addr"]] = history.add_allocation(size, where.stack, number)
+        else:
+            place = living.pop(args["Addr"], None)
+            if place is None:
+                place = history.split_foreign(-size)
+            history.ended[place], history.ended_in[place] = number, where.stack.phase
+        history.marks.append((number, size))
+    return history
+
+
+def _find_ends(copy: Event) -> tuple[DeviceId, DeviceId] | None:
+    """Return where a copy comes from and goes to; None for one that stays on its device."""
+    args, name = copy["args"], copy["name"]
+    if "fromDevice" in args:
+        source, target = DeviceId("cuda", int(args["fromDevice"])), DeviceId("cuda", int(args["toDevice"]))
+        return (source, target) if source != target else None
+    device = _find_gpu(copy)
+    return (_CPU, device) if "HtoD" in name else (device, _CPU) if "DtoH" in name else None
+
+
+def _read_shape(operator: Event) -> tuple[tuple[int, ...], str]:
+    """Return shape and dtype of what an operator copies, if the profiler recorded shapes."""
+    args = operator.get("args", {})
+    shapes, types = args.get("Input Dims") or [()], args.get("Input type") or [""]
+    shape = tuple(int(length) for length in shapes[0] if isinstance(length, int))
+    return shape, _DTYPES.get(str(types[0]), str(types[0]))
+
+
+def _find_gpu(event: Event) -> DeviceId:
+    return DeviceId("cuda", max(0, int(event["args"].get("device", event["args"].get("inDevice", 0)))))
+
+
+def _external_id(event: Event) -> int:
+    return int(event.get("args", {}).get("External id", -1))
+
+
+_SPANS = frozenset({"python_function", "cpu_op", "user_annotation"})
+_FUNCTION = re.compile(r"(.*)\((\d+)\): (.*)")
+_MODULE = "nn.Module: "
+
+
+@dataclass(frozen=True, slots=True)
+class Enclosing:
+    """Where an event was.
+
+    Attributes:
+        stack: line of the user and part of the step; the line is that of the `def` of the innermost function.
+        module: names of the modules that ran, below the outermost one, joined by dots; None outside of modules.
+        modules: the events of these modules, the outermost first.
+    """
+
+    stack: Stack
+    module: str | None
+    modules: tuple[Event, ...]
+
+
+Located = tuple[Event, Enclosing, int]
+"""An event, where it was, and its number in the order of time."""
+
+
+def find_enclosing(spans: Iterable[Event], asked: Iterable[Event]) -> Iterator[tuple[Event, Enclosing]]:
+    """Yield the asked events of one thread with what is open when each begins, in the order of time."""
+    known: dict[tuple[int, ...], Enclosing] = {}
+    open_spans: list[Event] = []
+    wanted = {id(event) for event in asked}
+    both = {id(event): event for event in (*spans, *asked)}.values()
+    for event in sorted(both, key=lambda each: (each["ts"], -each.get("dur", 0))):
+        while open_spans and open_spans[-1]["ts"] + open_spans[-1]["dur"] <= event["ts"]:
+            open_spans.pop()
+        if event.get("cat") in _SPANS:
+            open_spans.append(event)
+        if id(event) in wanted:
+            key = tuple(map(id, open_spans))
+            if key not in known:
+                known[key] = _describe_enclosing(open_spans)
+            yield event, known[key]
+
+
+def numbered_name(module: Event) -> str:
+    """Return `Linear_0` of `nn.Module: Linear_0`: the profiler numbers the modules of a class."""
+    return str(module["name"]).removeprefix(_MODULE)
+
+
+def _describe_enclosing(spans: Sequence[Event]) -> Enclosing:
+    modules = tuple(span for span in spans if span["name"].startswith(_MODULE))
+    path = ".".join(map(numbered_name, modules[1:])) if modules else None
+    return Enclosing(read_stack([frame for span in reversed(spans) for frame in _span_frames(span)]), path, modules)
+
+
+def _span_frames(span: Event) -> Iterator[dict[str, Any]]:
+    """Return the span as the frame of a stack; nothing of what tells neither of the user nor of the step."""
+    name = span["name"]
+    function = _FUNCTION.fullmatch(name) if span["cat"] == "python_function" else None
+    if function and not _is_standard(function[1]):
+        yield {"filename": function[1], "line": int(function[2]), "name": function[3]}
+    elif name.startswith("autograd::engine"):
+        yield {"filename": "??", "line": 0, "name": f"torch::{name}"}
+    elif name.startswith("Optimizer.step#"):
+        yield {"filename": "torch/optim/optimizer.py", "line": 0, "name": "step"}
+
+
+def _is_standard(file: str) -> bool:
+    """Whether a file is Python's own: the profiler cuts the folders of `sys.path` off."""
+    return re.split(r"[/\\]", file)[0].removesuffix(".py") in sys.stdlib_module_names

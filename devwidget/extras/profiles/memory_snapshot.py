@@ -1,0 +1,150 @@
+"""Memory snapshots of `torch.cuda.memory._dump_snapshot` as a trace: the curve of each GPU, and who made its peak.
+
+What the file does not say is inferred: modules and phases from the stacks, what bytes are for from when they were given back.
+
+Source of the format: `torch/cuda/_memory_viz.py` and the docstring of `torch.cuda.memory._snapshot`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from devwidget.extras.profiles.allocations import FOREIGN, History, build_curve
+from devwidget.extras.profiles.stacks import NO_STACK, Stack, read_stack
+from devwidget.extras.profiles.untrusted_files import ReadingPlace, refuse_damaged
+from devwidget.records.device import DeviceId
+from devwidget.records.errors import UnreadableError
+from devwidget.records.loading.json_io import reread
+from devwidget.records.loading.typed_reader import Unexpected
+from devwidget.records.memory import MemoryCurve
+from devwidget.records.schema.message import Message
+from devwidget.records.trace import Trace
+
+INFERRED = Message(
+    "{kind}: {reason}",
+    kind=Message("modules, phases and what bytes are for"),
+    reason=Message("inferred from the stacks in the file and from when bytes were given back"),
+)
+_LARGEST = 1 << 48
+# One stack stands for what was asked for, given back and lives on, in a few bytes for each of its frames.
+_MOST_READINGS = 8
+_AGAIN = Message("it names one list again and again")
+
+
+def read_memory_snapshot(content: Any, file_bytes: int) -> Trace:
+    """Read a memory snapshot from a file of so many bytes; raise ValueError if it is something else."""
+    with refuse_damaged(lambda error: Message("not a memory snapshot of torch: {error}", error=error)) as reading:
+        segments, traces = content["segments"], content["device_traces"]
+        # Every event and block takes several bytes in the file: no more are looked at.
+        if sum(map(len, traces)) + sum(len(segment["blocks"]) for segment in segments) > file_bytes:
+            raise UnreadableError(_AGAIN)
+        curves = tuple(_read_curves(segments, traces, _StackReader(_MOST_READINGS * file_bytes), reading))
+        unknown = [(curve.device, 1 - owned_share(curve)) for curve in curves]
+        missing = [_word_missing_stacks(device, share) for device, share in unknown if share]
+        reading.move_to("")
+        return reread(Trace(memory=curves, not_checked=(INFERRED, *missing)))
+
+
+def _word_missing_stacks(device: DeviceId, share: float) -> Message:
+    what = Message("who owns {share} of the bytes at the peak of {device}", share=f"{share:.1%}", device=device)
+    return Message("{kind}: {reason}", kind=what, reason=Message("no stack in the file"))
+
+
+def owned_share(curve: MemoryCurve) -> float:
+    """Return the part of the bytes at the peak whose owner is known."""
+    peak = curve.peak
+    return 1 - peak.foreign / peak.allocated if peak is not None and peak.allocated else 1.0
+
+
+def _read_curves(
+    segments: Sequence[dict[str, Any]], traces: Sequence[Sequence[dict[str, Any]]], reader: _StackReader, reading: ReadingPlace
+) -> Iterator[MemoryCurve]:
+    for index, events in enumerate(traces):
+        own = [segment for segment in segments if segment.get("device", 0) == index]
+        if events or own:
+            reserved = sum(_check_bytes(segment["total_size"]) for segment in own)
+            yield build_curve(DeviceId("cuda", index), _read_history(index, events, own, reader, reading), reserved)
+
+
+class _StackReader:
+    """Reads each stack once: torch writes one object for all occurrences of a frame, and most stacks come again.
+
+    Args:
+        most: frames that are looked at; a file can name one list of them again and again.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._known: dict[tuple[int, ...], Stack] = {}
+
+    def __call__(self, frames: list[dict[str, Any]]) -> Stack:
+        self._left -= len(frames)
+        if self._left < 0:
+            raise UnreadableError(_AGAIN)
+        key = tuple(map(id, frames))
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = read_stack(frames)
+        return found
+
+
+def _read_history(
+    index: int, events: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]], read: _StackReader, reading: ReadingPlace
+) -> History:
+    history, living = History(), dict[int, int]()
+    before: list[tuple[int, int]] = []
+    phase = "other"
+    has_stacks = any(event.get("frames") for event in events)
+    for number, event in enumerate(reading.iterate_list(f"device_traces[{index}]", events), 1):
+        action = event["action"]
+        if action == "alloc":
+            size, frames = _check_bytes(event["size"]), event.get("frames", ())
+            stack = read(frames) if frames else NO_STACK if has_stacks else FOREIGN
+            phase = stack.phase
+            living[event["addr"]] = history.add_allocation(size, stack, number)
+            history.marks.append((number, size))
+        elif action == "free_requested":
+            place = living.pop(event["addr"], None)
+            size = _check_bytes(event["size"]) if place is None else history.sizes[place]
+            if place is None:
+                before.append((number, size))
+            else:
+                # Without: one of autograd's threads, or a file without stacks of what is freed.
+                frames = event.get("frames")
+                history.ended[place], history.ended_in[place] = number, read(frames).phase if frames else phase
+            history.marks.append((number, -size))
+        elif action == "oom":
+            stack = read(event["frames"]) if event.get("frames") else FOREIGN
+            history.refused.append((number, _check_bytes(event["size"]), _check_bytes(event.get("device_free", 0)), stack))
+    _add_older(history, living, before, segments, read, reading)
+    return history
+
+
+def _add_older(
+    history: History,
+    living: dict[int, int],
+    before: list[tuple[int, int]],
+    segments: Sequence[dict[str, Any]],
+    read: _StackReader,
+    reading: ReadingPlace,
+) -> None:
+    """Add what was there at the start: blocks in use at the end that were not seen, and what was given back unseen."""
+    for number, size in before:
+        place = history.add_allocation(size, FOREIGN, 0)
+        history.ended[place] = number
+    for segment in reading.iterate_list("segments", segments):
+        address = segment["address"]
+        for block in segment["blocks"]:
+            at = block.get("address", address)
+            if block["state"] == "active_allocated" and at not in living:
+                history.add_allocation(
+                    _check_bytes(block["size"]), read(block["frames"]) if block.get("frames") else FOREIGN, 0
+                )
+            address += _check_bytes(block["size"])
+
+
+def _check_bytes(size: int) -> int:
+    if type(size) is not int or not 0 <= size < _LARGEST:
+        raise Unexpected(Message("bytes, less than 2**48"), size)
+    return size

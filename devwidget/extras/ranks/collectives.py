@@ -1,0 +1,175 @@
+"""How far a process has come in its collectives, from torch's flight recorder, which counts them by itself."""
+
+from __future__ import annotations
+
+import json
+import math
+import pickle
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from devwidget.capture import torch_internals
+from devwidget.extras.ranks.records.rank import Collective, GroupProgress, PastCollective
+from devwidget.records.parallel import group_label
+
+# By the words of the recorder; what else there is takes one byte.
+_ITEM_BYTES = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
+
+# Seconds after which a rank that goes on has come further.
+_A_MOMENT = 0.005
+
+
+class Group(NamedTuple):
+    """A process group as its process knows it."""
+
+    name: str
+    ranks: tuple[int, ...]
+
+
+Progress = tuple[Collective | None, tuple[GroupProgress, ...]]
+Groups = Mapping[str, Group]
+"""By the number that torch gave them in the whole job."""
+
+
+class ProgressReader:
+    """Reads the recorder of this process, its entries only when something is waited for: torch needs 20 us for each.
+
+    NCCL's that are over are left out of that; gloo never says so of its own, of which there are 2,000 at most.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[tuple[GroupProgress, ...], Mapping[str, Any]] | None = None
+
+    def read_progress(self) -> Progress:
+        """Return what is waited for, and how far each group has come; nothing where no recorder is."""
+        groups = list_groups()
+        progress = merge_counts(_read_counts(), groups)
+        if all(each.begun <= each.finished for each in progress):
+            return None, progress
+        time.sleep(_A_MOMENT)
+        before, progress = progress, merge_counts(_read_counts(), groups)
+        # What has moved within a moment goes on, and nothing is waited for.
+        if before != progress:
+            return None, progress
+        if self._last is None or self._last[0] != progress:
+            entry = find_open_entry(_read_entries(only_open=True))
+            if entry is None:  # it has ended in between
+                return None, progress
+            self._last = progress, entry
+        return describe_collective(self._last[1], groups), progress
+
+
+MOST_LAST = 32
+"""Collectives that a rank tells of."""
+
+
+class LastReader:
+    """Reads the collectives that this process has begun last, and not again within a hundred times the time that it takes.
+
+    Torch tells all that its recorder holds or nothing, up to 2,000, and holds Python's lock for 20 us for each.
+    """
+
+    def __init__(self) -> None:
+        self._found: tuple[PastCollective, ...] = ()
+        self._next = 0.0
+
+    def read_last(self, *, at_the_end: bool = False) -> tuple[PastCollective, ...]:
+        """Return the newest, the last of all last; messages between two ranks are left out."""
+        began = time.monotonic()
+        if at_the_end or began >= self._next:
+            self._found = _read_past()
+            self._next = began + 100 * (time.monotonic() - began)
+        return self._found
+
+
+def _read_past() -> tuple[PastCollective, ...]:
+    groups = list_groups()
+    entries = (entry for entry in _read_entries(only_open=False) if not entry.get("is_p2p"))
+    newest = sorted(entries, key=lambda entry: int(entry.get("time_created_ns", 0)))[-MOST_LAST:]
+    return tuple(_describe_past(entry, groups) for entry in newest)
+
+
+def _describe_past(entry: Mapping[str, Any], groups: Groups) -> PastCollective:
+    found = describe_collective(entry, groups)
+    begun = entry.get("time_created_ns", 0) / 1e9
+    return PastCollective(
+        found.kind, found.sequence, found.group, found.ranks[0] if found.ranks else -1, len(found.ranks), found.bytes, begun
+    )
+
+
+def _read_counts() -> list[Mapping[str, Any]]:
+    """Read what each recorder of torch counts: one for NCCL, where torch is built with it, one for all others."""
+    dumps = [torch_internals.collective_counts, torch_internals.nccl_counts]
+    # Without entries, which cost 20 us each.
+    return [json.loads(dump(False)) for dump in dumps if dump is not None]
+
+
+def _read_entries(*, only_open: bool) -> list[Mapping[str, Any]]:
+    """Read what each recorder holds, without stacks; `only_open`: and without what is over."""
+    dumps = [torch_internals.collective_entries, torch_internals.nccl_entries]
+    told = [pickle.loads(dump(True, False, only_open)) for dump in dumps if dump is not None]
+    return [entry for each in told for entry in each.get("entries", ())]
+
+
+def parse_progress(dumped: bytes) -> Progress:
+    """Read the same from the text that torch's own handler sends, also while Python is busy."""
+    told = json.loads(dumped)
+    entries = told.get("entries", ())
+    entry, names = find_open_entry(entries), {str(each.get("pg_id")): group_label(*each["process_group"]) for each in entries}
+    progress = tuple(replace(each, name=names.get(each.name, "")) for each in merge_counts([told], {}))
+    return None if entry is None else describe_collective(entry, {}), progress
+
+
+def list_groups() -> Groups:
+    """List the process groups of this process, in the order in which it made them."""
+    world: Any = torch_internals.process_groups
+    if world is None:
+        return {}
+    members = {group: tuple(sorted(ranks)) for group, ranks in list(world.pg_group_ranks.items())}
+    # Ints are the keys of groups that this process is no member of.
+    named = [(str(number), group) for group, number in list(world.pg_names.items()) if type(group) is not int]
+    return {number: Group(group_label(number, group.group_desc), members.get(group, ())) for number, group in named}
+
+
+def merge_counts(told: Iterable[Mapping[str, Any]], groups: Groups) -> tuple[GroupProgress, ...]:
+    """How far each group has come, by the recorder that has seen most of it.
+
+    The counts are by the place of a group among those of its process, the entries by its number in the job.
+    """
+    by_place = {str(place): group for place, group in enumerate(groups.values())}
+    found: dict[str, GroupProgress] = {}
+    for place, status in (pair for each in told for pair in each.get("pg_status", {}).items()):
+        progress = _describe_group(place, status, by_place.get(place))
+        if place not in found or found[place].begun < progress.begun:
+            found[place] = progress
+    return tuple(found.values())
+
+
+def _describe_group(place: str, status: Mapping[str, Any], group: Group | None) -> GroupProgress:
+    # -1 where there was none.
+    begun = max(0, int(status["last_enqueued_collective"]))
+    finished = max(0, int(status["last_completed_collective"]))
+    name, ranks = group if group is not None else (place, ())
+    return GroupProgress(name, begun, finished, ranks[0] if ranks else -1, len(ranks))
+
+
+def find_open_entry(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Find the first collective that is not over, which holds up all others. Gloo only tells that one was let go."""
+    return next((each for each in entries if not each.get("retired") and each.get("state") != "completed"), None)
+
+
+def describe_collective(entry: Mapping[str, Any], groups: Groups) -> Collective:
+    """Return the record of one entry, as old as it is now."""
+    number, name = entry.get("process_group", ("", ""))
+    sizes = zip(entry.get("input_sizes", ()), entry.get("input_dtypes", ()), strict=False)
+    return Collective(
+        kind=str(entry.get("profiling_name", "")).partition(":")[2],
+        sequence=int(entry.get("p2p_seq_id" if entry.get("is_p2p") else "collective_seq_id", 0)),
+        group=group_label(number, name),
+        ranks=groups[number].ranks if number in groups else (),
+        bytes=sum(math.prod(shape) * _ITEM_BYTES.get(dtype, 1) for shape, dtype in sizes),
+        finished=False,
+        seconds=max(0.0, time.time() - entry.get("time_created_ns", 0) / 1e9),
+    )

@@ -1,0 +1,139 @@
+"""Dumps of torch's flight recorder, one for each rank of a job, as one cluster: which collective each rank began last.
+
+Source of the format: `torch/distributed/flight_recorder/components/builder.py`, version 2 of the dumps.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from devwidget.extras.profiles.stacks import users_sites
+from devwidget.extras.profiles.untrusted_files import ReadingPlace, refuse_damaged
+from devwidget.extras.ranks.records.cluster import Cluster
+from devwidget.extras.ranks.records.merging import Heard, merge
+from devwidget.extras.ranks.records.rank import Collective, RankReport
+from devwidget.records.errors import UnreadableError
+from devwidget.records.loading.consistency import MOST_RANKS
+from devwidget.records.loading.json_io import reread
+from devwidget.records.loading.typed_reader import Unexpected, make_reader
+from devwidget.records.schema.fields import Size
+from devwidget.records.schema.message import Message
+from devwidget.records.site import Site
+
+_BYTES = {"ComplexDouble": 16, "Double": 8, "Long": 8, "ComplexFloat": 8, "Float": 4, "Int": 4}
+_BYTES |= {"Half": 2, "BFloat16": 2, "Short": 2}
+_MOST_MEMBERS, _MOST_DIMS, _MOST_ELEMENTS = 1 << 20, 64, 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """How far the recorder has seen one entry."""
+
+    state: str
+    is_p2p: bool = False
+    retired: bool = False
+    time_discovered_completed_ns: int | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state == "completed" or self.retired or bool(self.time_discovered_completed_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """One line of a stack."""
+
+    filename: str
+    line: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """What one entry says of its collective."""
+
+    profiling_name: str
+    process_group: tuple[str, ...]
+    collective_seq_id: Size = 0
+    input_sizes: tuple[tuple[Size, ...], ...] = ()
+    input_dtypes: tuple[str, ...] = ()
+    frames: tuple[_Frame, ...] = ()
+
+
+def is_dump(content: Any) -> bool:
+    """Whether a file holds what a flight recorder writes."""
+    return isinstance(content, dict) and isinstance(content.get("entries"), list) and "pg_config" in content
+
+
+def read_dumps(contents: Mapping[str, Any]) -> Cluster:
+    """Read dumps by the names of their files, which end in the rank; raise ValueError if one is something else."""
+    with refuse_damaged(lambda error: Message("not a dump of torch's flight recorder: {error}", error=error)) as place:
+        names = enumerate(contents.items())
+        heard = [_judge_report(_read_report(_parse_rank(name, number), content, place)) for number, (name, content) in names]
+        place.move_to("")
+        return reread(merge(heard))
+
+
+def _parse_rank(name: str, number: int) -> int:
+    digits = re.search(r"(\d{1,7})(\.\w+)?$", name)
+    return int(digits[1]) if digits else number
+
+
+def _judge_report(report: RankReport) -> Heard:
+    waits = report.collective is not None and not report.collective.finished
+    note = Message("its flight recorder has a collective that is not over") if waits else ""
+    return Heard(report.rank, "hung" if waits else "answered", report, note=note)
+
+
+def _read_report(rank: int, content: Mapping[str, Any], place: ReadingPlace) -> RankReport:
+    groups = _read_groups(content["pg_config"], place)
+    states = [make_reader(_State)(entry) for entry in place.iterate_list("entries", content["entries"])]
+    own = [at for at, state in enumerate(states) if not state.is_p2p]
+    # The first holds up all after it.
+    last = next((at for at in own if not states[at].is_over), own[-1] if own else None)
+    size = max([rank, *(member for members in groups.values() for member in members)]) + 1
+    if size > MOST_RANKS:
+        raise UnreadableError(Message("not a dump of torch's flight recorder: a job of {size} ranks", size=size))
+    if last is None:
+        return RankReport(rank, size, "", 0)
+    place.move_to(f"entries[{last}]")
+    entry = make_reader(_Entry)(content["entries"][last])
+    stack = tuple(users_sites([dataclasses.asdict(frame) for frame in entry.frames]))
+    collective = _read_collective(entry, states[last].is_over, groups, next(iter(stack), None))
+    return RankReport(rank, size, "", 0, collective=collective, stack=stack[::-1])
+
+
+def _read_groups(config: Mapping[str, Any], place: ReadingPlace) -> dict[str, tuple[int, ...]]:
+    """Read the name and ranks of each process group; older dumps sort them by rank."""
+    inner = [group for value in config.values() if "ranks" not in value for group in value.items()]
+    groups: dict[str, tuple[int, ...]] = {}
+    left = _MOST_MEMBERS
+    for name, group in place.iterate_list("pg_config", inner or config.items()):
+        ranks = group["ranks"]
+        ranks = json.loads(ranks) if isinstance(ranks, str) else ranks
+        left -= len(ranks)
+        if left < 0:
+            raise Unexpected(Message("{count} ranks at most, in all groups together", count=_MOST_MEMBERS))
+        groups[make_reader(str)(name)] = make_reader(tuple[Size, ...])(ranks)
+    return groups
+
+
+def _read_collective(entry: _Entry, is_over: bool, groups: Mapping[str, tuple[int, ...]], site: Site | None) -> Collective:
+    name, description = (*entry.process_group, "", "")[:2]
+    given = sum(map(_tensor_bytes, entry.input_sizes, entry.input_dtypes))
+    members = groups.get(name) or groups.get("") or ()
+    kind = entry.profiling_name.rpartition(":")[2]
+    return Collective(kind, entry.collective_seq_id, description or name, members, given, is_over, site=site)
+
+
+def _tensor_bytes(shape: Sequence[int], dtype: str) -> int:
+    elements = math.prod(shape) if len(shape) <= _MOST_DIMS else _MOST_ELEMENTS
+    if elements >= _MOST_ELEMENTS:
+        raise Unexpected(Message("less than 2**63 elements"), path="input_sizes")
+    return elements * _BYTES.get(dtype, 1)

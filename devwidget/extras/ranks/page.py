@@ -1,0 +1,342 @@
+"""A cluster -> what a page needs to draw it; each different text is sent once, and ranks refer to it by number."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any
+
+from devwidget.extras.ranks.records.cluster import GONE, NOWHERE, Cluster, Rank
+from devwidget.extras.ranks.records.rank import OWN_DEVICE, Collective, Holding, LocalTensor
+from devwidget.extras.ranks.records.traced_steps import TracedJob, runs_of
+from devwidget.extras.ranks.views.held import HeldCollective, HeldRanks, find_held
+from devwidget.extras.ranks.views.job import (
+    ModuleRow,
+    Span,
+    Standing,
+    find_coordinates,
+    find_named,
+    find_spans,
+    find_standings,
+    group_alike,
+    lay_out_lanes,
+    module_rows,
+    name_lanes,
+    peak_taken_bytes,
+    taken_bytes,
+)
+from devwidget.extras.ranks.views.meetings import CollectiveRow, Meeting, collective_rows, find_meetings, row_kind
+from devwidget.extras.ranks.views.step_lanes import Lane, LaneBand, LaneBox, Link, StepLanes, draw_step_lanes
+from devwidget.extras.ranks.words.cluster import (
+    cause_words,
+    cluster_headline,
+    cluster_text,
+    difference_words,
+    group_words,
+    ranks_by_state,
+    size_words,
+    step_headline,
+)
+from devwidget.language.speaking import said, say
+from devwidget.records.schema.record import presents
+from devwidget.report.page.assets import RANKS, RANKS_STYLES, join_modules, page_words
+from devwidget.report.page.cards import finding_card
+from devwidget.report.page.html import as_text, as_value, standalone_page
+from devwidget.report.style.safe_text import displays_safely, html_element
+from devwidget.report.style.units import count_words, format_bytes, format_seconds
+from devwidget.report.style.words import code_word, first_line, module_words, ranks_words, row_words, site_words, tensor_words
+
+GONE_OR_STOPPED = GONE | {"stopped"}
+"""States that say more than that a rank has not come."""
+MOST_COLUMNS = 24
+"""Kinds of ranks on a page; more are told in words."""
+
+
+def placement_columns(cluster: Cluster) -> dict[str, Any]:
+    """Modules, each with the number of what it holds in each column; what is held, once."""
+    places = cluster.placements[:MOST_COLUMNS]
+    return {
+        "modules": [_module_row(cluster, row, [place.held[row.number] for place in places]) for row in module_rows(cluster)],
+        "holdings": [_holding_cells(holding) for holding in cluster.holdings],
+        "more": len(cluster.placements) - len(places),
+    }
+
+
+def _module_row(cluster: Cluster, row: ModuleRow, held: list[int]) -> dict[str, Any]:
+    module = cluster.modules[row.number]
+    known = {"path": module.path, "name": row.name, "kind": module.class_name, "wrapper": module.wrapper, "depth": row.depth}
+    return {**known, "times": row.times, "held": held}
+
+
+def _holding_cells(holding: Holding) -> list[Any]:
+    """How it is placed, how much of it is here, and each tensor."""
+    here, whole = sum(each.local_bytes for each in holding), sum(each.bytes for each in holding)
+    placed = list(dict.fromkeys(_placed_words(each) for each in holding))
+    size = format_bytes(here)
+    if here != whole:
+        size = say("{size} of {whole}", size=size, whole=format_bytes(whole))
+    return [" | ".join(placed), size if holding else "", [_tensor_cells(each) for each in holding], bool(whole and not here)]
+
+
+def _placed_words(tensor: LocalTensor) -> str:
+    placed = tensor.placement or say("whole")
+    return placed if tensor.device == OWN_DEVICE else say("{placement} on {device}", placement=placed, device=tensor.device)
+
+
+def _tensor_cells(tensor: LocalTensor) -> list[str]:
+    local = tensor_words(tensor.dtype, tensor.local_shape)
+    if tensor.local_shape != tensor.shape:
+        local = say("{size} of {whole}", size=local, whole=tensor_words(tensor.dtype, tensor.shape))
+    grad = "" if tensor.requires_grad or tensor.role != "parameter" else say("frozen")
+    return [
+        tensor.name,
+        local,
+        _placed_words(tensor),
+        " · ".join(filter(None, (code_word(tensor.role), grad, said(tensor.note)))),
+    ]
+
+
+MOST_LINKS = 1000
+"""Collectives that are drawn; the table tells of all."""
+
+
+def step_content(job: TracedJob) -> dict[str, Any]:
+    """Places are thousandths of the width."""
+    drawn = draw_step_lanes(job)
+    rows, row_of = collective_rows(link.meeting for link in drawn.links)
+    scale = 1000 / max(drawn.width, 1)
+    largest = max((link.meeting.call.bytes for link in drawn.links), default=0)
+    links = zip(drawn.links[:MOST_LINKS], row_of, strict=False)
+    return {
+        "title": step_headline(job, find_meetings(job)),
+        "units": round(drawn.width, 1),
+        "lanes": [_lane_content(lane, scale) for lane in drawn.lanes],
+        "links": [_link_content(link, row, scale, largest) for link, row in links],
+        "rows": [_collective_row(row) for row in rows],
+        "left_out": _left_out(drawn),
+    }
+
+
+def _lane_content(lane: Lane, scale: float) -> dict[str, Any]:
+    return {
+        "name": ranks_words(lane.ranks),
+        "ranks": lane.ranks,
+        "boxes": [_box_content(box, scale) for box in lane.boxes],
+        "bands": [_band_content(band, scale) for band in lane.bands],
+    }
+
+
+def _box_content(box: LaneBox, scale: float) -> list[Any]:
+    return [*_from_to(box.start, box.stop, scale), box.level, module_words(box.span.path), box.span.class_name]
+
+
+def _band_content(band: LaneBand, scale: float) -> list[Any]:
+    return [band.phase, *_from_to(band.start, band.stop, scale), code_word(band.phase)]
+
+
+def _from_to(start: float, stop: float, scale: float) -> tuple[float, float]:
+    return round(start * scale, 1), round((stop - start) * scale, 1)
+
+
+def _link_content(link: Link, row: int, scale: float, largest: int) -> list[Any]:
+    """Its ends, its row, how thick it is from 0 to 1, what is said of it, and whether its ranks do not agree."""
+    ends = [[lane, round(at * scale, 1)] for lane, at in link.ends]
+    share = round((link.meeting.call.bytes / largest) ** 0.5, 2) if largest else 0
+    return [ends, row, share, _meeting_words(link.meeting), bool(link.meeting.difference)]
+
+
+def _meeting_words(meeting: Meeting) -> str:
+    """`all_gather number 3 of default_pg, 1.1 KiB from each rank, for layers.0`."""
+    call = meeting.call
+    size = format_bytes(call.bytes)
+    module = say("for {modules}", modules=module_words(call.module)) if call.module is not None else ""
+    if row_kind(meeting) == "message":
+        way = " → ".join(str(part.rank) for part in meeting.parts)
+        what = say("message number {number} from rank {way}", number=call.sequence, way=way)
+    else:
+        what = say("{kind} number {number} of {group}", kind=call.kind, number=call.sequence, group=meeting.group.label)
+        size = say("{size} from each rank", size=size)
+    return ", ".join(filter(None, (what, size if call.bytes else "", module)))
+
+
+def _collective_row(row: CollectiveRow) -> list[Any]:
+    what = [row.kind, row.count, size_words(row), cause_words(row), group_words(row)]
+    return [*what, site_words(row.site), first_line(row.site), difference_words(row.meeting)]
+
+
+def _left_out(drawn: StepLanes) -> list[str]:
+    """What the drawing does not show, in sentences."""
+    found = []
+    if drawn.modules_left_out:
+        found.append(say("Not drawn: {modules} inside others.", modules=count_words(drawn.modules_left_out, "module")))
+    if drawn.kinds_left_out:
+        found.append(say("Without a lane: {kinds} of ranks.", kinds=count_words(drawn.kinds_left_out, "kind")))
+    if len(drawn.links) > MOST_LINKS:
+        found.append(say("Only the first {count} collectives are drawn; the table tells of all.", count=f"{MOST_LINKS:,}"))
+    return found
+
+
+Content = dict[str, Any]
+TROUBLE = ("raised", "dead", "hung", "stopped", "terminated", "unknown", "busy", "stale", "answered", "ended")
+"""States, the worst first."""
+
+
+@displays_safely
+def ranks_content(cluster: Cluster) -> Content:
+    """Everything that the panel of a job shows."""
+    states = ranks_by_state(cluster)
+    standings = _Standings(cluster)
+    return {
+        "title": cluster_headline(cluster),
+        "asked": _time_words(cluster.asked),
+        "axes": [[axis.name, axis.size] for axis in cluster.axes],
+        "states": [[state, len(states[state])] for state in TROUBLE if state in states],
+        "lanes": [list(lane) for lane in lay_out_lanes(cluster)],
+        "named": sorted(find_named(cluster)),
+        "lane_names": list(name_lanes(cluster)),
+        "ranks": [_rank_content(cluster, rank, standings) for rank in cluster.ranks],
+        "standings": standings.told,
+        "held": list(map(_held_content, find_held(cluster))),
+        "alike": [[rank.number for rank in ranks] for ranks in group_alike(cluster)],
+        "stacks": [[[site_words(site), first_line(site)] for site in stack] for stack in cluster.stacks],
+        "spans": [_span_content(span) for span in find_spans(cluster)],
+        "findings": [finding_card(finding, -1) for finding in cluster.findings],
+        "checked": list(cluster.checked),
+        "not_checked": list(map(said, cluster.not_checked)),
+        "columns": [[ranks_words(each.ranks), format_bytes(each.bytes), each.ranks] for each in cluster.placements],
+        "step": step_content(cluster.traced) if cluster.traced is not None else None,
+        **placement_columns(cluster),
+    }
+
+
+def _rank_content(cluster: Cluster, rank: Rank, standings: _Standings) -> Content:
+    """One rank; what is not known is left out, because there may be a thousand."""
+    facts = {
+        "state": rank.state,
+        "at": list(find_coordinates(cluster, rank)),
+        "column": rank.placement if rank.placement != NOWHERE else None,
+        "taken": taken_bytes(rank) if taken_bytes(rank) >= 0 else None,
+        "memory": _memory_words(rank),
+        "where": " ".join(filter(None, (rank.host, say("process {pid}", pid=rank.pid) if rank.pid else ""))),
+        "device": str(rank.device) if rank.device is not None else "",
+        "step": rank.step if rank.step >= 0 else None,
+        "age": format_seconds(rank.age) if rank.age else "",
+        "note": said(rank.note),
+        "stack": rank.stack if rank.stack != NOWHERE and (rank.state != "answered" or cluster.findings) else None,
+        **_waits_content(rank, standings),
+    }
+    return {name: value for name, value in facts.items() if value not in (None, "", [])}
+
+
+def _memory_words(rank: Rank) -> str:
+    if taken_bytes(rank) < 0:
+        return ""
+    allocated = say("{size} allocated", size=format_bytes(taken_bytes(rank)))
+    return row_words(
+        (allocated, say("peak {size}", size=format_bytes(peak_taken_bytes(rank))) if peak_taken_bytes(rank) > 0 else "")
+    )
+
+
+def _held_content(held: HeldCollective) -> Content:
+    """A collective that does not end, and a row for those that hold it up, those that came, and those behind them."""
+    collective = held.collective
+    what = say("{kind} number {number}", kind=collective.kind or say("collective"), number=collective.sequence)
+    count = {"came": held.came, "all": len(collective.ranks)}
+    return {
+        "what": say("{collective} of group {group}", collective=what, group=collective.group) if collective.group else what,
+        "came": say("{came} of {all} ranks wait in it", **count),
+        "rows": [_held_row(row) for row in held.rows],
+    }
+
+
+def _held_row(row: HeldRanks) -> Content:
+    waits = say("waiting for {time}", time=format_seconds(row.seconds)) if row.seconds else say("waiting")
+    words = {
+        "absent": code_word(row.state) if row.state in GONE_OR_STOPPED else say("not begun"),
+        "unknown": say("not known whether begun"),
+        "waiting": waits,
+        "behind": say("{waiting}, in other collectives", waiting=waits),
+    }
+    place = [site_words(row.site), first_line(row.site)] if row.site is not None else ["", ""]
+    return {"role": row.role, "who": ranks_words(row.ranks), "first": row.first, "place": place, "said": words[row.role]}
+
+
+class _Standings:
+    """How far the ranks of a group have come, told once for all ranks that wait in one collective.
+
+    Attributes:
+        told: for each such collective `[ranks, how far]` of those that are equally far.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._silent = {rank.number for rank in cluster.ranks if not rank.groups}
+        self._places: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.told: list[list[list[str]]] = []
+
+    def place(self, rank: Rank, waits: Collective) -> int:
+        """The place in `told` of what a rank waits in."""
+        key = waits.group, waits.ranks
+        if key not in self._places:
+            self._places[key] = len(self.told)
+            far = [[ranks_words(each.ranks), _standing_words(each)] for each in find_standings(self._cluster, rank)]
+            missing = self._silent.intersection(waits.ranks)
+            if far and missing:
+                far.append([ranks_words(runs_of(missing)), say("have not said")])
+            self.told.append(far)
+        return self._places[key]
+
+
+def _waits_content(rank: Rank, standings: _Standings) -> Content:
+    """The collective in which a rank waits, and the place of how far the others of its group are."""
+    waits = rank.collective
+    if waits is None or waits.finished or rank.state == "raised":
+        return {}
+    where = say("{kind} number {number}", kind=waits.kind or say("collective"), number=waits.sequence)
+    if waits.group:
+        where = say("{collective} of group {group}", collective=where, group=waits.group)
+    if waits.seconds:
+        where = say("{collective} for {time}", collective=where, time=format_seconds(waits.seconds))
+    size = format_bytes(waits.bytes) if waits.bytes else ""
+    return {"waits": row_words((where, size)), "far": standings.place(rank, waits)}
+
+
+def _standing_words(each: Standing) -> str:
+    begun = count_words(each.begun, "collective")
+    return say("began {collectives}, {finished} are over", collectives=begun, finished=f"{each.finished:,}")
+
+
+def _span_content(span: Span) -> Content:
+    named = {"least": span.least, "most": span.most}
+    return {
+        "name": span.name,
+        "median": format_bytes(span.median),
+        **{name: [format_bytes(size), number] for name, (size, number) in named.items()},
+        "outlier": span.outlier if span.outlier != NOWHERE else None,
+        "share": [round(size / max(span.most[0], 1), 3) for size in (span.least[0], span.median, span.most[0])],
+    }
+
+
+def _time_words(seconds: float) -> str:
+    return datetime.datetime.fromtimestamp(seconds).strftime("%H:%M:%S") if seconds else ""
+
+
+_START = """
+const page = pageHost({ ranks: { state: facts, definition: ranks } });
+page.getWidget("ranks").then((widget) => widget.render({ el: document.getElementById("panel") }));
+"""
+
+
+@presents("html", Cluster)
+def cluster_page(cluster: Cluster) -> str:
+    """The whole panel as one file."""
+    state = {"words": page_words(*RANKS), "content": ranks_content(cluster)}
+    facts = f"const facts = {json.dumps(state, default=as_text)};"
+    script = "\n".join([join_modules("shim.js"), as_value("ranks", join_modules(*RANKS)), facts, _START])
+    return standalone_page(cluster_headline(cluster), plain_cluster(cluster), RANKS_STYLES, script)
+
+
+@presents("notebook", Cluster)
+def plain_cluster(cluster: Cluster) -> str:
+    """The text where no widget can run."""
+    return html_element("pre", html_element("code", cluster_text(cluster)))

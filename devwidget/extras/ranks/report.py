@@ -1,0 +1,275 @@
+"""Reports what this process holds and does, read without touching the job; and writes that to the folder of the job."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import pathlib
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+from torch import nn
+
+from devwidget.capture.modules import all_tensors, is_module, walk_modules
+from devwidget.capture.object_fields import copy_items, dict_of, is_scalar, module_name, mro_of, parts_of
+from devwidget.capture.sharded import compute_checksums, local_part, read_holdings
+from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
+from devwidget.capture.source_code.call_sites import is_own, locals_of
+from devwidget.capture.tensors import read_attribute, shape_of
+from devwidget.capture.undo import paused_gc
+from devwidget.extras.ranks.collectives import LastReader, Progress, ProgressReader
+from devwidget.extras.ranks.job import (
+    Identity,
+    agree_on_run,
+    file_of,
+    find_identity,
+    find_machine,
+    job_name,
+    make_private,
+    read_process,
+    trace_of,
+    write_whole,
+)
+from devwidget.extras.ranks.records.rank import LastWord, RankMemory, RankReport
+from devwidget.extras.ranks.records.traced_steps import TracedStep, extract_step
+from devwidget.extras.ranks.settings import read_place
+from devwidget.extras.ranks.stacks import is_in_step, main_frames, stack_of
+from devwidget.extras.ranks.step_history import StepHistory, Summed
+from devwidget.records.device import CPU
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.schema.message import Message, in_row
+from devwidget.records.schema.record import dumps
+from devwidget.records.trace import Trace
+
+_MOST_VALUES = 5000
+_PIPELINES = "torch.distributed.pipelining"
+_FOREIGN = sys.stdlib_module_names | {"builtins", "torch", "numpy", "pandas"}
+
+
+def find_model(frames: Iterable[FrameType]) -> nn.Module | None:
+    """Find the outermost module of the largest tree; None where no variable holds one."""
+    found = {id(module): module for module in _find_modules(frames)}
+    if len(found) < 2:  # the usual case: nothing to measure
+        return next(iter(found.values()), None)
+    inner = {id(child) for module in found.values() for path, child in walk_modules(module) if path}
+    roots = [module for key, module in found.items() if key not in inner]
+    return max(roots, key=lambda root: sum(math.prod(shape_of(tensor)) for tensor in all_tensors(root)), default=None)
+
+
+def _find_modules(frames: Iterable[FrameType]) -> Iterator[nn.Module]:
+    """Yield modules in variables, and in the fields of objects in variables, such as those of a trainer."""
+    for value in itertools.islice(_iterate_variables(frames), _MOST_VALUES):
+        if is_module(value):
+            yield value
+        elif not is_scalar(value) and module_name(type(value)).partition(".")[0] not in _FOREIGN:
+            yield from filter(is_module, _stored_fields(value))
+
+
+def _iterate_variables(frames: Iterable[FrameType]) -> Iterator[Any]:
+    for frame in frames:
+        if not is_own(frame.f_code.co_filename):
+            yield from locals_of(frame).values()
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    namespaces = [vars(sys.modules["__main__"])] + ([shell.user_ns] if shell is not None else [])
+    yield from (value for namespace in namespaces for _, value in copy_items(namespace))
+
+
+def find_stages(frames: Iterable[FrameType]) -> tuple[int, ...]:
+    """Find the numbers of pipeline stages; () where torch's pipelines are not in use, or no variable holds one."""
+    if _PIPELINES not in sys.modules:
+        return ()
+    found: set[int] = set()
+    for value in itertools.islice(_iterate_variables(frames), _MOST_VALUES):
+        found.update(
+            int(dict_of(stage)["stage_index"])
+            for each in (value, *_stored_fields(value))
+            for stage in (each, *(parts_of(each) if type(each) in (list, tuple) else ()))
+            if _is_stage(stage)
+        )
+    return tuple(sorted(found))
+
+
+def _is_stage(value: object) -> bool:
+    of_library = any(module_name(kind).startswith(_PIPELINES) for kind in mro_of(type(value)))
+    return of_library and type(dict_of(value).get("stage_index")) is int
+
+
+def _stored_fields(value: object) -> Iterator[Any]:
+    """Yield the fields of a schedule, which has its stages, or of an object of the user's, such as a trainer."""
+    fields = None if is_scalar(value) else dict_of(value)
+    yield from (field for _, field in (copy_items(fields) if type(fields) is dict else ()))
+
+
+_TRIES = 5
+_recorded: list[TracedStep] = []
+ReadMemory = Callable[[], Iterable[DeviceMemory]]
+
+
+def remember_step(step: TracedStep) -> None:
+    """Have this process tell from now on of the step that it has recorded last."""
+    _recorded[:] = [step]
+
+
+class Reporter:
+    """Tells what one process holds and does.
+
+    Args:
+        model: the root, kept weakly; None to look for it in the variables of the main thread each time.
+        memory: how full each device is.
+        counts: `history.note_step` is called after each step.
+        checksums: after some steps, compute checksums of parameters that every rank has whole.
+    """
+
+    def __init__(self, model: nn.Module | None, memory: ReadMemory, *, counts: bool = True, checksums: bool = False) -> None:
+        # Weak: an agent answers as long as its process lives, and the model and its optimizers need not live so long.
+        self._model = weakref.ref(model) if model is not None else None
+        self._memory, self._counts = memory, counts
+        self._job: dict[str, Any] = {
+            "job": job_name(),
+            "run": agree_on_run(),
+            "machine": find_machine(),
+            "started": _find_start(),
+        }
+        self._progress, self._last = ProgressReader(), LastReader()
+        self.history = StepHistory(self._find_model, checksums=checksums)
+
+    def _find_model(self, frames: Sequence[FrameType] = ()) -> nn.Module | None:
+        """Find the model that was given, while it lives, or that a variable holds."""
+        found = self._model() if self._model is not None else find_model(frames or main_frames())
+        return found if is_module(found) else None
+
+    def announce_rank(self, who: Identity) -> RankReport:
+        """Report that there is such a rank, and nothing else."""
+        return RankReport(*who, time.time(), announced=True, **self._job)
+
+    def report_end(self, who: Identity, word: LastWord) -> RankReport:
+        """Report that a rank has ended in order, how many steps it has taken, and by what."""
+        steps, (_, groups) = self.history.list_settings(), self._progress.read_progress()
+        return RankReport(*who, time.time(), step=self._count_steps(), groups=groups, last_word=word, steps=steps, **self._job)
+
+    # What a collection finds would be finalised in this thread, which the user's code does not know.
+    @paused_gc()
+    def make_report(
+        self,
+        who: Identity,
+        *,
+        checksums: bool = False,
+        word: LastWord | None = None,
+        frames: Sequence[FrameType] = (),
+    ) -> RankReport:
+        """Report all that this process holds and does at this moment.
+
+        Args:
+            who: this process.
+            checksums: compute checksums now, which reads values.
+            word: why it speaks unasked.
+            frames: the innermost first, of an exception that ends it; else those of the main thread.
+        """
+        here = list(frames) or main_frames()
+        model = self._find_model(here)
+        held = read_holdings(model) if model is not None else None
+        step, (collective, groups) = self._read_steady_progress()
+        states = (tensor for each in self.history.list_optimizers() for _, tensor, _ in optimizer_tensors(each, {}))
+        # It may have begun since.
+        runs = is_in_step(here) or is_in_step(main_frames())
+        summed = self.history.summed
+        if checksums and model is not None:
+            summed = Summed(step, compute_checksums(model), summed.sums)
+        return RankReport(
+            *who,
+            time.time(),
+            held.axes if held else (),
+            held.coordinates if held else (),
+            held.device if held else None,
+            held.model if held else None,
+            tuple(_list_memory(self._memory())),
+            step,
+            collective,
+            groups,
+            word.stack if word is not None and word.stack else stack_of(here),
+            held.unsharded if held and not runs else (),
+            summed.checksums,
+            sum(int(read_attribute(local_part(tensor), "nbytes")) for tensor in states),
+            in_row((held.note if held else Message("no variable of its main thread holds a model"), self._fault_words()), "; "),
+            _recorded[0] if _recorded else None,
+            find_stages(here),
+            last_word=word,
+            settings=read_place(),
+            steps=self.history.list_settings(),
+            ends=self.history.list_ends(),
+            sums=summed.sums,
+            checksums_step=summed.step,
+            last=self._last.read_last(at_the_end=word is not None and word.how != "running"),
+            **self._job,
+        )
+
+    def _fault_words(self) -> str:
+        fault = self.history.fault
+        return (
+            Message("by what it trains is not known after a step that could not be read: {error}", error=fault) if fault else ""
+        )
+
+    def _read_steady_progress(self) -> tuple[int, Progress]:
+        """Count steps, and read the collectives at that step; without them if it goes on too fast."""
+        for _ in range(_TRIES):
+            step, progress = self._count_steps(), self._progress.read_progress()
+            if self._count_steps() == step:
+                return step, progress
+        return self._count_steps(), (None, ())
+
+    def _count_steps(self) -> int:
+        return self.history.count_steps() if self._counts else -1
+
+
+def _find_start() -> int:
+    """Find when this process began, in ticks of its machine; 0 where that is not known."""
+    found = read_process(os.getpid())
+    return found[1] if found is not None else 0
+
+
+def _list_memory(devices: Iterable[DeviceMemory]) -> Iterable[RankMemory]:
+    """Yield the accelerators that this process has used, and the memory of the process itself."""
+    for each in devices:
+        reserved = each.activations + each.cache
+        if each.device.is_accelerator and (reserved or each.peak):
+            card = each.uuid or ("" if each.card is None else str(each.card))
+            yield RankMemory(each.device, each.activations, reserved, each.peak, each.total, card)
+    resident = _resident_bytes()
+    if resident:
+        yield RankMemory(CPU, resident)
+
+
+def _resident_bytes() -> int:
+    """Return what Linux counts for this process; 0 where there is no such file."""
+    counts = pathlib.Path("/proc/self/statm")
+    return int(counts.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if counts.exists() else 0
+
+
+class RankWriter:
+    """The files of one rank; no rank waits for another, and whoever reads them puts them together.
+
+    Args:
+        path: the folder of the job, the same for all ranks.
+        checksums: tell of each parameter that no axis cuts what is in it; that reads values, which waits for a GPU.
+        memory: how full each device is.
+
+    Raises:
+        DevwidgetError: if this process is no rank, or other users may enter the folder.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], checksums: bool, memory: ReadMemory) -> None:
+        self._who = find_identity()
+        self._folder = make_private(pathlib.Path(path), for_sockets=False)
+        self._checksums, self._memory = checksums, memory
+
+    def write_files(self, trace: Trace, model: nn.Module | None) -> None:
+        """Write both files; without a model that of the largest that a variable of the main thread holds."""
+        remember_step(extract_step(trace))
+        report = Reporter(model, self._memory, counts=False).make_report(self._who, checksums=self._checksums)
+        write_whole(trace_of(self._folder, self._who.rank), dumps(trace))
+        write_whole(file_of(self._folder, self._who.rank), dumps(report))

@@ -1,0 +1,82 @@
+"""foreign-gpu: a rank keeps memory on a GPU that is another rank's, or several ranks sit on one.
+
+Why: each process that touches a GPU takes hundreds of MB there for its context, and GPU 0 fills up first.
+Bad: `model.cuda()` or `torch.load(path)` in every rank, before the rank has chosen its GPU.
+Good: `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))` before anything else, and `torch.load(path, map_location="cpu")`.
+Source: https://github.com/pytorch/pytorch/issues/23138
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.extras.ranks.records.cluster import Cluster, Rank
+from devwidget.extras.ranks.records.rank import RankMemory
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_ranks
+from devwidget.extras.ranks.rules.rank_claims import answered
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.schema.message import Message
+
+_CHOOSE = 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))'
+_WHY_CROWDED = Message(
+    "each process has a context of its own there, they share its memory and compute, and the other cards stay empty"
+)
+Card = tuple[str, str]
+"""Machine and card; ranks that each see only their own card all call it `cuda:0`, so its name says nothing."""
+
+
+@cluster_rule("foreign-gpu")
+def check(cluster: Cluster) -> Iterator[Finding]:
+    """One finding for each card that several ranks keep their models on, and one for all other strays of a card."""
+    own = {rank.number: card for rank in cluster.ranks if (card := _own_card(rank)) is not None}
+    owners = group_ranks((rank for rank in cluster.ranks if rank.number in own), lambda rank: own[rank.number])
+    for ranks in owners.values():
+        if len(ranks) > 1:
+            yield _crowded(ranks)
+    strays: dict[Card, list[tuple[Rank, RankMemory]]] = {}
+    for rank in cluster.ranks:
+        for memory in rank.memory:
+            card = rank.host, memory.card
+            if memory.card and card in owners and own.get(rank.number, card) != card:
+                strays.setdefault(card, []).append((rank, memory))
+    for card, found in strays.items():
+        yield _stray(found, owners[card])
+
+
+def _own_card(rank: Rank) -> Card | None:
+    """The card on which a rank keeps its model."""
+    cards = [memory.card for memory in rank.memory if memory.device == rank.device and memory.card]
+    return (rank.host, cards[0]) if cards else None
+
+
+def _crowded(ranks: list[Rank]) -> Finding:
+    return Finding(
+        "foreign-gpu", "warning", None,
+        Message("{ranks} keep their models on one card, `{device}` of {host}",
+                ranks=format_rank_ranges(rank.number for rank in ranks), device=str(ranks[0].device), host=ranks[0].host),
+        _WHY_CROWDED,
+        fixes=(Fix(Message("give each rank its own card, before anything of CUDA is used"), _CHOOSE),),
+        claims=answered(rank.number for rank in ranks),
+    )  # fmt: skip
+
+
+def _stray(found: list[tuple[Rank, RankMemory]], owners: list[Rank]) -> Finding:
+    taken = max(memory.reserved or memory.allocated for _, memory in found)
+    facts = {
+        "ranks": format_rank_ranges(rank.number for rank, _ in found),
+        "bytes": f"{taken:,}",
+        "device": str(found[0][1].device),
+        "owners": format_rank_ranges(rank.number for rank in owners),
+    }
+    return Finding(
+        "foreign-gpu", "warning", None,
+        Message("{ranks} keeps up to {bytes} bytes on `{device}`, the card of {owners}", **facts)
+        if len(found) == 1
+        else Message("{ranks} keep up to {bytes} bytes on `{device}`, the card of {owners}", **facts),
+        Message("a process that touches a card takes memory there for its context too, and that card fills up first"),
+        fixes=(
+            Fix(Message("choose the card of the rank before anything of CUDA is used"), _CHOOSE),
+            Fix(Message("load checkpoints to the CPU"), 'torch.load(path, map_location="cpu")'),
+        ),
+        claims=answered(rank.number for rank in (*(rank for rank, _ in found), *owners)),
+    )  # fmt: skip

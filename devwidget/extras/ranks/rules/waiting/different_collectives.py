@@ -1,0 +1,74 @@
+"""different-collectives: at one place in the order of a group, ranks wait in different collectives.
+
+Why: the first that a rank begins meets the first that the others begin, whatever each is: they hang, or mix their bytes.
+Bad: `dist.all_reduce(loss)` on rank 0 for its log, where the others are in the `all_gather` of the next layer.
+Good: the same collectives in the same order on every rank; a group of its own for what only some ranks do.
+Source: https://docs.pytorch.org/docs/stable/distributed.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.extras.ranks.records.cluster import Cluster, Rank, line_of
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_ranks
+from devwidget.extras.ranks.rules.rank_claims import answered
+from devwidget.extras.ranks.rules.waiting.absent_from_collective import collective_kind, waiting, word_kind
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.schema.message import Message, in_row
+
+
+@cluster_rule("different-collectives")
+def check(cluster: Cluster) -> Iterator[Finding]:
+    """One finding for each place where ranks do not do the same; of a job that is over the first, by what each began last."""
+    found = [finding for place, ranks in waiting(cluster).items() for finding in _judge_waiting(cluster, place, ranks)]
+    yield from found or _judge_last(cluster)
+
+
+def _judge_waiting(cluster: Cluster, place: tuple[str, tuple[int, ...], int], ranks: list[Rank]) -> Iterator[Finding]:
+    group, members, sequence = place
+    kinds = group_ranks(ranks, collective_kind)
+    if len(kinds) > 1:
+        numbers = {kind: [rank.number for rank in same] for kind, same in kinds.items()}
+        waiting_ranks = {rank.number for rank in ranks}
+        for rank in cluster.ranks:
+            for each in rank.last if rank.number not in waiting_ranks else ():
+                if (each.group, each.sequence, each.size) == (group, sequence, len(members)) and each.first in members[:1]:
+                    numbers.setdefault(word_kind(each.kind, each.bytes), []).append(rank.number)
+        # Where as many do one thing as the other, those that come in a moment tell which is odd.
+        if _has_fewest(numbers) or any(rank.hangs or rank.state == "hung" for rank in ranks):
+            yield _make_finding(cluster, group, sequence, numbers)
+
+
+def _has_fewest(kinds: dict[str, list[int]]) -> bool:
+    fewest, second, *_ = sorted(map(len, kinds.values()))
+    return fewest < second
+
+
+def _judge_last(cluster: Cluster) -> Iterator[Finding]:
+    """The first place where what ranks began last is not the same: by what they waited in at their end it may be too late."""
+    places: dict[tuple[str, int, int, int], dict[str, list[int]]] = {}
+    for rank in cluster.ranks:
+        for each in rank.last:
+            kinds = places.setdefault((each.group, each.first, each.size, each.sequence), {})
+            kinds.setdefault(word_kind(each.kind, each.bytes), []).append(rank.number)
+    apart = {place: kinds for place, kinds in places.items() if len(kinds) > 1}
+    for group in dict.fromkeys(place[:3] for place in apart):
+        place = min(each for each in apart if each[:3] == group)
+        yield _make_finding(cluster, group[0], place[3], apart[place])
+
+
+def _make_finding(cluster: Cluster, group: str, sequence: int, kinds: dict[str, list[int]]) -> Finding:
+    """Those that are fewest are named first, and their line; where no kind has fewest, no line."""
+    ordered = sorted(kinds, key=lambda kind: len(kinds[kind]))
+    odd = [rank for rank in cluster.ranks if rank.number in kinds[ordered[0]]] if _has_fewest(kinds) else []
+    found = in_row(Message("{kind} on {ranks}", kind=kind, ranks=format_rank_ranges(sorted(kinds[kind]))) for kind in ordered)
+    return Finding(
+        "different-collectives", "error", None,
+        Message("number {sequence} of group `{group}` is {kinds}", sequence=sequence, group=group, kinds=found),
+        Message("collectives of one group meet in the order in which each rank begins them"),
+        fault=line_of(cluster, odd[0]) if odd else None,
+        fixes=(Fix(Message("do the same on every rank, or give what only some do a group of its own"),
+                   "group = dist.new_group(ranks)", "choice"),),
+        claims=answered(rank for ranks in kinds.values() for rank in ranks),
+    )  # fmt: skip

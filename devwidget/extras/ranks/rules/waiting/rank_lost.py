@@ -1,0 +1,68 @@
+"""rank-lost: the ranks of a job have lost their connection to one that left no exception.
+
+Why: a process that is killed, by SIGKILL, by the system for want of memory, or by a crash in C++, says nothing any more.
+Bad: every rank but one ends with `Connection closed by peer`, and each log accuses the transport.
+Good: the rank that says nothing; the log of the machine (`dmesg`, the job of Slurm) tells who has killed it.
+Source: https://docs.pytorch.org/docs/stable/elastic/errors.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.extras.ranks.records.cluster import Cluster, Rank
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges
+from devwidget.extras.ranks.rules.rank_claims import answered
+from devwidget.extras.ranks.rules.waiting import different_collectives
+from devwidget.extras.ranks.rules.waiting.endings import find_hanging, lost_another, raised_itself, select_first
+from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.schema.message import Message
+
+_FIXES = {
+    "dead": Message("see who has killed its process: the log of its machine, such as dmesg, or of the job"),
+    "terminated": Message("see who has sent the signal: the log of the launcher or of the job"),
+    "unknown": Message("look for its process on its machine, and for what its own output says"),
+}
+
+
+@cluster_rule("rank-lost")
+def check(cluster: Cluster) -> Iterator[Finding]:
+    """One finding for all ranks that have gone so; none where an exception is the cause, or a collective names them already."""
+    lost = [rank for rank in cluster.ranks if lost_another(rank)]
+    if not lost or any(raised_itself(rank) for rank in cluster.ranks):
+        return
+    if any(different_collectives.check(cluster)):
+        # Which ends the process of a rank that gets what it does not expect, mostly not the one that does otherwise.
+        return
+    gone = _find_gone(cluster, lost)
+    if gone and not find_hanging(cluster, [rank.number for rank in gone]):
+        yield _make_finding(gone, lost)
+
+
+def _find_gone(cluster: Cluster, lost: list[Rank]) -> list[Rank]:
+    """The ranks that are known to have gone before the others lost them, else those of which nothing was heard."""
+    first = min(rank.spoke for rank in lost)
+    before = [rank for rank in cluster.ranks if rank.state == "terminated" and rank.spoke <= first]
+    dead = [rank for rank in cluster.ranks if rank.state == "dead"]
+    return dead or select_first(before) or [rank for rank in cluster.ranks if rank.state in ("stale", "unknown")]
+
+
+def _make_finding(gone: list[Rank], lost: list[Rank]) -> Finding:
+    numbers = tuple(rank.number for rank in gone)
+    state = gone[0].state if gone[0].state in ("dead", "terminated") else "unknown"
+    facts = {"ranks": format_rank_ranges(numbers), "others": format_rank_ranges(rank.number for rank in lost)}
+    if state == "dead":
+        told = Message("{ranks} ended without a last word, and {others} lost their connection", **facts)
+    elif state == "terminated":
+        told = Message("{ranks} ended by a signal, and {others} lost their connection", **facts)
+    else:
+        told = Message("{ranks} left no last word, and {others} lost their connection", **facts)
+    absence = Claim("absent", how=state, ranks=numbers)
+    claims = (absence,) if state in ("dead", "unknown") else answered(numbers)
+    return Finding(
+        "rank-lost", "error", None, told,
+        Message("a connection is closed when the process at its other end has gone"),
+        fixes=(Fix(_FIXES[state], "", "choice"),),
+        notes=tuple(note for rank in gone[:3] if (note := rank.note)),
+        claims=(*claims, *answered(rank.number for rank in lost)),
+    )  # fmt: skip

@@ -1,0 +1,61 @@
+"""rank-raised: an exception that nothing caught has ended a rank, and with it the job.
+
+Why: what one rank does not begin any more, all others of its group wait for, until they lose their connection or are ended too.
+Bad: a batch that only one rank gets fails there; the last lines of the log are of the ranks that waited for it.
+Good: the line that raised first, by the last words of all ranks.
+Source: https://docs.pytorch.org/docs/stable/elastic/errors.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.extras.ranks.records.cluster import Cluster, Rank, innermost_own
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_ranks
+from devwidget.extras.ranks.rules.rank_claims import answered
+from devwidget.extras.ranks.rules.waiting.endings import find_hanging, lost_another, raised_itself, select_first
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.schema.message import Message
+from devwidget.records.site import Site
+
+_LONGEST = 200
+
+
+@cluster_rule("rank-raised")
+def check(cluster: Cluster) -> Iterator[Finding]:
+    """One finding for each exception that ranks raised first; those that came later are named beside it."""
+    raised = [rank for rank in cluster.ranks if raised_itself(rank)]
+    first = select_first(raised)
+    for (error, line), ranks in group_ranks(first, _error_and_line).items():
+        later = [rank for rank in raised if rank not in first]
+        yield Finding(
+            "rank-raised", "error", None,
+            Message("{ranks} raised `{error}`", ranks=_ranges(ranks), error=error),
+            Message("what a rank does not begin any more, the others of its group wait for"),
+            fault=line,
+            fixes=(Fix(Message("see to this line first"), "", "choice"),),
+            notes=tuple(_consequences(cluster, ranks, later)),
+            claims=answered(rank.number for rank in ranks),
+        )  # fmt: skip
+
+
+def _error_and_line(rank: Rank) -> tuple[str, Site | None]:
+    assert rank.last_word is not None
+    error = rank.last_word.error.strip().partition("\n")[0]
+    return error[:_LONGEST], innermost_own(rank.last_word.stack)
+
+
+def _ranges(ranks: list[Rank]) -> str:
+    return format_rank_ranges(rank.number for rank in ranks)
+
+
+def _consequences(cluster: Cluster, ranks: list[Rank], later: list[Rank]) -> Iterator[str]:
+    """What became of the others."""
+    if hanging := find_hanging(cluster, [rank.number for rank in ranks]):
+        yield Message("waiting for it: {ranks}", ranks=_ranges(hanging))
+    if lost := [rank for rank in cluster.ranks if lost_another(rank)]:
+        yield Message("then lost their connection: {ranks}", ranks=_ranges(lost))
+    if later:
+        yield Message("raised later: {ranks}", ranks=_ranges(later))
+    if ended := [rank for rank in cluster.ranks if rank.state == "terminated"]:
+        yield Message("ended by a signal: {ranks}", ranks=_ranges(ended))

@@ -1,0 +1,91 @@
+"""slow-rank: the others wait for one rank, in step after step.
+
+Why: a collective ends when the last rank has come; the step takes as long as the slowest rank needs to come there.
+Bad: one rank reads its data from another disk, writes all logs and checkpoints, or shares its processors.
+Good: the work of that rank spread over all, or done by another thread.
+Source: https://docs.pytorch.org/docs/stable/distributed.html
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.extras.ranks.records.cluster import NOWHERE, Arrivals, Cluster, Rank, line_of
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule
+from devwidget.extras.ranks.rules.rank_claims import answered
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.schema.message import Message
+
+LEAST_COLLECTIVES, LEAST_SHARE, LEAST_PART = 8, 0.2, 0.85
+"""Of fewer waits chance decides who is last; less than a fifth of the time comes and goes with other programs; and a rank that
+is slow is last nearly each time that the others wait at all."""
+_LEFT_OUT = 2
+"""Longest waits for a rank that do not count: a pause of the whole machine, or of Python, is no slow rank."""
+
+
+@cluster_rule("slow-rank")
+def check(cluster: Cluster) -> Iterator[Finding]:
+    """One finding for each group whose ranks wait for one of them."""
+    groups: dict[str, list[Arrivals]] = {}
+    for each in cluster.arrivals:
+        groups.setdefault(each.group, []).append(each)
+    largest = max((each.count for each in cluster.arrivals), default=0)
+    for name, arrivals in groups.items():
+        if len(arrivals) >= LEAST_COLLECTIVES and arrivals[0].count == largest:
+            yield from _judge_group(cluster, name, arrivals)
+
+
+def _judge_group(cluster: Cluster, name: str, arrivals: list[Arrivals]) -> Iterator[Finding]:
+    span = arrivals[-1].begun - arrivals[0].begun
+    # What is short beside the time from one collective to the next is no wait.
+    least = span / len(arrivals) / 10
+    waits: dict[int, list[float]] = {}
+    for each in arrivals:
+        if each.seconds > least:
+            waits.setdefault(each.last, []).append(each.seconds)
+    slowest = max(waits, key=lambda rank: sum(waits[rank]), default=NOWHERE)
+    if slowest == NOWHERE:
+        return
+    times, all_times = len(waits[slowest]), sum(map(len, waits.values()))
+    share = sum(sorted(waits[slowest])[:-_LEFT_OUT]) / span if span else 0.0
+    if share >= LEAST_SHARE and times >= max(LEAST_COLLECTIVES, LEAST_PART * all_times):
+        yield _make_finding(cluster, cluster.ranks[slowest], name, share, times, all_times)
+
+
+def _make_finding(cluster: Cluster, rank: Rank, group: str, share: float, times: int, all_times: int) -> Finding:
+    facts = {"times": times, "all": all_times, "group": group}
+    return Finding(
+        "slow-rank", "warning", None,
+        Message("{share} % of the time all others wait for rank {rank}", share=round(100 * share), rank=rank.number),
+        Message("a collective ends when the last rank of its group has come"),
+        fault=None if _waits(rank) else line_of(cluster, rank),
+        fixes=(Fix(_choose_cure(cluster, rank), "", "choice"),),
+        notes=(
+            Message("of the last {all} waits for one rank in `{group}`, {times} were for it", **facts),
+            Message("when each Python began a collective is compared, not how fast its GPU is"),
+        ),
+        claims=answered([rank.number]),
+    )  # fmt: skip
+
+
+def _waits(rank: Rank) -> bool:
+    return rank.collective is not None and not rank.collective.finished
+
+
+_CURES = (
+    (("torch/utils/data/",), Message("give its loader more workers, or look at the disk that it reads")),
+    (
+        ("torch/serialization.py", "torch/distributed/checkpoint/"),
+        Message("write checkpoints from another thread, or by all ranks"),
+    ),
+)
+"""Where the innermost line is, and what helps there."""
+
+
+def _choose_cure(cluster: Cluster, rank: Rank) -> str:
+    stack = cluster.stacks[rank.stack] if rank.stack != NOWHERE else ()
+    files = [site.file.replace("\\", "/") for site in stack]
+    for parts, cure in _CURES:
+        if any(part in file for part in parts for file in files):
+            return cure
+    return Message("look at what this rank does and the others do not, such as data, logs, checkpoints, or another job there")

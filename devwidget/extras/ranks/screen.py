@@ -1,0 +1,100 @@
+"""RanksWidget: the panel of all ranks of a job."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import anywidget
+import ipywidgets
+from traitlets import Bool, Dict, Unicode
+
+from devwidget.extras.ranks.page import plain_cluster, ranks_content
+from devwidget.extras.ranks.records.cluster import Cluster
+from devwidget.panel.bridge import Control, refer_to
+from devwidget.panel.displayed import Displayed, fall_silent, speak_along
+from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.report.page.assets import RANKS, RANKS_STYLES, join_modules, page_words, static_text
+from devwidget.report.page.html import as_saved
+from devwidget.report.style.safe_text import safe_block
+
+
+class RanksView(anywidget.AnyWidget):
+    """What the page draws."""
+
+    _esm = join_modules(*RANKS)
+    _css = "".join(map(static_text, RANKS_STYLES))
+    words = Dict().tag(sync=True)
+    content = Dict().tag(sync=True)
+    status = Dict().tag(sync=True)
+    control = Unicode().tag(sync=True)
+    live = Bool(False).tag(sync=True)
+
+
+class RanksWidget(Displayed, ipywidgets.VBox):
+    """A panel of all ranks; it keeps one record, and nothing alive.
+
+    Attributes:
+        cluster: what it shows.
+    """
+
+    shows = Cluster
+
+    def __init__(self, cluster: Cluster, ask: Callable[[], Cluster] | None = None) -> None:
+        super().__init__()
+        self.cluster, self._ask = cluster, ask
+        self.control = Control()
+        self.view = RanksView(control=refer_to(self.control), live=ask is not None)
+        self.children = (self.view,)
+        self.control.on_msg(functools.partial(_answer_page, self))
+        self.speak()
+        speak_along(self)
+
+    def speak(self) -> None:
+        """Say everything in the language of reports."""
+        self.view.words = page_words(*RANKS)
+        self._draw_cluster()
+
+    def ask(self) -> Cluster:
+        """Ask the ranks again, and show what they say; of a saved record nobody can be asked."""
+        if self._ask is not None:
+            self.cluster = self._ask()
+            self._draw_cluster()
+        return self.cluster
+
+    def close(self) -> None:
+        """Take the panel off every page."""
+        fall_silent(self)
+        for widget in (self.view, self.control):
+            widget.layout.close()  # a widget of its own, which closing its owner leaves behind
+            widget.close()
+        self.layout.close()
+        super().close()
+
+    def _draw_cluster(self) -> None:
+        self.view.content = ranks_content(self.cluster)
+        self.save_again()
+
+    def __repr__(self) -> str:
+        return str(self.cluster)
+
+    def _plain_html(self) -> str:
+        return str(plain_cluster(self.cluster))
+
+    def _saved_html(self) -> str:
+        # As markup: a `str` would be escaped.
+        return as_saved(plain_cluster(self.cluster))
+
+
+def _answer_page(panel: RanksWidget, control: Control, message: Any, buffers: Any) -> None:
+    """Answer the page inside the handler, whatever it has sent and whatever goes wrong."""
+    asked = message if isinstance(message, dict) else {}
+    answer: dict[str, str] = {}
+    if asked.get("ask") == "ranks":
+        try:
+            panel.ask()
+        except Exception as error:
+            told = str(error) if isinstance(error, DevwidgetError) else error_text(error)
+            answer = {"error": safe_block(told)}
+    control.send({"to": str(asked.get("id"))[:100], "ask": str(asked.get("ask"))[:100], **answer})

@@ -1,0 +1,187 @@
+"""By what a rank trains beside its tensors: its optimizers, modes, precision, versions, variables; read without any wait."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from types import CodeType, FrameType
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from devwidget.capture import torch_internals
+from devwidget.capture.modules import own, walk_modules
+from devwidget.capture.object_fields import dict_of, parts_of
+from devwidget.capture.snapshot.optimizer_state import groups_of
+from devwidget.extras.ranks.records.rank import Setting
+from devwidget.records.errors import DevwidgetError
+
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+_COUNTED = frozenset({"params", "param_names"})
+"""Of a group: what ranks with shares of a model have different ones of."""
+
+
+Raw = tuple[tuple[str, tuple[tuple[tuple[str, Any], ...], ...]], ...]
+"""Of each optimizer its class, and of each of its groups names and values, which are compared at each step."""
+
+
+def read_optimizers(optimizers: Iterable[torch.optim.Optimizer]) -> Raw:
+    """Read the class of each optimizer, and what its groups are set to; values that are tensors are left out."""
+    return tuple((type(each).__name__, tuple(map(_plain_values, groups_of(each)))) for each in optimizers)
+
+
+def _plain_values(group: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple((name, value) for name, value in group.items() if name not in _COUNTED and _is_plain(value))
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is a number, a word, or a tuple or list of those."""
+    if type(value) in _PLAIN:
+        return True
+    return type(value) in (tuple, list) and all(type(part) in _PLAIN for part in parts_of(value))
+
+
+def word_optimizers(read: Raw) -> Iterator[Setting]:
+    """Yield the same as settings: `optimizer`, `optimizer.groups`, `optimizer.lr`, `optimizer.groups[1].lr`."""
+    for at, (class_name, groups) in enumerate(read):
+        which = f"optimizers[{at}]" if len(read) > 1 else "optimizer"
+        yield Setting("optimizer", which, class_name)
+        yield Setting("optimizer", f"{which}.groups", str(len(groups)))
+        for number, group in enumerate(groups):
+            where = f"{which}.groups[{number}]" if len(groups) > 1 else which
+            yield from (Setting("optimizer", f"{where}.{name}", repr(value)) for name, value in sorted(group))
+
+
+def read_modes(model: nn.Module) -> Iterator[Setting]:
+    """Yield whether the model trains, and each module whose flag is another than that of the module around it."""
+    flags: dict[str, bool] = {}
+    for path, module in walk_modules(model):
+        flags[path] = own(module).get("training") is True
+        if not path or flags[path] != _around(path, flags):
+            yield Setting("mode", path, _word_mode(flags[path]))
+
+
+def read_mode(model: nn.Module) -> Setting:
+    """Read whether the root trains, which costs nothing."""
+    return Setting("mode", "", _word_mode(own(model).get("training") is True))
+
+
+_OF_POLICY = ("param_dtype", "reduce_dtype", "output_dtype", "cast_forward_inputs")
+
+
+def read_policies(model: nn.Module) -> Iterator[Setting]:
+    """Yield the mixed precision of each module that FSDP2 gathers by another policy than the one around it."""
+    policies: dict[str, str] = {}
+    for path, module in walk_modules(model) if torch_internals.FSDP in sys.modules else ():
+        if (policy := _find_policy(module)) is not None:
+            around = _around(path, policies) if path else ""
+            policies[path] = ", ".join(f"{name}={_word_value(getattr(policy, name, None))}" for name in _OF_POLICY)
+            if policies[path] != around:
+                yield Setting("precision", f"mp_policy of {path}" if path else "mp_policy", policies[path])
+
+
+def _find_policy(module: nn.Module) -> object:
+    try:
+        return getattr(torch_internals.fsdp_state_of(module), "_mp_policy", None)
+    except DevwidgetError:
+        # A torch that has no such state, or elsewhere.
+        return None
+
+
+def _word_value(value: object) -> str:
+    return str(value).removeprefix("torch.")
+
+
+_STEP_FRAMES = 12
+"""Calls between the step of a scaler and the end of that of its optimizer, and some more."""
+_OF_SCALER = ("_enabled", "_init_scale", "_growth_factor", "_backoff_factor", "_growth_interval")
+
+
+def read_scaler(frame: FrameType | None) -> Setting:
+    """Read which GradScaler has called the step that has just ended; its scale is a tensor, which would be waited for."""
+    for _ in range(_STEP_FRAMES):
+        if frame is None:
+            break
+        caller = frame.f_locals.get("self") if frame.f_code is _scaler_step() else None
+        if caller is not None:
+            facts = ((name.strip("_"), dict_of(caller).get(name)) for name in _OF_SCALER)
+            return Setting(
+                "precision", "GradScaler", ", ".join(f"{name}={value}" for name, value in facts if value is not None)
+            )
+        frame = frame.f_back
+    return Setting("precision", "GradScaler", "none")
+
+
+def _scaler_step() -> CodeType:
+    return torch.amp.GradScaler.step.__code__
+
+
+def _word_mode(training: bool) -> str:
+    return "train" if training else "eval"
+
+
+_Value = TypeVar("_Value")
+
+
+def _around(path: str, known: Mapping[str, _Value]) -> _Value | None:
+    """What the nearest module around a path has of which it is known."""
+    while path:
+        path = path.rpartition(".")[0]
+        if path in known:
+            return known[path]
+    return None
+
+
+def read_place(environ: Mapping[str, str] = os.environ) -> tuple[Setting, ...]:
+    """Read what is the same from the first step to the last: precision, versions, variables, where random numbers begin."""
+    return (*_read_precision(), *_read_versions(), *_read_variables(environ), *_read_seeds())
+
+
+def _read_precision() -> Iterator[Setting]:
+    yield Setting("precision", "torch.get_default_dtype()", str(torch.get_default_dtype()).removeprefix("torch."))
+    yield Setting("precision", "torch.get_float32_matmul_precision()", torch.get_float32_matmul_precision())
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    yield Setting("precision", "torch.are_deterministic_algorithms_enabled()", str(deterministic))
+    yield Setting("precision", "torch.backends.cudnn.allow_tf32", str(torch.backends.cudnn.allow_tf32))
+    yield Setting("precision", "torch.backends.cudnn.benchmark", str(torch.backends.cudnn.benchmark))
+
+
+def _read_versions() -> Iterator[Setting]:
+    yield Setting("version", "Python", platform.python_version())
+    yield Setting("version", "torch", torch.__version__)
+    yield Setting("version", "torch.version.cuda", str(torch.version.cuda))
+    if driver := _find_driver():
+        yield Setting("version", "NVIDIA driver", driver)
+    nccl = getattr(sys.modules.get("torch.cuda.nccl"), "version", None)
+    if torch_internals.nccl_counts is not None and nccl is not None:
+        yield Setting("version", "NCCL", ".".join(map(str, nccl())))
+
+
+def _find_driver(path: str = "/proc/driver/nvidia/version") -> str:
+    """Find the version of the driver of NVIDIA's cards; "" where there is none."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as told:
+            told_words = told.readline().split()
+    except OSError:
+        return ""
+    return next((each for each in told_words if each[:1].isdigit() and "." in each), "")
+
+
+_PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_", "CUBLAS_", "CUDNN_", "PYTORCH_", "UCX_", "FI_")
+_NAMES = frozenset({"OMP_NUM_THREADS", "MKL_NUM_THREADS", "TORCH_DISTRIBUTED_DEBUG", "TORCH_CPP_LOG_LEVEL"})
+_OF_ONE_RANK = frozenset({"CUDA_VISIBLE_DEVICES"})
+"""Variables that are another for each rank where each sees its own card."""
+_LONGEST = 200
+
+
+def _read_variables(environ: Mapping[str, str]) -> Iterator[Setting]:
+    for name in sorted(environ):
+        if (name.startswith(_PREFIXES) or name in _NAMES) and name not in _OF_ONE_RANK:
+            yield Setting("environment", name, environ[name][:_LONGEST])
+
+
+def _read_seeds() -> Iterator[Setting]:
+    yield Setting("random", "torch.initial_seed()", str(torch.initial_seed()))

@@ -1,0 +1,145 @@
+"""What a rank remembers of its last steps: when each ended, by what it trained, and, if asked, what its copies were."""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+import zlib
+from collections import deque
+from collections.abc import Callable
+from types import FrameType
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from devwidget.capture.sharded import compute_checksums
+from devwidget.extras.ranks.records.rank import Setting, StepSettings
+from devwidget.extras.ranks.settings import (
+    Raw,
+    read_mode,
+    read_modes,
+    read_optimizers,
+    read_policies,
+    read_scaler,
+    word_optimizers,
+)
+from devwidget.records.errors import error_text
+
+MOST_STEPS = 32
+"""Steps of which the ends, and runs of steps of which the settings are remembered."""
+_EARLY, _EACH = frozenset({1, 2, 4}), 64
+"""Steps after which all modules are walked, the same on every rank: only what is of one step can be compared."""
+_MOST_SUMS = 14
+"""Steps of which the checksum is kept, beside the first and the newest."""
+
+
+class Summed(NamedTuple):
+    """What copies of parameters were.
+
+    Attributes:
+        step: after which they were looked at, -1 if they were not.
+        checksums: `(path, checksum)` of each.
+        sums: `(step, checksum)` of all of them together, for this step and some before.
+    """
+
+    step: int
+    checksums: tuple[tuple[str, str], ...]
+    sums: tuple[tuple[int, str], ...]
+
+
+class StepHistory:
+    """Counts the steps of the optimizers of this process, and remembers the last of them.
+
+    `note_step` runs in the thread that trains, after each step; whoever asks reads from another.
+
+    Args:
+        find_model: the model, if there is one.
+        checksums: compute checksums of parameters that every rank has whole, which waits for a GPU.
+
+    Attributes:
+        summed: what copies of parameters were after the newest step in which they were looked at; one thing, so that who asks
+            meanwhile gets what belongs together.
+        fault: why nothing more is remembered; "" if nothing went wrong.
+    """
+
+    def __init__(self, find_model: Callable[[], nn.Module | None], *, checksums: bool) -> None:
+        self._find_model, self._checksums = find_model, checksums
+        self._model: weakref.ref[nn.Module] | None = None
+        self._counts: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
+        self._ends: deque[tuple[int, float]] = deque(maxlen=MOST_STEPS)
+        self._runs: deque[tuple[int, int, Raw, Setting | None]] = deque(maxlen=MOST_STEPS)
+        self._modes: deque[StepSettings] = deque(maxlen=4)
+        self.summed = Summed(-1, (), ())
+        self.fault = ""
+
+    def note_step(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+        """Count one more step of an optimizer, and remember it; a hook calls this after each."""
+        self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
+        if not self.fault:
+            try:
+                self._remember_step(self.count_steps(), sys._getframe())
+            except Exception as error:
+                # An optimizer of the user's that is like no other must not end the step.
+                self.fault = error_text(error)
+
+    def count_steps(self) -> int:
+        """Return how many steps the optimizer has taken that has taken most."""
+        return max(dict(self._counts).values(), default=0)
+
+    def list_optimizers(self) -> list[torch.optim.Optimizer]:
+        """List the optimizers that have taken a step."""
+        return list(self._counts)
+
+    def list_ends(self) -> tuple[tuple[int, float], ...]:
+        """List the last steps, and when each ended."""
+        return tuple(self._ends)
+
+    def list_settings(self) -> tuple[StepSettings, ...]:
+        """List by what the last steps were taken, and after some of them which modules train."""
+        done = self.count_steps()  # a training that has begun anew has fewer than one before it, of which the rest is
+        told = (*self._modes, *(self._word_run(*run) for run in list(self._runs)))
+        return tuple(run for run in told if run.first <= done)
+
+    def _word_run(self, first: int, last: int, read: Raw, mode: Setting | None) -> StepSettings:
+        return StepSettings(first, last, (*word_optimizers(read), *([mode] if mode is not None else [])))
+
+    def _remember_step(self, step: int, frame: FrameType) -> None:
+        model = self._find_model() if is_due(step) else self._model() if self._model is not None else None
+        mode = read_mode(model) if model is not None else None
+        if self._ends and step < self._ends[-1][0]:
+            # Another training: what was read of the modules of the last is no step of this one.
+            self._modes.clear()
+        self._ends.append((step, time.time()))
+        self._extend_run(step, read_optimizers(self.list_optimizers()), mode)
+        if model is not None and is_due(step):
+            self._look_at(model, step, read_scaler(frame))
+
+    def _extend_run(self, step: int, read: Raw, mode: Setting | None) -> None:
+        """One entry for steps of equal settings that follow each other; of one step with several optimizers the newest."""
+        first = step
+        if self._runs and self._runs[-1][1] >= step - 1:
+            begun, last, before, mode_before = self._runs[-1]
+            if (before, mode_before) == (read, mode):
+                first = begun
+                self._runs.pop()
+            elif last == step:
+                self._runs.pop()
+                if begun < step:
+                    self._runs.append((begun, step - 1, before, mode_before))
+        self._runs.append((first, step, read, mode))
+
+    def _look_at(self, model: nn.Module, step: int, scaler: Setting) -> None:
+        self._model = weakref.ref(model)
+        self._modes.append(StepSettings(step, step, (*read_modes(model), *read_policies(model), scaler)))
+        if self._checksums:
+            checksums = compute_checksums(model)
+            whole = f"{zlib.crc32(repr(checksums).encode()):08x}"
+            before = tuple(each for each in self.summed.sums if each[0] != step)
+            self.summed = Summed(step, checksums, (*before[:1], *before[1:][-_MOST_SUMS:], (step, whole)))
+
+
+def is_due(step: int) -> bool:
+    """Whether all modules are walked after a step."""
+    return step in _EARLY or step % _EACH == 0

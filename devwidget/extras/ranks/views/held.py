@@ -1,0 +1,90 @@
+"""What holds a job up: each collective that does not end once, who came, who did not, and who waits for those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from devwidget.extras.ranks.records.cluster import Cluster, Rank, line_of
+from devwidget.extras.ranks.records.rank import Collective
+from devwidget.extras.ranks.records.traced_steps import Runs, runs_of
+from devwidget.records.finding import Claim, Finding
+from devwidget.records.site import Site
+
+Role = Literal["absent", "unknown", "waiting", "behind"]
+MOST_HELD = 4
+"""Collectives of which that is drawn."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRanks:
+    """Ranks that stand at one place of a wait.
+
+    Attributes:
+        role: absent: they have not come, or have gone. unknown: nothing tells whether they came. waiting: they came. behind:
+            they wait in other collectives for those.
+        ranks: which ones.
+        first: the lowest.
+        state: of that one.
+        site: the user's line where it is; None where it has not said.
+        seconds: the longest that one of them has waited.
+    """
+
+    role: Role
+    ranks: Runs
+    first: int
+    state: str
+    site: Site | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCollective:
+    """One collective that does not end.
+
+    Attributes:
+        collective: as the first that waits tells of it.
+        came: how many of its ranks have begun it.
+        rows: those that hold it up first.
+    """
+
+    collective: Collective
+    came: int
+    rows: tuple[HeldRanks, ...]
+
+
+def find_held(cluster: Cluster) -> tuple[HeldCollective, ...]:
+    """What the findings say of ranks that wait for others."""
+    found = (_find_one(cluster, finding) for finding in cluster.findings)
+    return tuple(each for each in found if each is not None)[:MOST_HELD]
+
+
+def _find_one(cluster: Cluster, finding: Finding) -> HeldCollective | None:
+    claims: dict[str, Claim] = {claim.kind: claim for claim in finding.claims}
+    if not {"waiting", "absent"} <= claims.keys():
+        return None
+    collective = cluster.ranks[claims["waiting"].ranks[0]].collective
+    if collective is None:
+        return None
+    rows = [row for role, ranks in _cast(cluster, claims) for row in _describe(cluster, role, ranks)]
+    return HeldCollective(collective, len(claims["waiting"].ranks), tuple(rows))
+
+
+def _cast(cluster: Cluster, claims: dict[str, Claim]) -> Iterator[tuple[Role, list[Rank]]]:
+    missing: Role = "unknown" if claims["absent"].how == "unknown" else "absent"
+    roles: tuple[tuple[Role, str], ...] = ((missing, "absent"), ("waiting", "waiting"), ("behind", "behind"))
+    for role, kind in roles:
+        if kind in claims:
+            yield role, [cluster.ranks[number] for number in claims[kind].ranks]
+
+
+def _describe(cluster: Cluster, role: Role, ranks: list[Rank]) -> Iterator[HeldRanks]:
+    """One row for all that wait; those that hold them up by where they are."""
+    groups: dict[object, list[Rank]] = {}
+    for rank in ranks:
+        groups.setdefault((rank.state, rank.stack) if role in ("absent", "unknown") else None, []).append(rank)
+    for same in groups.values():
+        numbers = [rank.number for rank in same]
+        seconds = max((rank.collective.seconds for rank in same if rank.collective is not None), default=0.0)
+        yield HeldRanks(role, runs_of(numbers), numbers[0], same[0].state, line_of(cluster, same[0]), seconds)

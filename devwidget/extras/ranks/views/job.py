@@ -1,0 +1,274 @@
+"""All ranks of a job as a map, what is least and most among them, how far each is, and its modules as rows."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, Runs
+from devwidget.extras.ranks.records.traced_steps import runs_of
+
+MOST_ACROSS = 64
+"""Ranks beside each other on the map."""
+MOST_MACHINES = 16
+"""Machines that have a row of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One quantity of all ranks that know it, in bytes.
+
+    Attributes:
+        name: of the quantity.
+        least: the smallest, and a rank that has it.
+        median: half of them have no more.
+        most: the largest, and a rank that has it.
+        outlier: the rank that is far from all others; -1 if there is none.
+    """
+
+    name: str
+    least: tuple[int, int]
+    median: int
+    most: tuple[int, int]
+    outlier: int = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Ranks that have come equally far in one process group.
+
+    Attributes:
+        ranks: which ones.
+        begun: how many collectives they have begun.
+        finished: how many of them are over.
+    """
+
+    ranks: Runs
+    begun: int
+    finished: int
+
+
+def taken_bytes(rank: Rank) -> int:
+    """Bytes that a rank has allocated on accelerators; of a job on the CPU, of its process. -1 where it has not said."""
+    on_gpu = [each.allocated for each in rank.memory if each.device.is_accelerator]
+    return sum(on_gpu) if on_gpu else sum(each.allocated for each in rank.memory) if rank.memory else NOWHERE
+
+
+def peak_taken_bytes(rank: Rank) -> int:
+    """The same of the most that was ever allocated."""
+    on_gpu = [each.peak for each in rank.memory if each.device.is_accelerator]
+    return sum(on_gpu) if on_gpu else sum(each.peak for each in rank.memory) if rank.memory else NOWHERE
+
+
+def held_by_rank(cluster: Cluster, rank: Rank) -> int:
+    """Bytes of parameters and buffers that a rank holds; -1 where it has not said."""
+    return NOWHERE if rank.placement == NOWHERE else cluster.placements[rank.placement].bytes
+
+
+def find_spans(cluster: Cluster) -> tuple[Span, ...]:
+    """What is least, usual and most among the ranks."""
+    quantities: tuple[tuple[str, Callable[[Rank], int]], ...] = (
+        ("parameters and buffers", lambda rank: held_by_rank(cluster, rank)),
+        ("allocated", taken_bytes),
+        ("peak", peak_taken_bytes),
+    )
+    found = (_find_span(name, {rank.number: of(rank) for rank in cluster.ranks if of(rank) > 0}) for name, of in quantities)
+    return tuple(span for span in found if span is not None)
+
+
+def _find_span(name: str, sizes: dict[int, int]) -> Span | None:
+    if not sizes:
+        return None
+    low, high = min(sizes, key=lambda number: sizes[number]), max(sizes, key=lambda number: sizes[number])
+    median = int(statistics.median(sizes.values()))
+    return Span(name, (sizes[low], low), median, (sizes[high], high), _find_outlier(sizes, median))
+
+
+def _find_outlier(sizes: dict[int, int], median: int) -> int:
+    """The one rank that is farther from the median than three times the next, and by a tenth of it at least."""
+    far = sorted(sizes, key=lambda number: -abs(sizes[number] - median))
+    if len(far) < 3:
+        return NOWHERE
+    first, second = (abs(sizes[number] - median) for number in far[:2])
+    return far[0] if first > max(3 * second, median / 10) else NOWHERE
+
+
+def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
+    """The map: a row for each machine where there are some; else by coordinates, the longest axis across."""
+    sizes = [axis.size for axis in cluster.axes]
+    numbers = tuple(rank.number for rank in cluster.ranks)
+    machines = group_by_machine(cluster)
+    if 1 < len(machines) <= MOST_MACHINES and 1 < max(map(len, machines.values())) <= MOST_ACROSS:
+        return tuple(machines.values())
+    if len(sizes) < 2 or math.prod(sizes) != len(numbers):
+        return tuple(numbers[at : at + MOST_ACROSS] for at in range(0, len(numbers), MOST_ACROSS))
+    across = sizes.index(max(sizes))
+    places: dict[tuple[int, ...], list[int]] = {}
+    for rank in cluster.ranks:
+        at = rank.coordinates if len(rank.coordinates) == len(sizes) else _row_major(rank.number, sizes)
+        places.setdefault(at[:across] + at[across + 1 :], []).append(rank.number)
+    return tuple(tuple(lane) for _, lane in sorted(places.items()))
+
+
+_NAME_THEIR_RANKS = frozenset({"rank-raised", "slow-rank"})
+"""Kinds of findings of which every rank that they speak of is what is wrong."""
+
+
+def find_named(cluster: Cluster) -> frozenset[int]:
+    """Ranks that a finding says to be absent, gone, or what the others wait for; not those of which that is not known."""
+    return frozenset(
+        rank
+        for finding in cluster.findings
+        for claim in finding.claims
+        if finding.kind in _NAME_THEIR_RANKS or (claim.kind == "absent" and claim.how != "unknown")
+        for rank in claim.ranks
+    )
+
+
+def group_by_machine(cluster: Cluster) -> dict[str, tuple[int, ...]]:
+    """Ranks by the name of their machine, "" of those that have not said."""
+    found: dict[str, list[int]] = {}
+    for rank in cluster.ranks:
+        found.setdefault(rank.host, []).append(rank.number)
+    return {host: tuple(numbers) for host, numbers in found.items()}
+
+
+def name_lanes(cluster: Cluster) -> tuple[str, ...]:
+    """The machine that all ranks of a row are of; "" where they are of several, or have not said."""
+    hosts = [{cluster.ranks[number].host for number in lane} for lane in lay_out_lanes(cluster)]
+    names = tuple(next(iter(each)) if len(each) == 1 else "" for each in hosts)
+    return names if len(set(names)) > 1 else ("",) * len(names)
+
+
+def _row_major(number: int, sizes: Iterable[int]) -> tuple[int, ...]:
+    """Where a rank stands that has not said: where `init_device_mesh` would put it."""
+    coordinates = []
+    for size in reversed(tuple(sizes)):
+        number, coordinate = divmod(number, size)
+        coordinates.append(coordinate)
+    return tuple(reversed(coordinates))
+
+
+def find_coordinates(cluster: Cluster, rank: Rank) -> tuple[int, ...]:
+    """Of any rank, also of one that has not said."""
+    return rank.coordinates or _row_major(rank.number, (axis.size for axis in cluster.axes))
+
+
+def find_standings(cluster: Cluster, rank: Rank) -> tuple[Standing, ...]:
+    """How far the ranks of the group have come in whose collective a rank waits, the farthest first."""
+    waits = rank.collective
+    if waits is None:
+        return ()
+    far: dict[tuple[int, int], list[int]] = {}
+    members = frozenset(waits.ranks)
+    for other in cluster.ranks:
+        for group in other.groups:
+            if group.name == waits.group and (not members or other.number in members):
+                far.setdefault((group.begun, group.finished), []).append(other.number)
+    return tuple(Standing(runs_of(ranks), *at) for at, ranks in sorted(far.items(), reverse=True))
+
+
+ORDERLY = frozenset({"answered", "ended"})
+"""States of ranks with which nothing is wrong."""
+
+
+def group_alike(cluster: Cluster) -> tuple[tuple[Rank, ...], ...]:
+    """Ranks that did not simply answer: those together that wait at one line in one collective, or say the same otherwise."""
+    found: dict[Any, list[Rank]] = {}
+    for rank in cluster.ranks:
+        if rank.state not in ORDERLY:
+            held = rank.collective
+            where = (held.kind, held.group, held.sequence) if held is not None else None
+            found.setdefault((rank.state, rank.step, rank.note, rank.stack, where), []).append(rank)
+    return tuple(map(tuple, found.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleRow:
+    """One row.
+
+    Attributes:
+        number: of the module in the cluster; of several that are alike, of the first.
+        name: the end of its path, `0–11` where it stands for several.
+        depth: how many of its ancestors have a row.
+        times: for how many modules it stands.
+    """
+
+    number: int
+    name: str
+    depth: int
+    times: int = 1
+
+
+def module_rows(cluster: Cluster) -> list[ModuleRow]:
+    """The rows, in pre-order."""
+    return _Tree(cluster).make_rows()
+
+
+class _Tree:
+    """The modules with their children, which the record tells by their paths alone."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.modules = cluster.modules
+        self.held = tuple(zip(*(placement.held for placement in cluster.placements), strict=True))
+        self.alike: dict[Any, int] = {}
+
+    @cached_property
+    def children(self) -> dict[int, list[int]]:
+        """Of each module, and of none: -1."""
+        children: dict[int, list[int]] = {-1: []}
+        open_: list[int] = []
+        for number, module in enumerate(self.modules):
+            while open_ and not _is_below(module.path, self.modules[open_[-1]].path):
+                open_.pop()
+            children.setdefault(open_[-1] if open_ else -1, []).append(number)
+            open_.append(number)
+        return children
+
+    @cached_property
+    def kinds(self) -> list[int]:
+        """Of each module a number that those share which are alike, with all that is below them."""
+        kinds = [0] * len(self.modules)
+        for number in reversed(range(len(self.modules))):
+            module = self.modules[number]
+            below = tuple((self.name_below(child, number), kinds[child]) for child in self.children.get(number, ()))
+            kind = (module.class_name, module.wrapper, self.held[number] if self.held else (), below)
+            kinds[number] = self.alike.setdefault(kind, len(self.alike))
+        return kinds
+
+    def name_below(self, number: int, parent: int) -> str:
+        """Its path below a parent."""
+        path, above = self.modules[number].path, self.modules[parent].path if parent >= 0 else ""
+        return path[len(above) + 1 :] if above else path
+
+    def make_rows(self, parent: int = -1, depth: int = 0) -> list[ModuleRow]:
+        """Below a parent."""
+        found: list[ModuleRow] = []
+        numbers = self.children.get(parent, [])
+        at = 0
+        while at < len(numbers):
+            end = at + 1
+            while end < len(numbers) and self._continues_run(numbers[at], numbers[end - 1], numbers[end], parent):
+                end += 1
+            name = self.name_below(numbers[at], parent)
+            if end - at > 1:
+                name = f"{name}–{self.name_below(numbers[end - 1], parent).rpartition('.')[2]}"
+            found.append(ModuleRow(numbers[at], name, depth, end - at))
+            found += self.make_rows(numbers[at], depth + 1)
+            at = end
+        return found
+
+    def _continues_run(self, first: int, last: int, number: int, parent: int) -> bool:
+        """Whether a module is the next of a run: alike, and one number on in the same list."""
+        before, _, one = self.name_below(last, parent).rpartition(".")
+        after, _, other = self.name_below(number, parent).rpartition(".")
+        numbered = one.isdecimal() and other.isdecimal() and int(other) == int(one) + 1
+        return numbered and before == after and self.kinds[first] == self.kinds[number]
+
+
+def _is_below(path: str, above: str) -> bool:
+    return not above or path.startswith(f"{above}.")

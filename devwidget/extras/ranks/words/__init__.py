@@ -1,0 +1,1 @@
+"""All ranks of a job as text and data frames."""

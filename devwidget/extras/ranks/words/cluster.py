@@ -1,0 +1,221 @@
+"""A cluster as text: ranks by state, distinct placements, ranks unlike the others, findings; a step of all ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, RankPlacement
+from devwidget.extras.ranks.records.rank import Collective, RankReport
+from devwidget.extras.ranks.records.traced_steps import TracedJob, runs_of
+from devwidget.extras.ranks.views.job import group_alike
+from devwidget.extras.ranks.views.meetings import CollectiveRow, Meeting, collective_rows, find_meetings, given_bytes
+from devwidget.language.speaking import said, say
+from devwidget.records.schema.record import presents
+from devwidget.report.style.safe_text import safe_text, text_of
+from devwidget.report.style.units import count_words, format_bytes, format_seconds
+from devwidget.report.style.words import (
+    align_columns,
+    and_more,
+    code_word,
+    first_line,
+    module_words,
+    ranks_words,
+    row_words,
+    site_words,
+)
+from devwidget.report.text.finding_text import finding_lines
+
+_MOST_ROWS = 24
+
+
+def step_lines(job: TracedJob) -> Iterator[str]:
+    """The step below the headline of a cluster."""
+    met = find_meetings(job)
+    rows, _ = collective_rows(met)
+    yield f"  {step_headline(job, met)}"
+    cells = [
+        (f"{row.count} x {row.kind}", size_words(row), cause_words(row), group_words(row), site_words(row.site)) for row in rows
+    ]
+    if cells:
+        yield from align_columns(cells[:_MOST_ROWS], right=(1,), indent="    ")
+    if len(rows) > _MOST_ROWS:
+        yield "    " + say("and {count} more", count=len(rows) - _MOST_ROWS)
+    for row in rows:
+        if row.meeting.difference:
+            yield f"    {difference_words(row.meeting)}"
+
+
+def step_headline(job: TracedJob, met: Iterable[Meeting]) -> str:
+    """`one step of ranks 0-3: 12 collectives, each rank gives 34 KiB`."""
+    count = sum(meeting.times for meeting in met)
+    least, most = given_bytes(job)
+    return say(
+        "one step of {ranks}: {collectives}, each rank gives {size}",
+        ranks=ranks_words(runs_of(rank.number for rank in job.ranks)),
+        collectives=count_words(count, "collective"),
+        size=_span_words(least, most),
+    )
+
+
+def size_words(row: CollectiveRow) -> str:
+    """Bytes that a rank gives to one of them."""
+    return _span_words(row.least, row.most)
+
+
+def _span_words(least: int, most: int) -> str:
+    if least == most:
+        return format_bytes(most)
+    return say("{least} to {most}", least=format_bytes(least), most=format_bytes(most))
+
+
+def cause_words(row: CollectiveRow) -> str:
+    """Which part of torch asked, in which phase, for which modules."""
+    modules = [module_words(path) for path in row.modules if path is not None]
+    named = say("for {modules}", modules=and_more(modules[0], len(modules) - 1)) if modules else ""
+    return row_words((row.by or say("your call"), code_word(row.phase), named))
+
+
+def group_words(row: CollectiveRow) -> str:
+    """`default_pg, ranks 0-3`, or how many groups of a name."""
+    (first, _), *_ = row.groups
+    count = sum(times for _, times in row.groups)
+    if count == 1:
+        return row_words((first.label, ranks_words(runs_of(first.ranks))))
+    return say("{count} groups {label} of {ranks}", count=count, label=first.label, ranks=count_words(len(first.ranks), "rank"))
+
+
+def difference_words(meeting: Meeting) -> str:
+    """What ranks of one collective do not agree on; "" if nothing."""
+    if not meeting.difference:
+        return ""
+    sized = meeting.difference == "size"
+    kinds = meeting.kinds or ((meeting.call.kind, 0, tuple(part.rank for part in meeting.parts)),)
+    parts = [
+        say("{kind} of {size} on {ranks}", kind=kind, size=format_bytes(size), ranks=ranks_words(runs_of(on)))
+        if sized
+        else say("{kind} on {ranks}", kind=kind, ranks=ranks_words(runs_of(on)))
+        for kind, size, on in kinds
+    ]
+    parts += [say("none on {ranks}", ranks=ranks_words(runs_of(meeting.missing)))] if meeting.missing else []
+    numbered = say("number {number} of group {group}", number=meeting.call.sequence, group=meeting.group.label)
+    return f"{numbered}: {', '.join(parts)}"
+
+
+_MOST_RANKS, _MOST_LINES, _MOST_RUNS = 16, 6, 4
+
+
+@presents("text", Cluster)
+def cluster_text(cluster: Cluster) -> str:
+    """All ranks at one moment."""
+    return text_of(_cluster_lines(cluster))
+
+
+@presents("text", RankReport)
+def report_text(report: RankReport) -> str:
+    """One rank alone."""
+    modules = len(report.model.modules) if report.model is not None else 0
+    told = say(
+        "rank {rank} of {world_size} on {host}, process {pid}, {modules}",
+        rank=report.rank,
+        world_size=report.world_size,
+        host=report.host,
+        pid=report.pid,
+        modules=count_words(modules, "module"),
+    )
+    return safe_text(told)
+
+
+def _cluster_lines(cluster: Cluster) -> Iterator[str]:
+    yield cluster_headline(cluster)
+    for placement in cluster.placements:
+        yield f"  {ranks_words(placement.ranks)}: {_placement_words(cluster, placement)}"
+    if cluster.older:
+        yield "  " + say("{ranks} of another job left files here", ranks=ranks_words(cluster.older))
+    odd = group_alike(cluster)
+    if odd:
+        yield ""
+        yield from align_columns([_alike_row(ranks) for ranks in odd[:_MOST_RANKS]], indent="  ")
+    for ranks in odd[:_MOST_RANKS]:
+        yield from _stack_lines(cluster, ranks)
+    if len(odd) > _MOST_RANKS:
+        yield "  " + say("and {count} more", count=sum(map(len, odd[_MOST_RANKS:])))
+    if cluster.traced is not None:
+        yield ""
+        yield from step_lines(cluster.traced)
+    for finding in cluster.findings:
+        yield ""
+        yield from finding_lines(finding)
+
+
+def cluster_headline(cluster: Cluster) -> str:
+    """`4 ranks as dp 2 x tp 2 · 3 answered, 1 hung · 2 distinct placements`."""
+    mesh = " x ".join(f"{axis.name} {axis.size}" for axis in cluster.axes)
+    ranks = count_words(len(cluster.ranks), "rank")
+    if math.prod(axis.size for axis in cluster.axes) == len(cluster.ranks) and len(cluster.axes) > 1:
+        ranks = say("{ranks} as {mesh}", ranks=ranks, mesh=mesh)
+    states = [
+        say("{count} {state}", count=len(numbers), state=code_word(state)) for state, numbers in ranks_by_state(cluster).items()
+    ]
+    return " · ".join((ranks, row_words(states), count_words(len(cluster.placements), "distinct placement")))
+
+
+def ranks_by_state(cluster: Cluster) -> dict[str, list[int]]:
+    """The numbers of the ranks in each state."""
+    found: dict[str, list[int]] = {}
+    for rank in cluster.ranks:
+        found.setdefault(rank.state, []).append(rank.number)
+    return found
+
+
+def _placement_words(cluster: Cluster, placement: RankPlacement) -> str:
+    """`1.2 MiB in 36 tensors; Shard(0) on dp, none in 3`."""
+    tensors = [tensor for at in placement.held if at != NOWHERE for tensor in cluster.holdings[at]]
+    kinds = list(dict.fromkeys(tensor.placement or say("plain") for tensor in tensors))
+    held = say("{size} in {tensors}", size=format_bytes(placement.bytes), tensors=count_words(len(tensors), "tensor"))
+    return f"{held}; {' | '.join(kinds[:3])}"
+
+
+def _alike_row(ranks: Sequence[Rank]) -> tuple[str, ...]:
+    step = "" if ranks[0].step < 0 else say("step {step}", step=ranks[0].step)
+    return _alike_words(ranks), code_word(ranks[0].state), step, said(ranks[0].note)
+
+
+def _alike_words(ranks: Sequence[Rank]) -> str:
+    """`rank 3`, `ranks 0-7, 12`, and how many where they are scattered."""
+    runs = runs_of(rank.number for rank in ranks)
+    first = ranks_words(runs[:_MOST_RUNS])
+    return first if len(runs) <= _MOST_RUNS else say("{count} ranks, such as {ranks}", count=len(ranks), ranks=first)
+
+
+def _stack_lines(cluster: Cluster, ranks: Sequence[Rank]) -> Iterator[str]:
+    """Where ranks are, or were when they spoke last, and the collective in which they wait."""
+    rank, words = ranks[0], _alike_words(ranks)
+    if rank.stack != NOWHERE:
+        is_there = rank.state not in ("dead", "stale", "raised", "terminated")
+        if len(ranks) > 1:
+            yield "  " + (say("{ranks} are at", ranks=words) if is_there else say("{ranks} were at", ranks=words))
+        else:
+            yield "  " + (
+                say("rank {number} is at", number=rank.number) if is_there else say("rank {number} was at", number=rank.number)
+            )
+        for site in cluster.stacks[rank.stack][-_MOST_LINES:]:
+            yield f"    {site_words(site)}  {first_line(site)}"
+    if rank.collective is not None and not rank.collective.finished and rank.state != "raised":
+        yield f"  {_wait_words(ranks, rank.collective)}"
+
+
+def _wait_words(ranks: Sequence[Rank], collective: Collective) -> str:
+    where = say(
+        "{kind} number {number} of group {group}",
+        kind=collective.kind,
+        number=collective.sequence,
+        group=collective.group,
+    )
+    seconds = max(each.collective.seconds for each in ranks if each.collective is not None)
+    words, time = _alike_words(ranks), format_seconds(seconds)
+    if len(ranks) > 1:
+        waits = say("{ranks} wait for up to {time} in {collective}", ranks=words, time=time, collective=where)
+        return waits if seconds else say("{ranks} wait in {collective}", ranks=words, collective=where)
+    waits = say("rank {rank} waits for {time} in {collective}", rank=ranks[0].number, time=time, collective=where)
+    return waits if seconds else say("rank {rank} waits in {collective}", rank=ranks[0].number, collective=where)

@@ -1,0 +1,73 @@
+"""The verdict on a job in ten lines, for a terminal: how its ranks are, what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
+from devwidget.extras.ranks.records.traced_steps import runs_of
+from devwidget.extras.ranks.words.cluster import cluster_headline, ranks_by_state
+from devwidget.language.speaking import said, say
+from devwidget.records.finding import Finding
+from devwidget.report.style.safe_text import text_of
+from devwidget.report.style.words import (
+    code_word,
+    cut_line,
+    first_line,
+    label_line,
+    ranks_words,
+    row_words,
+    site_words,
+    translate_finding,
+)
+
+MOST_LINES = 10
+_WIDE = 160
+_FINE = frozenset({"answered", "ended"})
+
+
+def is_well(cluster: Cluster) -> bool:
+    """Whether every rank answered or has ended in order, and nothing was found that is more than a hint."""
+    return all(rank.state in _FINE for rank in cluster.ranks) and not list(_grave(cluster))
+
+
+def _grave(cluster: Cluster) -> Iterator[Finding]:
+    return (finding for finding in cluster.findings if finding.severity != "info")
+
+
+def diagnosis_text(cluster: Cluster) -> str:
+    """The verdict; what does not fit in ten lines is counted."""
+    lines = [cluster_headline(cluster), *_finding_lines(cluster), *_state_lines(cluster)]
+    if is_well(cluster):
+        lines.append(say("nothing wrong was found; checked: {rules}", rules=", ".join(cluster.checked)))
+    if len(lines) > MOST_LINES:
+        lines = [
+            *lines[: MOST_LINES - 1],
+            say("and {count} more lines: print(devwidget.ranks(...))", count=len(lines) - MOST_LINES + 1),
+        ]
+    return text_of(cut_line(line, _WIDE) for line in lines)
+
+
+def _finding_lines(cluster: Cluster) -> Iterator[str]:
+    """Of each finding its headline, its line and what helps; of the first its notes too."""
+    for at, finding in enumerate(map(translate_finding, cluster.findings)):
+        yield f"{code_word(finding.severity)}[{finding.kind}] {finding.headline}"
+        if finding.fault is not None:
+            yield label_line(say("where"), row_words((site_words(finding.fault), first_line(finding.fault)), "  "))
+        if not at:
+            yield from (label_line(say("note"), note) for note in finding.notes[:2])
+        yield from (label_line(say("help"), fix.summary) for fix in finding.fixes[:1])
+
+
+def _state_lines(cluster: Cluster) -> Iterator[str]:
+    """Ranks that did not answer, by state, and where the first of them is."""
+    for state, numbers in ranks_by_state(cluster).items():
+        if state not in _FINE:
+            rank = cluster.ranks[numbers[0]]
+            ranks = f"{code_word(state)}: {ranks_words(runs_of(numbers))}"
+            yield row_words((ranks, said(rank.note), _place_of(cluster, rank)), "; ")
+
+
+def _place_of(cluster: Cluster, rank: Rank) -> str:
+    stack = cluster.stacks[rank.stack] if rank.stack != NOWHERE else ()
+    return site_words(stack[-1]) if stack else ""

@@ -1,0 +1,117 @@
+"""What changes while a program trains: where the model is, what it is given, and its first evaluation."""
+
+from __future__ import annotations
+
+import math
+import sys
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.modules import registered_entries, walk_modules
+from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
+from devwidget.capture.tensors import device_of, is_tensor, shape_of, tensors_in
+from devwidget.extras.watch.findings import tell_moved
+from devwidget.records.device import DeviceId
+from devwidget.records.finding import Finding
+from devwidget.records.schema.message import Message
+
+MUCH_LARGER = 1.5
+"""Times as many elements in the inputs as when that was last told: a new shape that may change what a step takes."""
+_MOST_CHANGES, _MOST_TOLD = 50, 3
+
+
+class RunChanges:
+    """The changes of a run, each with the step that it came with.
+
+    Args:
+        model: the root, which they do not keep alive.
+        ask_for: told of each change that is worth a recorded step.
+
+    Attributes:
+        elements: of the inputs of the last call, in a step.
+        site: of that call.
+    """
+
+    elements = 0
+    site: RawSite | None = None
+
+    def __init__(self, model: nn.Module, ask_for: Callable[[Message], None]) -> None:
+        self._model, self._ask_for = weakref.ref(model), ask_for
+        self._found: deque[tuple[int, Message]] = deque(maxlen=_MOST_CHANGES)
+        self._most_elements = self._told_elements = 0
+        self._input_devices: tuple[DeviceId, ...] | None = None
+        self._trains_on: DeviceId | None = None
+        self._owner: tuple[weakref.ref[nn.Module], str] | None = None
+        self._evaluated: int | None = None
+
+    def list_between(self, after: int, last: int) -> list[Message]:
+        """The last changes that came with the steps after one, up to another."""
+        return [change for step, change in self._found if after < step <= last][-_MOST_TOLD:]
+
+    def look_at_device(self, step: int, *, is_evaluation: bool) -> Finding | None:
+        """Where the first parameter is; a finding if it was elsewhere when the model was last trained."""
+        parameter = self._find_parameter()
+        if parameter is None:
+            return None
+        now, before = device_id(device_of(parameter)), self._trains_on
+        if not is_evaluation:
+            self._trains_on = now
+        if before is None or now == before:
+            return None
+        self._note(step, Message("step {step}: parameters are on {device}", step=step, device=now))
+        return tell_moved(step, before, now, to_site(raw_site(sys._getframe(1))), is_evaluation=is_evaluation)
+
+    def _find_parameter(self) -> torch.Tensor | None:
+        """The first; where it was found it is looked for first, as the tree need not be walked for that."""
+        model, owner = self._model(), self._owner[0]() if self._owner is not None else None
+        if self._owner is not None and owner is not None:
+            known = dict(registered_entries(owner, "_parameters")).get(self._owner[1])
+            if is_tensor(known):
+                return known
+        if model is None:
+            return None
+        for _, module in walk_modules(model):
+            for name, tensor in registered_entries(module, "_parameters"):
+                if is_tensor(tensor):
+                    self._owner = weakref.ref(module), name
+                    return tensor
+        return None
+
+    def look_at_inputs(self, step: int, inputs: Any) -> None:
+        """How many elements the model is given, and where they are."""
+        tensors = list(tensors_in(inputs))
+        devices = tuple(dict.fromkeys(device_id(device_of(tensor)) for tensor in tensors))
+        if self._input_devices is not None and devices != self._input_devices:
+            named = ", ".join(map(str, devices))
+            self._note(step, Message("step {step}: the inputs of the model are on {devices}", step=step, devices=named))
+        self._input_devices = devices
+        elements = sum(math.prod(shape_of(tensor)) for tensor in tensors)
+        if elements != self.elements:  # as it does where inputs grow
+            self.elements, self.site = elements, raw_site(sys._getframe(1))
+        self._look_at_sizes(step, elements)
+
+    def _look_at_sizes(self, step: int, elements: int) -> None:
+        before, self._most_elements = self._most_elements, max(self._most_elements, elements)
+        if elements > MUCH_LARGER * self._told_elements:
+            if before:
+                facts = {"step": step, "count": elements, "before": before}
+                self._note(step, Message("step {step}: the inputs have {count} elements, at most {before} before", **facts))
+            self._told_elements = elements
+
+    def expect_evaluation(self, step: int, passes: int) -> None:
+        """The second evaluation is worth a look: of the first nobody knows before it has begun."""
+        if passes and self._evaluated is None:
+            self._evaluated = step
+            self._found.append((step, Message("step {step}: the first evaluation was before it", step=step)))
+        if self._evaluated is not None and step + 1 == 2 * self._evaluated:
+            self._ask_for(Message("an evaluation was due"))
+
+    def _note(self, step: int, change: Message) -> None:
+        self._found.append((step, change))
+        self._ask_for(change)

@@ -1,0 +1,48 @@
+"""A watched run -> what the tab Watch needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from devwidget.extras.watch.records.run import WatchedRun
+from devwidget.extras.watch.views import list_marks
+from devwidget.extras.watch.words.figures import run_figure
+from devwidget.extras.watch.words.run import verdict_words
+from devwidget.language.speaking import said, say
+from devwidget.report.page.cards import finding_card
+from devwidget.report.style.safe_text import displays_safely
+from devwidget.report.style.units import count_words, format_bytes
+
+
+def run_head(run: WatchedRun) -> dict[str, Any]:
+    """The header of a run that was watched elsewhere: the class of its model, how long it was, and the peak of each device."""
+    peaks = [
+        say("{device}: {facts}", device=each.device, facts=say("peak {size}", size=format_bytes(max(each.peak))))
+        for each in run.steps.memory
+    ]
+    facts = " · ".join((count_words(run.steps.total, "step"), *peaks))
+    return {"title": run.model or say("no model"), "bytes": facts}
+
+
+@displays_safely
+def watched_content(run: WatchedRun | None) -> dict[str, Any]:
+    """Figure, findings and recorded steps; {} where no run is known."""
+    if run is None:
+        return {}
+    return {
+        "summary": verdict_words(run),
+        "error": say("ended by {error}", error=run.error.partition("\n")[0]) if run.error else "",
+        "figure": run_figure(run),
+        "findings": [
+            finding_card(mark.finding, -1) | {"step": mark.step, "recorded": mark.recorded} for mark in list_marks(run)
+        ],
+        "not_checked": [said(note) for note in run.not_checked],
+        "recorded": [
+            {
+                "step": step.number,
+                "reason": said(step.reason),
+                "found": count_words(len(step.trace.findings), "finding") if step.trace.findings else "",
+            }
+            for step in run.recorded_steps
+        ],
+    }

@@ -1,0 +1,120 @@
+"""A whole program under watch: which model it trains is found when its first optimizer has stepped."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FrameType, TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit
+from devwidget.capture.modules import all_tensors, is_module, walk_modules
+from devwidget.capture.snapshot.optimizer_state import parameters_of
+from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
+from devwidget.capture.undo import Undo
+from devwidget.extras.watch.records.run import StepRows, WatchedRun
+from devwidget.extras.watch.step_hooks import Hook
+from devwidget.extras.watch.watch import Watch
+from devwidget.records.errors import error_text
+from devwidget.records.schema.message import Message
+
+_NOTHING_TRAINED = Message("no optimizer of torch has stepped twice with a module that a variable of the program leads to")
+
+
+class ProgramWatch:
+    """Watches what a program trains from its second step on, when it is known: `with ProgramWatch() as watching: ...`.
+
+    The model is the outermost module that is called and has a parameter of the first optimizer that steps.
+
+    Args:
+        path: where each row goes too.
+        listener: as that of `Watch`.
+    """
+
+    inside = False
+
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, listener: Callable[[Mapping[str, int], int], None] | None = None
+    ) -> None:
+        self._path, self._listener = path, listener
+        self._undo = Undo()
+        self._run: Watch | None = None
+        self._optimizer: torch.optim.Optimizer | None = None
+        self._trouble = ""
+
+    @property
+    def result(self) -> WatchedRun:
+        """What was seen so far; without steps, and with the reason, where nothing was trained."""
+        if self._run is not None:
+            return self._run.result
+        reason = Message("{kind}: {reason}", kind=Message("watch"), reason=self._trouble or _NOTHING_TRAINED)
+        return WatchedRun("", StepRows(), not_checked=(reason,))
+
+    @all_or_nothing
+    def __enter__(self) -> None:
+        self._undo.add_step(register_optimizer_step_post_hook(Hook(self._after_step)).remove)
+
+    @sure_exit
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._undo.run_steps()
+        if self._run is not None:
+            self._run.__exit__(kind, error, trace)
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """The first optimizer has stepped: ask of the modules that it trains which is called next."""
+        if self._optimizer is not None:
+            return
+        self._optimizer = optimizer
+        try:
+            for module in list(_find_trained(optimizer, sys._getframe(1))):
+                hook = module.register_forward_pre_hook(Hook(self._before_call), with_kwargs=True)
+                self._undo.add_step(hook.remove)
+        except Exception as trouble:  # ours, which must not become the program's
+            self._note_trouble(trouble)
+
+    def _before_call(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The outermost module is called before all others."""
+        if self._run is not None:
+            return
+        try:
+            self._undo.run_steps()
+            run = Watch(model, self._optimizer, path=self._path, first=1)
+            run.listener = self._listener
+            self._run = run
+            run.begin_in_call(args, kwargs)
+        except Exception as trouble:
+            self._note_trouble(trouble)
+
+    def _note_trouble(self, trouble: Exception) -> None:
+        if is_from_handler(trouble):
+            raise trouble
+        self._trouble = error_text(trouble)
+
+
+def _find_trained(optimizer: torch.optim.Optimizer, frame: FrameType) -> Iterator[nn.Module]:
+    """The modules, of those that the calls under way can reach, which have a parameter of an optimizer."""
+    trained = set(map(id, parameters_of(optimizer)))
+    known: set[int] = set()
+    for root in _reachable_modules(frame):
+        for _, module in walk_modules(root) if id(root) not in known else ():
+            if id(module) not in known and _has_any(module, trained):
+                yield module
+            known.add(id(module))
+
+
+def _reachable_modules(frame: FrameType) -> Iterable[nn.Module]:
+    found: list[nn.Module] = []
+    try:
+        found += filter(is_module, reachable_objects(frame))
+    except TooManyObjects:  # those that were near are known
+        return found
+    return found
+
+
+def _has_any(module: nn.Module, trained: set[int]) -> bool:
+    return any(id(each) in trained for each in all_tensors(module))

@@ -1,0 +1,1 @@
+"""What a watched run and the runs of a job say."""

@@ -1,0 +1,94 @@
+"""The watched runs of the ranks of a job, and which of them the others wait for."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from devwidget.extras.watch.records.run import LineTime, StepRows, WatchedRun
+from devwidget.records.schema.fields import Size
+from devwidget.records.schema.record import Record
+
+OWN_PARTS = ("data", "forward", "loss", "optimizer")
+"""Parts of a step in which ranks seldom wait for each other; in backward and after it they do."""
+LEAST_SHARE = 0.2
+"""Of a step, by which a part is longer than that of the others, so that its rank is said to be slow."""
+LEAST_SECONDS = 0.001
+_WARM = 10
+"""Steps before which nothing is compared."""
+
+
+class SlowRank(NamedTuple):
+    """The rank that the others wait for.
+
+    Attributes:
+        rank: which.
+        part: of the step.
+        seconds: that this part takes there.
+        others: that it takes on the others.
+        line: at which most of the difference is spent; None where nobody has looked, or no line has the half of it.
+    """
+
+    rank: int
+    part: str
+    seconds: float
+    others: float
+    line: LineTime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedJob(Record):
+    """The runs of several ranks.
+
+    Attributes:
+        ranks: in order.
+        runs: that of each.
+    """
+
+    ranks: tuple[Size, ...]
+    runs: tuple[WatchedRun, ...]
+
+    @property
+    def slow_rank(self) -> SlowRank | None:
+        """The rank whose data, forward pass, loss or optimizer takes longest beside the others; None if none stands out."""
+        means = {
+            rank: _mean_parts(run.steps) for rank, run in zip(self.ranks, self.runs, strict=True) if len(run.steps) > _WARM
+        }
+        if len(means) < 2:
+            return None
+        found = max(
+            (_compare_rank(rank, part, means) for rank in means for part in OWN_PARTS),
+            key=lambda each: each.seconds - each.others,
+        )
+        step = statistics.median(sum(parts.values()) for parts in means.values())
+        longer = found.seconds - found.others
+        return found._replace(line=self._find_line(found)) if longer >= max(LEAST_SECONDS, LEAST_SHARE * step) else None
+
+    def _find_line(self, slow: SlowRank) -> LineTime | None:
+        own = self.runs[self.ranks.index(slow.rank)].lines
+        others = [run.lines for rank, run in zip(self.ranks, self.runs, strict=True) if rank != slow.rank]
+        longer = {
+            line: line.seconds - statistics.median(_seconds_at(line, each) for each in others)
+            for line in own
+            if line.part == slow.part
+        }
+        found = max(longer, key=lambda line: longer[line], default=None)
+        return found if found is not None and longer[found] * 2 >= slow.seconds - slow.others else None
+
+
+def _seconds_at(line: LineTime, lines: Iterable[LineTime]) -> float:
+    return sum(each.seconds for each in lines if (each.part, each.site.place) == (line.part, line.site.place))
+
+
+def _compare_rank(rank: int, part: str, means: Mapping[int, Mapping[str, float]]) -> SlowRank:
+    others = statistics.median(parts[part] for other, parts in means.items() if other != rank)
+    return SlowRank(rank, part, means[rank][part], others)
+
+
+def _mean_parts(rows: StepRows) -> dict[str, float]:
+    """Seconds of each part of a step, in the middle of the rows, without those that were recorded."""
+    plain = [at for at, recorded in enumerate(rows.recorded) if at >= _WARM and not recorded] or list(range(len(rows)))
+    parts = (*OWN_PARTS, "backward", "other")
+    return {part: statistics.median(getattr(rows, part)[at] / rows.count[at] for at in plain) / 1e6 for part in parts}

@@ -1,0 +1,150 @@
+"""Steps that have become slow, and the lines at which they spend their time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+import torch
+
+from devwidget.capture.interrupts import uninterrupted
+from devwidget.capture.undo import Undo
+from devwidget.extras.watch import findings
+from devwidget.extras.watch.changes import RunChanges
+from devwidget.extras.watch.judgements import SEGMENT, PaceJudge, Slowdown
+from devwidget.extras.watch.recorded_steps import WARM_UP
+from devwidget.extras.watch.run_log import RunLog
+from devwidget.extras.watch.stack_sampler import MOST_OF_IT, StackSampler
+from devwidget.extras.watch.step_hooks import StepHooks
+from devwidget.recording import virtual_gpus
+from devwidget.records.schema.message import Message
+
+_HOSTS = "data"
+"""The part of a step that is the host's alone, and takes as long beside virtual GPUs."""
+_OF_A_SWITCH = 2000
+"""Microseconds that another has the processor when it takes it from a thread, at least: where the system tells no more."""
+
+
+class SlowSteps:
+    """Judges the pace of a run, and looks into some of its steps: once they are slow, or beside other ranks.
+
+    Whether a rank is slower than the others it cannot know: each looks into some steps once, when the first are over.
+
+    Args:
+        hooks: they tell to which part of a step belongs what was seen.
+        log: where what was found goes.
+        changes: what may be the cause.
+        ask_for: told when a step is worth to be recorded.
+    """
+
+    def __init__(self, hooks: StepHooks, log: RunLog, changes: RunChanges, ask_for: Callable[[Message], None]) -> None:
+        self._hooks, self._log, self._changes, self._ask_for = hooks, log, changes, ask_for
+        self._pace, self._clock = PaceJudge(), WaitingClock()
+        self._is_over = False
+        self._slow: Slowdown | None = None
+
+    def begin(self, undo: Undo) -> None:
+        """The run begins in this thread, until that is undone."""
+        undo.add_step(self._stop_sampler)
+        undo.enter_context(self._clock.run())
+
+    def judge_step(self, number: int, times: dict[str, int], *, is_recorded: bool) -> None:
+        """A step has ended."""
+        waited = self._clock.take_microseconds()
+        sampler = self._hooks.sampler
+        if sampler is not None:
+            sampler.take_step(number, times, counts=not is_recorded)
+            if sampler.has_enough:
+                self.tell_lines()
+        elif number == WARM_UP and _has_other_ranks():
+            self._begin_sampler("")
+        if not is_recorded and not self._is_over:
+            self._judge_pace(number, times, waited)
+
+    def _judge_pace(self, number: int, times: dict[str, int], waited: int) -> None:
+        slow = self._pace.add_step(number, times, waited, self._changes.elements)
+        # What virtual GPUs compute takes says nothing of a GPU.
+        if slow is not None and (slow.part == _HOSTS or not virtual_gpus()):
+            self._is_over, self._slow = True, slow
+            self._ask_for(Message("steps have become slow"))
+            self._begin_sampler(slow.part)
+
+    def _begin_sampler(self, part: str) -> None:
+        with uninterrupted():
+            self._stop_sampler()
+            self._hooks.sampler = StackSampler(threading.get_ident(), part)
+            self._hooks.sampler.begin()
+
+    def _stop_sampler(self) -> None:
+        with uninterrupted():
+            sampler, self._hooks.sampler = self._hooks.sampler, None
+            if sampler is not None:
+                sampler.end()
+
+    def tell_lines(self) -> None:
+        """Enough was seen, or the run has ended: say where the time goes."""
+        sampler, slow = self._hooks.sampler, self._slow
+        if sampler is None:
+            return
+        self._stop_sampler()
+        self._slow = None
+        self._log.set_lines(sampler.list_lines())
+        if sampler.trouble:
+            self._log.add_note(Message("{kind}: {reason}", kind=Message("watch"), reason=sampler.trouble))
+        if slow is not None and not (virtual_gpus() and _is_computed(sampler, slow.part)):
+            changes = self._changes.list_between(slow.since - SEGMENT, slow.since + SEGMENT)
+            self._log.add_findings(slow.since, [findings.tell_slowdown(slow, changes, sampler)])
+
+
+def _has_other_ranks() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+
+
+def _is_computed(sampler: StackSampler, part: str) -> bool:
+    """Whether a part is slow because virtual GPUs compute; the same where nothing was seen of it."""
+    seen = sampler.sum_part(part)
+    return not seen.lines or seen.computing >= MOST_OF_IT
+
+
+class WaitingClock:
+    """How long a thread was ready to run and had no processor, as others had it: what its steps took then says nothing."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        self._last = 0
+
+    @contextlib.contextmanager
+    def run(self) -> Iterator[None]:
+        """Ask for the thread that enters."""
+        try:
+            self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+        except (OSError, AttributeError):  # another system than Linux, or one without these figures
+            self._file = None
+        self._last = self._read()
+        try:
+            yield
+        finally:
+            file, self._file = self._file, None
+            if file is not None:
+                os.close(file)
+
+    def take_microseconds(self) -> int:
+        """Since the last call."""
+        before, self._last = self._last, self._read()
+        return self._last - before
+
+    def _read(self) -> int:
+        if self._file is not None:
+            return int(os.pread(self._file, 64, 0).split()[1]) // 1000
+        return _count_switches() * _OF_A_SWITCH
+
+
+def _count_switches() -> int:
+    """How often this thread has lost the processor to others so far; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw if hasattr(resource, "RUSAGE_THREAD") else 0

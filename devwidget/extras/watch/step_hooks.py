@@ -1,0 +1,239 @@
+"""Hooks on a model and its optimizer, which tell in what part of a step a program is; nothing of its own is changed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import time
+import weakref
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from devwidget.capture import torch_internals
+from devwidget.capture.interrupts import is_from_handler
+from devwidget.capture.object_fields import dict_of
+from devwidget.capture.source_code.call_sites import locals_of
+from devwidget.capture.tensors import read_attribute, tensors_in
+from devwidget.capture.undo import Undo
+from devwidget.extras.watch.records.run import PARTS
+from devwidget.extras.watch.stack_sampler import StackSampler
+
+
+def _make_inert() -> Callable[..., None]:
+    """What a copy of a hook does: nothing. Python's own, so that a saved module needs nothing of ours."""
+    return contextlib.nullcontext().__exit__
+
+
+class Hook:
+    """A hook of ours, which copies of the module do not take along, and of which compiled code has nothing."""
+
+    def __init__(self, call: Callable[..., None]) -> None:
+        self._call = call
+
+    def __call__(self, *args: Any) -> None:
+        """Tell, but to a compiler that traces the module."""
+        if not torch.compiler.is_compiling():
+            self._call(*args)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Callable[..., None]:
+        return _make_inert()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
+class StepListener(Protocol):
+    """Is told what the hooks see."""
+
+    def begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_evaluation: bool) -> None:
+        """The model is called."""
+
+    def end_step(self, times: dict[str, int]) -> None:
+        """A step has ended, with the microseconds of each of its parts and the passes of evaluation in it."""
+
+    def note_trouble(self, trouble: Exception) -> None:
+        """Our own code has failed."""
+
+
+def _guarded(see: Callable[..., None]) -> Callable[..., None]:
+    """What goes wrong with our looking must not end the user's program."""
+
+    @functools.wraps(see)
+    def see_safely(self: StepHooks, *args: Any) -> None:
+        if self.is_over:  # a graph that the program keeps has its hook
+            return
+        try:
+            see(self, *args)
+        except Exception as trouble:
+            if is_from_handler(trouble):
+                raise
+            self._told.note_trouble(trouble)
+
+    return see_safely
+
+
+class StepHooks:
+    """Where a step is, by the hooks of its model, of its graph and of its optimizer.
+
+    With an optimizer a step ends when that has stepped, without one with the forward pass.
+
+    Args:
+        model: the root, which they do not keep alive.
+        optimizer: its optimizer, likewise.
+        told: listens.
+
+    Attributes:
+        is_over: the hooks do nothing any more.
+        sampler: is told to which part of the step belongs what it saw; None as long as nothing was slow.
+    """
+
+    sampler: StackSampler | None = None
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, told: StepListener) -> None:
+        self._model, self._told = weakref.ref(model), told
+        self._optimizer = weakref.ref(optimizer) if optimizer is not None else None
+        self.is_over = True
+        self._nanoseconds = dict.fromkeys(PARTS, 0)
+        self._evaluations, self._last = 0, 0
+        self._is_evaluation = self._has_trained = self._has_passed = self._goes_back = self._optimizes = False
+        self._inner_steps = 0
+        self._of_graph: Any = None
+
+    def put_in(self, undo: Undo) -> None:
+        """Put the hooks in, until that is undone."""
+        undo.add_step(self._end)
+        self.is_over, self._has_passed, self._last = False, False, time.perf_counter_ns()
+        self._hook_model(undo)
+        optimizer = self._optimizer() if self._optimizer is not None else None
+        if optimizer is not None:
+            self._keep(undo, optimizer.register_step_pre_hook(Hook(self._before_step)))
+            self._keep(undo, optimizer.register_step_post_hook(Hook(self._after_step)))
+
+    def _hook_model(self, undo: Undo) -> None:
+        model = self._model()
+        if model is not None:
+            self._keep(undo, model.register_forward_pre_hook(Hook(self.begin_pass), with_kwargs=True))
+            self._keep(undo, model.register_forward_hook(Hook(self.end_pass)))
+
+    def _keep(self, undo: Undo, handle: Any) -> None:
+        undo.add_step(handle.remove)
+
+    def _end(self) -> None:
+        self.is_over = True
+        if self._of_graph is not None:
+            self._of_graph.remove()
+        self._of_graph = None
+
+    def _mark(self, part: str) -> None:
+        """What has passed since the last mark was this part of the step."""
+        now = time.perf_counter_ns()
+        self._nanoseconds[part] += now - self._last
+        self._last = now
+        if self.sampler is not None:
+            self.sampler.take_part(part)
+
+    def _go_on(self) -> None:
+        """What has passed since the last mark was ours, and no time of the program."""
+        self._last = time.perf_counter_ns()
+        if self.sampler is not None:
+            self.sampler.take_part("")
+
+    # -- hooks, in the order in which a step meets them
+
+    @_guarded
+    def begin_pass(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """The model is called."""
+        if dict_of(module).get("_is_replica"):  # in a thread of DataParallel, whose own call is the pass
+            return
+        trains = bool(dict_of(module).get("training"))
+        self._has_trained = self._has_trained or trains
+        self._is_evaluation = not torch.is_grad_enabled() or (self._has_trained and not trains)
+        # A closure may run the model several times, and between them its optimizer thinks.
+        thinks = self._optimizes and self._has_passed
+        self._mark("evaluation" if self._is_evaluation else "optimizer" if thinks else "data")
+        self._evaluations += self._is_evaluation
+        self._told.begin_pass(args, kwargs, is_evaluation=self._is_evaluation)
+        self._go_on()
+
+    @_guarded
+    def end_pass(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        """It has given this."""
+        if dict_of(module).get("_is_replica"):
+            return
+        self._mark("evaluation" if self._is_evaluation else "forward")
+        if self._is_evaluation:
+            return
+        self._has_passed = True
+        nodes = (read_attribute(tensor, "grad_fn") for tensor in tensors_in(output))
+        node = next((node for node in nodes if node is not None), None)
+        if node is not None:  # of the graph and not of the tensor, which the program may save
+            self._of_graph = node.register_prehook(Hook(self._before_backward))
+        if self._optimizer is None:
+            self._end_step()
+
+    @_guarded
+    def _before_backward(self, *gradients: Any) -> None:
+        self._mark("loss")
+        self._goes_back = True
+        if torch_internals.queue_callback is not None:
+            torch_internals.queue_callback(Hook(self._after_backward))
+
+    @_guarded
+    def _after_backward(self) -> None:
+        self._mark("backward")
+        self._goes_back = False
+
+    @_guarded
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._optimizes and _is_inner_step(optimizer, sys._getframe(1)):
+            self._inner_steps += 1
+            return
+        self._inner_steps = 0
+        self._mark("backward" if self._goes_back else "other" if self._has_passed else "data")
+        self._goes_back, self._optimizes = False, True
+
+    @_guarded
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        if self._inner_steps:
+            self._inner_steps -= 1
+            return
+        self._mark("optimizer")
+        self._optimizes = False
+        self._end_step()
+
+    def _end_step(self) -> None:
+        times = {part: passed // 1000 for part, passed in self._nanoseconds.items()}
+        self._nanoseconds, evaluations, self._evaluations = dict.fromkeys(PARTS, 0), self._evaluations, 0
+        self._has_passed = False
+        try:
+            self._told.end_step(times | {"evaluations": evaluations})
+        finally:
+            self._go_on()
+
+
+def _is_inner_step(optimizer: torch.optim.Optimizer, frame: FrameType | None) -> bool:
+    """Whether an optimizer steps inside of its own step: torch wraps the `step` of each class, which may call that of its base.
+
+    What was told before is not asked: a step that has raised does not tell that it has ended.
+    """
+    steps = 0
+    while frame is not None and steps < 2:
+        if frame.f_code.co_filename == _OPTIMIZERS and frame.f_code.co_name == "wrapper":
+            steps += locals_of(frame).get("self") is optimizer
+        frame = frame.f_back
+    return steps > 1
+
+
+_OPTIMIZERS = sys.modules["torch.optim.optimizer"].__file__
+
+
+class PassesOfTrainer(StepHooks):
+    """As `StepHooks`, where a trainer tells when a pass begins and ends: it does not call the module itself, but its steps."""
+
+    def _hook_model(self, undo: Undo) -> None:
+        pass

@@ -1,0 +1,80 @@
+"""A watched run for a screen: no more rows than it has columns, what memory was for where a step was recorded, and marks."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from array import array
+from typing import NamedTuple
+
+from devwidget.extras.watch.records.run import PARTS, StepRows, WatchedRun, fold_rows, list_columns, make_rows
+from devwidget.records.device import DeviceId
+from devwidget.records.finding import Finding
+from devwidget.records.memory import MemoryPoint
+
+MOST_COLUMNS = 400
+"""Of a figure: more would be less than two pixels wide."""
+_ROOM = 1.5
+"""Times what a step takes that was not recorded: the height of the figure, above which recorded ones are cut."""
+
+
+class Mark(NamedTuple):
+    """Where something was found: the step, what, and the recorded step that shows it; None without any."""
+
+    step: int
+    finding: Finding
+    recorded: int | None
+
+
+class Composition(NamedTuple):
+    """What the bytes of a device were for at the peak of a recorded step."""
+
+    step: int
+    device: DeviceId
+    peak: MemoryPoint
+
+
+def thin_rows(rows: StepRows, most: int = MOST_COLUMNS) -> StepRows:
+    """The same steps in at most so many rows."""
+    width = math.ceil(len(rows) / most)
+    return (
+        rows if width <= 1 else make_rows(fold_rows({name: array("q", values) for name, values in list_columns(rows)}, width))
+    )
+
+
+def mean_parts(rows: StepRows) -> dict[str, list[float]]:
+    """Seconds of each part in a step of each row, without parts that take none."""
+    means = {
+        part: [round(taken / count / 1e6, 7) for taken, count in zip(getattr(rows, part), rows.count, strict=True)]
+        for part in PARTS
+    }
+    return {part: values for part, values in means.items() if any(values)}
+
+
+def find_highest(rows: StepRows) -> float:
+    """Seconds of a step up to which a figure shows it: what nearly all steps take that were not recorded."""
+    totals = [sum(each) for each in zip(*mean_parts(rows).values(), strict=True)] or [0.0]
+    plain = [total for total, recorded in zip(totals, rows.recorded, strict=False) if not recorded] or totals
+    highest: float = _ROOM * (statistics.quantiles(plain, n=20)[-1] if len(plain) > 1 else plain[0])
+    return highest
+
+
+def list_marks(run: WatchedRun) -> list[Mark]:
+    """The findings of a run where they were first seen."""
+    return [Mark(step, finding, find_recorded(run, step)) for finding, step in zip(run.findings, run.first_steps, strict=True)]
+
+
+def find_recorded(run: WatchedRun, step: int) -> int | None:
+    """The first step that was recorded from this one on, or else the last before it."""
+    numbers = [each.number for each in run.recorded_steps]
+    return next((number for number in numbers if number >= step), max(numbers, default=None))
+
+
+def list_compositions(run: WatchedRun) -> list[Composition]:
+    """What memory was for, of each recorded step and each device whose allocator told."""
+    return [
+        Composition(step.number, curve.device, curve.peak)
+        for step in run.recorded_steps
+        for curve in step.trace.memory
+        if curve.source == "allocator" and curve.peak is not None
+    ]

@@ -1,0 +1,449 @@
+"""Watching a run: what the hooks tell becomes rows; what the rows say decides which steps are recorded whole."""
+
+from __future__ import annotations
+
+import functools
+import os
+import pathlib
+import sys
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+
+import torch
+from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from devwidget.capture.devices import awake_module, kind_here, read_memory
+from devwidget.capture.explain.failure import failure_of
+from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit, uninterrupted
+from devwidget.capture.memory.holders import Holder, find_holders_beside
+from devwidget.capture.memory.watch import LivingBytes
+from devwidget.capture.modules import all_tensors, is_module, walk_modules
+from devwidget.capture.object_fields import class_name, dict_of
+from devwidget.capture.source_code.call_sites import to_site
+from devwidget.capture.source_code.statements import last_assignment
+from devwidget.capture.tensors import gradient_of, tensors_in
+from devwidget.capture.undo import Undo
+from devwidget.capture.validation import refuse_model, refuse_optimizer
+from devwidget.extras.watch import findings
+from devwidget.extras.watch.changes import RunChanges
+from devwidget.extras.watch.judgements import SEGMENT, SEGMENTS, Growth, GrowthJudge, JumpJudge
+from devwidget.extras.watch.recorded_steps import LateLines, RecordingSchedule, begin_recording, end_recording
+from devwidget.extras.watch.records.run import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
+from devwidget.extras.watch.run_log import RunLog
+from devwidget.extras.watch.slow_steps import SlowSteps
+from devwidget.extras.watch.step_hooks import StepHooks
+from devwidget.recording import Recording, virtual_gpus
+from devwidget.records.device import DeviceId
+from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.records.finding import Finding
+from devwidget.records.memory import Holding
+from devwidget.records.schema.message import Message
+from devwidget.records.trace import Move, Trace, Wait
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_logs: MutableMapping[nn.Module, RunLog] = WeakIdKeyDictionary()
+"""The last run of each model, for its panel."""
+LATER = 32
+"""Steps after a recorded one, at which what is still in use of it is kept: most histories that are bounded are shorter."""
+_ABOUT = 0.25
+"""Of a jump, by which what a variable holds may differ from it: allocators round up, and other things come and go."""
+_LEAST_LATER = 4
+"""The same where the run ends before."""
+MOST_LEFT = 1_000_000
+"""Steps until a device is full, after which memory that creeps is not told."""
+_SEEN = 0.01
+"""Of the steps until then, over which it has to be seen: an epoch, or a buffer that fills, ends before; and time is left."""
+
+
+class _RecordedNow(NamedTuple):
+    """The step that is being recorded: why, and since when."""
+
+    recording: Recording
+    reason: Message
+    began: float
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class Watch:
+    """A training run under watch: `with devwidget.watch(model, optimizer) as run: ...`, or `@devwidget.watch(model)`.
+
+    It may be entered again, and goes on then. Once it has ended it keeps neither its model nor its optimizer alive.
+
+    Args:
+        model: the root.
+        optimizer: its optimizer.
+        every: how many steps lie between two that are recorded.
+        path: where each row goes too.
+        first: number of the first step, of a run that is watched from a later one on.
+
+    Attributes:
+        listener: told of each row and how much was found so far.
+    """
+
+    inside = False
+    hooks_kind = StepHooks
+    listener: Callable[[Mapping[str, int], int], None] | None = None
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer | None = None,
+        *,
+        every: int | None = None,
+        path: str | os.PathLike[str] | None = None,
+        first: int = 0,
+    ) -> None:
+        refuse_model(model)
+        refuse_optimizer(optimizer)
+        _refuse_every(every)
+        self._model = weakref.ref(model)
+        self._optimizer = weakref.ref(optimizer) if optimizer is not None else None
+        self._kept_alive: tuple[object, ...] = (model, optimizer)  # until the run ends: nobody else may have them
+        self._log = RunLog(class_name(type(model)), path)
+        self._hooks = self.hooks_kind(model, optimizer, self)
+        self._schedule = RecordingSchedule(every)
+        self._undo = Undo()
+        self._number = first
+        self._began = 0.0
+        self._recorded: _RecordedNow | None = None
+        self._late = LateLines()
+        self._growth: dict[str, GrowthJudge] = {}
+        self._growing: tuple[str, Growth] | None = None
+        self._living: tuple[int, LivingBytes | None] | None = None
+        self._held: dict[tuple[str, str], Holder] = {}
+        self._creeping: set[str] = set()
+        self._jumps: dict[str, JumpJudge] = {}
+        self._lengths = GrowthJudge()
+        self._figures: deque[dict[str, int]] = deque(maxlen=SEGMENT * SEGMENTS)  # as long as growth is looked for
+        self._lengthens = False
+        self._changes = RunChanges(model, self._schedule.ask_for)
+        self._slow_steps = SlowSteps(self._hooks, self._log, self._changes, self._schedule.ask_for)
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The root, None if it is gone since the run has ended."""
+        return self._model()
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """Its optimizer, None if there is none, or it is gone."""
+        return self._optimizer() if self._optimizer is not None else None
+
+    def is_of(self, value: object) -> bool:
+        """Whether a value is the model that is watched, or wraps it."""
+        model = self.model
+        return model is not None and is_module(value) and any(each is model for _, each in walk_modules(value))
+
+    # -- results
+
+    @property
+    def result(self) -> WatchedRun:
+        """What was seen so far, as a record."""
+        return self._log.make_record()
+
+    @property
+    def steps(self) -> StepRows:
+        """What each step took; in a long run several in each row."""
+        return self.result.steps
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was found so far, worst first."""
+        return self.result.findings
+
+    @property
+    def recorded(self) -> dict[int, Trace]:
+        """The traces of the recorded steps, by number."""
+        return self.result.recorded
+
+    def to_frame(self, part: str = "") -> pd.DataFrame:
+        """The steps as a pandas data frame, or another `part` of the result."""
+        return self.result.to_frame(part)
+
+    def save(self, path: str | pathlib.Path) -> pathlib.Path:
+        """Write the result as JSON; `devwidget.load` reads it back."""
+        return self.result.save(path)
+
+    def __str__(self) -> str:
+        return str(self.result)
+
+    # -- the run
+
+    def __call__(self, function: _Function) -> _Function:
+        """The function, watched each time it is called."""
+
+        @functools.wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with self:
+                return function(*args, **kwargs)
+
+        return watched  # type: ignore[return-value]
+
+    def __enter__(self) -> Self:
+        if self.inside:
+            raise DevwidgetError(
+                Message("this run is being watched already"), instead="with devwidget.watch(model) as run: ..."
+            )
+        self._begin()
+        return self
+
+    def begin_in_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Begin while the model is being called with these arguments: torch has looked for its hooks already."""
+        self.__enter__()
+        self._hooks.begin_pass(self._require_model(), args, kwargs)
+
+    def _require_model(self) -> nn.Module:
+        model = self.model
+        if model is None:
+            raise DevwidgetError(Message("the model of this run is gone"), instead="devwidget.watch(model)")
+        return model
+
+    @all_or_nothing
+    def _begin(self) -> None:
+        self._began = time.perf_counter() - self._schedule.passed
+        model = self._require_model()
+        self._kept_alive = (model, self.optimizer)
+        _logs[model] = self._log
+        self._hooks.put_in(self._undo)
+        self._slow_steps.begin(self._undo)
+
+    @sure_exit
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        with uninterrupted(), Undo() as last:
+            last.add_step(self._release_model)
+            last.add_step(self._undo.run_steps)
+            try:
+                self._finish(error, trace)
+            except Exception as trouble:  # ours, which must not become the program's
+                if is_from_handler(trouble):
+                    raise
+                self.note_trouble(trouble)
+
+    def _release_model(self) -> None:
+        self._kept_alive = ()
+
+    def _finish(self, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end_recorded(error, trace)
+        if error is not None:
+            self._note_end(error)
+        self._tell_growth(self._number - 1)
+        self._slow_steps.tell_lines()
+        self._log.write_part(ends=True, error=self._log.error)
+
+    def _note_end(self, error: BaseException) -> None:
+        self._log.error = error_text(error)
+        if isinstance(error, torch.cuda.OutOfMemoryError):
+            site = failure_of(error, self._log.error, None).site
+            told = findings.tell_out_of_memory(self._number, self._log.error, self._log.last_recorded, site)
+            self._log.add_findings(self._number, [told])
+
+    # -- what the hooks tell
+
+    def note_trouble(self, trouble: Exception) -> None:
+        """Our own code has failed: the run goes on, and its record says so."""
+        self._log.add_note(Message("{kind}: {reason}", kind=Message("watch"), reason=error_text(trouble)))
+
+    def begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_evaluation: bool) -> None:
+        """The model is called: look at what it is given, and where it is."""
+        moved = self._changes.look_at_device(self._number, is_evaluation=is_evaluation)
+        if moved is not None:
+            self._log.add_findings(self._number, [moved])
+        if not is_evaluation:
+            self._changes.look_at_inputs(self._number, (args, kwargs))
+
+    def end_step(self, times: dict[str, int]) -> None:
+        """A step has ended."""
+        figures, number, is_recorded = _read_allocators(), self._number, self._recorded is not None
+        self._schedule.passed = time.perf_counter() - self._began
+        row = {FIRST: number, "count": 1, "recorded": is_recorded, **times, **figures}
+        self._log.add_row(row)
+        self._end_recorded()
+        self._slow_steps.judge_step(number, times, is_recorded=is_recorded)
+        self._judge_growth(number, figures)
+        self._judge_jumps(number, figures)
+        self._judge_lengths(number, figures)
+        self._changes.expect_evaluation(number, times["evaluations"])
+        self._number = number + 1
+        if self.listener is not None:
+            self.listener(row, self._log.found)
+        self._begin_recorded()
+
+    # -- recorded steps
+
+    def _begin_recorded(self) -> None:
+        reason = self._schedule.find_reason(self._number)
+        if reason is None:
+            return
+        with uninterrupted():  # a recording that nobody knew of would never end
+            began = time.perf_counter()
+            self._recorded = _RecordedNow(begin_recording(self._require_model(), self.optimizer), reason, began)
+
+    def _end_recorded(self, error: BaseException | None = None, trace: TracebackType | None = None) -> None:
+        now = self._recorded
+        if now is None:
+            return
+        if self._growing is not None and self._living is None:
+            self._living = self._number, now.recording.follow_living(DeviceId.parse(self._growing[0]).index or 0)
+        with uninterrupted():
+            found, self._recorded = end_recording(now.recording, error, trace), None
+        self._schedule.spent += time.perf_counter() - now.began
+        self._log.add_recorded(RecordedStep(self._number, now.reason, found))
+        for line, first, before in self._late.meet_step(self._number, found):
+            self._tell_late(line, first, before)
+        if self._late.wants_next:
+            self._schedule.ask_for(Message("step {step} had something new", step=self._number), at_once=True)
+
+    def _tell_late(self, line: Move | Wait, first: int, before: int) -> None:
+        if any(site is not None and self._log.explains(site.place) for site in (line.site, findings.find_asker(line))):
+            return
+        changes = self._changes.list_between(before, self._number)
+        self._log.add_findings(first, [findings.tell_late(line, first, before, changes)])
+
+    # -- judgements
+
+    def _judge_growth(self, number: int, figures: dict[str, int]) -> None:
+        if self._living is not None and number == self._living[0] + _LEAST_LATER and self._living[1] is not None:
+            self._held = {(each.function, each.name): each for each in self._living[1].find_holders(sys._getframe(1))}
+        if self._living is not None and number >= self._living[0] + LATER:
+            self._tell_growth(number)
+        for name, allocated in figures.items():
+            device, _, part = name.partition(" ")
+            if part != MEMORY[0] or device in self._creeping:
+                continue
+            growth = self._growth.setdefault(device, GrowthJudge()).add_step(number, allocated)
+            if growth is not None and self._growing is None and _matters(growth, number, device):
+                self._growing = device, growth
+                self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
+
+    def _judge_jumps(self, number: int, figures: dict[str, int]) -> None:
+        """Memory that is higher from some step on is told where one variable holds as much."""
+        for name, allocated in figures.items():
+            device, _, part = name.partition(" ")
+            jump = self._jumps.setdefault(device, JumpJudge()).add_step(number, allocated) if part == MEMORY[0] else None
+            if jump is None:
+                continue
+            held = find_holders_beside(sys._getframe(1), torch.device(device), self._list_own_tensors())
+            holder = next((each for each in held if abs(each.bytes - jump.bytes) <= _ABOUT * jump.bytes), None)
+            if holder is not None:
+                line = last_assignment(holder.file, holder.name.split(".")[0].split("[")[0], holder.line)
+                self._log.add_findings(jump.since, [findings.tell_jump(jump, DeviceId.parse(device), holder, line)])
+
+    def _list_own_tensors(self) -> Iterator[torch.Tensor]:
+        for tensor in all_tensors(self._require_model()):
+            yield tensor
+            if (gradient := gradient_of(tensor)) is not None:
+                yield gradient
+        if self.optimizer is not None:
+            yield from tensors_in(dict_of(self.optimizer).get("state"), depth=4)
+
+    def _judge_lengths(self, number: int, figures: dict[str, int]) -> None:
+        """Inputs that grow are told where the peak of a device grows with them."""
+        self._figures.append(figures)
+        growth = self._lengths.add_step(number, self._changes.elements)
+        if growth is None or self._lengthens:
+            return
+        peaks = list(self._list_higher_peaks(number, growth, figures))
+        if peaks:
+            self._lengthens = True
+            self._log.add_findings(growth.since, [findings.tell_longer_inputs(growth, peaks, to_site(self._changes.site))])
+
+    def _list_higher_peaks(self, number: int, growth: Growth, now: dict[str, int]) -> Iterator[tuple[DeviceId, int, int]]:
+        """Devices that would be full within a run if their peaks went on like this: before, and now."""
+        before = self._figures[0]
+        for name, size in now.items():
+            device, _, part = name.partition(" ")
+            each = (size - before.get(name, 0)) / len(self._figures)
+            if part == MEMORY[-1] and each > 0 and _matters(Growth(growth.since, each), number, device):
+                yield DeviceId.parse(device), before.get(name, 0), size
+
+    def _has_grown(self, holder: Holder) -> bool:
+        """Whether it has more items than soon after the step, or is the next in a chain of results; others let go again."""
+        before = self._held.get((holder.function, holder.name))
+        if before is None:
+            return False
+        return holder.items > before.items if holder.items else holder.by_graph and holder.number != before.number
+
+    def _tell_growth(self, ended: int) -> None:
+        """Say what creeps, with the lines whose bytes of a recorded step still live when another has ended."""
+        if self._growing is None:
+            return
+        (device, growth), self._growing = self._growing, None
+        (step, living), self._living = self._living or (self._number, None), None
+        self._creeping.add(device)
+        later, kept, holder = ended - step, list[Holding](), None
+        if living is not None and later >= _LEAST_LATER:
+            kept = _join_lines(living.list_holdings())
+            holder = next(filter(self._has_grown, living.find_holders(sys._getframe(1))), None)
+        if self._lengthens and holder is None:
+            return  # what is kept from one step to the next is larger because its inputs are, which is told
+        free = _find_free(device)
+        if holder is not None and _is_bounded(holder, free):
+            return
+        told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, free)
+        self._log.add_findings(growth.since, [told])
+
+
+def find_run(model: nn.Module) -> WatchedRun | None:
+    """What was seen of the last run of a model, which may be going on."""
+    log = _logs.get(model)
+    return log.make_record() if log is not None else None
+
+
+def _refuse_every(every: object) -> None:
+    if every is not None and (type(every) is not int or every < 1):
+        raise DevwidgetError(Message("every={value} is no number of steps", value=repr(every)), instead="every=100, or None")
+
+
+def _join_lines(kept: list[Holding]) -> list[Holding]:
+    """The bytes of each line together, most first."""
+    lines: dict[object, Holding] = {}
+    for each in kept:
+        line = each.site.place if each.site is not None else None
+        known = lines.get(line)
+        total = each.bytes + (known.bytes if known is not None else 0)
+        lines[line] = Holding(each.role, total, each.phase, each.module, each.site)
+    return sorted(lines.values(), key=lambda each: -each.bytes)
+
+
+def _read_allocators() -> dict[str, int]:
+    """Bytes of each device that holds any, as its allocator says; asked without waiting, and without making a context."""
+    module = awake_module()
+    ask = getattr(module, "memory_stats_as_nested_dict", None)
+    if ask is None:
+        return {}
+    kind = kind_here()
+    return {name: size for index in range(module.device_count()) for name, size in _figures_of(f"{kind}:{index}", ask(index))}
+
+
+def _figures_of(device: str, figures: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    if not figures or not figures["reserved_bytes"]["all"]["peak"]:
+        return
+    allocated, reserved = figures["allocated_bytes"]["all"], figures["reserved_bytes"]["all"]
+    sizes = allocated["current"], reserved["current"], allocated["peak"]
+    yield from ((f"{device} {part}", size) for part, size in zip(MEMORY, sizes, strict=True))
+
+
+def _matters(growth: Growth, number: int, device: str) -> bool:
+    """Whether the device would be full within a run: what a list of losses takes, 512 bytes a step, is nobody's trouble."""
+    left = _find_free(device) / growth.bytes_per_step
+    return left < MOST_LEFT and number - growth.since >= _SEEN * left
+
+
+def _is_bounded(holder: Holder, free: int) -> bool:
+    """Whether a queue of fixed length holds what grows, for which there is room."""
+    left = holder.most_items - holder.items
+    return holder.most_items > 0 and left * holder.bytes / max(1, holder.items) < free
+
+
+def _find_free(device: str) -> int:
+    known = {str(each.device): each for each in read_memory(virtual_gpus())}
+    return known[device].free + known[device].cache if device in known else 0

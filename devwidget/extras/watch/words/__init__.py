@@ -1,0 +1,1 @@
+"""Watched runs as parts, figures and data frames."""

@@ -1,0 +1,85 @@
+"""A watched run: what its steps took, how its memory went, which steps were recorded, and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from devwidget.extras.watch.records.run import PARTS, StepRows, WatchedRun
+from devwidget.language.speaking import said, say
+from devwidget.records.schema.message import Message
+from devwidget.report.page.draw_page import shows
+from devwidget.report.report_parts import Part, Sentence, Table
+from devwidget.report.style.units import count_words, format_bytes, format_seconds
+from devwidget.report.text.finding_text import finding_lines
+
+PART_NAMES = {
+    "data": Message("between the steps"),
+    "forward": Message("forward"),
+    "loss": Message("loss"),
+    "backward": Message("backward"),
+    "optimizer": Message("optimizer"),
+    "evaluation": Message("evaluation"),
+    "other": Message("other"),
+}
+
+
+@shows(WatchedRun)
+def run_parts(run: WatchedRun) -> Iterator[Part]:
+    """The verdict, the findings, then times, memory and recorded steps."""
+    yield Sentence(verdict_words(run), "verdict")
+    if run.error:
+        yield Sentence(say("ended by {error}", error=run.error.partition("\n")[0]), "over")
+    for finding in run.findings:
+        yield from (Sentence(line) for line in ("", *finding_lines(finding)))
+    if run.steps.total:
+        yield Sentence("", on="text")
+        yield Table([(say("part"), say("mean of a step"), say("share")), *time_rows(run.steps)], right=(1, 2))
+    if run.steps.memory:
+        head = (say("device"), say("allocated at first"), say("at the end"), say("most"), say("peak"))
+        yield Table([head, *memory_rows(run.steps)], right=(1, 2, 3, 4))
+    for step in run.recorded_steps:
+        words = say("step {step} was recorded: {reason}", step=step.number, reason=said(step.reason))
+        yield Sentence(words)
+    for note in run.not_checked:
+        yield Sentence(say("not checked: {reason}", reason=said(note)))
+
+
+def verdict_words(run: WatchedRun) -> str:
+    """`Watched run of GPT2: 300 steps, 2 findings`."""
+    found = count_words(len(run.findings), "finding") if run.findings else say("no findings")
+    steps = count_words(run.steps.total, "step")
+    return say("Watched run of {model}: {steps}, {findings}", model=run.model, steps=steps, findings=found)
+
+
+def progress_words(step: int, means: Mapping[str, float], memory: Mapping[str, int], found: int) -> str:
+    """`step 1,234  8.1 ms  cuda:0 1.20 GiB  2 findings  backward 4.2 ms, forward 3.1 ms`, the most needed first.
+
+    Args:
+        step: its number.
+        means: seconds of each part of the last steps.
+        memory: bytes that are allocated on each device.
+        found: how many findings there are.
+    """
+    largest = sorted(means.items(), key=lambda item: -item[1])
+    parts = ", ".join(f"{said(PART_NAMES[part])} {format_seconds(mean)}" for part, mean in largest)
+    held = (f"{device} {format_bytes(size)}" for device, size in memory.items())
+    findings = [count_words(found, "finding")] if found else []
+    return "  ".join((say("step {step}", step=f"{step:,}"), format_seconds(sum(means.values())), *held, *findings, parts))
+
+
+def time_rows(steps: StepRows) -> list[tuple[str, str, str]]:
+    """What each part takes of a step that was not recorded, where there are rows of such."""
+    rows = [at for at, recorded in enumerate(steps.recorded) if not recorded] or list(range(len(steps)))
+    count = sum(steps.count[at] for at in rows)
+    sums = {part: sum(getattr(steps, part)[at] for at in rows) for part in PARTS}
+    whole = sum(sums.values()) or 1
+    shares = {part: (taken / count / 1e6, taken / whole) for part, taken in sums.items() if taken}
+    return [(said(PART_NAMES[part]), format_seconds(mean), f"{share:.0%}") for part, (mean, share) in shares.items()]
+
+
+def memory_rows(steps: StepRows) -> list[tuple[str, ...]]:
+    """How the memory of each device went, at the ends of steps."""
+    return [
+        (str(each.device), *map(format_bytes, (each.allocated[0], each.allocated[-1], max(each.allocated), each.peak[-1])))
+        for each in steps.memory
+    ]

@@ -1,0 +1,262 @@
+"""Bytes held on every virtual GPU, counted as CUDA's caching allocator counts them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from devwidget.capture.memory.roles import MemoryBlock
+from devwidget.gpus.allocator.caching_allocator import CachingAllocator, NoRoom
+from devwidget.gpus.allocator.pools import SegmentBlock
+from devwidget.gpus.allocator.settings import UNIT
+from devwidget.gpus.virtual_machine import UNLIMITED
+from devwidget.records.memory import in_blocks
+
+
+class Listener(Protocol):
+    """Is told of every allocation, as it is counted."""
+
+    def taken(self, block: MemoryBlock, held: int) -> None:
+        """A block is in use from now on; its GPU holds `held` bytes with it."""
+
+    def freed(self, block: MemoryBlock) -> None:
+        """A block is not in use any more."""
+
+    def refused(self, index: int, size: int, held: int) -> None:
+        """`size` bytes did not fit on GPU `index`, which holds `held`."""
+
+
+class PlacedBlock(MemoryBlock):
+    """An allocation with its place in a segment."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, index: int, place: SegmentBlock) -> None:
+        super().__init__(index, place.size)
+        self.place = place
+
+
+@dataclass(slots=True)
+class Account:
+    """What one virtual GPU holds.
+
+    Attributes:
+        capacity: bytes that the GPU has, `limit` those that the program may use.
+        allocator: keeps them, on a card; None where allocations are only added up.
+        context: of the capacity, bytes that no tensor can have.
+        is_endless: what does not fit is told and has its place nevertheless.
+        workspace: bytes that the library of matrix products takes for each of its handles, of which every thread has one.
+        workspaces: those that it has taken.
+        held: bytes in blocks that are in use now; `peak` is the most since the last reset.
+        reserved: bytes taken from the GPU and not given back by `empty_cache`.
+    """
+
+    capacity: int
+    allocator: CachingAllocator | None = None
+    context: int = 0
+    is_endless: bool = False
+    workspace: int = 0
+    workspaces: dict[object, MemoryBlock] = field(default_factory=dict)
+    held: int = 0
+    peak: int = 0
+    reserved: int = 0
+    peak_reserved: int = 0
+    requested: int = 0
+    allocated_total: int = 0
+    allocations: int = 0
+    ooms: int = 0
+    active: int = 0
+    peak_active: int = 0
+    limit: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.limit = self.capacity
+
+    def limit_to(self, fraction: float) -> None:
+        """Let the program use a part of the capacity alone."""
+        self.limit = int(self.capacity * fraction)
+        if self.allocator is not None:
+            self.allocator.memory.capacity = self.limit - self.context
+
+    @property
+    def freed_total(self) -> int:
+        """Bytes that were given back."""
+        return self.allocated_total - self.held
+
+    @property
+    def frees(self) -> int:
+        """Blocks that were given back."""
+        return self.allocations - self.active
+
+    @property
+    def free(self) -> int:
+        """Bytes that another process could have."""
+        return self.capacity - self.context - self.reserved
+
+    def place_block(self, index: int, requested: int, stream: int = 0) -> MemoryBlock | None:
+        """A block for so many bytes, on a stream; None if they do not fit."""
+        if self.allocator is None or not requested:
+            size = in_blocks(requested, UNIT)
+            if self.held + size <= self.limit:
+                return MemoryBlock(index, size)
+            self.release_cache()
+            return None
+        try:
+            block = PlacedBlock(index, self.allocator.allocate_block(requested, stream))
+        except NoRoom:
+            return None
+        finally:
+            self._update_reserved(self.allocator)
+        return block
+
+    def place_beyond(self, index: int, requested: int, stream: int = 0) -> MemoryBlock:
+        """A block that does not fit."""
+        if self.allocator is None:
+            return MemoryBlock(index, in_blocks(requested, UNIT))
+        memory = self.allocator.memory
+        limit, memory.capacity = memory.capacity, UNLIMITED
+        try:
+            return PlacedBlock(index, self.allocator.allocate_block(requested, stream))
+        finally:
+            memory.capacity = limit
+            self._update_reserved(self.allocator)
+
+    def release_block(self, block: MemoryBlock) -> None:
+        """A block that is not in use any more."""
+        if self.allocator is not None and isinstance(block, PlacedBlock):
+            self.allocator.free_block(block.place)
+
+    def release_cache(self) -> None:
+        """Give back what is reserved but unused."""
+        if self.allocator is None:
+            self.reserved = self.held
+        else:
+            self.allocator.release_cached()
+            self._update_reserved(self.allocator)
+
+    def _update_reserved(self, allocator: CachingAllocator) -> None:
+        self.reserved = allocator.figures.current_of("reserved_bytes")
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+
+    def reset_peaks(self) -> None:
+        """Let the peaks start again from what is held now."""
+        self.peak, self.peak_reserved, self.peak_active = self.held, self.reserved, self.active
+        if self.allocator is not None:
+            self.allocator.figures.reset_peaks()
+
+
+@dataclass(slots=True)
+class Ledger:
+    """The accounts of all virtual GPUs.
+
+    Storages die at any moment, in any thread, inside the garbage collector: `freed` only collects
+    (append is atomic), and the accounts are brought up to date when somebody looks.
+
+    Attributes:
+        blocks: those in use.
+        listeners: who is told.
+        current_stream: the number of the stream on which a GPU works for the calling thread.
+    """
+
+    accounts: tuple[Account, ...]
+    freed: deque[MemoryBlock] = field(default_factory=deque)
+    blocks: set[MemoryBlock] = field(default_factory=set)
+    listeners: tuple[Listener, ...] = ()
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    current_stream: Callable[[int], int] = lambda index: 0
+
+    def settle_freed(self) -> None:
+        """Take note of the storages that died."""
+        with self.lock:
+            self._settle_locked()
+
+    def _settle_locked(self) -> None:
+        freed, accounts, blocks = self.freed, self.accounts, self.blocks
+        while freed:
+            block = freed.popleft()
+            account = accounts[block.index]
+            account.held -= block.size
+            account.active -= 1
+            if account.allocator is not None:
+                account.release_block(block)
+            blocks.discard(block)
+            for listener in self.listeners:
+                listener.freed(block)
+
+    def could_take(self, index: int, requested: int) -> bool:
+        """Whether so many bytes more are within what GPU `index` has at all; if not, they are refused as by `take`."""
+        account, size = self.account_of(index), self.block_bytes(requested)
+        return (
+            account.is_endless
+            or account.held + size <= account.limit - account.context
+            or bool(self.take_bytes(index, requested))
+        )
+
+    def take_bytes(self, index: int, requested: int) -> MemoryBlock | None:
+        """Note that GPU `index` now holds so many bytes more; None if they do not fit, which the listeners are told."""
+        with self.lock:
+            if self.freed:
+                self._settle_locked()
+            account = self.accounts[index]
+            # What nearly always happens, written out, not by methods: whatever comes to a GPU comes by here.
+            size = -(-requested // UNIT) * UNIT
+            if account.allocator is None and account.held + size <= account.limit:
+                block: MemoryBlock | None = MemoryBlock(index, size)
+            else:
+                block = account.place_block(index, requested, self.current_stream(index))
+            if block is None:
+                for listener in self.listeners:
+                    listener.refused(index, self.block_bytes(requested), account.held)
+                if not account.is_endless:
+                    return None
+                block = account.place_beyond(index, requested, self.current_stream(index))
+            size = block.size
+            account.allocations += 1
+            account.allocated_total += size
+            account.active = active = account.active + 1
+            if active > account.peak_active:
+                account.peak_active = active
+            account.held = held = account.held + size
+            if held > account.peak:
+                account.peak = held
+            if held > account.reserved:
+                account.reserved = held
+                account.peak_reserved = max(account.peak_reserved, held)
+            self.blocks.add(block)
+            for listener in self.listeners:
+                listener.taken(block, held)
+            return block
+
+    def drop_workspaces(self) -> None:
+        """Take the workspaces of all GPUs back."""
+        for account in self.accounts:
+            self.freed.extend(account.workspaces.values())
+            account.workspaces.clear()
+
+    def account_of(self, index: int) -> Account:
+        """The account of GPU `index`, up to date."""
+        self.settle_freed()
+        return self.accounts[index]
+
+    def reset_peaks(self, index: int) -> None:
+        """Let the peaks of GPU `index` start again from what it holds now."""
+        self.account_of(index).reset_peaks()
+
+    def release_cache(self) -> None:
+        """Give back what is reserved but unused, on all GPUs."""
+        self.settle_freed()
+        for account in self.accounts:
+            account.release_cache()
+
+    def is_for(self, block: MemoryBlock, requested: int) -> bool:
+        """Whether a block was taken for so many bytes."""
+        if isinstance(block, PlacedBlock):
+            return block.place.requested == requested
+        return block.size == self.block_bytes(requested)
+
+    def block_bytes(self, requested_bytes: int) -> int:
+        """Bytes that one allocation really takes."""
+        return in_blocks(requested_bytes, UNIT)

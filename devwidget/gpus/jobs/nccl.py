@@ -1,0 +1,253 @@
+"""The backend `nccl` of virtual GPUs: a group has it by name and by its rules, and gloo carries what it sends."""
+
+from __future__ import annotations
+
+import atexit
+import datetime
+import socket
+import time
+from typing import Any
+
+import torch
+from torch import distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from devwidget.gpus.devices import cuda_errors
+from devwidget.gpus.devices.machine import Machine
+from devwidget.gpus.devices.simulation_state import SimulationState
+from devwidget.gpus.operators.collectives import CARRIERS
+from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.torch_internals import locate_name
+from devwidget.records.errors import SimulationError
+from devwidget.records.schema.message import Message
+
+DEFAULT_TIMEOUT = datetime.timedelta(minutes=10)
+"""Source: `kProcessGroupNCCLDefaultTimeout`."""
+NAME = "nccl"
+LONGEST_S, PAUSE_S, GRACE_S = 10.0, 0.01, 0.1
+
+
+class NcclOptions:
+    """`ProcessGroupNCCL.Options`, which nothing here depends on but the timeout."""
+
+    def __init__(self, is_high_priority_stream: bool = False) -> None:
+        self.is_high_priority_stream = is_high_priority_stream
+        self._timeout = DEFAULT_TIMEOUT
+        self.global_ranks_in_group: list[int] = []
+        self.group_name = ""
+        self.split_from: Any = None
+        self.split_color = 0
+        self.config = NcclConfig()
+
+
+class NcclConfig:
+    """`ncclConfig_t`: any setting."""
+
+
+class VirtualNccl(c10d.ProcessGroupGloo):
+    """`ProcessGroupNCCL` of virtual GPUs.
+
+    Raises:
+        SimulationError: if tensors have no values to send.
+    """
+
+    Options = NcclOptions  # type: ignore[assignment]
+    supports_coalescing = True
+    supports_splitting = True
+
+    def __init__(self, store: Any, rank: int, size: int, options: NcclOptions | None = None) -> None:
+        if not SimulationState.compute:
+            raise SimulationError(
+                Message("virtual GPUs without values send nothing to other processes"),
+                why=Message("their tensors have no numbers"),
+                instead="devwidget.simulate(..., compute=True)",
+            )
+        options = options or NcclOptions()
+        super().__init__(store, rank, size, timeout=options._timeout)
+        self._store, self._checked = store, set[tuple[int, int | None]]()
+        self._carrying: Any = c10d.ProcessGroup(rank, size)  # type: ignore[call-arg]
+        self._carrying._register_backend(torch.device("cpu"), c10d.ProcessGroup.BackendType.GLOO, self)
+        self._begun: list[Any] | None = None
+        self._nccl_options = options
+        atexit.unregister(_end_all)  # once for all
+        atexit.register(_end_all)
+        _alive.append(self)
+
+    @property
+    def options(self) -> NcclOptions:  # type: ignore[override]
+        """As they were given."""
+        return self._nccl_options
+
+    def name(self) -> str:
+        """NCCL's."""
+        return NAME
+
+    def boxed_group(self) -> Any:
+        """The group that carries."""
+        return self._carrying.boxed()
+
+    def let_go(self) -> None:
+        """End the circle with the group that carries, which holds this backend in C++, where Python cannot find it."""
+        self._carrying = None
+
+    def check_gpu(self, label: int, peer: int | None) -> None:
+        """Refuse a GPU that another rank has, when it is first used, as NCCL does when it connects the ranks.
+
+        Raises:
+            DistBackendError: with NCCL's words.
+        """
+        if (label, peer) in self._checked or self.size() == 1:
+            return
+        self._checked.add((label, peer))
+        own = f"{socket.gethostname()}/{Machine.visible[label]}"
+        twin = self._find_twin(own) if peer is None else self._ask_peer(own, peer)
+        if twin is not None:
+            raise cuda_errors.duplicate_gpu(self.rank(), twin, Machine.visible[label])
+
+    def _find_twin(self, own: str) -> int | None:
+        """Another rank with this GPU; the last one is waited for, as whoever connects all ranks must."""
+        store = c10d.PrefixStore(f"devwidget/{len(self._checked)}", self._store)
+        store.set(str(self.rank()), own)
+        found = [store.get(str(rank)).decode() for rank in range(self.size())]
+        have_read, until = store.add("read", 1), time.monotonic() + LONGEST_S
+        twins = [rank for rank, gpu in enumerate(found) if gpu == own and rank != self.rank()]
+        # The first rank, which keeps the store as a rule, may end when it raises: the others are to read first.
+        while twins and self.rank() == 0 and have_read < self.size() and time.monotonic() < until:
+            time.sleep(PAUSE_S)
+            have_read = store.add("read", 0)
+        return twins[0] if twins else None
+
+    def _ask_peer(self, own: str, peer: int) -> int | None:
+        """The other one of two that talk, if it has this GPU; not waited for, because it may first talk to a third."""
+        store = c10d.PrefixStore("devwidget/pair", self._store)
+        store.set(f"{self.rank()}/{peer}", own)
+        theirs = f"{peer}/{self.rank()}"
+        return peer if store.check([theirs]) and store.get(theirs).decode() == own else None
+
+    def gather_uneven(self, results: list[torch.Tensor], own: torch.Tensor) -> Any:
+        """Have each rank send its tensor to all; only the last of them is left to wait for.
+
+        All of them together would be work in Python, of which C++ holds no part that waits.
+        """
+        results[self.rank()].copy_(own)
+        for rank, result in enumerate(results):
+            options = c10d.BroadcastOptions()
+            options.rootRank, options.asyncOp = rank, True
+            work = self._carrying.broadcast([result], options)
+            if rank + 1 < len(results):
+                work.wait()
+        return work.boxed()
+
+    def remember_work(self, work: Any) -> None:
+        """Work that was begun while calls are gathered."""
+        if self._begun is not None:
+            self._begun.append(c10d.Work.unbox(work))
+
+    def begin_gathering(self) -> None:
+        """`_start_coalescing`."""
+        self._begun = []
+
+    def end_gathering(self) -> c10d.Work:
+        """`_end_coalescing`: one work for all that was begun."""
+        begun, self._begun = self._begun or [], None
+        return GatheredWork(begun)
+
+    def eager_connect_single_device(self, device: torch.device | None) -> None:
+        """Connect the ranks now and not at the first collective."""
+        if device is not None:
+            self.check_gpu(device.index, None)
+
+    def perform_nocolor_split(self, device: torch.device) -> None:
+        """Take no part in a new group; nobody waits for that here."""
+
+    def _shutdown(self) -> None:
+        """Nothing is left to close."""
+
+
+class GatheredWork(c10d.Work):
+    """What several calls have begun."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        super().__init__()
+        self._parts = parts
+
+    def wait(self, timeout: datetime.timedelta = datetime.timedelta(0)) -> bool:
+        """Wait for all."""
+        waited = [part.wait() for part in self._parts]  # for each, whatever the first one says
+        return all(waited)
+
+    def is_completed(self) -> bool:
+        """Whether all are over."""
+        return all(part.is_completed() for part in self._parts)
+
+
+def install_nccl(patches: Patches) -> None:
+    """Have torch take it for its own backend."""
+    for module in (c10d, dist):
+        patches.set(module, "ProcessGroupNCCL", VirtualNccl)
+    patches.hold(*locate_name("has_nccl"), True)
+    patches.set(c10d, "default_pg_nccl_timeout", DEFAULT_TIMEOUT)
+    patches.wrap(*locate_name("register_backend"), _note_carrier)
+    patches.wrap(*locate_name("begin_coalescing"), _begin_gathering)
+    patches.wrap(*locate_name("end_coalescing"), _end_gathering)
+    patches.wrap(*locate_name("reduce_scatter_tensor"), _multiply_before)
+    for name in REDUCING:
+        patches.wrap(c10d.ProcessGroup, name, _multiply_before)
+    patches.undo.add_step(CARRIERS.clear)
+
+
+_alive: list[VirtualNccl] = []
+"""All of this process, until it ends. Who lets the last reference go, such as DDP's reducer, waits for gloo's threads and holds
+the lock of Python, for which these ask when they let go of what they sent: both would wait for good."""
+
+
+def _end_all() -> None:
+    """Give gloo's threads the time to let go of what they sent last: where Python ends before, torch aborts the process. It
+    does so without us too, and NCCL does not."""
+    time.sleep(GRACE_S)
+    for each in _alive:
+        each.let_go()
+    _alive.clear()
+
+
+@replacing
+def _note_carrier(original: Any, self: Any, device: torch.device, kind: Any, backend: Any = None) -> None:
+    original(self, device, kind, backend)
+    if isinstance(backend, VirtualNccl) and kind != c10d.ProcessGroup.BackendType.GLOO:  # else the group that carries
+        CARRIERS[self] = backend
+
+
+REDUCING = "allreduce reduce reduce_scatter reduce_scatter_single".split()
+PREMULTIPLIED = dist.ReduceOp.PREMUL_SUM
+
+
+@replacing
+def _multiply_before(original: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+    """A sum of what is first multiplied, which gloo does not have: in place where the result is, else in a copy."""
+    options = next((each for each in (*args, *kwargs.values()) if hasattr(each, "reduceOp")), None)
+    if options is None or self not in CARRIERS or options.reduceOp != PREMULTIPLIED:
+        return original(self, *args, **kwargs)
+    _, factor = options.reduceOp.__getstate__()
+    options.reduceOp = dist.ReduceOp.SUM
+    if len(args) == 2:  # tensors, options
+        for tensor in args[0]:
+            tensor.mul_(factor)
+    else:  # results, tensors, options
+        args = (args[0], _multiplied(args[1], factor), *args[2:])
+    return original(self, *args, **kwargs)
+
+
+def _multiplied(value: Any, factor: Any) -> Any:
+    return value * factor if isinstance(value, torch.Tensor) else [_multiplied(each, factor) for each in value]
+
+
+@replacing
+def _begin_gathering(original: Any, self: Any, device: torch.device) -> Any:
+    carrier = CARRIERS.get(self)
+    return carrier.begin_gathering() if isinstance(carrier, VirtualNccl) else original(self, device)
+
+
+@replacing
+def _end_gathering(original: Any, self: Any, device: torch.device) -> Any:
+    carrier = CARRIERS.get(self)
+    return carrier.end_gathering() if isinstance(carrier, VirtualNccl) else original(self, device)

@@ -1,0 +1,187 @@
+"""Collectives of tensors on virtual GPUs, which gloo carries between the processes: by NCCL's rules, and in its words.
+
+The tensors are really on the CPU, and torch finds the backend of a group by where tensors really are. A group of NCCL has
+none for the CPU, as on CUDA; so what tensors on GPUs ask of it is asked of another group of the same ranks in its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import torch
+
+from devwidget.capture.recording.collectives import group_in
+from devwidget.gpus.devices import cuda_errors, labels
+from devwidget.gpus.devices.labels import CPU, TEMPORARY
+from devwidget.gpus.operators.op_schema import OpSchema
+from devwidget.gpus.torch_internals import OpOverload, graph_task, suggest_memory_format
+
+Run = Callable[[OpSchema, OpOverload, tuple[Any, ...], dict[str, Any]], Any]
+GROUP, GROUP_NAME = "process_group", "group_name"
+PEERS = ("dst", "src")
+
+
+class Carrier(Protocol):
+    """What carries the tensors of one group."""
+
+    def boxed_group(self) -> Any:
+        """The group for tensors that are really on the CPU, as operators take it."""
+
+    def check_gpu(self, label: int, peer: int | None) -> None:
+        """Refuse a GPU that another rank has; `peer` is the other one where only two talk."""
+
+    def gather_uneven(self, results: list[torch.Tensor], own: torch.Tensor) -> Any:
+        """Gather tensors of unequal sizes."""
+
+    def remember_work(self, work: Any) -> None:
+        """What was begun, for who waits for all of it at once."""
+
+
+CARRIERS: weakref.WeakKeyDictionary[Any, Carrier] = weakref.WeakKeyDictionary()
+"""Process group -> what carries its tensors on GPUs; a group without NCCL is not here."""
+
+
+class _Lenient(threading.local):
+    is_asked = False
+
+
+_lenient = _Lenient()
+
+
+@contextlib.contextmanager
+def take_every_tensor() -> Iterator[None]:
+    """For parts of torch in C++ that move to the device of a parameter what they send: they find that on the CPU."""
+    before, _lenient.is_asked = _lenient.is_asked, True
+    try:
+        yield
+    finally:
+        _lenient.is_asked = before
+
+
+def carrier_of(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Carrier | None:
+    """What carries the tensors of a call, if its group has NCCL."""
+    for name in (GROUP, GROUP_NAME) if CARRIERS else ():
+        if name in schema.names:
+            given = schema.bind_args(args, kwargs)[name]
+            return CARRIERS.get(group_in(given))
+    return None
+
+
+def run_collective(
+    carrier: Carrier, schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run
+) -> Any:
+    """One operator of `c10d` whose group has NCCL.
+
+    Raises:
+        ValueError, DistBackendError: in the words of NCCL's backend, for tensors that it does not take.
+    """
+    given = schema.bind_args(args, kwargs)
+    tensors = list(_iterate_tensors(given.values()))
+    takes_every = _lenient.is_asked or _is_from_reducer(tensors)
+    if not takes_every and all(labels.label_of(tensor) == CPU for tensor in tensors):
+        return run(schema, func, args, kwargs)  # by the group itself, which has a backend for the CPU, or says that it has none
+    label = _find_gpu(tensors, takes_every)
+    _check_layout(given)
+    if label is not None:
+        carrier.check_gpu(label, next((given[name] for name in PEERS if name in given), None))
+    shape = _flatten if schema.name in IN_ONE_PIECE else _keep
+    carried = {name: _map_tensors(value, shape) for name, value in given.items()}
+    carried[GROUP] = carrier.boxed_group()
+    if "tag" in carried:
+        carried["tag"] = 0  # NCCL has none: what two ranks send each other comes in order
+    result: Any
+    if schema.name == GATHER and _is_uneven(results := carried[schema.names[0]][0]):
+        result = (results, carrier.gather_uneven(results, carried[schema.names[1]][0]))
+    else:
+        result = run(schema, func, tuple(carried[name] for name in schema.names if name in carried), {})
+    for tensor in tensors:
+        if label is not None and labels.label_of(tensor) == TEMPORARY:
+            labels.put_label(tensor, label)
+    if not isinstance(result, tuple):
+        carrier.remember_work(result)
+        return result
+    carrier.remember_work(result[-1])
+    return given[schema.names[0]], result[-1]  # what it writes to is its first argument
+
+
+def _iterate_tensors(values: Any) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _iterate_tensors(value)
+
+
+def _is_from_reducer(tensors: list[torch.Tensor]) -> bool:
+    """Whether DDP's reducer sends which parameters were used, in backward, from a tensor that it took from the CPU."""
+    return graph_task() >= 0 and len(tensors) == 1 and tensors[0].dtype is torch.int32 and tensors[0].dim() == 1
+
+
+def _find_gpu(tensors: list[torch.Tensor], takes_every: bool) -> int | None:
+    """The GPU of all tensors; None if C++ does not tell.
+
+    Source: `check_gpu_single_tensor` and `check_gpu_tensors_same_device` in `ProcessGroupNCCL.cpp`.
+    """
+    found = {labels.label_of(tensor) for tensor in tensors} - {TEMPORARY}
+    if takes_every:
+        found.discard(CPU)
+    if CPU in found or any(tensor.is_sparse for tensor in tensors):
+        raise ValueError("Tensors must be CUDA and dense")
+    if len(found) > 1:
+        raise ValueError("Expected list of tensors on the same device")
+    for tensor in tensors:
+        if tensor.dtype in UNKNOWN_TYPES:
+            raise cuda_errors.unknown_to_nccl(tensor.dtype)
+    return found.pop() if found else None
+
+
+UNKNOWN_TYPES = {torch.int16, torch.complex32}
+FLOAT8 = {getattr(torch, name) for name in ("float8_e4m3fn", "float8_e5m2") if hasattr(torch, name)}
+
+
+def _check_layout(given: dict[str, Any]) -> None:
+    """Tensors that are sent as they lie in memory; parts of a list of lists are copied together first."""
+    for value in given.values():
+        for tensor in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(tensor, torch.Tensor) and not tensor.is_contiguous(memory_format=suggest_memory_format(tensor)):
+                raise ValueError("Tensors must be contiguous")
+
+
+GATHER = "c10d::allgather_"
+
+
+def _is_uneven(tensors: list[torch.Tensor]) -> bool:
+    """Tensors of several sizes, which NCCL's backend sends one by one. Source: `allgather` in `ProcessGroupNCCL.cpp`."""
+    if len({tensor.shape for tensor in tensors}) < 2:
+        return False
+    if not all(tensor.is_contiguous() for tensor in tensors):
+        raise ValueError("Tensors must be contiguous")
+    return True
+
+
+IN_ONE_PIECE = frozenset(
+    "c10d::_allgather_base_ c10d::_reduce_scatter_base_ c10d::allgather_into_tensor_coalesced_ "
+    "c10d::reduce_scatter_tensor_coalesced_".split()
+)
+"""Operators that look at a tensor as one row of numbers; gloo divides its first dimension."""
+
+
+def _flatten(tensor: torch.Tensor) -> torch.Tensor:
+    return _keep(tensor.as_strided((tensor.numel(),), (1,)))
+
+
+def _keep(tensor: torch.Tensor) -> torch.Tensor:
+    """What gloo does not know by its type goes as bytes."""
+    return tensor.view(torch.uint8) if tensor.dtype in FLOAT8 else tensor
+
+
+def _map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], (torch.Tensor, list, tuple)):
+        return [_map_tensors(each, change) for each in value]
+    return value

@@ -1,0 +1,291 @@
+"""Kernels that torch's meta device does otherwise than a GPU, or not at all: without values they must take the same memory."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
+
+from devwidget.capture import torch_internals as shared_internals
+from devwidget.gpus import torch_internals
+from devwidget.gpus.devices import cuda_errors
+from devwidget.gpus.devices.labels import META_DEVICE
+from devwidget.gpus.torch_internals import flash_attention, pack_padded_sequence, suggest_memory_format
+from devwidget.gpus.without_values.known_values import all_read
+
+
+def grouped_mm(a: torch.Tensor, b: torch.Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> torch.Tensor:
+    """`_grouped_mm` in every dtype; torch's own on meta takes bfloat16 alone."""
+    shape = [*a.shape[:-1], b.shape[-1]]
+    if a.dim() == b.dim() == 2 and offs is not None:
+        shape = [offs.shape[0], a.shape[0], b.shape[1]]
+    elif a.dim() == 3 and b.dim() == 2:
+        shape = [a.shape[1], b.shape[1]]
+    return torch.empty(shape, dtype=out_dtype or a.dtype, device=META_DEVICE)
+
+
+def run_convolution(given: torch.Tensor, weight: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """Channels last where one of the two is. Source: `determine_backend_memory_format` in `Convolution.cpp`."""
+    formats = [suggest_memory_format(tensor) for tensor in (given, weight)]
+    chosen = next((form for form in formats if form != torch.contiguous_format), torch.contiguous_format)
+    result: torch.Tensor = torch.ops.aten.convolution.default(given, weight, *rest)
+    return torch.empty_like(result, memory_format=chosen)
+
+
+def batch_norm(given: torch.Tensor, *rest: Any) -> tuple[torch.Tensor, ...]:
+    """In the format that the input suggests, not in its strides. Source: `batch_norm_cuda` in `Normalization.cu`."""
+    _, *others = torch.ops.aten.native_batch_norm.default(given, *rest)
+    return torch.empty_like(given, memory_format=suggest_memory_format(given)), *others
+
+
+def batch_norm_backward(gradient: torch.Tensor, given: torch.Tensor, *rest: Any) -> tuple[torch.Tensor | None, ...]:
+    """As forward."""
+    first, *others = torch.ops.aten.native_batch_norm_backward.default(gradient, given, *rest)
+    return None if first is None else torch.empty_like(given, memory_format=suggest_memory_format(given)), *others
+
+
+def layer_norm_backward(gradient: torch.Tensor, given: torch.Tensor, *rest: Any) -> tuple[torch.Tensor | None, ...]:
+    """Contiguous. Source: `layer_norm_backward_cuda` in `layer_norm_kernel.cu`."""
+    first, *others = torch.ops.aten.native_layer_norm_backward.default(gradient, given, *rest)
+    return None if first is None else torch.empty_like(given, memory_format=torch.contiguous_format), *others
+
+
+def ctc_loss_backward(gradient: torch.Tensor, log_probs: torch.Tensor, *rest: Any) -> torch.Tensor:
+    """As large as the probabilities. Source: `ctc_loss_backward_gpu_template` in `LossCTC.cu`."""
+    return torch.empty_like(log_probs, memory_format=torch.contiguous_format)
+
+
+def pack_sequences(given: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is there of sequences of known lengths; the sizes of steps are real: what unpacks reads their memory.
+
+    Source: `_pack_padded_sequence` in `PackedSequence.cpp`.
+    """
+    if (real := all_read(lengths)) is None:
+        raise cuda_errors.needs_values("`pack_padded_sequence`")
+    places = torch.empty(given.shape[:2], dtype=torch.bool)
+    packed, sizes = pack_padded_sequence(places, real, batch_first)
+    return torch.empty((packed.shape[0], *given.shape[2:]), dtype=given.dtype, device=META_DEVICE), sizes
+
+
+def scatter_add(given: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
+    """Beside what is given, but for the backward of `gather`: into the zeros that it has made for that, as for all tensors
+    but those of meta.
+
+    Source: `gather_backward` in `FunctionsManual.cpp`.
+    """
+    node: Any = shared_internals.current_autograd_node()
+    is_own = node is not None and node.name() == "GatherBackward0" and not torch.is_grad_enabled()
+    return given.scatter_add_(dim, index, source) if is_own else given.scatter_add(dim, index, source)
+
+
+META_KERNELS: dict[Any, Any] = {
+    pack_padded_sequence: pack_sequences,
+    torch_internals.grouped_mm: grouped_mm,
+    torch.ops.aten.convolution.default: run_convolution,
+    torch.ops.aten.native_batch_norm.default: batch_norm,
+    torch.ops.aten.native_batch_norm_backward.default: batch_norm_backward,
+    torch_internals.ctc_loss_backward: ctc_loss_backward,
+    torch.ops.aten.native_layer_norm_backward.default: layer_norm_backward,
+    torch.ops.aten.scatter_add.default: scatter_add,
+}
+"""Operator -> what runs on meta."""
+
+
+def run_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
+    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+) -> torch.Tensor | None:  # fmt: skip
+    """The fused kernel, which never holds all scores at once, or what a GPU runs in its place with dropout; None for what
+    torch does itself. Meta would take the plain one, and drop in another way.
+
+    A GPU's fused kernels drop, too: they keep the seed. Seen on an H100, with and without a mask.
+    Source: `use_flash_attention_cpp` in `sdp_utils_cpp.cpp`, `convert_boolean_attn_mask` in `attention.cpp`.
+    """
+    fits = is_fused(query, key, value, attn_mask, enable_gqa)
+    if not fits and not dropout_p:
+        return None
+    attn_mask = to_numbers(attn_mask, query.dtype)
+    if not fits:
+        return _plain_attention(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    fused: Any = flash_attention
+    result: torch.Tensor = fused(query, key, value, 0.0, is_causal, attn_mask=attn_mask, scale=scale)[0]
+    return result
+
+
+def _plain_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, share: float, is_causal: bool, scale: float | None
+) -> torch.Tensor:
+    """All scores at once, dropped as GPUs do: a mask of booleans is kept.
+
+    Source: `_scaled_dot_product_attention_math` in `attention.cpp`, `dropout` in `Dropout.cpp`.
+    """
+    if is_causal:
+        seen = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+        mask = to_numbers(seen, query.dtype)
+    if (times := query.shape[-3] // key.shape[-3]) > 1:
+        key, value = key.repeat_interleave(times, -3), value.repeat_interleave(times, -3)
+    half_scale = math.sqrt(query.shape[-1] ** -0.5 if scale is None else scale)
+    scores = (query * half_scale) @ (key.transpose(-2, -1) * half_scale)
+    if mask is not None:
+        scores = scores + mask if mask.requires_grad else scores.add_(mask)
+    return torch.native_dropout(scores.softmax(-1), share, True)[0] @ value
+
+
+def to_numbers(mask: Any, dtype: torch.dtype) -> Any:
+    """A mask that is added to the scores, for one that says what is seen."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
+
+
+def is_fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, grouped: bool) -> bool:
+    """Whether a fused kernel takes these."""
+    if query.dtype == torch.float64:  # GPUs have none
+        return False
+    three = (query, key, value)
+    plain = all(t.dim() == 4 and t.stride(-1) == 1 and t.numel() and t.shape[-1] == query.shape[-1] for t in three)
+    shared = 1 if grouped else 2
+    alike = plain and all(t.shape[:shared] == query.shape[:shared] for t in three)
+    return bool(alike and (mask is None or (mask.dim() in (2, 4) and not mask.requires_grad)))
+
+
+Part = TypeVar("Part")
+Hidden = tuple[torch.Tensor, ...]
+Weights = Sequence[torch.Tensor]
+Cell = Callable[[torch.Tensor, Hidden, Callable[[torch.Tensor], torch.Tensor], Weights], Hidden]
+"""Is given one step of the products, the states, what multiplies a state with its weights, and weights that project it."""
+
+
+def _step_lstm(
+    given: torch.Tensor, hidden: Hidden, multiply: Callable[[torch.Tensor], torch.Tensor], project: Weights
+) -> Hidden:
+    entering, forgetting, new, leaving = multiply(hidden[0]).add_(given).unsafe_chunk(4, 1)
+    entering, forgetting, new, leaving = entering.sigmoid_(), forgetting.sigmoid_(), new.tanh_(), leaving.sigmoid_()
+    cell = (forgetting * hidden[1]).add_(entering * new)
+    out = leaving * cell.tanh()
+    return (out @ project[0].t() if project else out), cell
+
+
+def _step_gru(
+    given: torch.Tensor, hidden: Hidden, multiply: Callable[[torch.Tensor], torch.Tensor], project: Weights
+) -> Hidden:
+    inputs = given.unsafe_chunk(3, 1)
+    states = multiply(hidden[0]).unsafe_chunk(3, 1)
+    reset, update = states[0].add_(inputs[0]).sigmoid_(), states[1].add_(inputs[1]).sigmoid_()
+    new = inputs[2].add(states[2].mul_(reset)).tanh_()
+    return ((hidden[0] - new).mul_(update).add_(new),)
+
+
+CELLS: dict[str, Cell] = {
+    "lstm": _step_lstm,
+    "gru": _step_gru,
+    "rnn_tanh": lambda given, hidden, multiply, project: (multiply(hidden[0]).add_(given).tanh(),),
+    "rnn_relu": lambda given, hidden, multiply, project: (multiply(hidden[0]).add_(given).relu(),),
+}
+
+
+def _drop_with_numbers(given: torch.Tensor, share: float) -> torch.Tensor:
+    """Between recurrent layers C++ drops as on the CPU, with a number for each element."""
+    return given * torch.empty_like(given).bernoulli_(1 - share).div_(1 - share)
+
+
+Multiply = Callable[..., torch.Tensor]
+
+
+def run_recurrent(
+    multiply: Multiply, name: str, given: torch.Tensor, sizes: Sequence[int] | None, hidden: Hidden, weights: Weights,
+    has_biases: bool, layers: int, share: float, train: bool, both_ways: bool, batch_first: bool = False,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """A recurrent layer of torch.
+
+    Args:
+        multiply: `linear`, or what stands for it.
+        sizes: how many sequences of a packed input have each step; None for one that is not packed.
+        hidden: the first states, of each layer and way.
+        share: that is dropped between layers.
+
+    Returns:
+        The output and the last states.
+    """
+    given = given.transpose(0, 1) if batch_first else given
+    ways = 2 if both_ways else 1
+    count = len(weights) // (layers * ways)
+    first = list(zip(*(part.unbind(0) for part in hidden), strict=True))
+    last: list[Hidden] = []
+    for layer in range(layers):
+        outs: list[torch.Tensor] = []
+        steps: list[torch.Tensor] = []
+        alive: list[list[torch.Tensor]] = []
+        for number in range(layer * ways, layer * ways + ways):
+            own = weights[number * count : (number + 1) * count]
+            out, states, each = _run_layer(
+                multiply, CELLS[name], given, sizes, first[number], own, has_biases, number > layer * ways, steps
+            )
+            outs.append(out)
+            last.append(states)
+            alive.append(each)
+        given = torch.cat(outs, -1) if both_ways else outs[0]
+        # What C++ lets go when a layer is done.
+        del outs, steps, alive, out, each
+        if share and train and layer < layers - 1:
+            given = _drop_with_numbers(given, share)
+    ends = (torch.stack(parts, 0) for parts in zip(*last, strict=True))
+    return given.transpose(0, 1) if batch_first else given, *ends
+
+
+def _run_layer(
+    multiply: Multiply, cell: Cell, given: torch.Tensor, sizes: Sequence[int] | None, hidden: Hidden, weights: Weights,
+    has_biases: bool, back: bool, steps: list[torch.Tensor],
+) -> tuple[torch.Tensor, Hidden, list[torch.Tensor]]:  # fmt: skip
+    """One layer in one direction; the states of sequences that have ended are put aside.
+
+    Args:
+        steps: of the other direction, which live until there are those of this one.
+
+    Returns:
+        The output, the last states, and what C++ holds until the layer is done: the output of each step.
+    """
+    bias, hidden_bias = weights[2:4] if has_biases else (None, None)
+
+    def multiply_state(state: torch.Tensor) -> torch.Tensor:
+        return multiply(state, weights[1], hidden_bias)
+
+    outs: list[torch.Tensor] = []
+    ended: list[Hidden] = []
+    states = hidden if sizes is None or not back else _narrow_states(hidden, 0, sizes[-1])
+    products = multiply(given, weights[0], bias)
+    if sizes is None:
+        steps[:] = products.unbind(0)
+    for step in _in_turn(steps, back) if sizes is None else _packed_steps(products, sizes, back):
+        count = len(states[0])
+        if len(step) < count:
+            ended.append(_narrow_states(states, len(step), count))
+            states = _narrow_states(states, 0, len(step))
+        elif len(step) > count:
+            states = _join_states([states, _narrow_states(hidden, count, len(step))])
+        states = cell(step, states, multiply_state, weights[4 if has_biases else 2 :])
+        outs.append(states[0])
+    whole: Any = torch.stack if sizes is None else torch.cat
+    last = states if sizes is None or back else _join_states([states, *reversed(ended)])
+    return whole(_in_turn(outs, back)), last, outs if sizes is None else []
+
+
+def _packed_steps(products: torch.Tensor, sizes: Sequence[int], back: bool) -> Iterator[torch.Tensor]:
+    """One step after the other, narrowed when it is needed."""
+    for end, size in _in_turn(list(zip(itertools.accumulate(sizes), sizes, strict=True)), back):
+        yield products.narrow(0, end - size, size)
+
+
+def _in_turn(parts: list[Part], back: bool) -> list[Part]:
+    return parts[::-1] if back else parts
+
+
+def _narrow_states(hidden: Hidden, begin: int, end: int) -> Hidden:
+    return tuple(part.narrow(0, begin, end - begin) for part in hidden)
+
+
+def _join_states(parts: Sequence[Hidden]) -> Hidden:
+    return tuple(torch.cat(each) for each in zip(*parts, strict=True))

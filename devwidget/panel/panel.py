@@ -1,0 +1,649 @@
+"""DeviceWidget: the panel that `devwidget.show` displays."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import ipywidgets
+from traitlets import Instance, Unicode, observe, validate
+
+from devwidget.extras.plan.records.answers import Layout
+from devwidget.extras.ranks.screen import RanksWidget
+from devwidget.extras.watch.page import watched_content
+from devwidget.extras.watch.records.run import WatchedRun
+from devwidget.language.speaking import said, say
+from devwidget.panel import refresh
+from devwidget.panel.actions import AppliedFix, CellEdit, MainThreadJobs, PanelActions, TraceRequest
+from devwidget.panel.bridge import Control, LiveFigure, PanelView, TreeTable, refer_to, shared_plotly
+from devwidget.panel.displayed import Displayed, fall_silent, speak_along
+from devwidget.panel.questions import PanelQuestions
+from devwidget.records.device import DeviceId
+from devwidget.records.errors import DevwidgetError, UnknownNameError, error_text, nearest
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.memory import DeviceMemory
+from devwidget.records.schema.message import Message
+from devwidget.records.snapshot import Snapshot
+from devwidget.records.trace import Trace
+from devwidget.report.page.assets import PANEL, TREE, page_words
+from devwidget.report.page.content import (
+    Content,
+    applied_content,
+    compared_content,
+    devices_content,
+    head_content,
+    marks_content,
+    memory_content,
+    proposed_content,
+    traced_content,
+    tree_content,
+)
+from devwidget.report.page.html import panel_html, panel_text, saved_html
+from devwidget.report.style.safe_text import safe_block
+from devwidget.report.style.words import code_word
+from devwidget.views.memory import Held, categorize_memory, held_by
+from devwidget.views.overlay import Overlay, make_overlay
+from devwidget.views.placement import PlacementTable, tabulate_snapshot
+
+
+class DeviceWidget(Displayed, ipywidgets.VBox):
+    """A panel, a widget that other widgets can hold. It holds the model weakly, and keeps only numbers and words.
+
+    Attributes:
+        snapshot: the last snapshot; None if the model was gone before the first.
+        trace: the last trace, None before the first; `observe` tells of new ones.
+        kept: the trace that later ones are compared with, None if there is none.
+        selected: path of the module that was chosen last, on the page or by code, "" for the root; None before. `observe` tells
+            of new ones, and what is assigned is shown on the page.
+    """
+
+    trace = Instance(Trace, allow_none=True)
+    selected = Unicode(None, allow_none=True)
+    shows = PanelActions
+
+    def __init__(self, actions: PanelActions, opens: str = "") -> None:
+        super().__init__()
+        self.snapshot: Snapshot | None = None
+        self.kept: Trace | None = None
+        self.table, self.marks = PlacementTable(), Overlay()
+        self._actions, self._request = actions, actions.request
+        self._held: Held = {}
+        self._ranks: RanksWidget | None = None
+        self._refused: DevwidgetError | None = None  # why nothing was traced when that was asked for last
+        self._has_moved = False  # whether the model is on other devices than when it was traced
+        self._proposed: Layout | None = None
+        self._prepared: AppliedFix | None = None  # by the page's question, until it has written the cells
+        self._applied: list[AppliedOnce] = []  # the last one last
+        self._awaited: tuple[str, ...] = ()  # texts of cells that are to be run before the next trace shows what was applied
+        self._bindings = self._traced_binding = 0  # how often the model's name got another object, now and at the last trace
+        self._is_rebound = False  # the last cell has done that
+        self._cell = ""  # which has displayed it, by the id of the notebook
+        self._was_shown = False
+        self._shown_choices = 0  # how often code has led the page to a row
+        self._is_page_choosing = False
+        self._run: WatchedRun | None = None
+        self._runs_drawn, self._sampled_steps = 0, 0
+        self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
+        self._lock = threading.RLock()
+        self.jobs = MainThreadJobs()
+        self.control, self.live = Control(), LiveFigure()
+        self.tree = TreeTable(control=refer_to(self.control))
+        self.view = PanelView(
+            tree=refer_to(self.tree), control=refer_to(self.control), live=refer_to(self.live),
+            plotly=refer_to(shared_plotly()), opens=opens,
+        )  # fmt: skip
+        self.view.itself = refer_to(self.view)
+        self.children = (self.view,)
+        self.control.on_msg(PanelQuestions(self).on_message)
+        self.speak()
+        self.refresh()
+        refresh.watch_panel(self)
+        speak_along(self)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What the last trace found, worst first."""
+        return self.trace.findings if self.trace is not None else ()
+
+    def speak(self) -> None:
+        """Say everything in the language of reports."""
+        with self._lock:
+            self.view.words, self.tree.words = page_words(*PANEL), page_words(*TREE)
+            if self.snapshot is not None:
+                self._draw_tree(self.snapshot)
+                self._draw_memory()
+            self._draw_compared()
+            self._draw_applied()
+            self._draw_proposed()
+            self._draw_run()
+            if self._refused is not None:
+                self._show_refusal(str(self._refused))
+            elif self.trace is not None:
+                self._show_result(self.trace)
+            self.save_again()
+
+    def select(self, path: str) -> None:
+        """Show a module on the page, as a click on its row does.
+
+        Args:
+            path: of the module, or of a tensor in a plain attribute, as the table has it; "" for the root.
+
+        Raises:
+            UnknownNameError: if the table has no such row.
+        """
+        if path == self.selected:
+            self._show_choice(path)
+        self.selected = path
+
+    def choose_row(self, row: int) -> None:
+        """Note the row that was chosen on the page."""
+        if 0 <= row < len(self.table):
+            self._is_page_choosing = True
+            try:
+                self.selected = self.table.paths[row]
+            finally:
+                self._is_page_choosing = False
+
+    @observe("selected")
+    def _lead_page(self, change: dict[str, Any]) -> None:
+        if change["new"] is not None and not self._is_page_choosing:
+            self._show_choice(change["new"])
+
+    def _show_choice(self, path: str) -> None:
+        self._shown_choices += 1
+        self.view.chosen = {"path": path, "at": self._shown_choices}
+
+    @validate("selected")
+    def _check_path(self, proposal: Any) -> Any:
+        path = proposal["value"]
+        if path is not None and path not in self.table.paths:
+            hint = nearest(path, self.table.paths)
+            raise UnknownNameError(Message("the table has no row {path}{hint}", path=repr(path), hint=hint))
+        return path
+
+    def keep(self) -> None:
+        """Keep the last trace: later ones are shown beside it."""
+        with self._lock:
+            self.kept = self.trace
+            self._draw_compared()
+
+    def show_ranks(self) -> None:
+        """Ask all ranks of the job of which this process is one, and show them in the tab Devices."""
+        ask = self._actions.ranks()
+        if ask is None:
+            raise DevwidgetError(
+                Message("this process does not answer as a rank"), instead=Message("devwidget.serve(), then try again")
+            )
+        cluster = ask()
+        if self._ranks is not None:
+            self._ranks.close()
+        self._ranks = RanksWidget(cluster, ask)
+        self.view.ranks = refer_to(self._ranks.view)
+
+    def show_recorded(self, step: int) -> None:
+        """Show a step of the watched run that was recorded, as if it had been traced here.
+
+        Args:
+            step: its number.
+
+        Raises:
+            UnknownNameError: if no such step was recorded.
+        """
+        with self._lock:
+            run = self._actions.run()
+            recorded = {each.number: each for each in run.recorded_steps} if run is not None else {}
+            if step not in recorded:
+                raise UnknownNameError(Message("step {step} was not recorded", step=step))
+            self.show_trace(recorded[step].trace)
+            words = say("step {step} was recorded: {reason}", step=step, reason=said(recorded[step].reason))
+            self._show_status("done", "\n".join((words, self.view.traced["summary"])))
+
+    def show_printed(self, text: str) -> None:
+        """Show what the traced code has printed."""
+        self.view.printed = safe_block(text)
+
+    def refresh(self) -> None:
+        """Read the model again and redraw what has changed; says so if the model is gone."""
+        with self._lock:
+            if self._read_again():
+                self.save_again()
+
+    def _read_again(self) -> bool:
+        """Read the model and draw it; return whether anything but memory has changed."""
+        snapshot = self._actions.snapshot()
+        self.view.gone = snapshot is None
+        self.view.offers_ranks = self._actions.ranks() is not None
+        self._offer_inputs()
+        self._follow_run()
+        if snapshot is None or (snapshot == self.snapshot and not self._sampled):
+            return False
+        before, self.snapshot = self.snapshot, snapshot
+        is_other = before is None or replace(before, memory=snapshot.memory) != snapshot
+        if is_other:
+            self._held = held_by(snapshot)
+            self._draw_tree(snapshot)
+        self._draw_memory()
+        if before is not None and self.trace is not None and _tensor_devices(before) != _tensor_devices(snapshot):
+            self._has_moved = True
+            self._show_result(self.trace)
+        return is_other
+
+    def _follow_run(self) -> None:
+        """Draw the watched run if it has gone on."""
+        run = self._actions.run()
+        if run != self._run:
+            self._run = run
+            self._draw_run()
+
+    def _draw_run(self) -> None:
+        self._runs_drawn += 1
+        self.view.watched = watched_content(self._run) | {"drawn": self._runs_drawn}
+        if self.snapshot is not None:
+            self._draw_head(self.snapshot)
+
+    def run_trace(self, request: TraceRequest | None = None) -> Trace:
+        """Trace one step, as the button does; without a request, with the inputs used last.
+
+        Raises:
+            DevwidgetError: if there is no batch, or it does not fit; the panel shows it too.
+        """
+        with self._lock:
+            chosen = request or self._request
+            trace = self._trace_step(chosen)
+            self._request = chosen
+            if not self._waits_for_trace:
+                self._forget_applied()
+            self._show_traced(trace)
+            return trace
+
+    @property
+    def _waits_for_trace(self) -> bool:
+        """Whether what was applied last works, and no trace has shown it."""
+        return bool(self._applied) and self._applied[-1].works == "now" and not self._applied[-1].is_traced
+
+    def _trace_step(self, request: TraceRequest) -> Trace:
+        """Trace; where that fails, the trace that is shown stays, and what was applied is as it was."""
+        with self._show_busy(say("tracing …")):
+            return self._actions.trace(request, self._show_progress)
+
+    def _show_traced(self, trace: Trace) -> None:
+        """Show a trace of the model as it is now, and say that what was applied is in it."""
+        is_applied = self._waits_for_trace
+        self.show_trace(trace)
+        if is_applied:
+            self._applied[-1].is_traced = True
+            self._draw_applied()
+
+    def prepare_fix(self, finding: int, fix: int) -> AppliedFix:
+        """Say what a page is to write, so that one fix of the last trace stands in the user's source.
+
+        Raises:
+            DevwidgetError: if there is no such fix, or the source is not what it was made for.
+        """
+        self._prepared = self._actions.apply(_choose_fix(self.trace, finding, fix)[1])
+        return self._prepared
+
+    def apply_fix(self) -> None:
+        """Let the prepared fix, which the page has written, take effect, and trace again where that shows it.
+
+        Raises:
+            DevwidgetError: if a file cannot be written, or as `run_trace`; the panel shows it too.
+        """
+        with self._lock:
+            prepared, before, self._prepared = self._prepared, self.trace, None
+            if prepared is None:
+                raise DevwidgetError(Message("no fix was prepared"), instead=Message("press Trace batch"))
+            with self._show_busy(say("applying the fix …")):
+                prepared.take_effect()
+            self._applied.append(AppliedOnce(prepared, before, self._traced_binding, prepared.works, prepared.cells))
+            self.kept = before
+            self._awaited = prepared.texts if prepared.works == "cell" else ()
+            self._draw_applied()
+            if prepared.works == "now":
+                self._show_traced(self._trace_step(self._request))
+            elif before is not None:
+                self._show_result(before)
+
+    def undo_fix(self) -> None:
+        """Take back the fix that was applied last, which the page has taken back, and show the trace before it.
+
+        Raises:
+            DevwidgetError: if a file has changed since; the panel shows it too.
+        """
+        with self._lock:
+            if not self._applied:
+                return
+            last = self._applied[-1]
+            with self._show_busy(say("taking the fix back …")):
+                last.applied.take_back()
+            self._forget_applied(self._applied[:-1])
+            if last.before is not None:
+                self._show_trace_of(last.before, last.binding)
+
+    def _forget_applied(self, still: Sequence[AppliedOnce] = ()) -> None:
+        """Forget what was applied, but for what is `still` there; what came before it is then compared no longer."""
+        if self._applied:
+            self._applied, self._awaited, self.kept = list(still), (), still[-1].before if still else None
+            self._draw_applied()
+            self._draw_compared()
+
+    def _draw_applied(self) -> None:
+        """Draw what was applied, and whether it was traced."""
+        content = Content()
+        if self._applied:
+            last = self._applied[-1]
+            content = {
+                "count": len(self._applied),
+                "works": last.works,
+                "traced": last.is_traced,
+                "cells": [asdict(cell) for cell in last.cells],
+                **applied_content(last.applied.fix),
+            }
+        self.view.applied = content
+
+    def try_fix(self, finding: int, fix: int) -> Trace:
+        """Try one fix of the last trace, as its button does; the trace with the outcome.
+
+        Raises:
+            DevwidgetError: if there is no such fix, or the step cannot be run again; the panel shows it too.
+        """
+        with self._lock:
+            with self._show_busy(say("trying the fix: the step runs twice …")):
+                before, chosen = _choose_fix(self.trace, finding, fix)
+                tried = self._actions.try_fix(self._request, chosen, self._show_progress)
+                trace = _replace_fix(before, finding, fix, tried)
+                self.kept = trace if self.kept is before else self.kept
+            self._show_trace_of(trace, self._traced_binding)
+            return trace
+
+    @contextlib.contextmanager
+    def _show_busy(self, words: str) -> Iterator[None]:
+        """Say what is done, and how it failed."""
+        self._refused = None
+        self._show_status("busy", words)
+        try:
+            yield
+        except DevwidgetError as error:
+            # The error as it was raised has frames, and they hold the model: keep its words alone.
+            self._refused = DevwidgetError(error.what, why=error.why, instead=error.instead)
+            self._show_refusal(str(error))
+            raise
+        except KeyboardInterrupt:
+            self._show_refusal(say("cancelled; the model was put back as it was"))
+            raise
+        except BaseException as error:
+            self._show_refusal(error_text(error))
+            raise
+
+    def _show_progress(self, text: str) -> None:
+        self._show_status("busy", code_word(text))
+
+    def show_trace(self, trace: Trace) -> None:
+        """Draw a trace that was recorded elsewhere over the module tree."""
+        self._show_trace_of(trace, self._bindings)
+
+    def _show_trace_of(self, trace: Trace, binding: int) -> None:
+        """Draw a trace of the object that was bound to the model's name at some time."""
+        with self._lock:
+            self.trace, self._refused, self._traced_binding = trace, None, binding
+            self.view.printed = ""  # what an earlier one has printed
+            self._read_again()
+            self._has_moved = False
+            self._draw_marks()
+            self._draw_memory()
+            self._draw_compared()
+            self._show_result(trace)
+            self.save_again()
+
+    def draw_devices(self, opened: Collection[str] = (), *, every: bool = False) -> Content:
+        """Draw the model on its devices, folded as `views.devices.make_picture` is told."""
+        return devices_content(self.snapshot or Snapshot(()), self.table, self.trace, opened, every=every)
+
+    def propose(self, layout: Layout) -> None:
+        """Draw what `devwidget.place` says beside the model as it is."""
+        with self._lock:
+            self._proposed = layout
+            self._draw_proposed()
+
+    def follow_name(self, cell: str = "") -> bool:
+        """Follow the model's name when a cell has ended; return whether that cell was the first to display this panel.
+
+        Args:
+            cell: its id in the notebook, "" if that is not known.
+        """
+        self._is_rebound = self._actions.follow()
+        if self._is_rebound:
+            self._note_rebinding()
+        if self._cell or not self._was_displayed:
+            return False
+        self._cell = cell
+        return bool(cell)
+
+    def is_replaced_by(self, other: DeviceWidget) -> bool:
+        """Whether a newer panel of the same name stands in the place of this one in the page."""
+        return other is not self and other._cell == self._cell != "" and other._actions.name() == self._actions.name() != ""
+
+    def take_over(self, before: DeviceWidget) -> None:
+        """Go on with the fixes that were applied in the panel before, which the page shows no more."""
+        with self._lock:
+            if self._applied or not before._applied:
+                return
+            self._applied, self._awaited, self.kept = before._applied, before._awaited, before.kept
+            self._request, self._bindings, self._is_rebound = before._request, before._bindings, before._is_rebound
+            before._applied, before._awaited = [], ()
+            before._draw_applied()
+            self._draw_applied()
+
+    def after_cell(self, raw: str = "", succeeded: bool = False, number: int = 0, *, is_new: bool = False) -> None:
+        """Follow a cell that has ended; a panel that is shown no more lets go of the batch that only it holds.
+
+        Args:
+            raw: text of the cell.
+            succeeded: it ran to its end.
+            number: under which it ran.
+            is_new: it has displayed this panel, which the page may not know of yet.
+        """
+        if not self.is_shown and not is_new:
+            if self._was_shown:
+                self._actions.forget()
+            return
+        self._was_shown = self._was_shown or self.is_shown
+        self.refresh_after_cell()
+        is_awaited = raw in self._awaited
+        if is_awaited and not succeeded:
+            self._show_refusal(say("The cell raised an exception, so nothing was traced. Correct the cell and run it again."))
+        if is_awaited and succeeded:
+            self._note_run(raw, number)
+        if succeeded and self._can_trace_applied(is_awaited=is_awaited):
+            self.jobs.submit(self._trace_applied)
+
+    def _note_rebinding(self) -> None:
+        """The model's name got another object: the trace so far is of the one before, and later ones are compared with it."""
+        self._bindings += 1
+        if not self._applied:
+            self.kept = self.trace
+            self._draw_compared()
+        if self.trace is not None:
+            self._show_result(self.trace)
+
+    def _note_run(self, raw: str, number: int) -> None:
+        """A cell that was waited for has run: it is found under another number from now on."""
+        self._awaited = tuple(text for text in self._awaited if text != raw)
+        last = self._applied[-1]
+        numbers = dict(zip((cell.number for cell in last.cells), last.applied.texts, strict=True))
+        last.cells = tuple(replace(cell, number=number) if numbers[cell.number] == raw else cell for cell in last.cells)
+
+    def _can_trace_applied(self, *, is_awaited: bool) -> bool:
+        """Whether a cell has made what was applied visible: all of its cells have run, or the model was built again."""
+        if not self._applied or self._applied[-1].is_traced:
+            return False
+        return self._is_rebound or (is_awaited and not self._awaited)
+
+    def refresh_after_cell(self) -> None:
+        """Refresh, and show what goes wrong in the panel: it must not spoil the user's next cell."""
+        try:
+            self.refresh()
+        except Exception as error:
+            self._show_refusal(say("the panel could not read the model again: {error}", error=error_text(error)))
+
+    def _trace_applied(self) -> None:
+        """Trace what was applied, now that its cell has run again; the panel says what goes wrong."""
+        with self._lock, contextlib.suppress(Exception):
+            self._awaited, self._applied[-1].works = (), "now"
+            self._draw_applied()
+            self._show_traced(self._trace_step(self._request))
+
+    def sample_memory(self) -> bool:
+        """Redraw only the memory bars, for the thread that watches a long cell; False to stop watching."""
+        if self.view.gone:
+            # What the panel says is how the model was when it was last seen.
+            return True
+        self._sample_run()
+        # The page ignores it when the bars have been drawn again.
+        self._sampled, drawn = True, {"over": self._drawn}
+        before = self.snapshot.memory if self.snapshot is not None else ()
+        try:
+            self.live.figure = memory_content(self._memory_now(), self.trace, before=before) | drawn
+        except Exception as error:
+            self.live.figure = {"error": say("memory cannot be watched: {error}", error=error_text(error))} | drawn
+            return False
+        return True
+
+    def _sample_run(self) -> None:
+        """Draw a run that goes on while a cell runs; the page ignores it when that cell's end has drawn it again."""
+        run = self._actions.run()
+        if run is not None and run.steps.total != self._sampled_steps:
+            self._sampled_steps = run.steps.total
+            self.live.watched = watched_content(run) | {"over": self._runs_drawn}
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a page displays the panel now."""
+        return bool(self.view._view_count)
+
+    def close(self) -> None:
+        """Take the panel off every page and forget it; the shared plotly code stays for the other panels."""
+        refresh.forget_panel(self)
+        fall_silent(self)
+        self._actions.forget()
+        # Else the page reports a count of views on the closed channel, which is an error there.
+        self.view._view_count = None
+        if self._ranks is not None:
+            self._ranks.close()
+        for widget in (self.view, self.tree, self.live, self.control):
+            widget.layout.close()  # a widget of its own, which closing its owner leaves behind
+            widget.close()
+        self.layout.close()
+        super().close()
+
+    def __repr__(self) -> str:
+        return panel_text(self.snapshot, self.trace)
+
+    def _plain_html(self) -> str:
+        return panel_html(self.snapshot, self.trace)
+
+    def _saved_html(self) -> str:
+        return saved_html(self.snapshot, self.trace)
+
+    def _memory_now(self) -> tuple[DeviceMemory, ...]:
+        memory, snapshot = self._actions.memory(), self.snapshot
+        if snapshot is None:
+            return memory
+        grown = self._actions.training()  # gradients and optimizer state appear while a cell runs
+        held = {device: {**self._held.get(device, {}), **grown.get(device, {})} for device in {*self._held, *grown}}
+        return categorize_memory(memory, held)
+
+    def _show_status(self, kind: str, text: str) -> None:
+        self.view.status = {"kind": kind, "text": safe_block(text)}
+
+    def _show_refusal(self, text: str) -> None:
+        """Say that nothing new was drawn, and of what the picture below is."""
+        before = say("Shown below is the trace before: {summary}", summary=self.view.traced["summary"]) if self.trace else ""
+        self._show_status("refused", "\n".join(filter(None, (text, before))))
+
+    def _show_result(self, trace: Trace) -> None:
+        summary = self.view.traced["summary"]
+        if self._traced_binding != self._bindings:
+            words = say("`{name}` is bound to a new object since this trace. Press Trace batch.", name=self._actions.name())
+            self._show_status("moved", "\n".join((summary, words)))
+        elif self._has_moved:
+            self._show_status("moved", "\n".join((summary, say("The model has been moved since this trace."))))
+        else:
+            self._show_status("error" if trace.error else "done", summary)
+
+    def _offer_inputs(self) -> None:
+        self.view.inputs = asdict(self._request) | {"names": list(self._actions.names())}
+
+    def _draw_compared(self) -> None:
+        self.view.compared = compared_content(self.kept, self.trace)
+
+    def _draw_proposed(self) -> None:
+        if self._proposed is not None:
+            self.view.proposed = proposed_content(self._proposed, self.table)
+
+    def _draw_memory(self) -> None:
+        if self.snapshot is not None:
+            self._drawn, self._sampled = self._drawn + 1, False
+            self.view.memory = memory_content(self.snapshot.memory, self.trace) | {"drawn": self._drawn}
+
+    def _draw_tree(self, snapshot: Snapshot) -> None:
+        self.table = tabulate_snapshot(snapshot)
+        self._draw_proposed()
+        self._draw_head(snapshot)
+        self.tree.table = tree_content(snapshot, self.table)
+        self._draw_marks()
+
+    def _draw_head(self, snapshot: Snapshot) -> None:
+        self.view.head = head_content(snapshot, self.table, self._run)
+
+    def _draw_marks(self) -> None:
+        self.marks = make_overlay(self.table, self.trace)
+        self.tree.marks = marks_content(self.table, self.marks)
+        self.view.traced = traced_content(self.trace, self.table, self.marks)
+        self.view.devices = self.draw_devices()
+
+
+@dataclass
+class AppliedOnce:
+    """A fix that was applied in a panel.
+
+    Attributes:
+        applied: the fix in the user's source.
+        before: the trace that offered it.
+        binding: how often the model's name had got another object when that was traced.
+        works: as of `applied`; `now` once its cells have run.
+        cells: as of `applied`, under the numbers that they ran last.
+        is_traced: a trace has shown what it does.
+    """
+
+    applied: AppliedFix
+    before: Trace | None
+    binding: int
+    works: str
+    cells: tuple[CellEdit, ...]
+    is_traced: bool = False
+
+
+def _tensor_devices(snapshot: Snapshot) -> list[tuple[str, str, DeviceId]]:
+    """Return where each tensor of the model is."""
+    return [(module.path, tensor.name, tensor.device) for module in snapshot.modules for tensor in module.tensors]
+
+
+def _choose_fix(trace: Trace | None, finding: int, fix: int) -> tuple[Trace, Fix]:
+    """Return the last trace, and the fix of these numbers."""
+    findings = trace.findings if trace is not None else ()
+    fixes = findings[finding].fixes if 0 <= finding < len(findings) else ()
+    if trace is None or not 0 <= fix < len(fixes):
+        raise DevwidgetError(Message("the last trace has no such fix"), instead=Message("press Trace batch"))
+    return trace, fixes[fix]
+
+
+def _replace_fix(trace: Trace, finding: int, fix: int, tried: Fix) -> Trace:
+    """Return the trace with what came of a fix; the step has run for that too."""
+    findings, fixes = list(trace.findings), list(trace.findings[finding].fixes)
+    fixes[fix] = tried
+    findings[finding] = replace(findings[finding], fixes=tuple(fixes))
+    return replace(trace, findings=tuple(findings), step_runs=trace.step_runs + tried.runs)

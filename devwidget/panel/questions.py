@@ -1,0 +1,139 @@
+"""Questions from the page: each is answered or refused inside its handler, whatever thread that runs on, whatever it holds."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from devwidget.language.speaking import both, say, say_count
+from devwidget.panel.actions import Panel, TraceRequest
+from devwidget.records.errors import DevwidgetError, error_text
+from devwidget.report.page.content import detail_content
+from devwidget.report.page.exports import export_panel
+from devwidget.report.style.safe_text import safe_block
+
+Message = dict[str, Any]
+T = TypeVar("T")
+_LONGEST_ID = 100
+
+
+class PanelQuestions:
+    """Answers one panel's questions. What goes wrong here is sent to the page, never lost."""
+
+    def __init__(self, panel: Panel) -> None:
+        self._panel = panel
+
+    def on_message(self, control: Any, message: Any, buffers: Any) -> None:
+        """Handle one message of the control widget: an object, or else what a broken page sends."""
+        asked: Message = message if isinstance(message, dict) else {}
+        try:
+            answer = self._answer_question(asked)
+        except Exception as error:
+            told = str(error) if isinstance(error, DevwidgetError) else error_text(error)
+            answer = {"error": safe_block(told)}
+        control.send({"to": _echo_id(asked.get("id")), "ask": _echo_id(asked.get("ask")), **answer})
+
+    def _answer_question(self, message: Message) -> Message:
+        ask = message.get("ask")
+        if ask == "hello":
+            return {}
+        if ask == "trace":
+            request = _parse_request(message)
+            return {"state": self._panel.jobs.submit(lambda: self._run_shown(lambda: self._panel.run_trace(request)))}
+        if ask == "try":
+            finding, fix = _read_field(message, "finding", int, -1), _read_field(message, "fix", int, -1)
+            return {"state": self._panel.jobs.submit(lambda: self._run_shown(lambda: self._panel.try_fix(finding, fix)))}
+        if ask == "apply":
+            prepared = self._panel.prepare_fix(_read_field(message, "finding", int, -1), _read_field(message, "fix", int, -1))
+            files = [file.rpartition("/")[2] for file in prepared.files]
+            return {"cells": list(map(asdict, prepared.cells)), "files": files, "works": prepared.works}
+        if ask == "applied":
+            return {"state": self._panel.jobs.submit(lambda: self._run_shown(self._panel.apply_fix))}
+        if ask == "undo":
+            return {"state": self._panel.jobs.submit(lambda: self._run_shown(self._panel.undo_fix))}
+        if ask == "cancel":
+            return {"cancelled": self._panel.jobs.cancel()}
+        if ask == "keep":
+            self._panel.keep()
+            return {}
+        if ask == "recorded":
+            self._panel.show_recorded(_read_field(message, "step", int, -1))
+            return {}
+        if ask == "ranks":
+            self._panel.show_ranks()
+            return {}
+        if ask == "select":
+            self._panel.choose_row(_read_field(message, "row", int, -1))
+            return {}
+        if ask == "detail":
+            return {"detail": self._make_detail(_read_field(message, "row", int, -1))}
+        if ask == "devices":
+            opened = [key for key in _read_field(message, "opened", list, []) if isinstance(key, str)]
+            return self._panel.draw_devices(opened, every=_read_field(message, "every", bool, False))
+        if ask == "export":
+            return export_panel(self._panel.snapshot, self._panel.trace, _read_field(message, "form", str, ""))
+        return {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"}
+
+    def _run_shown(self, run: Callable[[], object]) -> None:
+        try:
+            with collect_printed(self._panel.show_printed):
+                run()
+        except (DevwidgetError, KeyboardInterrupt):
+            return  # shown in the status line
+        except Exception:
+            return  # likewise: a user's own exception, already in the status line
+
+    def _make_detail(self, row: int) -> Message | None:
+        snapshot, table = self._panel.snapshot, self._panel.table
+        return detail_content(snapshot, table, row) if snapshot is not None and 0 <= row < len(table) else None
+
+
+def _parse_request(message: Message) -> TraceRequest:
+    texts = {name: _read_field(message, name, str, "").strip() for name in ("batch", "loss", "target")}
+    return TraceRequest(**texts, heal=_read_field(message, "heal", bool, True))
+
+
+def _read_field(message: Message, name: str, kind: type[T], default: T) -> T:
+    """Read a part of a question; null and nothing are the default."""
+    value = message.get(name)
+    if value is None:
+        return default
+    # Not isinstance: `true` is no row.
+    if type(value) is not kind:
+        raise TypeError(f"`{name}` is {value!a:.{_LONGEST_ID}}, expected {kind.__name__}")
+    return value
+
+
+def _echo_id(value: object) -> str | int | None:
+    """Return what the page calls its question if it can be sent back: numbers, and short printable texts."""
+    if type(value) is int and abs(value) < 2**53:
+        return value
+    return value if isinstance(value, str) and len(value) <= _LONGEST_ID and value.isprintable() else None
+
+
+# Characters kept, the last ones: a model that prints every tensor must not fill a page.
+MOST = 20_000
+
+
+@contextlib.contextmanager
+def collect_printed(show: Callable[[str], None]) -> Iterator[None]:
+    """Collect what is printed inside, and hand it over at the end, whatever ended it; refuse what is asked."""
+    text, asks = io.StringIO(), builtins.input
+    show("")
+    try:
+        builtins.input = _refuse_input
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+            yield
+    finally:
+        builtins.input = asks
+        said = text.getvalue()
+        cut = say_count(*both("... {count} character before", "... {count} characters before"), len(said) - MOST)
+        show(said if len(said) <= MOST else f"{cut}\n{said[-MOST:]}")
+
+
+def _refuse_input(prompt: object = "") -> str:
+    raise EOFError(say("`input()` cannot ask while the panel traces, because no cell runs; run `panel.run_trace()` in a cell"))

@@ -1,1 +1,0 @@
-"""Answers to questions about a plan, and comparisons: each as parts, which text and pages draw."""

@@ -1,0 +1,146 @@
+"""The page of a plan: its three answers, what was asked of it, Markdown; hand-made records."""
+
+import re
+from dataclasses import replace
+
+import devwidget
+from devwidget.extras.plan.page.answers import draw_sizes
+from devwidget.extras.plan.records.answers import (
+    AskedSize,
+    CacheAt,
+    CardRow,
+    Changes,
+    Fitted,
+    FittedGpu,
+    Generation,
+    OnCards,
+    OneCard,
+    PlannedChange,
+)
+from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, StepPoint, may_be_asked
+from devwidget.extras.plan.words.questions import smallest_words
+from devwidget.records.device import DeviceId
+
+GIB = 1 << 30
+MOMENT = PlanMoment("backward", "layers.3")
+COURSE = tuple(StepPoint(phase, size * GIB) for phase, size in (("forward", 8), ("backward", 20), ("optimizer", 12)))
+
+
+def make_plan(capacity, **more):
+    parts = {"weights": 4 * GIB, "gradients": 4 * GIB, "optimizer": 8 * GIB, "activations": 4 * GIB}
+    device = DevicePlan(DeviceId("cuda", 0), int(capacity * GIB), 20 * GIB, **parts, peak_at=MOMENT, tips_over=None,
+                        reserved=21 * GIB, context=GIB // 2, course=COURSE)  # fmt: skip
+    return Plan("Net<2>", "as is", ("forward", "backward"), (device,), card="Card", **more)
+
+
+class Asked:
+    """Questions with answers."""
+
+    setting = AskedSize(8, 512, "Card", ())
+
+    def __init__(self, *answers):
+        self.answers = {str(at): answer for at, answer in enumerate(answers)}
+
+
+FITS = PlannedChange(
+    "autocast", "with torch.autocast():", "eight bits", 15 * GIB, 6 * GIB, True, "", False, 14 * GIB, GIB, 0, 20 * GIB
+)
+CLOSE = replace(FITS, what="a batch of 7", code="", on_card=19 * GIB, is_close=True)
+CACHED = replace(FITS, what="checkpointing", code="", on_card=21 * GIB, fits=False, allocated=19 * GIB, cached=2 * GIB)
+
+SMALL = OneCard("T4", 21 * GIB, 14 * GIB, False)
+CHANGED = OneCard("A10", 18 * GIB, 22 * GIB, True, change="checkpointing")
+LARGE, LARGER = (OneCard(name, 21 * GIB, 40 * GIB, True) for name in ("A100", "H100"))
+NARROW = OneCard("A10", 21 * GIB, 22 * GIB, True, is_close=True)
+
+
+def test_there_are_three_answers():
+    plans = [make_plan(capacity) for capacity in (40, 21.6, 18)]
+    assert [plan.fit for plan in plans] == ["fits", "fits by less", "does not fit"]
+    assert [plan.fits for plan in plans] == [True, True, False]
+    for plan, words in zip(plans, ("to spare", "less than plans were off on real cards", "more than Card has"), strict=True):
+        assert words in plan.to_html()
+    assert "fits, by less than plans were off on real cards" in str(plans[1])
+
+
+def test_the_page_is_whole_and_small_and_names_are_harmless():
+    page = make_plan(40, other_loops=(LoopPeak("plain", 22 * GIB, True),)).to_html()
+    assert len(page) < 400_000
+    assert "Net&lt;2&gt;" in page
+    assert "<script" not in page
+    assert page.count('type="radio"') == 2
+    assert all(words in page for words in ("Along the step", "20.0 GiB", "Which loop?", "Planned against measured", "layers.3"))
+
+
+def test_changes_stand_in_three_lists_and_a_change_beaten_by_its_cache_says_so():
+    changes = Changes("Net", 30 * GIB, (FITS, CLOSE, CACHED))
+    assert (changes.cheapest, changes.closest) == (FITS, CLOSE)
+    page = may_be_asked(make_plan(18), Asked(changes)).to_html()
+    at = [page.index(f"<b>{words}</b>") for words in ("Fit", "Fit by less", "Do not fit")]
+    assert at == sorted(at)
+    assert "allocates 19.0 GiB, which would fit; 2.00 GiB more lie cached between blocks" in page
+    assert "allocates 19.0 GiB" in str(changes)
+    assert "with torch.autocast():" in page[page.index("<form") : page.index("radiogroup")]
+    only = Changes("Net", 30 * GIB, (CLOSE,))
+    assert "no change makes it fit by more than plans were off on real cards" in str(only)
+
+
+def test_cards_and_markdown():
+    cards = OnCards("Net", 1, (SMALL, LARGE))
+    assert "the smallest card that fits is A100" in str(cards)
+    assert "Cards" in may_be_asked(make_plan(18), Asked(cards)).to_html()
+    lines = make_plan(40).to_markdown().splitlines()
+    assert lines[0].startswith("**Plan: Net")
+    assert sum(line.startswith("| ") for line in lines) == 3
+
+
+def test_each_length_of_a_generation_has_one_of_three_answers():
+    lengths = (10, 19.9, 21)
+    runs = tuple(CacheAt(at + 1, GIB, 0, 0, int(size * GIB), int(size * GIB)) for at, size in enumerate(lengths))
+    generation = Generation("Net", 1, 2, 1.0, int(19.9 * GIB), 20 * GIB, 2, True, runs, int(19.9 * GIB), context=GIB // 2)
+    assert generation.fit == "fits by less"
+    page = may_be_asked(make_plan(40), Asked(generation)).to_html()
+    ladder = page[page.index("<b>Generation</b>") : page.index("<b>Planned against measured</b>")]
+    assert all(f'aria-label="{words}"' in ladder for words in ("fits", "fits, closely", "does not fit"))
+
+
+def test_what_was_asked_is_saved_with_the_plan_and_on_its_page_again(tmp_path):
+    changes = Changes("Net", 30 * GIB, (FITS, CLOSE, CACHED))
+    cards = OnCards("Net", 1, (SMALL, LARGE))
+    asked = may_be_asked(make_plan(18), Asked(changes, cards))
+    loaded = devwidget.load(asked.save(tmp_path / "plan.json"))
+    assert loaded == make_plan(18)
+    assert loaded.answers == asked.answers
+    assert all(words in loaded.to_html() for words in ("What would make it fit", "The same step on other cards"))
+
+
+def test_one_line_ends_what_fits_and_a_dashed_one_what_fits_by_more():
+    taken = tuple(int(size * GIB) for size in (5, 9, 9.9, 12))
+    grid = str(draw_sizes(Fitted("Net", "", (1, 2), (8, 16), (1, 8), (FittedGpu(DeviceId("cuda", 0), 10 * GIB, taken),))))
+    assert re.findall(r'<span class="([^"]*)"><b title="[^"]*">([\d.]+)', grid) == [
+        ("dw-size-close dw-end-beside", "9.90"),
+        ("dw-size-over", "12.0"),
+        ("dw-safe-above dw-asked-size", "5.00"),
+        ("dw-end-above", "9.00"),
+    ]
+
+
+def test_the_smallest_card_of_a_row_is_told_with_its_change():
+    told = {
+        (SMALL,): "fits none of these",
+        (SMALL, NARROW): "fits none of these by more than plans were off",
+        (SMALL, CHANGED): "fits A10 with checkpointing",
+        (SMALL, CHANGED, LARGE): "fits A100 as it is, A10 with checkpointing",
+        (SMALL, LARGE): "fits A100",
+        (NARROW, LARGE, LARGER): "fits A100 and larger",
+    }
+    for cards, words in told.items():
+        assert smallest_words(CardRow("training", "", cards)) == words
+
+
+def test_a_card_that_needs_a_change_and_one_that_has_no_room_say_so():
+    row = CardRow("training", "all weights", (SMALL, CHANGED, LARGE))
+    failed = CardRow("LoRA", "", problem="no linear layer <here>")
+    page = may_be_asked(make_plan(18), Asked(OnCards("Net", 1, (SMALL, SMALL, LARGE), (row, failed)))).to_html()
+    assert all(words in page for words in ("7.00 GiB too much", "fits with checkpointing", "no linear layer &lt;here&gt;"))
+    assert page.count('class="dw-first-card"') == 1

@@ -1,0 +1,92 @@
+"""By what a rank trains: what is read of real optimizers, modules, scalers and policies."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+from devwidget.capture.patching.global_hooks import STEP_ENDS
+from devwidget.capture.undo import Undo
+from devwidget.extras.ranks.records.rank import Setting
+from devwidget.extras.ranks.settings import read_policies
+from devwidget.extras.ranks.step_history import StepHistory
+
+
+@pytest.fixture
+def group(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # that torch replaces
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def test_the_policy_of_each_module_is_read_that_has_another_than_the_one_around_it(group: None):
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+    half = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    fully_shard(model[0], mp_policy=half)
+    fully_shard(model[1], mp_policy=MixedPrecisionPolicy())
+    fully_shard(model, mp_policy=half)
+    assert list(read_policies(model)) == [
+        Setting(
+            "precision", "mp_policy", "param_dtype=bfloat16, reduce_dtype=float32, output_dtype=None, cast_forward_inputs=True"
+        ),
+        Setting(
+            "precision", "mp_policy of 1", "param_dtype=None, reduce_dtype=None, output_dtype=None, cast_forward_inputs=True"
+        ),
+    ]
+
+
+@pytest.fixture
+def history() -> Iterator[tuple[nn.Module, StepHistory]]:
+    model, undo = nn.Linear(2, 1), Undo()
+    found = StepHistory(lambda: model, checksums=False)
+    STEP_ENDS.call_hook(found.note_step, undo)
+    yield model, found
+    undo.run_steps()
+    assert found.fault == ""
+
+
+@pytest.mark.parametrize(
+    ("scaler", "told"),
+    [
+        (None, "none"),
+        (torch.amp.GradScaler("cpu", growth_interval=7),
+         "enabled=True, init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=7"),
+        (torch.amp.GradScaler("cpu", enabled=False), "enabled=False"),
+    ],
+)  # fmt: skip
+def test_the_scaler_that_steps_is_read(history: tuple[nn.Module, StepHistory], scaler: torch.amp.GradScaler | None, told: str):
+    model, found = history
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = model(torch.ones(1, 2)).sum()
+    if scaler is None:
+        loss.backward()
+        optimizer.step()
+    else:
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    (scaled,) = (each for run in found.list_settings() for each in run.settings if each.name == "GradScaler")
+    assert scaled.value == told
+
+
+def test_of_a_training_that_has_ended_no_module_is_told_in_the_steps_of_the_next(history: tuple[nn.Module, StepHistory]):
+    model, found = history
+    for steps in (5, 2):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            model(torch.ones(1, 2)).sum().backward()
+            optimizer.step()
+        walked = [run.first for run in found.list_settings() if all(each.kind != "optimizer" for each in run.settings)]
+        assert walked == [step for step in (1, 2, 4) if step <= steps]
+        del optimizer
+        gc.collect()
+        assert found.list_settings() == ()  # nothing is trained now

@@ -1,0 +1,224 @@
+"""Troubles that come up in the middle of a run are named with their line, and with the step from which on they were there."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import devwidget
+from tests.extras.watch.loops import Loop, line_of, told
+
+
+@pytest.fixture(autouse=True)
+def _gpu(request):
+    with devwidget.simulate(1, memory=getattr(request, "param", "8MiB")):
+        yield
+
+
+WIDE = 2**18
+"""Of a model whose copy takes more than the piece that an allocator takes at a time."""
+
+
+def test_outputs_that_are_kept_with_their_graphs_are_memory_that_creeps():
+    loop = Loop()
+
+    def turn(step):
+        x = loop.draw_batch()
+        with torch.enable_grad():
+            kept = loop.model(x)
+        loop.kept.append(kept)
+        loop.go_back(loop.model(x))
+
+    run = loop.run(turn)
+    growth = told(run, "memory-growth")
+    assert "since step 0" in growth.headline
+    assert "self.kept" not in growth.headline
+    assert growth.notes[0] == "list `self.kept` of Loop.go_back() in loops.py holds 161 items, and their graphs need what stays"
+    assert any("kept = loop.model(x)" in note for note in growth.notes)
+    assert any("still lived 32 steps later" in note for note in growth.notes)
+
+
+def test_a_cache_that_grows_is_named_with_the_line_that_fills_it():
+    loop, cache = Loop(), {}
+
+    def turn(step):
+        if step >= 20:
+            cache[step] = torch.ones(4096, device="cuda")
+        loop.go_back(loop.model(loop.draw_batch()))
+
+    growth = told(loop.run(turn), "memory-growth")
+    assert "grown by 16 KiB a step" in growth.headline
+    assert line_of(growth) == 'cache[step] = torch.ones(4096, device="cuda")'
+    assert growth.notes[0] == "dict `cache` of turn() in test_troubles.py holds what stays: 157 items"
+
+
+def test_what_only_a_function_of_the_loop_knows_is_found_without_running_any_of_it():
+    class Metric(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.outputs = []
+
+        def __getattr__(self, name):
+            raise AssertionError(f"{name} was asked for")
+
+        def __repr__(self):
+            raise AssertionError("the text was asked for")
+
+        __eq__ = __hash__ = __len__ = __iter__ = __repr__
+
+    loop, metric = Loop(steps=170), Metric()
+
+    def turn(step):
+        out = loop.model(loop.draw_batch(64))
+        metric.outputs.append({"logits": out.detach()})
+        loop.go_back(out)
+
+    assert told(loop.run(turn), "memory-growth").notes[0] == (
+        "list `metric.outputs` of turn() in test_troubles.py holds what stays: 161 items"
+    )
+
+
+def test_a_sum_whose_graph_grows_is_named_by_its_variable():
+    loop, total = Loop(steps=170), torch.zeros((), device="cuda")
+
+    def turn(step):
+        nonlocal total
+        loss = loop.model(loop.draw_batch(64)).square().mean()
+        total = total + loss
+        loss.backward(retain_graph=True)
+        loop.optimizer.step()
+        loop.optimizer.zero_grad()
+
+    growth = told(loop.run(turn), "memory-growth")
+    assert growth.notes[0] == "the graph of `total` of turn() in test_troubles.py needs what stays, and grows"
+
+
+def test_where_more_is_kept_for_a_while_than_grows_no_line_is_blamed():
+    loop, cache, history = Loop(steps=240), [], []
+
+    def turn(step):
+        cache.append(torch.ones(1024, device="cuda"))
+        history.append(torch.ones(4096, device="cuda"))
+        del history[:-50]
+        loop.go_back(loop.model(loop.draw_batch()))
+
+    growth = told(loop.run(turn), "memory-growth")
+    assert growth.fault is None
+    assert growth.notes[0].startswith("list `cache` of turn()")
+    assert len(growth.notes) == 4
+
+
+def test_a_batch_that_comes_from_the_host_later_is_a_late_hop():
+    loop = Loop(every=25)
+
+    def turn(step):
+        batch = loop.draw_batch(device="cpu" if step >= 50 else "cuda")
+        loop.go_back(loop.model(batch.to("cuda")))
+
+    run = loop.run(turn)
+    hop = told(run, "late-hop")
+    assert "batch.to(" in line_of(hop)
+    assert run.result.first_steps == (60,)
+    assert hop.notes[0] == "steps 60 and 61 were recorded with it, step 35 without"
+
+
+def test_a_value_that_a_callback_reads_later_is_a_late_wait():
+    loop = Loop(every=25)
+    callbacks = []
+
+    def turn(step):
+        loss = loop.go_back(loop.model(loop.draw_batch()))
+        if step == 50:
+            callbacks.append(lambda value: value.item())
+        for call in callbacks:
+            call(loss)
+
+    wait = told(loop.run(turn), "late-wait")
+    assert "value.item()" in line_of(wait)
+    assert "in each step since about step 60" in wait.headline
+
+
+def test_an_evaluation_that_moves_the_model_is_told_with_its_call():
+    loop = Loop(steps=120)
+
+    def evaluate():
+        loop.model.eval().cpu()
+        with torch.no_grad():
+            loop.model(loop.draw_batch(device="cpu"))
+        loop.model.train().cuda()
+
+    def turn(step):
+        if step and step % 40 == 0:
+            evaluate()
+        loop.go_back(loop.model(loop.draw_batch()))
+
+    run = loop.run(turn)
+    moved = told(run, "moved-model")
+    assert moved.headline == ("the evaluation before step 40 ran with parameters on cpu; the steps before ran on cuda:0")
+    assert line_of(moved) == 'loop.model(loop.draw_batch(device="cpu"))'
+    due = run.recorded[80]
+    assert any(move.site is not None and "eval().cpu()" in move.site.text for move in due.moves)
+
+
+def test_inputs_that_grow_have_a_step_recorded_when_they_have():
+    loop = Loop()
+
+    def turn(step):
+        loop.go_back(loop.model(loop.draw_batch(8 if step < 60 else 64)))
+
+    run = loop.run(turn)
+    assert [step.number for step in run.result.recorded_steps] == [10, 61]
+    assert run.result.recorded_steps[1].reason == "step 60: the inputs have 1024 elements, at most 128 before"
+    assert run.findings == ()
+
+
+def test_out_of_memory_is_told_from_the_last_recorded_step():
+    loop = Loop(steps=100)
+
+    def turn(step):
+        x = torch.randn(64, 16, device="cuda")
+        if step == 40:
+            torch.empty(2**28, device="cuda")
+        loop.go_back(loop.model(x))
+
+    with pytest.raises(torch.OutOfMemoryError):
+        loop.run(turn)
+    run = loop.watching
+    end = told(run, "out-of-memory")
+    assert end.headline.startswith("the run ended in step 40: OutOfMemoryError")
+    assert any("at the peak of step 10" in note for note in end.notes)
+    assert run.result.error.startswith("OutOfMemoryError")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("_gpu", ["1GiB"], indirect=True)
+def test_a_second_optimizer_that_doubles_the_state_is_named_where_it_is_made():
+    loop, other = Loop(steps=90, width=WIDE), None
+
+    def turn(step):
+        nonlocal other
+        if step == 40:
+            other = torch.optim.Adam(loop.model.parameters(), lr=1e-5)
+        loop.model(loop.draw_batch()).square().mean().backward()
+        if other is not None:
+            other.step()
+        loop.optimizer.step()
+        loop.optimizer.zero_grad()
+
+    more = told(loop.run(turn), "more-memory")
+    assert line_of(more) == "other = torch.optim.Adam(loop.model.parameters(), lr=1e-5)"
+    assert "since about step 32" in more.headline
+    assert more.notes == ("defaultdict `other.state` of turn() in test_troubles.py holds what stays: 4 items",)
+
+
+def test_texts_that_get_longer_are_told_with_the_call_and_the_peak():
+    loop = Loop(steps=180)
+
+    def turn(step):
+        loop.go_back(loop.model(loop.draw_batch(8 + 16 * step)))
+
+    longer = told(loop.run(turn), "longer-inputs")
+    assert longer.headline == "the inputs of the model grow by 256 elements a step since step 0"
+    assert line_of(longer) == "loop.go_back(loop.model(loop.draw_batch(8 + 16 * step)))"
+    assert longer.notes[0].startswith("the peak of cuda:0 was ")

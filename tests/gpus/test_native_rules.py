@@ -1,0 +1,32 @@
+"""The rules that were read from torch's own list of operators."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from devwidget.gpus.operators import native_rules, rule_table
+from tests.gpus import native_rules_source as source
+
+
+def test_the_table_is_what_torch_ships():
+    if not torch.__version__.startswith("2.13"):
+        pytest.skip("the table was written for torch 2.13")
+    assert Path(native_rules.__file__).read_text() == source.render(source.tables())
+
+
+def test_every_hand_written_rule_names_an_operator():
+    known = {entry["func"].split("(")[0] for entry in source.functions()}
+    named = {*rule_table.BY_NAME, *rule_table.GUARDS} - {"_unsafe_index_put"}
+    assert sorted(name for name in named if name not in known) == []
+
+
+def test_methods_are_named_as_torchgen_names_them():
+    def method(func):
+        return rule_table.schema_of(func).method
+
+    aten = torch.ops.aten
+    assert method(aten.addmm.default) == "addmm"
+    assert method(aten.index_select.default) == "_index_select"
+    assert method(aten.scatter.src) == "scatter_src"
+    assert "add.Tensor" in native_rules.UNCHECKED
