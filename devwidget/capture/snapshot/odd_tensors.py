@@ -53,6 +53,12 @@ def is_distributed(tensor: torch.Tensor) -> bool:
     return module_name(kind).startswith("torch.distributed") and find_class_attribute(kind, "placements") is not None
 
 
+def local_part(tensor: Any) -> torch.Tensor:
+    """Return what this rank holds of a tensor."""
+    here: torch.Tensor = tensor._local_tensor if is_distributed(tensor) else tensor
+    return here
+
+
 def _can_flatten(tensor: torch.Tensor) -> bool:
     return find_class_attribute(type(tensor), "__tensor_flatten__") is not None
 

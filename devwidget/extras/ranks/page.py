@@ -8,7 +8,7 @@ from typing import Any
 
 from devwidget.extras.ranks.records.cluster import GONE, NOWHERE, Cluster, Rank
 from devwidget.extras.ranks.records.rank import OWN_DEVICE, Collective, Holding, LocalTensor
-from devwidget.extras.ranks.records.traced_steps import TracedJob, runs_of
+from devwidget.extras.ranks.records.traced_steps import TracedJob
 from devwidget.extras.ranks.views.held import HeldCollective, HeldRanks, find_held
 from devwidget.extras.ranks.views.job import (
     ModuleRow,
@@ -38,6 +38,7 @@ from devwidget.extras.ranks.words.cluster import (
     step_headline,
 )
 from devwidget.language.speaking import said, say
+from devwidget.records.runs import runs_of
 from devwidget.records.schema.record import presents
 from devwidget.report.page.assets import RANKS, RANKS_STYLES, join_modules, page_words
 from devwidget.report.page.cards import finding_card

@@ -17,7 +17,7 @@ from torch import nn
 
 from devwidget.capture.modules import all_tensors, is_module, walk_modules
 from devwidget.capture.object_fields import copy_items, dict_of, is_scalar, module_name, mro_of, parts_of
-from devwidget.capture.sharded import compute_checksums, local_part, read_holdings
+from devwidget.capture.snapshot.odd_tensors import local_part
 from devwidget.capture.snapshot.optimizer_state import optimizer_tensors
 from devwidget.capture.source_code.call_sites import is_own, locals_of
 from devwidget.capture.tensors import read_attribute, shape_of
@@ -35,6 +35,7 @@ from devwidget.extras.ranks.job import (
     trace_of,
     write_whole,
 )
+from devwidget.extras.ranks.rank_tensors import compute_checksums, read_holdings
 from devwidget.extras.ranks.records.rank import LastWord, RankMemory, RankReport
 from devwidget.extras.ranks.records.traced_steps import TracedStep, extract_step
 from devwidget.extras.ranks.settings import read_place

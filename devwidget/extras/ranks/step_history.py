@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from devwidget.capture.sharded import compute_checksums
+from devwidget.extras.ranks.rank_tensors import compute_checksums
 from devwidget.extras.ranks.records.rank import Setting, StepSettings
 from devwidget.extras.ranks.settings import (
     Raw,

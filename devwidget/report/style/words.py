@@ -8,12 +8,11 @@ import pathlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from devwidget.extras.ranks.records.cluster import Runs
-from devwidget.extras.ranks.records.traced_steps import format_runs
 from devwidget.language.speaking import said, say, template
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.parallel import Piece
+from devwidget.records.runs import Runs, format_runs
 from devwidget.records.schema.message import Message, change_facts
 from devwidget.records.site import Site, cell_label, file_label
 from devwidget.report.style.safe_text import columns_of, safe_text

@@ -14,9 +14,9 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 import devwidget
 from devwidget.extras.plan.parallel.mesh import Mesh
 from devwidget.extras.plan.parallel.pipeline import list_stage_phases
-from devwidget.extras.ranks.records.traced_steps import numbers_in
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
+from devwidget.records.runs import numbers_in
 from tests.sampling import sample
 
 pytestmark = [

@@ -12,7 +12,7 @@ import pytest
 import devwidget
 from devwidget.extras.ranks.records.cluster import Cluster
 from devwidget.extras.ranks.records.rank import LocalTensor
-from devwidget.extras.ranks.records.traced_steps import format_runs
+from devwidget.records.runs import format_runs
 from tests.extras.ranks.jobs import Job, four_processes, torchrun, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(300)]

@@ -24,9 +24,9 @@ from devwidget.extras.plan.make_plan import refuse_plan as refuse_plan
 from devwidget.extras.plan.parallel.mesh import REPLICAS, SHARDS, STAGES, TENSORS, Mesh, group_alike_ranks
 from devwidget.extras.plan.parallel.rank_step import RankResult, RankStep
 from devwidget.extras.plan.records.parallel_plan import ParallelPlan, RankPlan
-from devwidget.extras.ranks.records.traced_steps import runs_of
 from devwidget.gpus.virtual_machine import UNLIMITED, parse_cluster
 from devwidget.records.errors import DevwidgetError, error_text, nearest
+from devwidget.records.runs import runs_of
 from devwidget.records.schema.message import Message
 
 T = TypeVar("T")

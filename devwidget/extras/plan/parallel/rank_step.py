@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.capture.modules import all_tensors, named_tensors, walk_modules
-from devwidget.capture.sharded import local_part
+from devwidget.capture.snapshot.odd_tensors import local_part
 from devwidget.capture.snapshot.wrapper_facts import find_wrapping
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.current_module import CurrentModule

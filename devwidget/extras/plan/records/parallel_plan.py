@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from devwidget.extras.plan.records.plan import PlanMoment, PlannedLoop
-from devwidget.extras.ranks.records.cluster import Runs
+from devwidget.records.runs import Runs
 from devwidget.records.schema.fields import Size
 from devwidget.records.schema.record import Record
 from devwidget.records.trace import Phase

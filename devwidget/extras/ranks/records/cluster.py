@@ -19,10 +19,10 @@ from devwidget.extras.ranks.records.rank import (
     Setting,
     StepSettings,
 )
-from devwidget.extras.ranks.records.traced_steps import Runs as Runs
 from devwidget.extras.ranks.records.traced_steps import TracedJob
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
+from devwidget.records.runs import Runs
 from devwidget.records.schema.fields import Duration, ProcessLocal, Size, process_local
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site

@@ -19,7 +19,8 @@ from devwidget.extras.ranks.records.rank import (
     Setting,
     StepSettings,
 )
-from devwidget.extras.ranks.records.traced_steps import TracedStep, merge_steps, runs_of, split_steps
+from devwidget.extras.ranks.records.traced_steps import TracedStep, merge_steps, split_steps
+from devwidget.records.runs import runs_of
 from devwidget.records.schema.fields import Size
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site

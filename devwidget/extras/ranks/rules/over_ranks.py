@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from devwidget.extras.ranks.records.cluster import IN_A_ROW, NOWHERE, Cluster, Rank
 from devwidget.extras.ranks.records.rank import Holding
-from devwidget.extras.ranks.records.traced_steps import format_runs, numbers_in, runs_of
 from devwidget.extras.ranks.rules.rank_claims import without_unheard
 from devwidget.records.finding import Finding
+from devwidget.records.runs import format_runs, numbers_in, runs_of
 from devwidget.records.schema.message import Message
 from devwidget.rules.registry import import_rules, run_rule, worst_first
 

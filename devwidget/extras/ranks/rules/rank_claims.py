@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster, Rank
-from devwidget.extras.ranks.records.traced_steps import format_runs, runs_of
 from devwidget.records.finding import Claim, ClaimKind, Finding
+from devwidget.records.runs import format_runs, runs_of
 from devwidget.records.schema.message import Message
 
 _GONE = frozenset({"dead", "stopped", "ended"})

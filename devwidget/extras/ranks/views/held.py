@@ -8,8 +8,8 @@ from typing import Literal
 
 from devwidget.extras.ranks.records.cluster import Cluster, Rank, line_of
 from devwidget.extras.ranks.records.rank import Collective
-from devwidget.extras.ranks.records.traced_steps import Runs, runs_of
 from devwidget.records.finding import Claim, Finding
+from devwidget.records.runs import Runs, runs_of
 from devwidget.records.site import Site
 
 Role = Literal["absent", "unknown", "waiting", "behind"]

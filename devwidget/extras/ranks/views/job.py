@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, Runs
-from devwidget.extras.ranks.records.traced_steps import runs_of
+from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
+from devwidget.records.runs import Runs, runs_of
 
 MOST_ACROSS = 64
 """Ranks beside each other on the map."""

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from devwidget.extras.ranks.records.traced_steps import ModuleSpan, Runs, TracedJob, TracedStep, numbers_in
+from devwidget.extras.ranks.records.traced_steps import ModuleSpan, TracedJob, TracedStep
 from devwidget.extras.ranks.views.meetings import Meeting, find_meetings
+from devwidget.records.runs import Runs, numbers_in
 from devwidget.records.site import Phase
 
 MOST_BOXES = 240

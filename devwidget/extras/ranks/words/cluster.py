@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, RankPlacement
 from devwidget.extras.ranks.records.rank import Collective, RankReport
-from devwidget.extras.ranks.records.traced_steps import TracedJob, runs_of
+from devwidget.extras.ranks.records.traced_steps import TracedJob
 from devwidget.extras.ranks.views.job import group_alike
 from devwidget.extras.ranks.views.meetings import CollectiveRow, Meeting, collective_rows, find_meetings, given_bytes
 from devwidget.language.speaking import said, say
+from devwidget.records.runs import runs_of
 from devwidget.records.schema.record import presents
 from devwidget.report.style.safe_text import safe_text, text_of
 from devwidget.report.style.units import count_words, format_bytes, format_seconds

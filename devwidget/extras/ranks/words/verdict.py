@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
-from devwidget.extras.ranks.records.traced_steps import runs_of
 from devwidget.extras.ranks.words.cluster import cluster_headline, ranks_by_state
 from devwidget.language.speaking import said, say
 from devwidget.records.finding import Finding
+from devwidget.records.runs import runs_of
 from devwidget.report.style.safe_text import text_of
 from devwidget.report.style.words import (
     code_word,

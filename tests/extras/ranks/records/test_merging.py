@@ -7,8 +7,8 @@ import dataclasses
 from devwidget.extras.ranks.records.cluster import NOWHERE
 from devwidget.extras.ranks.records.merging import Heard, merge, split_cluster
 from devwidget.extras.ranks.records.rank import RankModel, RankModule
-from devwidget.extras.ranks.records.traced_steps import format_runs, numbers_in, runs_of
 from devwidget.records.loading.json_io import dumps, loads
+from devwidget.records.runs import format_runs, numbers_in, runs_of
 from tests.extras.ranks.records.made_up import NOW, cluster, faulty, model, report, reports
 
 """Bytes of 256 ranks on their way to a page."""

@@ -155,12 +155,6 @@ class _HoldingsReader:
             self.mesh = axes, tuple(map(int, coordinate))
 
 
-def local_part(tensor: Any) -> torch.Tensor:
-    """Return what this rank holds of a tensor."""
-    here: torch.Tensor = tensor._local_tensor if is_distributed(tensor) else tensor
-    return here
-
-
 def name_axes(mesh: Any) -> tuple[str, ...]:
     """Name the axes of a mesh, which need not have names."""
     names: tuple[str, ...] | None = mesh.mesh_dim_names

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from torch import nn
 
-from devwidget.capture import sharded as rank_tensors
 from devwidget.capture import torch_internals
+from devwidget.extras.ranks import rank_tensors as rank_tensors
 
 
 @pytest.mark.parametrize(
