@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from devwidget.extras.plan.records.answers import Changes, Generation, LargestBatch, Layout, OnCards
-from devwidget.extras.plan.records.plan import Plan
-from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.ranks.views.meetings import find_meetings
-from devwidget.extras.ranks.words.cluster import difference_words
-from devwidget.extras.watch.records.run import COUNTED, FIRST, MEMORY, WatchedRun
 from devwidget.records.errors import UnknownNameError, nearest, require_package
+from devwidget.records.finding import Finding
 from devwidget.records.memory import CATEGORIES, ROLES, DeviceMemory
 from devwidget.records.parallel import Piece
 from devwidget.records.schema.message import Message
@@ -31,7 +26,7 @@ Columns = dict[str, list[Any]]
 
 def make_frame(record: Any, part: object = "") -> pd.DataFrame:
     """One table of a record, its first one by default."""
-    tables = next(_TABLES[kind] for kind in type(record).__mro__ if kind in _TABLES)
+    tables = next(_tables[kind] for kind in type(record).__mro__ if kind in _tables)
     part = part or next(iter(tables))
     if not isinstance(part, str) or part not in tables:
         known = ", ".join(map(repr, tables))
@@ -56,7 +51,7 @@ def _tensor_columns(snapshot: Snapshot) -> Columns:
         "device": [str(tensor.device) for _, tensor in rows],
     }
     columns.update({name: [getattr(tensor, name) for _, tensor in rows] for name in plain})
-    columns["grad_device"] = [_as_text(tensor.grad_device) for _, tensor in rows]
+    columns["grad_device"] = [as_text(tensor.grad_device) for _, tensor in rows]
     return columns
 
 
@@ -74,7 +69,7 @@ def _module_columns(snapshot: Snapshot) -> Columns:
         "own_bytes": [table.own_bytes[row] for row in rows],
         "grad_bytes": [table.gradients[row] for row in rows],
         "training": [snapshot.modules[table.modules[row]].training for row in rows],
-        "defined": [_as_text(snapshot.modules[table.modules[row]].defined) for row in rows],
+        "defined": [as_text(snapshot.modules[table.modules[row]].defined) for row in rows],
         "note": [table.notes[row] for row in rows],
     }
 
@@ -89,20 +84,20 @@ def _device_columns(devices: Iterable[DeviceMemory]) -> Columns:
 
 def _move_columns(trace: Trace) -> Columns:
     names = ("source", "target", "bytes", "count", "tensors", "shape", "dtype", "cause", "module", "phase", "seconds")
-    columns = _attribute_columns(trace.moves, "number", *names)
-    return columns | _site_columns([move.site for move in trace.moves])
+    columns = attribute_columns(trace.moves, "number", *names)
+    return columns | site_columns([move.site for move in trace.moves])
 
 
 def _wait_columns(trace: Trace) -> Columns:
-    columns = _attribute_columns(
+    columns = attribute_columns(
         trace.waits, "call", "device", "count", "turns", "module", "phase", "in_step", "library", "meant", "called"
     )
-    return columns | _site_columns([wait.site for wait in trace.waits])
+    return columns | site_columns([wait.site for wait in trace.waits])
 
 
 def _op_columns(trace: Trace) -> Columns:
-    columns = _attribute_columns(trace.ops, "number", "name", "module", "phase", "inputs", "output", "count")
-    return columns | _site_columns([op.site for op in trace.ops])
+    columns = attribute_columns(trace.ops, "number", "name", "module", "phase", "inputs", "output", "count")
+    return columns | site_columns([op.site for op in trace.ops])
 
 
 _BYTE_COLUMNS = {
@@ -135,56 +130,46 @@ _NOT_CALLED = ModuleEvent("", "", (), (), 0, 0.0)
 
 def _called_columns(trace: Trace) -> Columns:
     rows = list_modules(trace)
-    columns = _attribute_columns([row.event or _NOT_CALLED for row in rows], *_MODULE)
+    columns = attribute_columns([row.event or _NOT_CALLED for row in rows], *_MODULE)
     number = columns.pop("number")
     return {"number": number, "path": [row.path for row in rows]} | columns | _byte_columns([row.bytes for row in rows])
 
 
 def _line_columns(trace: Trace) -> Columns:
     rows = list_lines(trace)
-    columns = _attribute_columns(rows, "device") | _site_columns([row.site for row in rows])
+    columns = attribute_columns(rows, "device") | site_columns([row.site for row in rows])
     libraries = [row.site.library if row.site is not None else None for row in rows]
     columns["library"] = [f"{each.file}:{each.line}" if each is not None else None for each in libraries]
-    columns |= _attribute_columns(rows, "shape", "operators", "seconds", "backward_seconds")
+    columns |= attribute_columns(rows, "shape", "operators", "seconds", "backward_seconds")
     return columns | _byte_columns([row.bytes for row in rows])
 
 
 def _memory_columns(trace: Trace) -> Columns:
     pairs = [(curve, point) for curve in trace.memory for point in curve.points]
     points = [point for _, point in pairs]
-    columns = _attribute_columns([curve.end for curve, _ in pairs], "device", "name", "virtual", "total")
-    columns |= _attribute_columns([curve for curve, _ in pairs], "source")
+    columns = attribute_columns([curve.end for curve, _ in pairs], "device", "name", "virtual", "total")
+    columns |= attribute_columns([curve for curve, _ in pairs], "source")
     return (
         columns
-        | _attribute_columns(points, "number", "phase", "module", "allocated", *ROLES)
-        | _site_columns([p.site for p in points])
+        | attribute_columns(points, "number", "phase", "module", "allocated", *ROLES)
+        | site_columns([p.site for p in points])
     )
 
 
-def _finding_columns(trace: Trace | WatchedRun) -> Columns:
-    columns = _attribute_columns(trace.findings, "kind", "severity", "module", "headline", "why", "notes", "also")
-    columns["fault"] = [_as_text(finding.fault) for finding in trace.findings]
-    columns["birth"] = [_as_text(finding.birth) for finding in trace.findings]
-    columns["fix"] = [finding.fixes[0].code or finding.fixes[0].summary if finding.fixes else "" for finding in trace.findings]
+def finding_columns(findings: Iterable[Finding]) -> Columns:
+    """One row for each finding."""
+    findings = list(findings)
+    columns = attribute_columns(findings, "kind", "severity", "module", "headline", "why", "notes", "also")
+    columns["fault"] = [as_text(finding.fault) for finding in findings]
+    columns["birth"] = [as_text(finding.birth) for finding in findings]
+    columns["fix"] = [finding.fixes[0].code or finding.fixes[0].summary if finding.fixes else "" for finding in findings]
     return columns
-
-
-def _step_columns(run: WatchedRun) -> Columns:
-    """Microseconds and bytes; a row has `count` steps."""
-    columns: Columns = {name: list(getattr(run.steps, name)) for name in (FIRST, *COUNTED)}
-    for memory in run.steps.memory:
-        columns |= {f"{memory.device} {part}": list(getattr(memory, part)) for part in MEMORY}
-    return columns
-
-
-def _run_finding_columns(run: WatchedRun) -> Columns:
-    return {"step": list(run.first_steps)} | _finding_columns(run)
 
 
 def _replica_columns(trace: Trace) -> Columns:
     names = ("call", "wrapper", "number", "device", "samples", "input_bytes", "parameter_bytes", "buffer_bytes", "output_bytes",
              "gradient_bytes", "peak_bytes", "started", "seconds", "thread", "failed", "gathered_on")  # fmt: skip
-    columns = _attribute_columns(trace.replicas, *names)
+    columns = attribute_columns(trace.replicas, *names)
     columns["inputs"] = [_piece_list(replica.inputs) for replica in trace.replicas]
     columns["outputs"] = [_piece_list(replica.outputs) for replica in trace.replicas]
     return columns
@@ -192,49 +177,24 @@ def _replica_columns(trace: Trace) -> Columns:
 
 def _collective_columns(trace: Trace) -> Columns:
     names = ("number", "kind", "sequence", "bytes", "module", "phase", "by", "peer")
-    columns = _attribute_columns(trace.collectives, *names)
+    columns = attribute_columns(trace.collectives, *names)
     columns["group"] = [trace.groups[call.group].label for call in trace.collectives]
     columns["ranks"] = [trace.groups[call.group].ranks for call in trace.collectives]
-    return columns | _site_columns([call.site for call in trace.collectives])
-
-
-def _of_all_ranks(cluster: Cluster) -> Columns:
-    """Collectives of all ranks: of groups whose ranks did the same one stands for all, with how many there are."""
-    met = find_meetings(cluster.traced) if cluster.traced is not None else ()
-    calls = [meeting.call for meeting in met]
-    columns = _attribute_columns(calls, "kind", "sequence", "bytes", "module", "phase", "by")
-    columns["group"] = [meeting.group.label for meeting in met]
-    columns["ranks"] = [tuple(part.rank for part in meeting.parts) for meeting in met]
-    columns["groups"] = [meeting.times for meeting in met]
-    columns["differs"] = [difference_words(meeting) for meeting in met]
-    return columns | _site_columns([call.site for call in calls])
-
-
-def _plan_columns(plan: Plan) -> Columns:
-    parts = ("weights", "gradients", "optimizer", "activations")
-    totals = "reserved", "context", "on_card", "fits", "is_close"
-    columns = _attribute_columns(plan.devices, "device", "capacity", "peak", *parts, *totals)
-    for name in ("peak_at", "tips_over"):
-        moments = [getattr(device, name) for device in plan.devices]
-        for what in ("phase", "module", "site"):
-            columns[f"{name}_{what}"] = [_as_text(getattr(moment, what, None)) for moment in moments]
-    return columns
-
-
-def _device_map_columns(plan: Plan) -> Columns:
-    return {"path": [path for path, _ in plan.device_map], "device": [device for _, device in plan.device_map]}
+    return columns | site_columns([call.site for call in trace.collectives])
 
 
 def _piece_list(pieces: Iterable[Piece]) -> str:
     return ", ".join(map(piece_words, pieces))
 
 
-def _attribute_columns(records: Iterable[Any], *names: str) -> Columns:
+def attribute_columns(records: Iterable[Any], *names: str) -> Columns:
+    """One column for each attribute, one row for each record."""
     records = list(records)
-    return {name: [_as_text(getattr(record, name)) for record in records] for name in names}
+    return {name: [as_text(getattr(record, name)) for record in records] for name in names}
 
 
-def _site_columns(sites: list[Site | None]) -> Columns:
+def site_columns(sites: list[Site | None]) -> Columns:
+    """File, line and text of each place."""
     return {
         "file": [site.file if site else None for site in sites],
         "line": [site.line if site else None for site in sites],
@@ -242,7 +202,7 @@ def _site_columns(sites: list[Site | None]) -> Columns:
     }
 
 
-def _as_text(value: Any) -> Any:
+def as_text(value: Any) -> Any:
     """Devices and places as text; a tuple of devices as one text; the rest as it is."""
     from devwidget.records.device import DeviceId
 
@@ -255,52 +215,41 @@ def _as_text(value: Any) -> Any:
     return value
 
 
-def _columns_of(records: str, *names: str) -> Callable[[Any], Columns]:
+def columns_of_each(records: str, *names: str) -> Callable[[Any], Columns]:
     """Attributes of the records that are themselves an attribute."""
-    return lambda record: _attribute_columns(getattr(record, records), *names)
+    return lambda record: attribute_columns(getattr(record, records), *names)
 
 
-_CARD = ("card", "on_card", "capacity", "fits", "is_close", "problem")
+Tables = Mapping[str, Callable[[Any], Columns]]
+"""Name of a table -> what makes its columns of a record; the first is the default."""
+_tables: dict[type, Tables] = {}
 
 
-def _row_columns(cards: OnCards) -> Columns:
-    each = [(row, card) for row in cards.rows for card in row.cards]
-    return {"what": [row.what for row, _ in each], **_attribute_columns([card for _, card in each], *_CARD, "change")}
+def frame(kind: type, tables: Tables) -> None:
+    """Give a kind of record its data frames."""
+    _tables[kind] = tables
+    presents("frame", kind)(make_frame)
 
 
-_RANK = ("number", "state", "host", "pid", "coordinates", "placement", "device", "step", "age", "note")
-_TABLES: dict[type, dict[str, Callable[[Any], Columns]]] = {
-    Snapshot: {
+frame(
+    Snapshot,
+    {
         "tensors": _tensor_columns,
         "modules": _module_columns,
         "memory": lambda snapshot: _device_columns(snapshot.memory),
     },
-    Trace: {
+)
+frame(
+    Trace,
+    {
         "moves": _move_columns,
         "ops": _op_columns,
         "modules": _called_columns,
         "lines": _line_columns,
         "memory": _memory_columns,
-        "findings": _finding_columns,
+        "findings": lambda trace: finding_columns(trace.findings),
         "replicas": _replica_columns,
         "collectives": _collective_columns,
         "waits": _wait_columns,
     },
-    WatchedRun: {"steps": _step_columns, "findings": _run_finding_columns},
-    Cluster: {
-        "ranks": _columns_of("ranks", *_RANK),
-        "collectives": _of_all_ranks,
-    },
-    Plan: {"devices": _plan_columns, "device_map": _device_map_columns},
-    OnCards: {"cards": _columns_of("cards", *_CARD), "rows": _row_columns},
-    LargestBatch: {"runs": _columns_of("runs", "size", "on_card", "fits", "is_close")},
-    Changes: {"changes": _columns_of("changes", "what", "on_card", "saved", "fits", "is_close", "cost", "code", "problem")},
-    Layout: {
-        "blocks": _columns_of("blocks", "path", "device", "weights", "kept", "beyond", "passed"),
-        "devices": _columns_of("devices", "device", "on_card", "capacity"),
-    },
-    Generation: {"runs": _columns_of("runs", "length", "cache", "prefill", "decode")},
-}
-"""Record -> its tables by name, the first of them the default."""
-for _kind in _TABLES:
-    presents("frame", _kind)(make_frame)
+)

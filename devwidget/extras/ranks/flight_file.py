@@ -15,11 +15,11 @@ from typing import Any
 
 from devwidget.extras.profiles.stacks import users_sites
 from devwidget.extras.profiles.untrusted_files import ReadingPlace, refuse_damaged
+from devwidget.extras.ranks.records.checks import MOST_RANKS
 from devwidget.extras.ranks.records.cluster import Cluster
 from devwidget.extras.ranks.records.merging import Heard, merge
 from devwidget.extras.ranks.records.rank import Collective, RankReport
 from devwidget.records.errors import UnreadableError
-from devwidget.records.loading.consistency import MOST_RANKS
 from devwidget.records.loading.json_io import reread
 from devwidget.records.loading.typed_reader import Unexpected, make_reader
 from devwidget.records.schema.fields import Size

@@ -13,8 +13,8 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from devwidget.extras.ranks.records.checks import MOST_RANKS
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.loading.consistency import MOST_RANKS
 from devwidget.records.schema.message import Message
 
 HANDLER = "devwidget"

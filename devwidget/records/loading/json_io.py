@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import stat
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, TypeVar, cast
 
+from devwidget import extras
 from devwidget._version import __version__
-from devwidget.extras.plan.records import answers, parallel_plan, plan  # noqa: F401  # known by name then
-from devwidget.extras.ranks.records import cluster, rank  # noqa: F401
-from devwidget.extras.watch.records import job  # noqa: F401
-from devwidget.extras.watch.records import run as watch
 from devwidget.records import comparison, explanation, snapshot, trace  # noqa: F401  # known by name then
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading import consistency as consistency
@@ -82,21 +81,42 @@ def loads(text: str) -> Any:
         raise _make_unreadable(Message("{count} characters, more than any has", count=f"{len(text):,}"))
     try:
         first, _, more = text.partition("\n")
-        return _join_lines(text) if more and _IN_LINES in first[:_HEAD] else _read_envelope(_parse_json(text))
+        join = _find_join(first[:_HEAD]) if more else None
+        return _read_envelope(_parse_json(text)) if join is None else _join_lines(text, join)
     except RecursionError:
         raise _make_unreadable(Message("lists or objects are nested too deeply")) from None
     except Unexpected as wrong:
         raise _make_unreadable(wrong.describe_problem()) from None
 
 
-_IN_LINES, _HEAD = '"record": "WatchedRun"', 200
-"""What stands at the head of a file that grows, line by line."""
+_KIND, _HEAD = re.compile(r'"record": "(\w+)"'), 200
+"""What stands at the head of a file, and how many characters that are."""
+_joins: dict[str, Callable[[Iterable[Any]], Any]] = {}
 
 
-def _join_lines(text: str) -> Any:
+def register_join(kind: str, join: Callable[[Iterable[Any]], Any]) -> None:
+    """Register how records of one kind become one, of a file that grows: each of its lines is one."""
+    _joins[kind] = join
+
+
+def _find_join(head: str) -> Callable[[Iterable[Any]], Any] | None:
+    named = _KIND.search(head)
+    if named is None:
+        return None
+    _load_kind(named[1])
+    return _joins.get(named[1])
+
+
+def _join_lines(text: str, join: Callable[[Iterable[Any]], Any]) -> Any:
     """The record of a file that has grown; its last line may still be on the way."""
     whole, _, _ = text.rpartition("\n")
-    return watch.join_runs(_read_envelope(_parse_json(line)) for line in whole.split("\n") if line)
+    return join(_read_envelope(_parse_json(line)) for line in whole.split("\n") if line)
+
+
+def _load_kind(kind: str) -> type | None:
+    """The record of this name; that of an extra is imported, with its checks."""
+    extras.find_home("records", kind)
+    return saved_kinds.get(kind)
 
 
 def reread(record: T) -> T:
@@ -137,11 +157,13 @@ def _read_envelope(envelope: Any) -> Any:
         raise UnreadableError(
             _describe_newer_version(version, envelope.get("written_by")), instead="pip install --upgrade devwidget"
         )
-    if not isinstance(kind, str) or kind not in saved_kinds:
-        raise Unexpected(Message("one of {known} as `record`", known=", ".join(sorted(saved_kinds))), kind)
+    record = _load_kind(kind) if isinstance(kind, str) else None
+    if record is None:
+        known = sorted({*saved_kinds, *extras.offered("records")})
+        raise Unexpected(Message("one of {known} as `record`", known=", ".join(known)), kind)
     token = known_messages.set(read_messages(envelope.get("messages", {})))
     try:
-        return make_reader(saved_kinds[kind])(envelope.get("data"))
+        return make_reader(record)(envelope.get("data"))
     finally:
         known_messages.reset(token)
 
