@@ -7,18 +7,18 @@ import functools
 import inspect
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, overload
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import nn
 
+from devwidget import extras
 from devwidget import gpus as gpus
 from devwidget.allowed_findings import parse_allowed as parse_allowed
 from devwidget.allowed_findings import parse_severities, trace_of
 from devwidget.allowed_findings import refuse_findings as refuse_findings
 from devwidget.capture import background_births as background_births
-from devwidget.capture import torch_internals
 from devwidget.capture.devices import read_memory
 from devwidget.capture.explain import folded_frames as folded_frames
 from devwidget.capture.object_fields import is_a
@@ -70,15 +70,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeIs
 
-    from devwidget.extras.plan import by_name as planning_by_name
-    from devwidget.extras.plan.records.answers import Layout
-    from devwidget.extras.plan.records.parallel_plan import ParallelPlan
-    from devwidget.extras.plan.records.plan import Plan
-    from devwidget.extras.ranks.agent import Agent
     from devwidget.extras.ranks.records.cluster import Cluster
     from devwidget.extras.ranks.screen import RanksWidget
-    from devwidget.extras.watch.program import ProgramWatch
-    from devwidget.extras.watch.status_line import StatusLine
     from devwidget.extras.watch.watch import Watch
     from devwidget.panel.panel import DeviceWidget
     from devwidget.trying.offers import SeenCalls
@@ -86,8 +79,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchError", "DevwidgetError", "Inputs", "PlacementError", "Recording", "SimulationError", "allow", "check", "compare",
-    "explain", "is_about_placement", "load", "open", "place", "plan", "ranks", "record", "serve", "set_language",
-    "show", "simulate", "snapshot", "trace", "watch",
+    "explain", "is_about_placement", "load", "open", "record", "set_language", "show", "simulate", "snapshot", "trace",
 ]  # fmt: skip
 
 
@@ -141,9 +133,8 @@ def record(
     refuse_flags(heal=heal, verify_hops=verify_hops, checksums=checksums)
     written = None
     if path is not None:
-        from devwidget.extras.ranks.report import RankWriter
-
-        written = RankWriter(path, checksums, lambda: read_memory(virtual_gpus()))
+        home = extras.need_home("recorder", "path", "devwidget.record(path=...)")
+        written = home.join_recording(path, checksums, lambda: read_memory(virtual_gpus()))
     return Recording(heal=heal, allow=allow, verify_hops=verify_hops, written=written, offer=_offer_trials)
 
 
@@ -151,67 +142,6 @@ def _offer_trials(found: Trace, calls: SeenCalls, error: BaseException | None) -
     from devwidget.call_trials import offer_trials  # the trials are loaded with the first edit
 
     return offer_trials(found, calls, error)
-
-
-@says_what_fits
-def watch(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer | None = None,
-    *,
-    every: int | None = None,
-    path: str | os.PathLike[str] | None = None,
-) -> Watch:
-    """Watch a whole training run: `with devwidget.watch(model, optimizer) as run: ...`, or `@devwidget.watch(model)`.
-
-    Hooks tell what each step takes, on the clock of the host, and allocators what is in use; nothing is waited for, and no
-    number changes. Now and then, and when something has changed, one step is recorded as by `record()`, in which a
-    compiled model runs as its eager original. Nothing is healed, restored or run again.
-
-    Args:
-        model: the outermost module that the loop calls: with `DataParallel` the wrapper, with `torch.compile` what it gave.
-        optimizer: a step ends when it has stepped; without one with the forward pass.
-        every: how many steps lie between two that are recorded; by default as many as keep what that takes within
-            2 % of the time.
-        path: a file that grows with the run, such as `watch.jsonl`, which `devwidget.open` reads, in another process too. In
-            a job of several ranks each has its own, `watch.rank-3.jsonl`; `devwidget.open` puts those in a folder together.
-
-    Returns:
-        A context manager and decorator with `steps`, `findings`, `recorded`, `to_frame()` and `save(path)`; it prints as a
-            report, and its `result` is a record.
-
-    Raises:
-        DevwidgetError: if the model is no module, the optimizer none, `every` no number of steps, or the file cannot be
-            written.
-    """
-    from devwidget.extras.watch.watch import Watch  # what it judges by is loaded with the first run
-
-    return Watch(model, optimizer, every=every, path=name_for_rank(path))
-
-
-def name_for_rank(path: str | os.PathLike[str] | None) -> str | os.PathLike[str] | None:
-    """`watch.rank-3.jsonl` for `watch.jsonl` in a job of several ranks: one file each."""
-    from devwidget.extras.ranks.job import rank_of_environment, rank_of_torch
-
-    found = rank_of_torch() or rank_of_environment()
-    if not isinstance(path, str | pathlib.PurePath) or found is None or found[1] < 2:
-        return path
-    file = pathlib.Path(path)
-    return file.with_name(f"{file.name.removesuffix('.jsonl')}.rank-{found[0]}.jsonl")
-
-
-def watch_program(path: str | os.PathLike[str] | None = None) -> tuple[ProgramWatch, StatusLine]:
-    """What watches the model that a program trains, and the line of the terminal that it is told on."""
-    from devwidget.extras.watch.program import ProgramWatch
-
-    line = make_status_line()
-    return ProgramWatch(name_for_rank(path), line.show_step), line
-
-
-def make_status_line() -> StatusLine:
-    """A line on the error stream that says how a watched run goes, if that is a terminal."""
-    from devwidget.extras.watch.status_line import StatusLine
-
-    return StatusLine(sys.stderr)
 
 
 @says_what_fits
@@ -383,186 +313,6 @@ def is_about_placement(error: BaseException) -> bool:
 
 
 @overload
-def plan(
-    model: nn.Module,
-    batch: Any,
-    *,
-    gpus: int | None = ...,
-    memory: int | str | Sequence[int | str] | None = ...,
-    card: str | None = ...,
-    loss_fn: Callable[..., Any] | None = ...,
-    target: Any = ...,
-    optimizer: torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] | None = ...,
-    placement: str | Mapping[str, Any] = ...,
-    parallel: None = ...,
-    loop: str | Callable[..., Any] | None = ...,
-    accumulate: int = ...,
-    autocast: torch.dtype | torch.autocast | Literal[False] | None = ...,
-    grad_scaler: bool = ...,
-    zero_grad: Literal["none", "zero"] | None = ...,
-    checkpointing: bool | Literal["reentrant"] = ...,
-) -> Plan: ...
-
-
-@overload
-def plan(
-    model: nn.Module,
-    batch: Any,
-    *,
-    memory: int | str | Sequence[int | str] | None = ...,
-    card: str | None = ...,
-    loss_fn: Callable[..., Any] | None = ...,
-    target: Any = ...,
-    optimizer: torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] | None = ...,
-    parallel: Mapping[str, int],
-    parallelize: Callable[..., Any] | None = ...,
-    microbatches: int | None = ...,
-) -> ParallelPlan: ...
-
-
-@says_what_fits
-def plan(
-    model: nn.Module,
-    batch: Any,
-    *,
-    gpus: int | None = None,
-    memory: int | str | Sequence[int | str] | None = None,
-    card: str | None = None,
-    loss_fn: Callable[..., Any] | None = None,
-    target: Any = None,
-    optimizer: torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] | None = None,
-    placement: str | Mapping[str, Any] = "as is",
-    parallel: Mapping[str, int] | None = None,
-    parallelize: Callable[..., Any] | None = None,
-    microbatches: int | None = None,
-    loop: str | Callable[..., Any] | None = None,
-    accumulate: int = 1,
-    autocast: torch.dtype | torch.autocast | Literal[False] | None = None,
-    grad_scaler: bool = False,
-    zero_grad: Literal["none", "zero"] | None = None,
-    checkpointing: bool | Literal["reentrant"] = False,
-) -> Plan | ParallelPlan:
-    """Predict the peak memory of one step on GPUs that are not here; a copy without values runs, the model is only read.
-
-    Args:
-        model: read, and never run itself.
-        batch: as for `trace`.
-        gpus: how many there would be, by default one, or as many as `memory` names; with `parallel` as many as the mesh has
-            ranks.
-        memory: of each, as for `simulate`; only what is allocated is held against it.
-        card: in its place, the kind of each, as for `simulate`: then what the allocator reserves, cuBLAS's workspaces and
-            CUDA's context are predicted too, and it fits if all of that does.
-        loss_fn: as for `trace`.
-        target: as for `trace`.
-        optimizer: an optimizer of the model, a class, or `partial(AdamW, foreach=False)`; with one, memory is that of the
-            second step, with its state.
-        placement: "as is" (a model on the cpu is placed on cuda:0), "data parallel", a device map as accelerate
-            writes it, or "auto" for accelerate's proposal.
-        parallel: in place of `gpus`, a mesh for `torch.distributed`, such as `{"dp": 32, "tp": 8}`: a step of one rank of each
-            kind is run on a virtual GPU, on the batch of one rank.
-        parallelize: your function of model and mesh that splits the model in place, or returns the part of a rank, such as one
-            that calls `fully_shard`; by default `ddp` is DistributedDataParallel, of `dp` or `fsdp` each block of a list is one
-            unit of FSDP2, `{"replicate": 2, "shard": 4}` is HSDP, and `pp` has stages of equal length.
-        microbatches: of a mesh with `pp`; as many as there are stages by default.
-        loop: what still lives when the next part runs. "step": a function makes the step, and its output dies at its end.
-            "plain": `out = model(x)` in a loop, and the output lives into the next forward. "trainer": transformers' Trainer,
-            and the output dies before backward. By default "step", and the plan says what the others would take. A function
-            of yours is called with the model, the batch and the optimizer on virtual GPUs: a generator that yields after each
-            step, or a function that runs one; whatever is in it counts.
-        accumulate: batches whose gradients are added up before the optimizer steps.
-        autocast: the dtype that forward and loss compute in, or `torch.autocast(...)`; by default what is active around the
-            call, and False for none.
-        grad_scaler: scale the loss and step the optimizer by `torch.amp.GradScaler`.
-        zero_grad: "none" lets gradients go after a step, "zero" keeps them; by default what the optimizer does.
-        checkpointing: compute what is in the model's blocks again in backward, as Hugging Face models do by
-            `gradient_checkpointing_enable`, others by `torch.utils.checkpoint` around each block of a list; "reentrant" in the
-            older way.
-
-    Returns:
-        A frozen record to print, with `.fits`, `.devices`, `.to_frame()`, `.to_html(path)` and `.save(path)`; for a mesh one
-            with `.ranks`, an entry for each kind of rank.
-
-    Raises:
-        DevwidgetError: if the placement cannot be used, or the step fails in it; where virtual GPUs are running or real ones
-            were used, also if the model cannot be sent to a child process, which plans there.
-        SimulationError: if the step decides by values that the weights make of the batch, which a plan does not have.
-    """
-    refuse_loss(loss_fn)
-    options: dict[str, Any] = {"loop": loop, "accumulate": accumulate, "autocast": autocast, "grad_scaler": grad_scaler}
-    options |= {"zero_grad": zero_grad, "checkpointing": checkpointing}
-    if (parallel, parallelize, microbatches) != (None, None, None):
-        torch_internals.check_names("planning for a mesh")
-        from devwidget.extras.plan.parallel import make_parallel_plan
-
-        ours: dict[str, Any] = {"memory": memory, "card": card, "parallel": parallel, "parallelize": parallelize}
-        step: dict[str, Any] = {"loss_fn": loss_fn, "target": target, "optimizer": optimizer}
-        return make_parallel_plan(
-            model, batch, gpus=gpus, options=options, placement=placement, microbatches=microbatches, **ours, **step
-        )
-
-    from devwidget.extras.plan.make_plan import make_plan
-
-    if gpus is None:
-        gpus = 1 if memory is None or isinstance(memory, int | str) else len(memory)
-    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": placement, "options": options}
-    return make_plan(model, batch, loss_fn=loss_fn, target=target, optimizer=optimizer, **asked)
-
-
-@says_what_fits
-def place(
-    model: nn.Module,
-    batch: Any,
-    *,
-    gpus: int,
-    memory: int | str | Sequence[int | str] | None = None,
-    card: str | None = None,
-    loss_fn: Callable[..., Any] | None = None,
-    target: Any = None,
-    optimizer: torch.optim.Optimizer | Callable[..., torch.optim.Optimizer] | None = None,
-    loop: str | Callable[..., Any] | None = None,
-    accumulate: int = 1,
-    autocast: torch.dtype | torch.autocast | Literal[False] | None = None,
-    grad_scaler: bool = False,
-    zero_grad: Literal["none", "zero"] | None = None,
-    checkpointing: bool | Literal["reentrant"] = False,
-) -> Layout:
-    """Propose where the blocks of a model go, so that the step fits with few hops; each proposal is run on virtual GPUs.
-
-    Weights, what is kept for backward, gradients and the optimizer's state of each block count, from one step without values.
-
-    Args:
-        model: read, and never run itself.
-        batch: as for `trace`.
-        gpus: how many there would be.
-        memory: of each, as for `plan`.
-        card: in its place, as for `plan`.
-        loss_fn: as for `trace`.
-        target: as for `trace`.
-        optimizer: as for `plan`.
-        loop: as for `plan`, as are the next ones.
-        accumulate: batches for one step of the optimizer.
-        autocast: a dtype, or what is active around the call.
-        grad_scaler: whether one scales the loss.
-        zero_grad: "none" or "zero".
-        checkpointing: of the blocks.
-
-    Returns:
-        A frozen record to print, with `.device_map` for accelerate and transformers, `.fits`, and what was rejected and why.
-
-    Raises:
-        DevwidgetError: if the blocks run on no split, or accelerate is not there, whose hooks carry activations between GPUs.
-        SimulationError: as for `plan`.
-    """
-    from devwidget.extras.plan.layout import make_layout
-
-    refuse_loss(loss_fn)
-    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer}
-    options: dict[str, Any] = {"loop": loop, "accumulate": accumulate, "autocast": autocast, "grad_scaler": grad_scaler}
-    options |= {"zero_grad": zero_grad, "checkpointing": checkpointing}
-    return make_layout(model, batch, target, asked, options)
-
-
-@overload
 def show(model: Cluster) -> RanksWidget: ...
 
 
@@ -640,77 +390,13 @@ def _is_watch(value: object) -> TypeIs[Watch]:
     return watching is not None and is_a(value, watching.Watch)
 
 
-@says_what_fits
-def serve(
-    model: nn.Module | None = None,
-    *,
-    folder: str | os.PathLike[str] | None = None,
-    every: float = 0.0,
-    checksums: bool = False,
-) -> Agent:
-    """Answer questions about this rank, on a socket that only its user can reach, also while it waits in a collective.
-
-    One line in a training script; `devwidget.ranks(folder)` asks, in another process. It only reads: no collective, nothing
-    that waits for a GPU, no operator. A rank that nobody asks does nothing but note by what each step was taken. At an
-    exception that nothing catches, and at SIGTERM or SIGHUP, it leaves in the folder what it held, where it was and why.
-
-    Args:
-        model: its model; without one the largest that a variable of the main thread holds when somebody asks.
-        folder: of the job, the same for all ranks of a machine; without one `$DEVWIDGET_RANKS`, or one that is named after the
-            job of torchrun or Slurm. On a file system that several machines share, all of them may write one folder.
-        every: seconds after which it writes what it holds, again and again, for who cannot ask on its machine; 0: never.
-        checksums: after some steps, compare the parameters that every rank has whole; that reads values, which waits for a GPU.
-
-    Returns:
-        The agent, which ends with the process, with its `stop()`, or with a `with` block.
-
-    Raises:
-        DevwidgetError: if this process is no rank, the folder is open to others, or torch has no such server.
-    """
-    from devwidget.extras.ranks.agent import Agent
-
-    return Agent(model, folder, lambda: read_memory(virtual_gpus()), every=every, checksums=checksums)
-
-
-@says_what_fits
-def ranks(source: Any = None, *, patience: float = 5.0) -> Cluster:
-    """All ranks of a job in one record, also of one that hangs: their states, each distinct placement once, and findings.
-
-    Args:
-        source: the folder in which they answer or have written, several, some files, saved jobs, or what this has returned
-            elsewhere; without one the job of this user that has started last on this machine.
-        patience: seconds in one collective after which a rank is said to hang.
-
-    Returns:
-        A frozen record to print, with `.save(path)`.
-
-    Raises:
-        DevwidgetError: if no rank is there, or other users may enter the folder.
-    """
-    from devwidget.extras.ranks.ask_ranks import hear_ranks
-    from devwidget.extras.ranks.records.cluster import may_be_asked_again
-    from devwidget.extras.ranks.rules.over_ranks import judge_cluster
-
-    def ask() -> Cluster:
-        return judge_cluster(hear_ranks(source, patience=patience))
-
-    return may_be_asked_again(ask(), ask)
-
-
 def _asking_the_others() -> Callable[[], Cluster] | None:
     """How the ranks of this job are asked, if this process answers as one; nothing is loaded to find out."""
     agents = sys.modules.get("devwidget.extras.ranks.agent")
     agent = agents.serving_agent() if agents is not None else None
+    from devwidget.extras.ranks.api import ranks
+
     return None if agent is None else lambda: ranks(agent.folder)
-
-
-def plan_by_name(
-    name: str, gpus: int, memory: str | None, card: str | None, batch: int, length: int
-) -> planning_by_name.ModelRows:
-    """What can be done with a model of the hub, or of a `config.json`."""
-    from devwidget.extras.plan import by_name
-
-    return by_name.plan_by_name(name, gpus, memory, card, batch, length)
 
 
 def find_optimizer(model: nn.Module) -> torch.optim.Optimizer | None:

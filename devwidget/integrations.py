@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from devwidget.extras.watch import integrations
+from devwidget import extras
+from devwidget.records.errors import nearest
+
+__all__ = sorted(extras.offered("integrations"))
 
 
 def __getattr__(name: str) -> object:
-    return getattr(integrations, name)
+    home = extras.find_home("integrations", name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{nearest(name, __all__)}")
+    value = globals()[name] = getattr(home, name)
+    return value
 
 
 def __dir__() -> list[str]:
-    return dir(integrations)
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from devwidget import extras
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 
 if TYPE_CHECKING:
-    from devwidget.extras.watch.watch import Watch
     from devwidget.records.explanation import Explanation
 
-COMMANDS = ("why", "fix", "simulate", "births", "watch", "help")
+COMMANDS = ("why", "fix", "simulate", "births", *extras.offered("magics"), "help")
 HELP = "%devwidget help"
 
 
@@ -110,10 +110,6 @@ _LINES = {
     "%devwidget fix apply": Message("write them: into your files, with a backup, or as the text of the next cell"),
     "%devwidget simulate N [MEMORY]": Message("N virtual GPUs, such as: %devwidget simulate 2 16GiB"),
     "%devwidget simulate off": Message("stop them; without words: how many there are"),
-    "%devwidget watch MODEL [OPTIMIZER]": Message(
-        "watch the steps of a model in all cells that follow, and say what was found"
-    ),
-    "%devwidget watch off": Message("end that; without words: how it goes"),
     "%devwidget births on | off": Message("remember where tensors are made, in every cell; without words: whether it does"),
     "%%devtrace [MODEL]": Message("first line of a cell: run it, then say what moved and what went wrong"),
 }
@@ -127,7 +123,10 @@ _SIMULATE = "%devwidget simulate 2 16GiB"
 
 def usage_lines() -> str:
     """The lines that there are, and what each does."""
-    return "\n".join(f"{line:<36}{said(words)}" for line, words in _LINES.items())
+    lines = dict(_LINES)
+    for word in extras.offered("magics"):
+        lines |= extras.need_home("magics", word, word).LINES
+    return "\n".join(f"{line:<36}{said(words)}" for line, words in lines.items())
 
 
 def load_ipython_extension(shell: Any) -> None:
@@ -143,7 +142,7 @@ def unload_ipython_extension(shell: Any) -> None:
     """`%unload_ext devwidget`: takes off the magics and the callbacks of open panels."""
     ours = shell.magics_manager.magics["line"].pop("devwidget", None)
     if ours is not None:
-        ours.end_watch()
+        ours.end()
     shell.magics_manager.magics["cell"].pop("devtrace", None)
     if _offer_explanation in shell.events.callbacks["post_run_cell"]:
         shell.events.unregister("post_run_cell", _offer_explanation)
@@ -199,8 +198,7 @@ class LineMagic:
 
     def __init__(self, shell: Any) -> None:
         self.shell = shell
-        self._run: Watch | None = None
-        self._watched_name = ""
+        self._of_extras: dict[str, Any] = {}
         self.__doc__ = f"{said(_SUMMARY)}\n\n{usage_lines()}"  # what `%devwidget?` shows
 
     def __call__(self, line: str) -> Any:
@@ -212,13 +210,23 @@ class LineMagic:
             "simulate": self._switch_simulation,
             "births": self._switch_births,
         }
-        if word == "watch":
-            return in_one_line(lambda: self._switch_watch(rest.strip()))
+        if word in extras.offered("magics"):
+            return in_one_line(lambda: self._magic_of_extra(word).run(rest.strip()))
         if not word or word in ("help", "?", "--help", "-h"):
             return self._print_help()
         if word in commands:
             return in_one_line(lambda: commands[word](rest.split()))
         return in_one_line(lambda: self._show_panel(line.strip()))
+
+    def _magic_of_extra(self, word: str) -> Any:
+        if word not in self._of_extras:
+            self._of_extras[word] = extras.need_home("magics", word, f"%devwidget {word}").Magic(self.shell)
+        return self._of_extras[word]
+
+    def end(self) -> None:
+        """End what goes on from cell to cell."""
+        for magic in self._of_extras.values():
+            magic.end()
 
     def _print_help(self) -> None:
         print(usage_lines())
@@ -276,48 +284,6 @@ class LineMagic:
         if words == ["off"]:
             _births_off(self.shell)
         print(say("births: off") if background_births.get_background_births() is None else say("births: on"))
-
-    def _switch_watch(self, words: str) -> None:
-        """Begin or end to watch a run, which goes on from cell to cell, or say how it goes."""
-        if words in ("", "off", "status"):
-            if self._run is None:
-                print(say("no run is watched; begin with {line}", line="%devwidget watch model optimizer"))
-                return
-            if words == "off":
-                self.end_watch()
-            print(self._run)
-            return
-        from devwidget import api
-
-        expression, of_optimizer = split_line(words)
-        model = evaluate_model(self.shell, expression)
-        optimizer = evaluate_model(self.shell, of_optimizer) if of_optimizer else api.find_optimizer(model)
-        run, line = api.watch(model, optimizer), api.make_status_line()
-        self.end_watch()
-        run.listener = line.show_step
-        self._run, self._watched_name = run.__enter__(), expression
-        self.shell.events.register("post_run_cell", self._follow_name)
-        print(say("watching the steps of {model}; {line} ends it", model=expression, line="`%devwidget watch off`"))
-        if optimizer is None:
-            print(say("no optimizer was named: a step ends with the forward pass"))
-
-    def end_watch(self) -> None:
-        """Take the hooks of a run that is watched off."""
-        if self._run is not None and self._run.inside:
-            self.shell.events.unregister("post_run_cell", self._follow_name)
-            self._run.__exit__(None, None, None)
-
-    def _follow_name(self, result: Any = None) -> None:
-        """End a run whose model the variable of the user holds no more, which would stay alive for it."""
-        name, run = self._watched_name, self._run
-        if run is None or not run.inside or not name.isidentifier() or run.is_of(self.shell.user_ns.get(name)):
-            return
-        self.end_watch()
-        if name not in self.shell.user_ns:
-            print(say("`{name}` was deleted, so its watched run has ended", name=name))
-            return
-        line = f"`%devwidget watch {name}`"
-        print(say("`{name}` is bound to a new object, so its watched run has ended. {line} watches that", name=name, line=line))
 
     def _switch_simulation(self, words: list[str]) -> None:
         from devwidget import api

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import torch
 from torch import nn
@@ -32,7 +32,6 @@ from devwidget.rules import registry as rules
 
 if TYPE_CHECKING:
     from devwidget.capture.restore import SavedState
-    from devwidget.extras.ranks.report import RankWriter
     from devwidget.trying.offers import SeenCalls
     from devwidget.trying.reference_step import Results
     from devwidget.trying.side_effects import Inside, TrialWatch
@@ -52,6 +51,13 @@ def virtual_gpus() -> int:
     """How many virtual GPUs are active, 0 for none."""
     active = gpus.active()
     return active.gpus if active is not None else 0
+
+
+class Written(Protocol):
+    """Where a recording leaves what it has seen, beside its trace."""
+
+    def write_files(self, trace: Trace, model: nn.Module | None) -> None:
+        """Write it, once the recording has ended."""
 
 
 class Recording:
@@ -75,7 +81,7 @@ class Recording:
         heal: bool = False,
         allow: str | Iterable[str] = (),
         verify_hops: bool = False,
-        written: RankWriter | None = None,
+        written: Written | None = None,
         offer: Callable[[Trace, SeenCalls, BaseException | None], Trace] | None = None,
     ) -> None:
         self._written, self._offer = written, offer

@@ -44,6 +44,6 @@ def open(path: str | pathlib.Path) -> Any:
         FileNotFoundError: if there is no such file.
         ValueError: if it is none of these.
     """
-    from devwidget.extras.profiles.open_file import open_file
+    from devwidget.records.loading.other_files import open_file
 
     return open_file(file_to_read(path, 'devwidget.open("snapshot.pickle")'))

@@ -14,19 +14,19 @@ import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
+from devwidget import extras
 from devwidget.cli import user_program
-from devwidget.extras.plan.records.plan import Plan
-from devwidget.language.speaking import said, say
+from devwidget.language.speaking import say
 from devwidget.records.errors import DevwidgetError, PlacementError, UnreadableError, nearest
 from devwidget.records.finding import Edit, Finding, Severity
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import Record
 from devwidget.records.site import cell_label
 from devwidget.records.trace import Trace
+from devwidget.report.writers import find_writer, list_formats
 
-HUB, UNLIMITED = "hf:", 1 << 60
 EXAMPLE = 'def step(): return model, batch    # or {"model": model, "batch": batch, "loss_fn": loss_fn, ...}'
 
 
@@ -102,21 +102,18 @@ FINE, FOUND, FAILED = 0, 1, 2
 FILES = {
     "save": Message("the trace, for `show`, `html` and `compare`"),
     "html": Message("the report as one page"),
-    "sarif": Message("the findings as SARIF 2.1.0, with their fixes, for a forge or an editor"),
-    "json": Message("the report as JSON, for scripts"),
-    "brief": Message("the same within 4 kB, for agents"),
-    "perfetto": Message("modules, moves and memory over time, for ui.perfetto.dev or chrome://tracing"),
+    **{name: find_writer(name).purpose for name in list_formats()},
 }
 """Options that write a file, and what is in it."""
 VERIFY = {"auto": "auto", "yes": True, "no": False}
 """What `--verify` says, and what that is for `trace`."""
-FORMATS = ("text", "json", "brief", "sarif", "perfetto")
+FORMATS = ("text", *list_formats())
 
 
 def run_program(options: Namespace) -> int | BaseException:
     """Run a program as Python would, recorded as a whole or watched step by step; as one rank of several it answers."""
-    if options.watch:
-        return _watch_program(options)
+    if options.otherwise is not None:
+        return options.otherwise(options)  # type: ignore[no-any-return]
     if options.target in LAUNCHERS:
         return _run_launcher(options)
     if _is_one_of_many() and not _asks_for_a_trace(options):
@@ -124,14 +121,14 @@ def run_program(options: Namespace) -> int | BaseException:
     from devwidget import api
 
     process = os.getpid()
-    _virtual_gpus(options).__enter__()  # until the process ends: threads and exit handlers of the program may still use them
+    virtual_gpus(options).__enter__()  # until the process ends: threads and exit handlers of the program may still use them
     recording = api.record(heal=options.heal, allow=options.allow, verify_hops=options.verify_hops)
-    ended = _run_inside(recording, options)
+    ended = run_inside(recording, options)
     if os.getpid() == process:  # not in a child that the program has forked
         told = dataclasses.replace(recording.trace, error=recording.trace.error.partition(":")[0])  # Python has said the rest
-        _report_run(told, _writing_line(told, options))
+        report_run(told, _writing_line(told, options))
         _write_files(recording.trace, options)
-    return _choose_status(ended, recording.trace.findings, options)
+    return choose_status(ended, recording.trace.findings, options)
 
 
 LAUNCHERS = (
@@ -152,53 +149,21 @@ def _run_launcher(options: Namespace) -> int:
                 ),
                 instead=f"{options.target} [...] -m devwidget run {option} [...] train.py",
             )
-    main = _load_program(options)
-    _virtual_gpus(options).__enter__()
+    main = load_program(options)
+    virtual_gpus(options).__enter__()
     main()
     return FINE
 
 
-def _load_program(options: Namespace) -> user_program.Program:
+def load_program(options: Namespace) -> user_program.Program:
+    """The program that the command line names, ready to run."""
     return (user_program.load_module if options.module else user_program.load_script)(options.target, options.args)
 
 
-def _watch_program(options: Namespace) -> int | BaseException:
-    """The same of a program whose steps are watched."""
-    from devwidget import api
-
-    _refuse_for_watch(options)
-    process = os.getpid()
-    _virtual_gpus(options).__enter__()
-    watching, line = api.watch_program(options.save)
-    ended = _run_inside(watching, options)
-    run = watching.result
-    if os.getpid() == process:
-        line.erase()
-        _report_run(dataclasses.replace(run, error=run.error.partition(":")[0]))
-        with _writing():
-            if options.html is not None:
-                run.to_html(options.html)
-            if options.sarif is not None:
-                options.sarif.write_bytes(f"{_record_text(run, 'sarif')}\n".encode())
-    return _choose_status(ended, run.findings, options)
-
-
-_ONLY_RECORDED = ("heal", "allow", "verify_hops", "json", "brief", "perfetto")
-
-
-def _refuse_for_watch(options: Namespace) -> None:
-    for name in _ONLY_RECORDED:
-        if getattr(options, name):
-            raise DevwidgetError(
-                Message("a watched run has no {option}", option=f"--{name.replace('_', '-')}"),
-                instead="python -m devwidget run --watch --save watch.jsonl train.py",
-            )
-
-
-def _run_inside(watching: contextlib.AbstractContextManager[object], options: Namespace) -> BaseException | None:
+def run_inside(watching: contextlib.AbstractContextManager[object], options: Namespace) -> BaseException | None:
     """Run the program, and show how it ended as Python does; the exception that ended it, the usual one too."""
     ended: BaseException | None = None
-    main = _load_program(options)
+    main = load_program(options)
     user_program.show_exceptions_of_threads()
     try:
         with watching:
@@ -212,12 +177,14 @@ def _run_inside(watching: contextlib.AbstractContextManager[object], options: Na
     return ended
 
 
-def _report_run(told: Record, more: Iterable[str] = ()) -> None:
+def report_run(told: Record, more: Iterable[str] = ()) -> None:
+    """Print a report below what the program has printed."""
     user_program.flush_output()
     user_program.report_text("\n".join(("", *_rank_line(), str(told), *more)))
 
 
-def _choose_status(ended: BaseException | None, findings: Iterable[Finding], options: Namespace) -> int | BaseException:
+def choose_status(ended: BaseException | None, findings: Iterable[Finding], options: Namespace) -> int | BaseException:
+    """The exit status: that of the program, or 1 for findings where it ended well."""
     if ended is not None and not (isinstance(ended, SystemExit) and ended.code in (None, 0)):
         return ended
     return FOUND if options.fail_on is not None and _has_severity(findings, options.fail_on) else FINE
@@ -236,7 +203,7 @@ def _writing_line(trace: Trace, options: Namespace) -> Iterator[str]:
 
 def _is_one_of_many() -> bool:
     """Whether a launcher such as torchrun has started several of us, whose reports nobody could read in one terminal."""
-    from devwidget.extras.ranks.job import rank_of_environment
+    from devwidget.capture.process_rank import rank_of_environment
 
     found = rank_of_environment()
     return found is not None and found[1] > 1
@@ -244,7 +211,7 @@ def _is_one_of_many() -> bool:
 
 def _rank_line() -> Iterator[str]:
     """Whose report it is, where a launcher has started several of us."""
-    from devwidget.extras.ranks.job import rank_of_environment
+    from devwidget.capture.process_rank import rank_of_environment
     from devwidget.language.speaking import say
 
     found = rank_of_environment()
@@ -258,30 +225,15 @@ def _asks_for_a_trace(options: Namespace) -> bool:
 
 
 def _serve_rank(options: Namespace) -> int:
-    from devwidget import api
+    serve = extras.need_home("names", "serve", "devwidget.serve").serve
 
-    _virtual_gpus(options).__enter__()
-    main = _load_program(options)
-    agent = api.serve()
+    virtual_gpus(options).__enter__()
+    main = load_program(options)
+    agent = serve()
     print(agent, file=sys.stderr)
     with agent:
         main()
     return FINE
-
-
-def diagnose_ranks(options: Namespace) -> int:
-    """The verdict on the ranks of a job, which may hang or be over."""
-    from devwidget import api
-    from devwidget.extras.ranks.words.verdict import diagnosis_text, is_well
-
-    cluster = api.ranks(options.source or None, patience=options.patience)
-    print(diagnosis_text(cluster))
-    with _writing():
-        if options.save is not None:
-            cluster.save(options.save)
-        if options.html is not None:
-            cluster.to_html(options.html)
-    return FINE if is_well(cluster) else FOUND
 
 
 def check_step(options: Namespace) -> int:
@@ -296,8 +248,8 @@ def check_step(options: Namespace) -> int:
 
     status, trace = FINE, None
     try:
-        with _virtual_gpus(options):
-            trace = _of_subject(options.subject, api.check, check_made)
+        with virtual_gpus(options):
+            trace = run_subject(options.subject, api.check, check_made)
     except PlacementError as error:
         status, trace = FOUND, error.trace
     if trace is None:
@@ -307,69 +259,6 @@ def check_step(options: Namespace) -> int:
     print(trace)
     _write_files(trace, options)
     return status
-
-
-def plan_step(options: Namespace) -> int:
-    """What the step would take on other GPUs; for a model by its name, what can be done with it."""
-    from devwidget import api
-
-    if options.subject.startswith(HUB) or options.subject.endswith(".json"):
-        return _plan_by_name(options)
-    asked = {name: getattr(options, name) for name in ("gpus", "memory", "card", "placement", "loop", "accumulate")}
-    virtual = api.simulate(options.gpus, UNLIMITED)
-    try:
-        found = _of_subject(options.subject, api.plan, lambda step: api.plan(**{**asked, **step}), instead=virtual)
-    finally:
-        virtual.stop()  # of use only to a subject that asks for GPUs as it is made
-    if found is None:
-        return FAILED
-    print(found.to_markdown() if options.markdown else found)
-    if options.cards:
-        also: list[Literal["LoRA", "inference"]] = ["LoRA", "inference"] if "optimizer" in found.phases else []
-        print(found.on_cards(also=also))
-    with _writing():
-        if options.save is not None:
-            found.save(options.save)
-        if options.html is not None:
-            _ask_for_page(found, has_cards=options.cards)
-            found.to_html(options.html)
-    return FINE if found.fits else FOUND
-
-
-def _ask_for_page(plan: Plan, has_cards: bool) -> None:
-    """Ask what a page shows beside the step, but for cards that were asked before; what cannot be answered has no tab."""
-    questions: list[Callable[[], object]] = [plan.cheapest_change, plan.largest_batch]
-    for ask in [*questions, plan.on_cards] if plan.card and not has_cards else questions:
-        with contextlib.suppress(DevwidgetError):
-            ask()
-
-
-def _plan_by_name(options: Namespace) -> int:
-    """A table of what can be done with a model of the hub, or with one that a `config.json` describes."""
-    from devwidget import api
-    from devwidget.report.style.units import format_bytes
-
-    if options.html is not None or options.save is not None:
-        raise DevwidgetError(
-            Message("a model by its name has no page and no file"),
-            why=Message("each of its rows is a plan of its own"),
-            instead=Message("a step of it, such as plan train:step --html plan.html"),
-        )
-    name, where = options.subject.removeprefix(HUB), options.card or options.memory
-    found = api.plan_by_name(name, options.gpus, options.memory, options.card, options.batch, options.length)
-    facts = {
-        "model": found.model,
-        "parameters": f"{found.parameters / 1e9:.2f}",
-        "batch": options.batch,
-        "length": options.length,
-    }
-    title = say("{model}, {parameters} billion parameters, {batch} x {length} tokens", **facts)
-    print(f"| {title} | {options.gpus} x {where} | |\n|---|---|---|")
-    for row in found.rows:
-        answer = say("not planned") if row.problem else say("fits") if row.fits else say("does not fit")
-        print(f"| {said(row.what)} | {said(row.problem) or format_bytes(row.on_card)} | {answer} |")
-    print(say("each is a step or a generation that was run without values; those that train have the loop of Trainer"))
-    return FINE if any(row.fits for row in found.rows) else FOUND
 
 
 def show_record(options: Namespace) -> int:
@@ -384,7 +273,7 @@ def show_record(options: Namespace) -> int:
 def write_page(options: Namespace) -> int:
     """A saved record as a page."""
     try:
-        with _writing():
+        with refuse_unwritable():
             load_record(options.file).to_html(options.out)
     except NotImplementedError as error:
         raise DevwidgetError(
@@ -407,7 +296,7 @@ def compare_records(options: Namespace) -> int:
 
 def load_record(file: pathlib.Path, kind: type = object) -> Any:
     """What a file holds, if it is of this kind."""
-    from devwidget.extras.profiles.open_file import open_file  # not `api`, which waits for torch
+    from devwidget.records.loading.other_files import open_file  # not `api`, which waits for torch
 
     try:
         record = open_file(file)
@@ -423,7 +312,7 @@ def load_record(file: pathlib.Path, kind: type = object) -> Any:
     return record
 
 
-def _of_subject(
+def run_subject(
     name: str,
     call: Callable[..., Any],
     run: Callable[[dict[str, Any]], Any],
@@ -446,14 +335,14 @@ def _of_subject(
     except Exception as error:
         if instead is not None and api.is_about_placement(error):
             with instead:
-                return _of_subject(name, call, run)
+                return run_subject(name, call, run)
         traceback.print_exception(error)
         if api.is_about_placement(error):
             print(f"\n{api.explain(error)}", file=sys.stderr)
         return None
 
 
-def _virtual_gpus(options: Namespace) -> contextlib.AbstractContextManager[object]:
+def virtual_gpus(options: Namespace) -> contextlib.AbstractContextManager[object]:
     """Those that are asked for, else those that the environment names, if any."""
     from devwidget import api, gpus
 
@@ -476,7 +365,7 @@ def _has_severity(findings: Iterable[Finding], least: str) -> bool:
 
 
 @contextlib.contextmanager
-def _writing() -> Iterator[None]:
+def refuse_unwritable() -> Iterator[None]:
     """Where a file of ours is written: a full disk, or a folder that others own, is no fault of the program."""
     try:
         yield
@@ -484,7 +373,7 @@ def _writing() -> Iterator[None]:
         raise DevwidgetError(Message("{name} cannot be written: {error}", name=error.filename, error=error.strerror)) from None
 
 
-@_writing()
+@refuse_unwritable()
 def _write_files(trace: Trace, options: Namespace) -> None:
     if options.save is not None:
         trace.save(options.save)
@@ -499,10 +388,7 @@ def _write_files(trace: Trace, options: Namespace) -> None:
 def _record_text(record: Any, form: str) -> str:
     if form == "text":
         return str(record)
-    from devwidget.extras.formats import findings_json, perfetto, sarif
-
-    forms = {"json": findings_json.findings_json, "brief": findings_json.brief_json, "perfetto": perfetto.perfetto_json}
-    return sarif.sarif_log(record.findings) if form == "sarif" else forms[form](record)
+    return find_writer(form).write(record, ".")
 
 
 def _tell_phase(words: str) -> None:

@@ -6,7 +6,6 @@ asks for what stands in it. No other module outside this folder names one inside
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 import pkgutil
@@ -14,21 +13,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 
+from devwidget.records.errors import DevwidgetError
+from devwidget.records.schema.message import Message
+
 
 @dataclass(frozen=True, slots=True)
 class Extra:
-    """What one extra offers. Modules are named from its folder: `"records"` is `devwidget.extras.<name>.records`.
+    """What one extra offers. Modules are named from its folder: `"records.run"` is `devwidget.extras.<name>.records.run`.
 
     Attributes:
         names: public name of `devwidget` -> the module where it stands.
-        records: kind of saved record -> the module that registers it, with its checks.
-        files: modules that recognise files of other tools, by `@opens`.
-        words: modules that teach records to print, to become data frames and pages, by `@presents`.
-        rules: modules of rules, by `@rule` or `@rule_over_ranks`.
-        commands: modules of command-line commands, by `@command`.
-        panel: modules of what the panel shows, by `@tab` and `@opens_panel`.
-        recorder: modules that take part in a recording, by `@joins_recording`.
-        magics: word of `%devwidget` -> the module of the function that runs it.
+        records: kind of a saved record -> the module that registers its checks.
+        files: modules that open files of other tools: `read_content(name, content, size)`, None for others.
+        folders: modules that open folders of files: `read_folder(folder)`, None for others.
+        words: modules that teach records to print, to become data frames and pages, by `@presents` and `frame`.
+        formats: format in which a trace can be written, such as `sarif` -> the module of `WRITERS`.
+        commands: modules that add to the command line, by `add_commands(line)`.
+        integrations: name of `devwidget.integrations` -> the module where it stands.
+        magics: word of `%devwidget` -> the module of `Magic`.
+        recorder: argument of `devwidget.record` -> the module of `join_recording`.
+        panel: modules that add to the panel.
         gpus: modules that take part in virtual GPUs.
         after: extras that this one may import.
     """
@@ -36,17 +40,16 @@ class Extra:
     names: Mapping[str, str] = field(default_factory=dict)
     records: Mapping[str, str] = field(default_factory=dict)
     files: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
-    rules: tuple[str, ...] = ()
+    formats: Mapping[str, str] = field(default_factory=dict)
     commands: tuple[str, ...] = ()
-    panel: tuple[str, ...] = ()
-    recorder: tuple[str, ...] = ()
+    integrations: Mapping[str, str] = field(default_factory=dict)
     magics: Mapping[str, str] = field(default_factory=dict)
+    recorder: Mapping[str, str] = field(default_factory=dict)
+    panel: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
-
-
-SLOTS = tuple(each.name for each in dataclasses.fields(Extra) if each.name != "after")
 
 
 @functools.cache
@@ -58,16 +61,31 @@ def extras() -> Mapping[str, Extra]:
 
 @functools.cache
 def offered(slot: str) -> Mapping[str, str]:
-    """Map each key of a slot (`names`, `records`, `magics`) to the full name of its module."""
-    return {
-        key: f"{__name__}.{name}.{module}" for name, extra in extras().items() for key, module in getattr(extra, slot).items()
-    }
+    """Map each key of a slot, such as a public name, to the full name of its module."""
+    found: dict[str, str] = {}
+    for name, extra in extras().items():
+        found |= {key: f"{__name__}.{name}.{module}" for key, module in getattr(extra, slot).items()}
+    return found
 
 
 def find_home(slot: str, key: str) -> ModuleType | None:
-    """Import the module that offers a key; None if no extra does."""
+    """Import the module that offers a key; return None if no extra does."""
     module = offered(slot).get(key)
     return None if module is None else importlib.import_module(module)
+
+
+def need_home(slot: str, key: str, what: str) -> ModuleType:
+    """Import the module that offers a key, for what the user has asked for, such as `devwidget.record(path=...)`.
+
+    Raises:
+        DevwidgetError: if no extra does.
+    """
+    home = find_home(slot, key)
+    if home is None:
+        raise DevwidgetError(
+            Message("`{what}` is not in this installation", what=what), why=Message("its folder in devwidget/extras is missing")
+        )
+    return home
 
 
 @functools.cache

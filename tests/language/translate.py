@@ -14,8 +14,8 @@ from babel.messages.pofile import read_po, write_po
 from devwidget.language import speaking
 
 PACKAGE = speaking.CATALOGUES.parents[1]
-METHODS = [("**.py", "python"), ("ui/static/**.js", "javascript")]
-OPTIONS = {"ui/static/**.js": {"parse_template_string": "true"}}
+METHODS = [("**.py", "python"), ("**/static/**.js", "javascript")]
+OPTIONS = {"**/static/**.js": {"parse_template_string": "true"}}
 KEYWORDS = {"Message": None, "say": None, "both": (1, 2), "word": None, "sayCount": (1, 2)}
 
 

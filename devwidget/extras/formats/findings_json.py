@@ -9,9 +9,11 @@ from typing import Any
 
 from devwidget._version import __version__
 from devwidget.records.finding import SEVERITIES, Claim, Edit, Finding, Fix
+from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
 from devwidget.report.style.words import path_of
+from devwidget.report.writers import Writer
 from devwidget.views.hops import group_hops
 
 Json = dict[str, Any]
@@ -154,3 +156,9 @@ def _line_words(site: Site | None, root: Root) -> str | None:
 
 def _clip_text(text: str) -> str:
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
+
+
+WRITERS = {
+    "json": Writer(Message("the report as JSON, for scripts"), findings_json),
+    "brief": Writer(Message("the same within 4 kB, for agents"), brief_json),
+}

@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from devwidget.records.memory import ROLES
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import ModuleEvent, Trace
 from devwidget.report.style.words import first_line, module_words, part_name, site_words, tensor_words
+from devwidget.report.writers import Writer
 from devwidget.views.clock import Clock, with_real_times
 
 Json = dict[str, Any]
@@ -89,3 +91,11 @@ def _finding_marks(trace: Trace, at: Any) -> Iterator[Json]:
 
 def _make_slice(name: str, start: float, length: float, process: int, thread: int, args: Json) -> Json:
     return {"ph": "X", "name": name, "ts": start, "dur": max(length, 0.0), "pid": process, "tid": thread, "args": args}
+
+
+WRITERS = {
+    "perfetto": Writer(
+        Message("modules, moves and memory over time, for ui.perfetto.dev or chrome://tracing"),
+        lambda trace, root: perfetto_json(trace),
+    )
+}

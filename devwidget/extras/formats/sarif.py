@@ -16,9 +16,11 @@ from typing import Any
 from devwidget._version import __version__
 from devwidget.language.speaking import language, said, say
 from devwidget.records.finding import Edit, Finding, Fix
+from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.report.style.words import path_of
 from devwidget.report.text.finding_text import confidence_words, extra_notes
+from devwidget.report.writers import Writer
 
 Json = dict[str, Any]
 _LEVELS = {"error": "error", "warning": "warning", "info": "note"}
@@ -136,3 +138,11 @@ def _replacement_json(edit: Edit) -> Json:
         return {"deletedRegion": {**region, "endLine": edit.last + 1, "endColumn": 1}}
     end = {"endLine": edit.last, "endColumn": len(edit.old_lines[-1]) + 1}
     return {"deletedRegion": {**region, **end}, "insertedContent": {"text": edit.text}}
+
+
+WRITERS = {
+    "sarif": Writer(
+        Message("the findings as SARIF 2.1.0, with their fixes, for a forge or an editor"),
+        lambda record, root: sarif_log(record.findings, root),
+    )
+}

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from devwidget.extras.profiles.stacks import Stack
 from devwidget.records.device import DeviceId
+from devwidget.records.loading.stacks import Stack
 from devwidget.records.memory import ROLES, DeviceMemory, Holding, MemoryCurve, MemoryPoint, Refusal
 
 MOST_POINTS = 1000

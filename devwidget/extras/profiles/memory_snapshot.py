@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from devwidget.extras.profiles.allocations import FOREIGN, History, build_curve
-from devwidget.extras.profiles.stacks import NO_STACK, Stack, read_stack
-from devwidget.extras.profiles.untrusted_files import ReadingPlace, refuse_damaged
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.json_io import reread
+from devwidget.records.loading.stacks import NO_STACK, Stack, read_stack
 from devwidget.records.loading.typed_reader import Unexpected
+from devwidget.records.loading.untrusted_files import ReadingPlace, refuse_damaged
 from devwidget.records.memory import MemoryCurve
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace

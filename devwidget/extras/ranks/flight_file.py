@@ -8,20 +8,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import pathlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from devwidget.extras.profiles.stacks import users_sites
-from devwidget.extras.profiles.untrusted_files import ReadingPlace, refuse_damaged
 from devwidget.extras.ranks.records.checks import MOST_RANKS
 from devwidget.extras.ranks.records.cluster import Cluster
 from devwidget.extras.ranks.records.merging import Heard, merge
 from devwidget.extras.ranks.records.rank import Collective, RankReport
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.json_io import reread
+from devwidget.records.loading.other_files import load_content
+from devwidget.records.loading.stacks import users_sites
 from devwidget.records.loading.typed_reader import Unexpected, make_reader
+from devwidget.records.loading.untrusted_files import ReadingPlace, refuse_damaged
 from devwidget.records.schema.fields import Size
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
@@ -69,6 +71,17 @@ class _Entry:
 def is_dump(content: Any) -> bool:
     """Whether a file holds what a flight recorder writes."""
     return isinstance(content, dict) and isinstance(content.get("entries"), list) and "pg_config" in content
+
+
+def read_content(name: str, content: Any, size: int) -> Cluster | None:
+    """Read one dump; None for the file of another tool."""
+    return read_dumps({name: content}) if is_dump(content) else None
+
+
+def read_folder(folder: pathlib.Path) -> Cluster | None:
+    """Read the dumps in a folder as one cluster; None without any."""
+    contents = {file.name: content for file in sorted(folder.iterdir()) if is_dump(content := load_content(file))}
+    return read_dumps(contents) if contents else None
 
 
 def read_dumps(contents: Mapping[str, Any]) -> Cluster:

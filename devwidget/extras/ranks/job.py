@@ -7,12 +7,12 @@ import pathlib
 import re
 import socket
 import stat
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from devwidget.capture.process_rank import rank_of_environment, rank_of_torch
 from devwidget.extras.ranks.records.checks import MOST_RANKS
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
@@ -123,7 +123,6 @@ def ranks_in(folder: pathlib.Path) -> Iterator[int]:
     yield from sorted(number for number in found if number < MOST_RANKS)
 
 
-_NUMBERS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"))
 # What is the same for all ranks of a job, and mostly another for the next.
 _JOBS = (
     *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"),
@@ -200,19 +199,3 @@ def agree_on_run() -> str:
         # A store that cannot, or one that has gone with its rank.
         return ""
     return agreed.decode(errors="replace")[:64]
-
-
-def rank_of_environment(environ: Mapping[str, str] = os.environ) -> tuple[int, int] | None:
-    """Return rank and number of ranks, as torchrun, Slurm or MPI has set them."""
-    for rank, size in _NUMBERS:
-        if environ.get(rank, "").isdigit() and environ.get(size, "").isdigit():
-            return int(environ[rank]), int(environ[size])
-    return None
-
-
-def rank_of_torch() -> tuple[int, int] | None:
-    """Return rank and number of ranks, as `torch.distributed` has them; nothing is loaded to ask."""
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return None
-    return distributed.get_rank(), distributed.get_world_size()

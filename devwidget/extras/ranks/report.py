@@ -274,3 +274,7 @@ class RankWriter:
         report = Reporter(model, self._memory, counts=False).make_report(self._who, checksums=self._checksums)
         write_whole(trace_of(self._folder, self._who.rank), dumps(trace))
         write_whole(file_of(self._folder, self._who.rank), dumps(report))
+
+
+join_recording = RankWriter
+"""Of `devwidget.record(path=...)`: called with the folder, whether checksums are wanted, and how memory is read."""

@@ -7,11 +7,17 @@ What is written stays, so the rows become longer in time: as many steps make a r
 from __future__ import annotations
 
 import os
+import pathlib
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from devwidget.extras.watch.records.job import WatchedJob
 from devwidget.extras.watch.records.run import MOST_ROWS, StepTable, WatchedRun
+from devwidget.records.errors import UnreadableError
+from devwidget.records.loading import json_io
+from devwidget.records.schema.message import Message
 from devwidget.records.schema.paths import write_text
 from devwidget.records.schema.record import dumps
 
@@ -61,3 +67,22 @@ class RunFile:
         line = dumps(WatchedRun(self._model, rows, **news)).encode() + b"\n"
         with self._path.open("ab", buffering=0) as file:
             file.write(line)
+
+
+_RUN_OF_RANK = re.compile(r"\.rank-(\d{1,7})\.jsonl$")
+
+
+def read_folder(folder: pathlib.Path) -> WatchedJob | None:
+    """Read the runs of ranks in a folder as one job; None without any."""
+    runs = {int(named[1]): file for file in folder.iterdir() if (named := _RUN_OF_RANK.search(file.name))}
+    if not runs:
+        return None
+    found = sorted(runs.items())
+    return WatchedJob(tuple(rank for rank, _ in found), tuple(_load_run(file) for _, file in found))
+
+
+def _load_run(file: pathlib.Path) -> WatchedRun:
+    run = json_io.load(file)
+    if not isinstance(run, WatchedRun):
+        raise UnreadableError(Message("{name} is no watched run", name=file.name))
+    return run

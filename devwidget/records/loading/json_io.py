@@ -113,6 +113,11 @@ def _join_lines(text: str, join: Callable[[Iterable[Any]], Any]) -> Any:
     return join(_read_envelope(_parse_json(line)) for line in whole.split("\n") if line)
 
 
+def list_kinds() -> list[str]:
+    """Name the kinds of records that can be read."""
+    return sorted({*saved_kinds, *extras.offered("records")})
+
+
 def _load_kind(kind: str) -> type | None:
     """The record of this name; that of an extra is imported, with its checks."""
     extras.find_home("records", kind)
@@ -159,8 +164,7 @@ def _read_envelope(envelope: Any) -> Any:
         )
     record = _load_kind(kind) if isinstance(kind, str) else None
     if record is None:
-        known = sorted({*saved_kinds, *extras.offered("records")})
-        raise Unexpected(Message("one of {known} as `record`", known=", ".join(known)), kind)
+        raise Unexpected(Message("one of {known} as `record`", known=", ".join(list_kinds())), kind)
     token = known_messages.set(read_messages(envelope.get("messages", {})))
     try:
         return make_reader(record)(envelope.get("data"))

@@ -19,7 +19,7 @@ import pytest
 
 import devwidget
 from devwidget import DevwidgetError
-from devwidget.extras.profiles.untrusted_files import Implausible, scan_pickle
+from devwidget.records.loading.untrusted_files import Implausible, scan_pickle
 
 MIB = 1 << 20
 
@@ -70,7 +70,7 @@ BOMBS: dict[str, bytes] = {
 
 _OPENED = """
 import pathlib, re, sys
-from devwidget.extras.profiles.open_file import open_file
+from devwidget.records.loading.other_files import open_file
 from devwidget.records.loading.json_io import load
 from devwidget.records.errors import DevwidgetError
 for path in sys.argv[1:]:

@@ -12,7 +12,7 @@ import pytest
 
 import devwidget
 from devwidget.extras.profiles.memory_snapshot import INFERRED, owned_share
-from devwidget.extras.profiles.stacks import read_stack
+from devwidget.records.loading.stacks import read_stack
 from devwidget.records.memory import ROLES
 
 KIB = 1024

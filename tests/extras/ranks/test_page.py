@@ -11,9 +11,8 @@ import torch
 
 import devwidget
 from devwidget.capture import torch_internals
-from devwidget.cli import commands
 from devwidget.cli.main import _build_parser
-from devwidget.extras.ranks import ask_ranks
+from devwidget.extras.ranks import ask_ranks, commands
 from tests.extras.ranks.jobs import running, wait_for
 
 ROOT = pathlib.Path(__file__).parents[3]

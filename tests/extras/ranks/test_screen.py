@@ -113,12 +113,13 @@ def test_a_panel_in_a_process_that_does_not_answer_offers_nothing():
 
 def test_a_rank_that_answers_is_known_without_loading_what_answers(monkeypatch):
     from devwidget import api
+    from devwidget.extras.ranks import api as ranks_api
 
     monkeypatch.setitem(sys.modules, "devwidget.extras.ranks.agent", types.SimpleNamespace(serving_agent=lambda: None))
     assert api._asking_the_others() is None
     agent = types.SimpleNamespace(folder="runs")
     monkeypatch.setitem(sys.modules, "devwidget.extras.ranks.agent", types.SimpleNamespace(serving_agent=lambda: agent))
-    monkeypatch.setattr(api, "ranks", lambda folder: f"those of {folder}")
+    monkeypatch.setattr(ranks_api, "ranks", lambda folder: f"those of {folder}")
     assert api._asking_the_others()() == "those of runs"
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from devwidget.allowed_findings import parse_severities
-from devwidget.api import name_for_rank
 from devwidget.capture.object_fields import is_a
+from devwidget.extras.watch.api import name_for_rank
 from devwidget.extras.watch.records.run import MEMORY, PARTS
 from devwidget.extras.watch.step_hooks import PassesOfTrainer
 from devwidget.extras.watch.watch import Watch

@@ -1,4 +1,4 @@
-"""FOREIGN FILES: what other tools wrote, as records; which tool wrote a file is told by its first bytes."""
+"""Files of other tools, opened as records; which tool wrote a file is told by what is in it, by the extras that know some."""
 
 from __future__ import annotations
 
@@ -8,21 +8,16 @@ import gzip
 import io
 import json
 import pathlib
-import re
 import zlib
 from collections.abc import Iterator
 from typing import Any
 
-from devwidget.extras.profiles.kineto import read_kineto
-from devwidget.extras.profiles.memory_snapshot import read_memory_snapshot
-from devwidget.extras.profiles.untrusted_files import load_plain
-from devwidget.extras.ranks.flight_file import is_dump, read_dumps
-from devwidget.extras.watch.records.job import WatchedJob
-from devwidget.extras.watch.records.run import WatchedRun
+from devwidget import extras
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading import json_io
 from devwidget.records.loading.json_io import read_regular
 from devwidget.records.loading.typed_reader import Unexpected
+from devwidget.records.loading.untrusted_files import load_plain
 from devwidget.records.schema.message import Message
 
 # A profile takes up to 30 times the bytes of its gzip; what is small may take more. A bomb takes 1,000 times its bytes.
@@ -31,7 +26,6 @@ MOST_UNZIPPED, SMALL = 64, 2**24
 LARGEST = 2**33
 _PICKLE, _GZIP = b"\x80", b"\x1f\x8b"
 _JSON = (b"{", b"[", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
-_RUN_OF_RANK = re.compile(r"\.rank-(\d{1,7})\.jsonl$")
 _OURS = b'"devwidget"'
 
 
@@ -60,46 +54,38 @@ def open_file(path: str | pathlib.Path) -> Any:
         return json_io.load(file)  # which says what is wrong with it
     written = read_regular(file, LARGEST)
     if begins.startswith(_PICKLE):
-        content = load_plain(written)
-        return read_dumps({file.name: content}) if is_dump(content) else read_memory_snapshot(content, len(written))
-    return _read_foreign_json(file, _unzip_bounded(written) if begins.startswith(_GZIP) else written)
+        return _read_content(file, load_plain(written), len(written))
+    content = _parse_json(_unzip_bounded(written) if begins.startswith(_GZIP) else written)
+    return json_io.load(file) if content is None else _read_content(file, content, len(written))
+
+
+def _read_content(file: pathlib.Path, content: Any, size: int) -> Any:
+    for module in extras.load_all("files"):
+        found = module.read_content(file.name, content, size)
+        if found is not None:
+            return found
+    if isinstance(content, dict):
+        raise UnreadableError(Message("it is of no tool that is known here"))
+    return json_io.load(file)  # which says that it is none of ours
 
 
 def _read_folder(folder: pathlib.Path) -> Any:
-    if runs := {int(named[1]): file for file in folder.iterdir() if (named := _RUN_OF_RANK.search(file.name))}:
-        found = sorted(runs.items())
-        return WatchedJob(tuple(rank for rank, _ in found), tuple(_load_run(file) for _, file in found))
-    contents = {file.name: content for file in sorted(folder.iterdir()) if is_dump(content := _load_dump(file))}
-    if not contents:
-        raise UnreadableError(Message("no flight-recorder dump in the folder {folder}", folder=folder.name or folder))
-    return read_dumps(contents)
+    for module in extras.load_all("folders"):
+        found = module.read_folder(folder)
+        if found is not None:
+            return found
+    raise UnreadableError(Message("nothing in the folder {folder} can be opened", folder=folder.name or folder))
 
 
-def _load_run(file: pathlib.Path) -> WatchedRun:
-    run = json_io.load(file)
-    if not isinstance(run, WatchedRun):
-        raise UnreadableError(Message("{name} is no watched run", name=file.name))
-    return run
-
-
-def _load_dump(file: pathlib.Path) -> Any:
-    """Load what may be a dump; None for everything else that a folder may hold."""
+def load_content(file: pathlib.Path) -> Any:
+    """Load what a pickle of plain values or JSON holds; return None for everything else that a folder may have."""
     try:
         written = read_regular(file, json_io.LARGEST_TEXT)
-        return (
-            load_plain(written) if written.startswith(_PICKLE) else _parse_json(written) if written.startswith(b"{") else None
-        )
+        if written.startswith(_PICKLE):
+            return load_plain(written)
+        return _parse_json(written) if written.startswith(b"{") else None
     except (OSError, ValueError):
         return None
-
-
-def _read_foreign_json(file: pathlib.Path, written: bytes) -> Any:
-    content = _parse_json(written)
-    if is_dump(content):
-        return read_dumps({file.name: content})
-    if isinstance(content, dict) and "traceEvents" in content:
-        return read_kineto(content)
-    return json_io.load(file)
 
 
 def _parse_json(written: bytes) -> Any:

@@ -1,0 +1,5 @@
+"""Which files of other tools are read."""
+
+from devwidget.extras import Extra
+
+EXTRA = Extra(files=("files",))

@@ -1,0 +1,19 @@
+"""What the ranks of a job offer."""
+
+from devwidget.extras import Extra
+
+EXTRA = Extra(
+    names={
+        **dict.fromkeys(("ranks", "serve"), "api"),
+        **dict.fromkeys(("Cluster", "Rank"), "records.cluster"),
+        "Agent": "agent",
+        "RankReport": "records.rank",
+        "RanksWidget": "screen",
+    },
+    records={"Cluster": "records.checks", "RankReport": "records.checks"},
+    files=("flight_file",),
+    folders=("flight_file",),
+    words=("words.cluster", "words.frames", "page"),
+    commands=("commands",),
+    recorder={"path": "report"},
+)

@@ -1,0 +1,24 @@
+"""What watched runs offer."""
+
+from devwidget.extras import Extra
+
+EXTRA = Extra(
+    names={
+        "Watch": "watch",
+        "WatchedJob": "records.job",
+        "WatchedRun": "records.run",
+        "watch": "api",
+    },
+    records={"WatchedJob": "records.checks", "WatchedRun": "records.checks"},
+    folders=("run_file",),
+    words=("words.run", "words.job", "words.frames"),
+    commands=("commands",),
+    integrations={
+        "FindingWarning": "integrations.trainer_watch",
+        "LightningCallback": "integrations.lightning_callback",
+        "TrainerWatch": "integrations.trainer_watch",
+        "TransformersCallback": "integrations.transformers_callback",
+        "watch_accelerator": "integrations.accelerator_watch",
+    },
+    magics={"watch": "magic"},
+)

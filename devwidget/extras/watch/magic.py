@@ -1,0 +1,72 @@
+"""`%devwidget watch`: a run that goes on from cell to cell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from devwidget.language.speaking import say
+from devwidget.magics import evaluate_model, split_line
+from devwidget.records.schema.message import Message
+
+if TYPE_CHECKING:
+    from devwidget.extras.watch.watch import Watch
+
+LINES = {
+    "%devwidget watch MODEL [OPTIMIZER]": Message(
+        "watch the steps of a model in all cells that follow, and say what was found"
+    ),
+    "%devwidget watch off": Message("end that; without words: how it goes"),
+}
+"""What may stand on the line, and what it does."""
+
+
+class Magic:
+    """What `%devwidget watch` runs in one shell."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+        self._run: Watch | None = None
+        self._name = ""
+
+    def run(self, words: str) -> None:
+        """Begin or end to watch a run, which goes on from cell to cell, or say how it goes."""
+        if words in ("", "off", "status"):
+            if self._run is None:
+                print(say("no run is watched; begin with {line}", line="%devwidget watch model optimizer"))
+                return
+            if words == "off":
+                self.end()
+            print(self._run)
+            return
+        from devwidget import api
+        from devwidget.extras.watch.api import make_status_line, watch
+
+        expression, of_optimizer = split_line(words)
+        model = evaluate_model(self.shell, expression)
+        optimizer = evaluate_model(self.shell, of_optimizer) if of_optimizer else api.find_optimizer(model)
+        run, line = watch(model, optimizer), make_status_line()
+        self.end()
+        run.listener = line.show_step
+        self._run, self._name = run.__enter__(), expression
+        self.shell.events.register("post_run_cell", self._follow_name)
+        print(say("watching the steps of {model}; {line} ends it", model=expression, line="`%devwidget watch off`"))
+        if optimizer is None:
+            print(say("no optimizer was named: a step ends with the forward pass"))
+
+    def end(self) -> None:
+        """Take the hooks of a run that is watched off."""
+        if self._run is not None and self._run.inside:
+            self.shell.events.unregister("post_run_cell", self._follow_name)
+            self._run.__exit__(None, None, None)
+
+    def _follow_name(self, result: Any = None) -> None:
+        """End a run whose model the variable of the user holds no more, which would stay alive for it."""
+        name, run = self._name, self._run
+        if run is None or not run.inside or not name.isidentifier() or run.is_of(self.shell.user_ns.get(name)):
+            return
+        self.end()
+        if name not in self.shell.user_ns:
+            print(say("`{name}` was deleted, so its watched run has ended", name=name))
+            return
+        line = f"`%devwidget watch {name}`"
+        print(say("`{name}` is bound to a new object, so its watched run has ended. {line} watches that", name=name, line=line))
