@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from devwidget import api
-from devwidget.extras.formats.sarif import sarif_log
 from devwidget.language.speaking import say
 from devwidget.records.errors import PlacementError
 from devwidget.records.finding import Finding
 from devwidget.records.loading.json_io import dumps, loads
+from devwidget.records.trace import Trace
 from devwidget.report.style.units import count_words
+from devwidget.report.writers import find_writer
 
 
 class Explainer:
@@ -74,7 +75,7 @@ class Explainer:
         if file and not hasattr(session.config, "workerinput"):
             found = (finding for findings in self._findings for finding in findings)
             path = session.config.invocation_params.dir / file
-            path.write_text(sarif_log(found, session.config.rootpath), encoding="utf-8")
+            path.write_text(find_writer("sarif").write(Trace(findings=tuple(found)), session.config.rootpath), encoding="utf-8")
 
 
 def _explain(report: pytest.TestReport | pytest.CollectReport, call: pytest.CallInfo[Any] | None) -> tuple[Finding, ...]:

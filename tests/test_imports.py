@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from devwidget.extras import extras, find_home, load_all, offered
 
 PACKAGE = Path(str(importlib.util.find_spec("devwidget").origin)).parent  # type: ignore[union-attr]
 
@@ -19,14 +22,14 @@ def words(text: str) -> set[str]:
     return set(text.split())
 
 
-FOLDERS = words("records language capture memory gpus rules views report panel extras")
-EVERYTHING = FOLDERS | words(
+FOLDERS = words("records language capture memory gpus rules views report panel trying cli")
+FILES = words(
     """
-    api recording allowed_findings live_model post_mortem call_trials trying fix_writer applied_fix
-    saved_files magics cli pytest_plugin pytest_explainer integrations
+    api recording allowed_findings live_model post_mortem fix_writer applied_fix saved_files magics
+    pytest_plugin pytest_explainer integrations
     """
 )
-
+EVERYTHING = FOLDERS | FILES
 
 MAY_IMPORT = {
     "records": words(""),
@@ -38,40 +41,61 @@ MAY_IMPORT = {
     "language": words("records"),
     "report": words("records views language"),
     "panel": words("records views report language"),
-    "api": EVERYTHING,
-    "saved_files": words("records"),  # the half of api that needs no torch
-    "extras": EVERYTHING,
-    "integrations": words(""),
-    "recording": EVERYTHING,  # what `record` and `trace` run
-    "call_trials": EVERYTHING,  # the trials that `explain` and `record` offer
-    "allowed_findings": EVERYTHING,  # what `check` refuses
-    "live_model": EVERYTHING,  # the live half of `show`, split from api
-    "post_mortem": EVERYTHING,  # the half of `explain` that is not `trace`
-    "fix_writer": EVERYTHING,  # the half of `%devwidget fix` that writes
-    "applied_fix": EVERYTHING,  # the half of the panel that applies a fix
     "trying": EVERYTHING,  # the half of `trace` that tries fixes
+    "saved_files": words("records"),  # the half of api that needs no torch
     "magics": words("api records language"),  # records for the exceptions that it prints
-    # all but api for what works without torch
-    # and gpus: a process that inherits virtual GPUs begins them
-    "cli": words("api records views report language gpus"),
+    # all but api for what works without torch, and gpus: a process that inherits virtual GPUs begins them
+    "cli": words("api capture records views report language gpus"),
     "__main__": words("cli"),
     "pytest_plugin": words("api records language pytest_explainer gpus"),  # gpus as for cli
     "pytest_explainer": words("api records report language"),  # the half of the plugin that is loaded when it is asked
-    "__init__": EVERYTHING,
+    "integrations": words("records"),
+    "extras": words("records"),  # the registry
     "_version": words(""),
+    **dict.fromkeys(words("__init__ api recording allowed_findings live_model post_mortem fix_writer applied_fix"), EVERYTHING),
 }
-"""Layer -> the other layers that it may import."""
+"""Layer of the core -> the other layers that it may import; all may ask the registry of extras."""
 
-ONLY_IN = {"ipywidgets": {"panel", "extras"}, "anywidget": {"panel", "extras"}, "traitlets": {"panel"}, "plotly": {"panel"}}
-"""Library -> the layers that may import it."""
+INSIDE_AN_EXTRA = {
+    "records": words("records"),
+    "rules": words("records memory rules"),
+    "views": words("records memory views"),
+    "words": words("records views report language"),
+    "page": words("records views report language"),
+    "screen": words("records views report language panel"),
+}
+"""Beginning of a file's name, or of its folder's -> the layers of the core that it may import; all others may import any."""
 
-WITHOUT_TORCH = words("saved_files records language memory rules views report panel")
+WIDGET_LIBRARIES = words("ipywidgets anywidget traitlets plotly")
+WITHOUT_TORCH = words("saved_files records language memory rules views report panel extras")
 HEAVY = ("plotly", "pandas", "ipywidgets", "anywidget", "traitlets", "IPython")
 
 
 def layer_of(file: Path) -> str:
     first = file.relative_to(PACKAGE).parts[0]
     return first.removesuffix(".py")
+
+
+EXTRAS = PACKAGE / "extras"
+NAMES_OF_EXTRAS = {file.parent.name for file in EXTRAS.glob("*/extra.py")}
+
+
+def extra_of(file: Path) -> str:
+    """The extra that a file is of, "" for the core."""
+    parts = file.relative_to(PACKAGE).parts
+    return parts[1] if parts[0] == "extras" and parts[1] in NAMES_OF_EXTRAS else ""
+
+
+def kind_of(file: Path) -> str:
+    """What a file of an extra is by its name or that of its folder: `records`, `words`, ...; "" for others."""
+    first = file.relative_to(EXTRAS).parts[1]
+    return re.split(r"[_.]", first)[0] if re.split(r"[_.]", first)[0] in INSIDE_AN_EXTRA else ""
+
+
+def target_of(name: str) -> tuple[str, str]:
+    """The layer that an import reaches, and the extra."""
+    parts = [*name.split("."), "", ""]
+    return (parts[1] if parts[1] in EVERYTHING | {"extras"} else "__init__"), parts[2] if parts[2] in NAMES_OF_EXTRAS else ""
 
 
 def only_for_types(node: ast.AST) -> bool:
@@ -98,40 +122,91 @@ def imports() -> Iterator[tuple[Path, str]]:
             yield file, name
 
 
+def named() -> Iterator[tuple[Path, str]]:
+    """All imports of ours, for type checkers too."""
+    for file in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                yield from ((file, name) for name in imported(node, "") if name.startswith("devwidget"))
+
+
 def test_every_folder_and_file_stands_in_the_table() -> None:
     found = {layer_of(file) for file in PACKAGE.rglob("*.py")}
     assert found <= set(MAY_IMPORT)
 
 
+def test_the_core_imports_no_extra() -> None:
+    """Not in a function and not for types either; the registry looks modules up by name."""
+    wrong = {file.relative_to(PACKAGE).as_posix() for file, name in named() if target_of(name)[1] and not extra_of(file)}
+    assert (
+        wrong - {"api.py", "live_model.py", "panel/actions.py", "panel/panel.py", "report/page/content.py", "views/devices.py"}
+        == set()
+    )
+
+
+def test_an_extra_imports_no_other_but_those_that_it_names() -> None:
+    wrong = []
+    for file, name in named():
+        own, other = extra_of(file), target_of(name)[1]
+        if own and other not in {"", own, *extras()[own].after}:
+            wrong.append(f"{file.relative_to(PACKAGE)} imports {name}")
+    assert wrong == []
+
+
 def test_layers_import_only_what_the_table_allows() -> None:
     wrong = []
     for file, name in imports():
-        parts = name.split(".")
-        if parts[0] != "devwidget":
+        if not name.startswith("devwidget") or extra_of(file):
             continue
-        layer, target = layer_of(file), parts[1] if len(parts) > 1 else "__init__"
-        target = target if target in EVERYTHING else "__init__"
+        layer, (target, _) = layer_of(file), target_of(name)
         if target not in {layer, "__init__", "extras"} | MAY_IMPORT[layer]:
             wrong.append(f"{file.relative_to(PACKAGE)} imports {name}")
     assert wrong == []
 
 
-def test_only_the_screen_imports_widget_libraries() -> None:
-    wrong = [
-        f"{file.relative_to(PACKAGE)} imports {name}"
-        for file, name in imports()
-        if layer_of(file) not in ONLY_IN.get(name.partition(".")[0], {layer_of(file)})
-    ]
+def test_files_of_extras_import_only_what_their_names_allow() -> None:
+    wrong = []
+    for file, name in imports():
+        allowed = INSIDE_AN_EXTRA.get(kind_of(file)) if extra_of(file) else None
+        if allowed is not None and name.startswith("devwidget") and target_of(name)[0] not in allowed | {"__init__", "extras"}:
+            wrong.append(f"{file.relative_to(PACKAGE)} imports {name}")
     assert wrong == []
+
+
+def is_of_the_screen(file: Path) -> bool:
+    return kind_of(file) == "screen" if extra_of(file) else layer_of(file) == "panel"
+
+
+def test_only_the_screen_imports_widget_libraries() -> None:
+    wrong = [(file, name) for file, name in imports() if name.partition(".")[0] in WIDGET_LIBRARIES]
+    assert [f"{file.relative_to(PACKAGE)} imports {name}" for file, name in wrong if not is_of_the_screen(file)] == []
+
+
+def needs_no_torch(file: Path) -> bool:
+    return bool(kind_of(file)) if extra_of(file) else layer_of(file) in WITHOUT_TORCH
 
 
 def test_layers_of_plain_facts_never_import_torch() -> None:
-    wrong = [
-        f"{file.relative_to(PACKAGE)} imports {name}"
-        for file, name in imports()
-        if name.partition(".")[0] == "torch" and layer_of(file) in WITHOUT_TORCH
-    ]
-    assert wrong == []
+    wrong = [(file, name) for file, name in imports() if name.partition(".")[0] == "torch"]
+    assert [f"{file.relative_to(PACKAGE)} imports {name}" for file, name in wrong if needs_no_torch(file)] == []
+
+
+def test_the_types_of_all_public_names_are_known() -> None:
+    import devwidget
+
+    tree = ast.parse((PACKAGE / "__init__.pyi").read_text(encoding="utf-8"))
+    lists = [node.value for node in tree.body if isinstance(node, ast.Assign)]
+    assert [ast.literal_eval(each) for each in lists] == [devwidget.__all__]
+    known = {name.rpartition(".")[2] for node in tree.body for name in imported(node, "")}
+    assert set(devwidget.__all__) <= known
+
+
+def test_what_extras_offer_is_there() -> None:
+    assert all(hasattr(find_home("names", name), name) for name in offered("names"))
+    for slot in ("records", "formats", "magics", "recorder"):
+        assert all(find_home(slot, key) for key in offered(slot))
+    for slot in ("files", "folders", "words", "commands"):
+        assert load_all(slot)
 
 
 FRESH = f"""

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from devwidget import api
+from devwidget.extras.plan.api import plan
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -76,8 +77,8 @@ def test_a_wheel_brings_nothing_that_only_tests_need() -> None:
 
 
 def test_a_type_checker_is_told_which_record_and_which_panel_come_back() -> None:
-    told = {call: [each.__annotations__["return"] for each in get_overloads(call)] for call in (api.plan, api.show)}
-    assert told == {api.plan: ["Plan", "ParallelPlan"], api.show: ["RanksWidget", "DeviceWidget", "DeviceWidget"]}
+    told = {call: [each.__annotations__["return"] for each in get_overloads(call)] for call in (plan, api.show)}
+    assert told == {plan: ["Plan", "ParallelPlan"], api.show: ["RanksWidget", "DeviceWidget", "DeviceWidget"]}
 
 
 def shown_by_an_index() -> str:
