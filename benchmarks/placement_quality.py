@@ -38,7 +38,7 @@ from devwidget.extras.plan.records.plan import DevicePlan, Plan
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from tests import zoo
-from tests.measured import total
+from tests.extras.plan.measured import total
 
 FACTORS = (1.0, 1.1, 1.2, 1.3, 1.4, 1.5)
 BELOW = (0.5, 0.6, 0.7, 0.8, 0.9)

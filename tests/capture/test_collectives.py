@@ -23,8 +23,8 @@ from devwidget.capture.recording import collectives
 from devwidget.capture.recording.collectives import KINDS, places_of
 from devwidget.records.parallel import CollectiveCall
 from devwidget.records.trace import Trace
-from tests.extras.ranks.stepping import Block
 from tests.older_torch import IS_OLDER
+from tests.stepping import Block
 
 
 @pytest.fixture(autouse=True)

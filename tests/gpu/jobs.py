@@ -16,7 +16,7 @@ from torch import nn
 import devwidget
 from devwidget.records.errors import DevwidgetError
 from tests import zoo
-from tests.measured import keeps_all_layers, measured_here, total
+from tests.extras.plan.measured import keeps_all_layers, measured_here, total
 
 STEPS: tuple[tuple[Any, Any], ...] = ((None, None), (total, torch.optim.AdamW))
 """A forward, and a step: loss and optimizer."""

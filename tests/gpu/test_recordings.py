@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_map_only
 
 import devwidget
 from tests import zoo
-from tests.measured import keeps_all_layers, total
+from tests.extras.plan.measured import keeps_all_layers, total
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.filterwarnings("ignore")]
 GPU = "cuda"

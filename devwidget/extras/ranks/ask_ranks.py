@@ -25,12 +25,12 @@ from devwidget.extras.ranks.job import (
     refuse_shared,
     socket_of,
 )
+from devwidget.extras.ranks.records.alike_files import AlikeFiles
 from devwidget.extras.ranks.records.cluster import GONE, WITH_LAST_WORD, Cluster
 from devwidget.extras.ranks.records.merging import Heard, merge, split_cluster
 from devwidget.extras.ranks.records.rank import RankReport
 from devwidget.extras.ranks.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.loading.alike_files import AlikeFiles
 from devwidget.records.loading.json_io import load, loads, read_regular
 from devwidget.records.schema.message import Message
 

@@ -13,7 +13,7 @@ from devwidget.capture.restore.torch_settings import switches_now
 from devwidget.extras.plan import child_process
 from devwidget.extras.plan.child_process import ask_child
 from devwidget.records.errors import DevwidgetError
-from tests.measured import total
+from tests.extras.plan.measured import total
 
 
 class Net(nn.Module):

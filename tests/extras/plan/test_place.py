@@ -21,8 +21,8 @@ from devwidget.extras.plan.records.answers import BlockCost, Layout, PlacedGpu, 
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
+from tests.extras.plan.measured import measured, total
 from tests.extras.plan.test_what_if import Reader, texts
-from tests.measured import measured, total
 
 pytest.importorskip("accelerate")
 MIB = 1 << 20

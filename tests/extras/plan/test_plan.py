@@ -17,7 +17,7 @@ from devwidget.records.device import DeviceId
 from devwidget.records.errors import SimulationError
 from devwidget.records.loading import json_io
 from devwidget.records.site import Site
-from tests.measured import measured, total
+from tests.extras.plan.measured import measured, total
 
 PAGE = Path(__file__).parents[3] / "docs" / "plan.md"
 MIB = 1 << 20

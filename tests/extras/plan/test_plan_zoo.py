@@ -11,8 +11,8 @@ import devwidget
 from devwidget.extras.plan.placement import propose_device_map
 from devwidget.records.errors import DevwidgetError, SimulationError
 from tests import zoo
+from tests.extras.plan.measured import measured, total
 from tests.gpus.test_zoo import NOT_PARALLEL
-from tests.measured import measured, total
 
 pytestmark = pytest.mark.timeout(900)
 """The whole zoo takes some three minutes where nothing else runs, and the limit is against hanging."""

@@ -14,7 +14,7 @@ from devwidget.extras.plan.what_if import LargestSearch
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
-from tests.measured import measured, total
+from tests.extras.plan.measured import measured, total
 
 MIB = 1 << 20
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from devwidget.extras.ranks.records.alike_files import AlikeFiles
 from devwidget.records.errors import UnreadableError
-from devwidget.records.loading.alike_files import AlikeFiles
 from devwidget.records.loading.json_io import loads
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import dumps
