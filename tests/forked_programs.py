@@ -62,7 +62,8 @@ def main() -> None:
 
     import devwidget.api
     import devwidget.cli.main
-    import devwidget.extras.ranks.agent  # noqa: F401
+
+    devwidget.extras.find_home("names", "serve")
 
     for line in sys.stdin:
         if (child := os.fork()) == 0:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.extras import extras
 from devwidget.records.loading.json_io import dumps
 
 
@@ -50,13 +51,18 @@ def real_records() -> tuple[Any, ...]:
         parallel = devwidget.trace(nn.DataParallel(nn.Linear(4, 4).cuda()), torch.randn(6, 4), loss_fn=torch.sum)
         wrapped = devwidget.snapshot(nn.DataParallel(model), optimizer=optimizer)
         records += [traced, parallel, wrapped, _explanation(), traced.findings[0]]
-    step: dict[str, Any] = {"loss_fn": torch.sum, "optimizer": torch.optim.Adam}
-    records.append(
-        devwidget.plan(nn.Linear(64, 64), torch.randn(8, 64), gpus=2, memory="10KiB", placement="data parallel", **step)
-    )
-    records.append(devwidget.plan(nn.Sequential(nn.Linear(64, 64)), torch.randn(8, 64), gpus=2, memory="1MiB",
-                                  placement={"0": "cuda:1"}))  # fmt: skip
+    if "plan" in extras():
+        records += _plans()
     return tuple(records)
+
+
+def _plans() -> list[Any]:
+    step: dict[str, Any] = {"loss_fn": torch.sum, "optimizer": torch.optim.Adam}
+    batch = torch.randn(8, 64)
+    return [
+        devwidget.plan(nn.Linear(64, 64), batch, gpus=2, memory="10KiB", placement="data parallel", **step),
+        devwidget.plan(nn.Sequential(nn.Linear(64, 64)), batch, gpus=2, memory="1MiB", placement={"0": "cuda:1"}),
+    ]
 
 
 @functools.cache

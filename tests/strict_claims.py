@@ -6,8 +6,6 @@ import contextlib
 from collections.abc import Iterator
 from unittest import mock
 
-from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.ranks.rules import rank_claims
 from devwidget.records.finding import Claim
 from devwidget.rules import claims_checker
 from devwidget.rules.claim_words import words_of
@@ -19,7 +17,6 @@ class Unfounded(BaseException):
 
 quietly = claims_checker.is_borne_out
 """As it is where no test looks."""
-quietly_of_ranks = rank_claims.is_borne_out
 
 
 def _is_borne_out(evidence: claims_checker.Evidence, claim: Claim) -> bool:
@@ -29,18 +26,8 @@ def _is_borne_out(evidence: claims_checker.Evidence, claim: Claim) -> bool:
     return True
 
 
-def _is_borne_out_by_ranks(cluster: Cluster, claim: Claim) -> bool:
-    problem = rank_claims.refutes(cluster, claim)
-    if problem:
-        raise Unfounded(f"{rank_claims.words_of(claim)!r}: {problem}; {claim}")
-    return True
-
-
 @contextlib.contextmanager
 def strict_claims() -> Iterator[None]:
     """Every claim of every finding is borne out, or this fails."""
-    with (
-        mock.patch.object(claims_checker, "is_borne_out", _is_borne_out),
-        mock.patch.object(rank_claims, "is_borne_out", _is_borne_out_by_ranks),
-    ):
+    with mock.patch.object(claims_checker, "is_borne_out", _is_borne_out):
         yield

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-RANKS = ("-m", "tests.extras.ranks.forked", "4", str(ROOT / "tests" / "beside_ranks.py"))
+RANKS = ("-m", "tests.extras.ranks.forked", "4", str(ROOT / "tests" / "extras" / "ranks" / "beside_ranks.py"))
 
 
 def run(*arguments: str) -> str:

@@ -34,7 +34,7 @@ class Extra:
         recorder: argument of `devwidget.record` -> the module of `join_recording`.
         panel: modules that add to the panel.
         gpus: modules that take part in virtual GPUs.
-        after: extras that this one may import.
+        after: extras that this one imports; without one of them it is not offered.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -54,9 +54,10 @@ class Extra:
 
 @functools.cache
 def extras() -> Mapping[str, Extra]:
-    """Find the extras whose folders are here, by name, in a zip file too."""
+    """Find the extras whose folders are here, by name, in a zip file too; one that needs another goes with that."""
     names = sorted(each.name for each in pkgutil.iter_modules(__path__) if each.ispkg)
-    return {name: importlib.import_module(f"{__name__}.{name}.extra").EXTRA for name in names}
+    found = {name: importlib.import_module(f"{__name__}.{name}.extra").EXTRA for name in names}
+    return {name: extra for name, extra in found.items() if found.keys() >= set(extra.after)}
 
 
 @functools.cache

@@ -13,8 +13,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.extras.plan.records.plan import DevicePlan, Plan
-from devwidget.extras.ranks.rules.over_ranks import judge_cluster
+from devwidget.extras import extras
 from devwidget.language import speaking
 from devwidget.language.speaking import language, said, say
 from devwidget.records.loading.json_io import dumps, loads
@@ -22,7 +21,6 @@ from devwidget.records.schema.message import Message, in_row, listed, out_of_row
 from devwidget.records.schema.record import Record
 from devwidget.records.trace import Trace
 from devwidget.views.compare import compare_traces
-from tests.extras.ranks.records.made_up import faulty
 from tests.views.builders import GIB, GPU0, data_parallel, one_step, split_model
 
 WHERE = Message("{name} is on {device}", name="`mask`", device="cpu")
@@ -82,8 +80,19 @@ def _records() -> Iterator[Record]:
     yield data_parallel(2)
     yield _trace()
     yield compare_traces(one_step(), data_parallel(2))
-    yield Plan("Net", "as is", ("forward",), (DevicePlan(GPU0, 24 * GIB, 9 * GIB, GIB, GIB, GIB, GIB),))
-    yield judge_cluster(faulty())
+    yield from _records_of_extras()
+
+
+def _records_of_extras() -> Iterator[Record]:
+    if "plan" in extras():
+        from devwidget.extras.plan.records.plan import DevicePlan, Plan
+
+        yield Plan("Net", "as is", ("forward",), (DevicePlan(GPU0, 24 * GIB, 9 * GIB, GIB, GIB, GIB, GIB),))
+    if "ranks" in extras():
+        from devwidget.extras.ranks.rules.over_ranks import judge_cluster
+        from tests.extras.ranks.records.made_up import faulty
+
+        yield judge_cluster(faulty())
 
 
 def test_every_kind_of_record_opens_in_the_language_that_is_spoken_then() -> None:

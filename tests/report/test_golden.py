@@ -1,14 +1,10 @@
 """What records print, whole: the files in golden/, written anew by `pytest tests/report --update-golden`."""
 
 import devwidget.report  # noqa: F401  registers the words
-from devwidget.extras.plan.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.records.explanation import Explanation, Value
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Trace
-from tests.views.builders import CPU, GIB, GPU0, GPU1, data_parallel, one_step, site, split_model, unregistered, wrong_device
-
-LOSS = PlanMoment("loss", None, site(44, "loss = F.cross_entropy(logits, target)"))
-HEAD = PlanMoment("forward", "decoder.head", site(41, "return self.head(hidden)"))
+from tests.views.builders import CPU, GPU0, GPU1, data_parallel, one_step, site, split_model, unregistered, wrong_device
 
 
 def test_a_finding(golden):
@@ -38,14 +34,6 @@ def test_a_trace_of_data_parallel(golden):
 def test_a_trace_that_found_nothing_and_one_that_ended_early(golden):
     golden("trace-clean.txt", Trace(checked=("wrong-device",)))
     golden("trace-ended.txt", Trace(error="RuntimeError: boom", not_checked=("ping-pong: no forward pass in this trace",)))
-
-
-def test_a_plan_that_tips_over_and_had_to_guess(golden):
-    first = DevicePlan(GPU0, 16 * GIB, 18 * GIB, 2 * GIB, 2 * GIB, 4 * GIB, 10 * GIB, LOSS, HEAD)
-    second = DevicePlan(GPU1, 16 * GIB, 5 * GIB, 2 * GIB, 0, 0, 3 * GIB, HEAD)
-    phases = ("forward", "loss", "backward", "optimizer")
-    plan = Plan("Translator", "device map", phases, (first, second), (("encoder", "cuda:0"), ("decoder", "cuda:1")), (HEAD,))
-    golden("plan-too-large.txt", plan)
 
 
 def test_an_explanation(golden):

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from devwidget.extras.plan.records.plan import Plan
+from devwidget.extras import find_home
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding
 from devwidget.records.loading.json_io import dumps, loads
 from devwidget.records.schema.fields import saved_fields
-from devwidget.records.schema.record import Record
+from devwidget.records.schema.record import Record, saved_kinds
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
 from devwidget.report.page.exports import export_panel
 from devwidget.report.style.safe_text import file_name, html_element, plotly_text, safe_text
 from tests.every_view import cards, pages, show_all, texts
 
-ROOTS = (Snapshot, Trace, Plan, Explanation, Finding)
+ROOTS = (Snapshot, Trace, Explanation, Finding, *(saved_kinds[name] for name in ("Plan",) if find_home("records", name)))
 HARMLESS = "name"
 MARKUP = (
     "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\"><b onclick='x'>", "' onmouseover='x", "<!--", "]]>",

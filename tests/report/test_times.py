@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from devwidget.extras.formats.perfetto import perfetto_json
 from devwidget.report.page.content import traced_content
 from devwidget.report.page.html import panel_html
 from devwidget.views.overlay import make_overlay
@@ -38,10 +37,3 @@ def test_times_of_virtual_gpus_are_told_nowhere_and_those_of_real_ones_are(told,
     assert trace.virtual_gpus
     assert not DURATION.findall(TOLD[told](trace))
     assert DURATION.findall(TOLD[told](replace(trace, virtual_gpus=0, seconds=0.021)))
-
-
-def test_a_perfetto_file_of_virtual_gpus_has_the_order_of_events():
-    trace = replace(one_step(), virtual_gpus=2)
-    slices = {each["name"]: each for each in json.loads(perfetto_json(trace))["traceEvents"] if each["ph"] == "X"}
-    for event in trace.modules:
-        assert slices[event.path or "the model itself"]["ts"] == event.number

@@ -140,13 +140,6 @@ def test_a_loader_gives_what_it_would_have_given(number):
     assert str(list(loader)) == str(list(untouched))
 
 
-def test_a_plan_leaves_a_loader_where_it_was():
-    loader, untouched = _loaders()[0], _loaders()[0]
-    devwidget.plan(nn.Linear(2, 2), loader, gpus=1, memory="1GiB")
-    assert loader.dataset.asked == []
-    assert str(list(loader)) == str(list(untouched))
-
-
 @pytest.fixture
 def _workers():
     """Torch leaves its handler for the end of workers in place."""

@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import devwidget
+from tests.capture.step.test_sources import _loaders
 
 
 class Graph:
@@ -43,3 +44,10 @@ def test_an_object_that_cannot_be_moved_stays_where_it_is():
     graph.nodes, graph.kept = torch.ones(3, 4), {"edges": torch.tensor([0, 2])}
     with pytest.raises(devwidget.DevwidgetError, match="the forward fails in this placement"):
         devwidget.plan(Net(), graph, gpus=1, memory="16GiB")
+
+
+def test_a_plan_leaves_a_loader_where_it_was():
+    loader, untouched = _loaders()[0], _loaders()[0]
+    devwidget.plan(nn.Linear(2, 2), loader, gpus=1, memory="1GiB")
+    assert loader.dataset.asked == []
+    assert str(list(loader)) == str(list(untouched))

@@ -6,13 +6,13 @@ from devwidget.extras.ranks.records.cluster import Cluster, Rank
 from devwidget.extras.ranks.rules import rank_claims
 from devwidget.extras.ranks.rules.rank_claims import answered, refutes, without_unheard
 from devwidget.records.finding import Claim, Finding
-from tests.strict_claims import quietly_of_ranks
+from tests.extras.ranks.strict_claims import quietly
 
 CLUSTER = Cluster((), (Rank(0, "hung"), Rank(1, "answered"), Rank(2, "unknown")))
 
 
 def test_a_finding_about_a_rank_that_never_answered_is_not_told(monkeypatch):
-    monkeypatch.setattr(rank_claims, "is_borne_out", quietly_of_ranks)
+    monkeypatch.setattr(rank_claims, "is_borne_out", quietly)
     founded = Finding("drifted-copies", "error", None, "`w` differs", "why", claims=answered((0, 1)))
     unfounded = dataclasses.replace(founded, claims=answered((0, 2)))
     kept, left_out = without_unheard(CLUSTER, [founded, unfounded])
