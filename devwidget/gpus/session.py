@@ -10,13 +10,13 @@ import torch
 
 from devwidget.capture.explain.folded_frames import fold, folded, unfold
 from devwidget.capture.undo import Undo
+from devwidget.extras.jobs import children
 from devwidget.gpus import patching
 from devwidget.gpus.cuda_surface import comm, functions
 from devwidget.gpus.devices import machine
 from devwidget.gpus.devices.labels import LABELS
 from devwidget.gpus.devices.ledger import Ledger
 from devwidget.gpus.devices.simulation_state import SimulationState
-from devwidget.gpus.jobs import children
 from devwidget.gpus.operators import dispatch_mode
 from devwidget.gpus.patching import Patches, replacing
 from devwidget.gpus.torch_internals import locate_name
@@ -67,7 +67,7 @@ def _install_nccl(patches: Patches) -> None:
     """Connect processes, where torch is built to."""
     if torch.distributed.is_available() and torch.distributed.is_gloo_available():
         # Late: it derives from a class that not every torch has.
-        from devwidget.gpus.jobs import data_parallel, nccl
+        from devwidget.extras.jobs import data_parallel, nccl
 
         nccl.install_nccl(patches)
         data_parallel.install_data_parallel(patches)

@@ -25,9 +25,9 @@ from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.restore.torch_settings import set_switches, switches_now
 from devwidget.capture.tensors import device_of, is_parameter
 from devwidget.capture.torch_internals import conjugate_view, negative_view
+from devwidget.extras.meta.known_values import most_bytes
 from devwidget.gpus import torch_internals
 from devwidget.gpus.torch_internals import DisableTorchFunction
-from devwidget.gpus.without_values.known_values import most_bytes
 from devwidget.records.device import CUDA, SIMULATE_VARIABLE
 from devwidget.records.errors import DevwidgetError, error_text, require_package
 from devwidget.records.schema.message import Message

@@ -20,6 +20,7 @@ from devwidget.capture.restore import keep_state
 from devwidget.capture.restore.torch_settings import leave_autocast
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import DEEPEST, is_tensor, replace_tensors, tensors_in
+from devwidget.extras.meta.known_values import is_small, keep_storage, keep_values
 from devwidget.extras.plan.changes import Changed
 from devwidget.extras.plan.child_process import original_device
 from devwidget.extras.plan.watcher import Watcher, is_on_gpu, virtual_gpu
@@ -28,7 +29,6 @@ from devwidget.gpus.devices.ledger import Account
 from devwidget.gpus.devices.ledger_listeners import watch_allocations
 from devwidget.gpus.torch_internals import DisableTorchFunction
 from devwidget.gpus.virtual_machine import UNLIMITED, VirtualMachine
-from devwidget.gpus.without_values.known_values import is_small, keep_storage, keep_values
 from devwidget.records.errors import DevwidgetError, error_text, message
 from devwidget.records.schema.message import Message
 

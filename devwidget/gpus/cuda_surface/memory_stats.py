@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from devwidget.gpus.allocator.caching_allocator import CachingAllocator
-from devwidget.gpus.allocator.pools import SegmentBlock, iterate_from
-from devwidget.gpus.allocator.settings import NEVER
+from devwidget.extras.cards.caching_allocator import CachingAllocator
+from devwidget.extras.cards.pools import SegmentBlock, iterate_from
+from devwidget.extras.cards.settings import NEVER
 from devwidget.gpus.devices import cuda_errors, machine
 from devwidget.gpus.devices.ledger import Account
 from devwidget.gpus.devices.simulation_state import SimulationState

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from devwidget.capture.memory.roles import MemoryBlock
-from devwidget.gpus.allocator.caching_allocator import CachingAllocator, NoRoom
-from devwidget.gpus.allocator.pools import SegmentBlock
-from devwidget.gpus.allocator.settings import UNIT
+from devwidget.extras.cards.caching_allocator import CachingAllocator, NoRoom
+from devwidget.extras.cards.pools import SegmentBlock
+from devwidget.extras.cards.settings import UNIT
 from devwidget.gpus.virtual_machine import UNLIMITED
 from devwidget.records.memory import in_blocks
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from devwidget.extras.cards.caching_allocator import CachingAllocator
+from devwidget.extras.cards.settings import parse_settings
 from devwidget.gpus import torch_internals
-from devwidget.gpus.allocator.caching_allocator import CachingAllocator
-from devwidget.gpus.allocator.settings import parse_settings
 from devwidget.gpus.devices import cuda_errors
 from devwidget.gpus.devices.ledger import Account
 from devwidget.gpus.devices.simulation_state import SimulationState

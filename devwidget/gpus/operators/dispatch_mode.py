@@ -14,6 +14,7 @@ import torch
 
 from devwidget.capture.patching.mode_stack import DispatchMode, EndedDispatchMode, EndedFunctionMode, FunctionMode, redispatch
 from devwidget.capture.patching.operator_key import key_threads
+from devwidget.extras.meta import call
 from devwidget.gpus.devices import cuda_errors, labels
 from devwidget.gpus.devices.labels import CPU, DEVICES, LABELS, TEMPORARY, inside, storage_id
 from devwidget.gpus.devices.machine import Machine
@@ -21,7 +22,6 @@ from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.operators import propagate, rule_table
 from devwidget.gpus.operators.op_schema import OpSchema
 from devwidget.gpus.torch_internals import DispatchKey, OpOverload, TensorBase, tree_leaves
-from devwidget.gpus.without_values import call
 from devwidget.records.errors import message
 
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from devwidget.extras.meta import call
 from devwidget.gpus.devices import cuda_errors
 from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.operators import batch_norm_kernels, dtype_rules
 from devwidget.gpus.operators.op_schema import OpSchema
 from devwidget.gpus.torch_internals import DisableTorchFunction, OpOverload, tree_map
-from devwidget.gpus.without_values import call
 from devwidget.records.errors import SimulationError, message
 from devwidget.records.schema.message import Message
 

@@ -8,13 +8,13 @@ import torch
 
 from devwidget.capture.patching.mode_stack import redispatch
 from devwidget.capture.patching.operator_key import hide_from_modes, key_threads
+from devwidget.extras.meta import call
 from devwidget.gpus.devices import labels
 from devwidget.gpus.devices.labels import CPU, DEVICES, LABELS, META, TEMPORARY, label_new, storage_id
 from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.operators import gpu_kernels, guards, placement_rules
 from devwidget.gpus.operators.op_schema import NOTHING, ONE, OpSchema
 from devwidget.gpus.torch_internals import DisableTorchFunction, OpOverload
-from devwidget.gpus.without_values import call
 
 _Tensor = torch.Tensor
 UNSEEN = -9

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
+from devwidget.extras.jobs import collectives
 from devwidget.gpus.devices import cuda_errors, labels
 from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.operators import (
-    collectives,
     dtype_rules,
     gpu_kernels,
     guards,

@@ -11,13 +11,13 @@ import torch
 
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch, without_any_dispatch_mode
 from devwidget.capture.patching.operator_key import above_autograd, hide_from_modes
+from devwidget.extras.meta import call, known_values
 from devwidget.gpus.devices import cuda_errors, labels, machine
 from devwidget.gpus.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY
 from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.operators import guards, propagate
 from devwidget.gpus.operators.op_schema import OpSchema
 from devwidget.gpus.torch_internals import DisableTorchFunction, OpOverload, graph_task, storage_holders
-from devwidget.gpus.without_values import call, known_values
 
 Holders = tuple[int, int]
 """How many in C++ and in Python hold a tensor."""

@@ -9,13 +9,13 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
 from devwidget.capture.object_fields import is_exactly
+from devwidget.extras.meta import known_values
 from devwidget.gpus.devices import cuda_errors, labels, machine, moves
 from devwidget.gpus.devices.labels import CPU, DEVICES, LABELS, META_DEVICE, TEMPORARY, inside, storage_id
 from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.patching import Patches, replacing
 from devwidget.gpus.torch_internals import TensorBase, functorch, locate_name
 from devwidget.gpus.torch_surface import conversions, gradient_hooks
-from devwidget.gpus.without_values import known_values
 
 
 @replacing

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
+from devwidget.extras.meta import known_values, meta_kernels
 from devwidget.gpus.devices import cuda_errors, labels
 from devwidget.gpus.devices.labels import TEMPORARY, device_of
 from devwidget.gpus.devices.simulation_state import SimulationState
@@ -19,7 +20,6 @@ from devwidget.gpus.torch_internals import VariableFunctions, functions, locate_
 from devwidget.gpus.torch_surface import recurrent, softmax
 from devwidget.gpus.torch_surface.autocast import lower_tensors
 from devwidget.gpus.torch_surface.dropped_attention import attend_with_dropout
-from devwidget.gpus.without_values import known_values, meta_kernels
 
 SAME_DEVICE = {
     **dict.fromkeys(("meshgrid", "cartesian_prod"), "meshgrid expects all tensors to have the same device"),

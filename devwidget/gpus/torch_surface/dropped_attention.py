@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 
 from devwidget.capture.patching.operator_key import hide_from_modes
+from devwidget.extras.meta.meta_kernels import is_fused, to_numbers
 from devwidget.gpus.torch_internals import flash_attention, flash_attention_backward, functorch
-from devwidget.gpus.without_values.meta_kernels import is_fused, to_numbers
 
 
 class Options(NamedTuple):

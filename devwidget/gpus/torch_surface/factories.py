@@ -11,13 +11,13 @@ import torch.utils.dlpack
 from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.capture.devices import default_device
+from devwidget.extras.meta import known_values
 from devwidget.gpus.devices import cuda_errors, labels, moves
 from devwidget.gpus.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE
 from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.patching import Patches, replacing, wrap_with_refusal
 from devwidget.gpus.torch_internals import device_constructors, tree_map_only
 from devwidget.gpus.torch_surface import conversions
-from devwidget.gpus.without_values import known_values
 from devwidget.records.schema.message import Message
 
 TAKE_DEVICE = """arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace normal ones

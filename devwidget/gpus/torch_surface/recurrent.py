@@ -12,13 +12,13 @@ from torch.nn.functional import linear
 from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.capture.recording.births import TensorRef
+from devwidget.extras.meta import meta_kernels
 from devwidget.gpus.devices import labels
 from devwidget.gpus.devices.labels import TEMPORARY, device_of, inside
 from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.patching import Patches
 from devwidget.gpus.torch_internals import VariableFunctions, functions, functorch, graph_task
 from devwidget.gpus.torch_surface import autocast
-from devwidget.gpus.without_values import meta_kernels
 
 NAMES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CUDNN_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devwidget.gpus.allocator.caching_allocator import CachingAllocator, NoRoom
-from devwidget.gpus.allocator.pools import SegmentBlock, iterate_from
-from devwidget.gpus.allocator.settings import MIB, parse_settings
+from devwidget.extras.cards.caching_allocator import CachingAllocator, NoRoom
+from devwidget.extras.cards.pools import SegmentBlock, iterate_from
+from devwidget.extras.cards.settings import MIB, parse_settings
 
 GIB = 1024 * MIB
 SIZES = st.one_of(

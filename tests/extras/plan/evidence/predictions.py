@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 import devwidget
-from devwidget.gpus.allocator.caching_allocator import CachingAllocator
-from devwidget.gpus.allocator.pools import SegmentBlock
-from devwidget.gpus.allocator.settings import AllocatorSettings
+from devwidget.extras.cards.caching_allocator import CachingAllocator
+from devwidget.extras.cards.pools import SegmentBlock
+from devwidget.extras.cards.settings import AllocatorSettings
 
 CARD = "A100-80GB"
 """Its workspaces are those of the cards of the measurements."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from devwidget.gpus.allocator.pools import GpuMemory, Pool, Segment, SegmentBlock, iterate_from
-from devwidget.gpus.allocator.settings import NEVER, SMALL, UNIT, AllocatorSettings
+from devwidget.extras.cards.pools import GpuMemory, Pool, Segment, SegmentBlock, iterate_from
+from devwidget.extras.cards.settings import NEVER, SMALL, UNIT, AllocatorSettings
 from devwidget.records.memory import in_blocks
 
 RANGE = 1 << 44

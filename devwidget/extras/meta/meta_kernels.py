@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import torch
 
 from devwidget.capture import torch_internals as shared_internals
+from devwidget.extras.meta.known_values import all_read
 from devwidget.gpus import torch_internals
 from devwidget.gpus.devices import cuda_errors
 from devwidget.gpus.devices.labels import META_DEVICE
 from devwidget.gpus.torch_internals import flash_attention, pack_padded_sequence, suggest_memory_format
-from devwidget.gpus.without_values.known_values import all_read
 
 
 def grouped_mm(a: torch.Tensor, b: torch.Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> torch.Tensor:

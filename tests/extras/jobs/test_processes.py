@@ -10,9 +10,9 @@ import torch
 import torch.multiprocessing
 
 import devwidget
+from devwidget.extras.jobs import children
 from devwidget.gpus import simulate
 from devwidget.gpus.environment import read_cluster, write_cluster
-from devwidget.gpus.jobs import children
 from devwidget.records.device import SIMULATE_VARIABLE as VARIABLE
 from devwidget.records.errors import SimulationError
 

@@ -12,10 +12,10 @@ import torch
 from torch import distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from devwidget.extras.jobs.collectives import CARRIERS
 from devwidget.gpus.devices import cuda_errors
 from devwidget.gpus.devices.machine import Machine
 from devwidget.gpus.devices.simulation_state import SimulationState
-from devwidget.gpus.operators.collectives import CARRIERS
 from devwidget.gpus.patching import Patches, replacing
 from devwidget.gpus.torch_internals import locate_name
 from devwidget.records.errors import SimulationError

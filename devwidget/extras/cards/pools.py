@@ -6,7 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from devwidget.gpus.allocator.settings import SEGMENT_UNIT
+from devwidget.extras.cards.settings import SEGMENT_UNIT
 
 
 @dataclass(slots=True, eq=False)
