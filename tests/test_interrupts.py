@@ -168,10 +168,10 @@ def test_a_recording_that_cannot_begin_leaves_nothing_behind(part, monkeypatch):
     assert faults.left_behind(world) == []
 
 
-@pytest.mark.parametrize("part", sample(range(len(session.PARTS)), every=5, first=-1))
+@pytest.mark.parametrize("part", sample(range(len(session.INSTALLS)), every=5, first=-1))
 def test_a_simulation_that_cannot_begin_leaves_nothing_behind(part, monkeypatch):
-    parts = [broken if place == part else each for place, each in enumerate(session.PARTS)]
-    monkeypatch.setattr(session, "PARTS", tuple(parts))
+    parts = [broken if place == part else each for place, each in enumerate(session.INSTALLS)]
+    monkeypatch.setattr(session, "INSTALLS", tuple(parts))
     world = faults.world()
     with pytest.raises(RuntimeError, match="broken"):
         devwidget.simulate(2).start()

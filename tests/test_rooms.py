@@ -25,8 +25,7 @@ FLOORS = {
         transfers training replicas
     """.split(),
     "gpus": """
-        allocator virtual_machine environment patching torch_internals devices without_values operators
-        torch_surface cuda_surface jobs session
+        virtual_machine environment patching torch_internals devices parts operators torch_surface cuda_surface session
     """.split(),
 }
 """Rooms from the ground up: a folder or a file of its own imports only rooms that stand before it."""

@@ -6,11 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from devwidget.capture.explain.folded_frames import fold, folded, unfold
 from devwidget.capture.undo import Undo
-from devwidget.extras.jobs import children
 from devwidget.gpus import patching
 from devwidget.gpus.cuda_surface import comm, functions
 from devwidget.gpus.devices import machine
@@ -18,6 +15,7 @@ from devwidget.gpus.devices.labels import LABELS
 from devwidget.gpus.devices.ledger import Ledger
 from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.operators import dispatch_mode
+from devwidget.gpus.parts import check_parts, find_account_opener, find_values, install_parts, load_parts
 from devwidget.gpus.patching import Patches, replacing
 from devwidget.gpus.torch_internals import locate_name
 from devwidget.gpus.torch_surface import (
@@ -63,17 +61,7 @@ def _unfold_after_the_cell(shell: Any, owner: object) -> None:
     shell.events.register("post_run_cell", unfold_now)
 
 
-def _install_nccl(patches: Patches) -> None:
-    """Connect processes, where torch is built to."""
-    if torch.distributed.is_available() and torch.distributed.is_gloo_available():
-        # Late: it derives from a class that not every torch has.
-        from devwidget.extras.jobs import data_parallel, nccl
-
-        nccl.install_nccl(patches)
-        data_parallel.install_data_parallel(patches)
-
-
-PARTS = (
+INSTALLS = (
     attributes.install,
     storage.install,
     factories.install,
@@ -110,16 +98,21 @@ class Session:
         self._undo.add_step(over)
 
     def begin(self) -> None:
-        """Put everything in; if that fails, `end` takes out what is in."""
+        """Put everything in; if that fails, `end` takes out what is in.
+
+        Raises:
+            SimulationError: if no part of this installation can do what is asked.
+        """
+        load_parts()
+        check_parts(self._cluster)
         self._undo.add_step(_reset_state, VirtualMachine((), True))
         self._undo.add_step(setattr, SimulationState, "is_running", False)
         SimulationState.is_running = True
         _reset_state(self._cluster)
         patches = Patches(self._undo)
-        for install in PARTS:
+        for install in INSTALLS:
             install(patches)
-        children.install_inheritance(patches, self._cluster)
-        _install_nccl(patches)
+        install_parts(patches, self._cluster)
         # Steps are undone from the last to the first: threads are waited for while all is in, and the mode, which is entered
         # last so that no installation passes through it, leaves before the patches do.
         self._undo.enter_context(dispatch_mode.new_mode())
@@ -137,6 +130,7 @@ class Session:
 def _reset_state(cluster: VirtualMachine) -> None:
     """A new state, in which nothing is noted yet."""
     SimulationState.compute, SimulationState.on_guess = cluster.compute, None
+    SimulationState.values = find_values(cluster)
     SimulationState.ledger = Ledger(())
     LABELS.clear()
-    machine.build_machine(cluster.memory_bytes, cluster.card)
+    machine.build_machine(cluster.memory_bytes, find_account_opener(cluster))

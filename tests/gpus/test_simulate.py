@@ -40,7 +40,7 @@ def test_a_failing_start_changes_nothing(monkeypatch):
         raise ValueError("broken part")
 
     before = faults.world()
-    monkeypatch.setattr(session, "PARTS", (*session.PARTS, broken))
+    monkeypatch.setattr(session, "INSTALLS", (*session.INSTALLS, broken))
     with pytest.raises(ValueError, match="broken part"):
         simulate(1).start()
     assert faults.left_behind(before) == []

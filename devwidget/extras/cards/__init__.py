@@ -1,1 +1,1 @@
-"""allocator: the rules by which CUDA's caching allocator takes memory from a GPU, hands it out and keeps it."""
+"""cards: the rules by which CUDA's caching allocator takes the memory of a named card, hands it out and keeps it."""

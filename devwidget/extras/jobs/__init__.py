@@ -1,1 +1,1 @@
-"""Jobs of many processes: which of them have virtual GPUs, and how those talk to each other."""
+"""jobs: many processes with virtual GPUs, which of them have some, and how they talk to each other."""

@@ -7,6 +7,7 @@ none for the CPU, as on CUDA; so what tensors on GPUs ask of it is asked of anot
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,12 +16,13 @@ from typing import Any, Protocol
 import torch
 
 from devwidget.capture.recording.collectives import group_in
-from devwidget.gpus.devices import cuda_errors, labels
+from devwidget.gpus.devices import labels
+from devwidget.gpus.devices.cuda_errors import type_text
 from devwidget.gpus.devices.labels import CPU, TEMPORARY
 from devwidget.gpus.operators.op_schema import OpSchema
-from devwidget.gpus.torch_internals import OpOverload, graph_task, suggest_memory_format
+from devwidget.gpus.operators.rule_table import run_foreign, run_on_cpu
+from devwidget.gpus.torch_internals import DispatchKey, OpOverload, graph_task, suggest_memory_format
 
-Run = Callable[[OpSchema, OpOverload, tuple[Any, ...], dict[str, Any]], Any]
 GROUP, GROUP_NAME = "process_group", "group_name"
 PEERS = ("dst", "src")
 
@@ -71,9 +73,22 @@ def carrier_of(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return None
 
 
-def run_collective(
-    carrier: Carrier, schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], run: Run
-) -> Any:
+def find_parts(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+    """What runs a functional collective, which C++ makes of others that are to be seen one by one if its group has NCCL."""
+    if carrier_of(schema, args, kwargs) is None:
+        return None
+    return functools.partial(func._op_dk, DispatchKey.CompositeExplicitAutograd)
+
+
+def run_in_group(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """One operator of `c10d`."""
+    carrier = carrier_of(schema, args, kwargs)
+    if carrier is None:
+        return run_foreign(schema, func, args, kwargs)
+    return run_collective(carrier, schema, func, args, kwargs)
+
+
+def run_collective(carrier: Carrier, schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """One operator of `c10d` whose group has NCCL.
 
     Raises:
@@ -83,7 +98,8 @@ def run_collective(
     tensors = list(_iterate_tensors(given.values()))
     takes_every = _lenient.is_asked or _is_from_reducer(tensors)
     if not takes_every and all(labels.label_of(tensor) == CPU for tensor in tensors):
-        return run(schema, func, args, kwargs)  # by the group itself, which has a backend for the CPU, or says that it has none
+        # By the group itself, which has a backend for the CPU, or says that it has none.
+        return run_on_cpu(schema, func, args, kwargs)
     label = _find_gpu(tensors, takes_every)
     _check_layout(given)
     if label is not None:
@@ -97,7 +113,7 @@ def run_collective(
     if schema.name == GATHER and _is_uneven(results := carried[schema.names[0]][0]):
         result = (results, carrier.gather_uneven(results, carried[schema.names[1]][0]))
     else:
-        result = run(schema, func, tuple(carried[name] for name in schema.names if name in carried), {})
+        result = run_on_cpu(schema, func, tuple(carried[name] for name in schema.names if name in carried), {})
     for tensor in tensors:
         if label is not None and labels.label_of(tensor) == TEMPORARY:
             labels.put_label(tensor, label)
@@ -135,8 +151,14 @@ def _find_gpu(tensors: list[torch.Tensor], takes_every: bool) -> int | None:
         raise ValueError("Expected list of tensors on the same device")
     for tensor in tensors:
         if tensor.dtype in UNKNOWN_TYPES:
-            raise cuda_errors.unknown_to_nccl(tensor.dtype)
+            raise unknown_to_nccl(tensor.dtype)
     return found.pop() if found else None
+
+
+def unknown_to_nccl(dtype: torch.dtype) -> Exception:
+    """A dtype that NCCL does not know. Source: `getNcclDataType` in `ProcessGroupNCCL.cpp`."""
+    kind = type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
+    return TypeError(f"Input tensor data type is not supported for NCCL process group: {kind}")
 
 
 UNKNOWN_TYPES = {torch.int16, torch.complex32}

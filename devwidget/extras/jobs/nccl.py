@@ -13,7 +13,6 @@ from torch import distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from devwidget.extras.jobs.collectives import CARRIERS
-from devwidget.gpus.devices import cuda_errors
 from devwidget.gpus.devices.machine import Machine
 from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.patching import Patches, replacing
@@ -102,7 +101,7 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         own = f"{socket.gethostname()}/{Machine.visible[label]}"
         twin = self._find_twin(own) if peer is None else self._ask_peer(own, peer)
         if twin is not None:
-            raise cuda_errors.duplicate_gpu(self.rank(), twin, Machine.visible[label])
+            raise duplicate_gpu(self.rank(), twin, Machine.visible[label])
 
     def _find_twin(self, own: str) -> int | None:
         """Another rank with this GPU; the last one is waited for, as whoever connects all ranks must."""
@@ -162,6 +161,16 @@ class VirtualNccl(c10d.ProcessGroupGloo):
 
     def _shutdown(self) -> None:
         """Nothing is left to close."""
+
+
+def duplicate_gpu(rank: int, other: int, gpu: int) -> Exception:
+    """Two ranks of one group on one GPU. Source: NCCL's `init.cc`, and torch's `NCCLUtils.cpp`."""
+    # The bus of the GPU, as `CudaProperties.pci_bus_id` counts them.
+    return torch.distributed.DistBackendError(
+        "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, invalid usage (run with NCCL_DEBUG=WARN for "
+        "details), NCCL version 2.29.7\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
+        f"Duplicate GPU detected : rank {rank} and rank {other} both on CUDA device {gpu << 12:x}"
+    )
 
 
 class GatheredWork(c10d.Work):

@@ -1,1 +1,1 @@
-"""`compute=False`: operators on meta tensors, and the few values that are known all the same."""
+"""meta: `simulate(compute=False)`, where operators run on meta tensors, and the few values that are known all the same."""

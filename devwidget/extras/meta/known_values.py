@@ -13,10 +13,11 @@ import torch
 
 from devwidget.capture.interrupts import no_gradients
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.gpus.devices import cuda_errors
 from devwidget.gpus.devices.labels import META_DEVICE
 from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.torch_internals import DisableTorchFunction, TensorBase, tree_leaves, tree_map_only
+from devwidget.records.errors import SimulationError
+from devwidget.records.schema.message import Message
 
 MOST_BYTES, MOST_BYTES_OF_WHOLE = 2 << 20, 16 << 20
 """Of real numbers, and of whole ones and masks: a batch of two million tokens is known, and is computed in no time."""
@@ -148,13 +149,13 @@ def strip_values(tensor: torch.Tensor) -> torch.Tensor:
 
 def read_values(tensor: torch.Tensor) -> torch.Tensor:
     """The real tensor wherever values are known, for what reads memory behind the modes' back; else the same."""
-    real = None if SimulationState.compute or not _is_meta(tensor) else all_read(tensor)
+    real = all_read(tensor) if _is_meta(tensor) else None
     return tensor if real is None else real
 
 
 def read_numbers(data: Any) -> Any:
     """The same nested lists with Python numbers in place of tensors that are one number."""
-    if SimulationState.compute or isinstance(data, torch.Tensor):
+    if isinstance(data, torch.Tensor):
         return data
     return tree_map_only(torch.Tensor, lambda tensor: tensor.item() if tensor.dim() == 0 else read_values(tensor), data)
 
@@ -168,10 +169,36 @@ def list_numbers(given: Any, what: str) -> Any:
     if not isinstance(given, torch.Tensor):
         return given
     if is_unknown(given):
-        raise cuda_errors.needs_values(what)
+        raise needs_values(what)
     return read_values(given).tolist()
 
 
 def is_unknown(tensor: torch.Tensor) -> bool:
     """Whether there is nothing to read."""
-    return not SimulationState.compute and _is_meta(read_values(tensor))
+    return _is_meta(read_values(tensor))
+
+
+def check_known(tensor: torch.Tensor, what: str) -> None:
+    """Refuse what needs values that nobody knows.
+
+    Raises:
+        SimulationError: with `what` was asked.
+    """
+    if is_unknown(tensor):
+        raise needs_values(what)
+
+
+def copy_known(source: torch.UntypedStorage, copy: torch.UntypedStorage) -> None:
+    """Have the copy of a storage know what the other one knows."""
+    kept = getattr(source, "_devwidget_values", None)
+    if kept is not None:
+        copy._devwidget_values = kept.clone()  # type: ignore[attr-defined]
+
+
+def needs_values(what: str) -> SimulationError:
+    """What was asked cannot be answered without values."""
+    return SimulationError(
+        Message("{what} needs the values of a tensor", what=what),
+        why=Message("these virtual GPUs were started with compute=False, so tensors have none"),
+        instead="devwidget.simulate(..., compute=True)",
+    )

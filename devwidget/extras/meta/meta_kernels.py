@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import torch
 
 from devwidget.capture import torch_internals as shared_internals
-from devwidget.extras.meta.known_values import all_read
+from devwidget.extras.meta.known_values import all_read, needs_values
 from devwidget.gpus import torch_internals
-from devwidget.gpus.devices import cuda_errors
 from devwidget.gpus.devices.labels import META_DEVICE
 from devwidget.gpus.torch_internals import flash_attention, pack_padded_sequence, suggest_memory_format
+from devwidget.gpus.torch_surface.dropped_attention import is_fused, to_numbers
 
 
 def grouped_mm(a: torch.Tensor, b: torch.Tensor, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> torch.Tensor:
@@ -64,7 +64,7 @@ def pack_sequences(given: torch.Tensor, lengths: torch.Tensor, batch_first: bool
     Source: `_pack_padded_sequence` in `PackedSequence.cpp`.
     """
     if (real := all_read(lengths)) is None:
-        raise cuda_errors.needs_values("`pack_padded_sequence`")
+        raise needs_values("`pack_padded_sequence`")
     places = torch.empty(given.shape[:2], dtype=torch.bool)
     packed, sizes = pack_padded_sequence(places, real, batch_first)
     return torch.empty((packed.shape[0], *given.shape[2:]), dtype=given.dtype, device=META_DEVICE), sizes
@@ -132,24 +132,6 @@ def _plain_attention(
     if mask is not None:
         scores = scores + mask if mask.requires_grad else scores.add_(mask)
     return torch.native_dropout(scores.softmax(-1), share, True)[0] @ value
-
-
-def to_numbers(mask: Any, dtype: torch.dtype) -> Any:
-    """A mask that is added to the scores, for one that says what is seen."""
-    if mask is None or mask.dtype != torch.bool:
-        return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
-
-
-def is_fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, grouped: bool) -> bool:
-    """Whether a fused kernel takes these."""
-    if query.dtype == torch.float64:  # GPUs have none
-        return False
-    three = (query, key, value)
-    plain = all(t.dim() == 4 and t.stride(-1) == 1 and t.numel() and t.shape[-1] == query.shape[-1] for t in three)
-    shared = 1 if grouped else 2
-    alike = plain and all(t.shape[:shared] == query.shape[:shared] for t in three)
-    return bool(alike and (mask is None or (mask.dim() in (2, 4) and not mask.requires_grad)))
 
 
 Part = TypeVar("Part")

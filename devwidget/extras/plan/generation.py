@@ -263,5 +263,5 @@ def _held_bytes(accounts: tuple[Account, ...]) -> int:
 def _peak_bytes(accounts: tuple[Account, ...]) -> tuple[int, int]:
     """Return the most that is allocated on a GPU, and that is reserved on one; without a card nothing is."""
     settle_accounts()
-    reserved = (account.peak_reserved for account in accounts if account.allocator is not None)
+    reserved = (account.peak_reserved for account in accounts if account.has_segments)
     return max(account.peak for account in accounts), max(reserved, default=0)

@@ -96,7 +96,7 @@ def _take_peaks(accounts: tuple[Account, ...]) -> list[int]:
 
 
 def _has_room(account: Account) -> bool:
-    reserved = account.peak_reserved if account.allocator is not None else 0
+    reserved = account.peak_reserved if account.has_segments else 0
     return max(account.peak, reserved) + account.context <= account.capacity
 
 

@@ -7,8 +7,7 @@ import re
 import torch
 
 from devwidget.gpus.devices.ledger import Ledger
-from devwidget.records.errors import SimulationError, message
-from devwidget.records.schema.message import Message
+from devwidget.records.errors import message
 
 
 def invalid_ordinal() -> RuntimeError:
@@ -155,22 +154,6 @@ _LEGACY |= {torch.bool: "Bool", torch.complex64: "ComplexFloat", torch.complex12
 _LEGACY |= {torch.complex32: "ComplexHalf"}
 
 
-def unknown_to_nccl(dtype: torch.dtype) -> Exception:
-    """A dtype that NCCL does not know. Source: `getNcclDataType` in `ProcessGroupNCCL.cpp`."""
-    kind = type_text(dtype, False).removeprefix("torch.").removesuffix("Tensor")
-    return TypeError(f"Input tensor data type is not supported for NCCL process group: {kind}")
-
-
-def duplicate_gpu(rank: int, other: int, gpu: int) -> Exception:
-    """Two ranks of one group on one GPU. Source: NCCL's `init.cc`, and torch's `NCCLUtils.cpp`."""
-    # The bus of the GPU, as `CudaProperties.pci_bus_id` counts them.
-    return torch.distributed.DistBackendError(
-        "NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, invalid usage (run with NCCL_DEBUG=WARN for "
-        "details), NCCL version 2.29.7\nncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
-        f"Duplicate GPU detected : rank {rank} and rank {other} both on CUDA device {gpu << 12:x}"
-    )
-
-
 def out_of_memory(index: int, requested: int, ledger: Ledger) -> RuntimeError:
     """No room left on a GPU."""
     account = ledger.account_of(index)
@@ -197,12 +180,3 @@ def _format_size(count: int) -> str:
         if count >= limit:
             return f"{count / limit:.2f} {unit}"
     return f"{count} bytes"
-
-
-def needs_values(what: str) -> SimulationError:
-    """What was asked cannot be answered without values."""
-    return SimulationError(
-        Message("{what} needs the values of a tensor", what=what),
-        why=Message("these virtual GPUs were started with compute=False, so tensors have none"),
-        instead="devwidget.simulate(..., compute=True)",
-    )

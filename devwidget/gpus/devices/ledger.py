@@ -6,14 +6,14 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 from devwidget.capture.memory.roles import MemoryBlock
-from devwidget.extras.cards.caching_allocator import CachingAllocator, NoRoom
-from devwidget.extras.cards.pools import SegmentBlock
-from devwidget.extras.cards.settings import UNIT
-from devwidget.gpus.virtual_machine import UNLIMITED
+from devwidget.records.device import CUDA
 from devwidget.records.memory import in_blocks
+
+UNIT = CUDA.block_bytes
+"""Bytes: what a block takes is a multiple of this."""
 
 
 class Listener(Protocol):
@@ -29,23 +29,13 @@ class Listener(Protocol):
         """`size` bytes did not fit on GPU `index`, which holds `held`."""
 
 
-class PlacedBlock(MemoryBlock):
-    """An allocation with its place in a segment."""
-
-    __slots__ = ("place",)
-
-    def __init__(self, index: int, place: SegmentBlock) -> None:
-        super().__init__(index, place.size)
-        self.place = place
-
-
 @dataclass(slots=True)
 class Account:
-    """What one virtual GPU holds.
+    """What one virtual GPU holds, added up: a part that places blocks in segments derives from it.
 
     Attributes:
         capacity: bytes that the GPU has, `limit` those that the program may use.
-        allocator: keeps them, on a card; None where allocations are only added up.
+        has_segments: whether blocks have places in segments, which are reserved as a whole.
         context: of the capacity, bytes that no tensor can have.
         is_endless: what does not fit is told and has its place nevertheless.
         workspace: bytes that the library of matrix products takes for each of its handles, of which every thread has one.
@@ -54,8 +44,9 @@ class Account:
         reserved: bytes taken from the GPU and not given back by `empty_cache`.
     """
 
+    has_segments: ClassVar[bool] = False
+
     capacity: int
-    allocator: CachingAllocator | None = None
     context: int = 0
     is_endless: bool = False
     workspace: int = 0
@@ -78,8 +69,6 @@ class Account:
     def limit_to(self, fraction: float) -> None:
         """Let the program use a part of the capacity alone."""
         self.limit = int(self.capacity * fraction)
-        if self.allocator is not None:
-            self.allocator.memory.capacity = self.limit - self.context
 
     @property
     def freed_total(self) -> int:
@@ -98,54 +87,67 @@ class Account:
 
     def place_block(self, index: int, requested: int, stream: int = 0) -> MemoryBlock | None:
         """A block for so many bytes, on a stream; None if they do not fit."""
-        if self.allocator is None or not requested:
-            size = in_blocks(requested, UNIT)
-            if self.held + size <= self.limit:
-                return MemoryBlock(index, size)
-            self.release_cache()
-            return None
-        try:
-            block = PlacedBlock(index, self.allocator.allocate_block(requested, stream))
-        except NoRoom:
-            return None
-        finally:
-            self._update_reserved(self.allocator)
-        return block
+        size = in_blocks(requested, UNIT)
+        if self.held + size <= self.limit:
+            return MemoryBlock(index, size)
+        self.release_cache()
+        return None
 
     def place_beyond(self, index: int, requested: int, stream: int = 0) -> MemoryBlock:
         """A block that does not fit."""
-        if self.allocator is None:
-            return MemoryBlock(index, in_blocks(requested, UNIT))
-        memory = self.allocator.memory
-        limit, memory.capacity = memory.capacity, UNLIMITED
-        try:
-            return PlacedBlock(index, self.allocator.allocate_block(requested, stream))
-        finally:
-            memory.capacity = limit
-            self._update_reserved(self.allocator)
+        return MemoryBlock(index, in_blocks(requested, UNIT))
 
     def release_block(self, block: MemoryBlock) -> None:
-        """A block that is not in use any more."""
-        if self.allocator is not None and isinstance(block, PlacedBlock):
-            self.allocator.free_block(block.place)
+        """Let a block go that had a place in a segment."""
+
+    def is_for(self, block: MemoryBlock, requested: int) -> bool:
+        """Whether a block was taken for so many bytes."""
+        return block.size == in_blocks(requested, UNIT)
 
     def release_cache(self) -> None:
         """Give back what is reserved but unused."""
-        if self.allocator is None:
-            self.reserved = self.held
-        else:
-            self.allocator.release_cached()
-            self._update_reserved(self.allocator)
-
-    def _update_reserved(self, allocator: CachingAllocator) -> None:
-        self.reserved = allocator.figures.current_of("reserved_bytes")
-        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        self.reserved = self.held
 
     def reset_peaks(self) -> None:
         """Let the peaks start again from what is held now."""
         self.peak, self.peak_reserved, self.peak_active = self.held, self.reserved, self.active
-        if self.allocator is not None:
-            self.allocator.figures.reset_peaks()
+
+    def reset_totals(self) -> None:
+        """Start what went in and out again, where that is counted by pool."""
+
+    def list_segments(self, index: int) -> list[dict[str, Any]]:
+        """List the segments of GPU `index`, as a snapshot of CUDA's memory does; none where there are no segments."""
+        return []
+
+    def describe_statistics(self) -> dict[str, Any]:
+        """Describe what is held, as `torch.cuda.memory_stats_as_nested_dict` does."""
+        held = _make_figure(self.held, self.peak, self.allocated_total, self.freed_total)
+        blocks = _make_figure(self.active, self.peak_active, self.allocations, self.frees)
+        nothing = _make_figure(0, 0, 0, 0)
+        return {
+            "allocated_bytes": held,
+            "active_bytes": held,
+            "requested_bytes": held,
+            "reserved_bytes": _make_figure(self.reserved, self.peak_reserved, self.reserved, 0),
+            "inactive_split_bytes": nothing,
+            "allocation": blocks,
+            "active": blocks,
+            "segment": blocks,
+            "inactive_split": nothing,
+            **dict.fromkeys(("oversize_allocations", "oversize_segments"), nothing["all"]),
+            "num_alloc_retries": 0,
+            "num_ooms": self.ooms,
+            "num_sync_all_streams": 0,
+            "num_device_alloc": self.allocations,
+            "num_device_free": 0,
+            "max_split_size": -1,
+        }
+
+
+def _make_figure(current: int, peak: int, allocated: int, freed: int) -> dict[str, dict[str, int]]:
+    """One statistic; pools are not told apart, so everything counts as large."""
+    full = {"current": current, "peak": peak, "allocated": allocated, "freed": freed}
+    return {"all": full, "small_pool": dict.fromkeys(full, 0), "large_pool": full}
 
 
 @dataclass(slots=True)
@@ -180,7 +182,7 @@ class Ledger:
             account = accounts[block.index]
             account.held -= block.size
             account.active -= 1
-            if account.allocator is not None:
+            if account.has_segments:
                 account.release_block(block)
             blocks.discard(block)
             for listener in self.listeners:
@@ -203,7 +205,7 @@ class Ledger:
             account = self.accounts[index]
             # What nearly always happens, written out, not by methods: whatever comes to a GPU comes by here.
             size = -(-requested // UNIT) * UNIT
-            if account.allocator is None and account.held + size <= account.limit:
+            if not account.has_segments and account.held + size <= account.limit:
                 block: MemoryBlock | None = MemoryBlock(index, size)
             else:
                 block = account.place_block(index, requested, self.current_stream(index))
@@ -253,9 +255,7 @@ class Ledger:
 
     def is_for(self, block: MemoryBlock, requested: int) -> bool:
         """Whether a block was taken for so many bytes."""
-        if isinstance(block, PlacedBlock):
-            return block.place.requested == requested
-        return block.size == self.block_bytes(requested)
+        return self.accounts[block.index].is_for(block, requested)
 
     def block_bytes(self, requested_bytes: int) -> int:
         """Bytes that one allocation really takes."""

@@ -10,13 +10,10 @@ from typing import Any
 
 import torch
 
-from devwidget.extras.cards.caching_allocator import CachingAllocator
-from devwidget.extras.cards.settings import parse_settings
 from devwidget.gpus import torch_internals
 from devwidget.gpus.devices import cuda_errors
 from devwidget.gpus.devices.ledger import Account
 from devwidget.gpus.devices.simulation_state import SimulationState
-from devwidget.gpus.virtual_machine import CardModel
 from devwidget.records.device import CUDA
 
 DEFAULT_STREAM = 0
@@ -75,14 +72,14 @@ class Machine:
 
     Attributes:
         capacities: bytes of each GPU that is built in.
-        card: what kind of card all of them are, if any.
+        open_account: opens the account of one, by its bytes.
         visible: the GPUs that the program sees, in its order.
         is_forked: whether this process began as a copy of one that had used a GPU.
         is_in_use: whether the program has used a GPU; from then on, as on a real one, what is visible stays.
     """
 
     capacities: tuple[int, ...] = ()
-    card: CardModel | None = None
+    open_account: Callable[[int], Account] = Account
     visible: tuple[int, ...] = ()
     is_in_use = False
     is_forked = False
@@ -90,9 +87,10 @@ class Machine:
     _ignored: str | None = None
 
 
-def build_machine(capacities: tuple[int, ...], card: CardModel | None) -> None:
+def build_machine(capacities: tuple[int, ...], open_account: Callable[[int], Account] = Account) -> None:
     """Set up the GPUs of a simulation; none to take them away."""
-    Machine.capacities, Machine.card, Machine.is_in_use, Machine.is_forked = capacities, card, False, False
+    Machine.capacities, Machine.open_account = capacities, open_account
+    Machine.is_in_use, Machine.is_forked = False, False
     given = _read_variable()
     # Set before the simulation, a list was of the real GPUs if there are any; an empty one hid them, and nobody asks for
     # virtual ones to see none of them.
@@ -119,16 +117,7 @@ def _update_visible(variable: str | None) -> None:
     every = variable is None or variable == Machine._ignored
     Machine.visible = tuple(range(count)) if every or variable is None else _parse_visible(variable, count)
     SimulationState.ledger.current_stream = current_stream_of
-    SimulationState.ledger.accounts = tuple(_open_account(Machine.capacities[number]) for number in Machine.visible)
-
-
-def _open_account(capacity: int) -> Account:
-    if Machine.card is None:
-        return Account(capacity)
-    configuration = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or ""
-    context = Machine.card.context_bytes
-    allocator = CachingAllocator(capacity - context, parse_settings(configuration))
-    return Account(capacity, allocator, context, workspace=Machine.card.workspace_bytes)
+    SimulationState.ledger.accounts = tuple(Machine.open_account(Machine.capacities[number]) for number in Machine.visible)
 
 
 def _parse_visible(variable: str, count: int) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from devwidget.extras.meta import call
 from devwidget.gpus.devices import cuda_errors
 from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.operators import batch_norm_kernels, dtype_rules
@@ -267,7 +266,7 @@ def divide_by_zero(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kw
     Nothing promises these numbers. Source: `test_fmod_remainder_by_zero_integral` in torch's `test_binary_ufuncs.py`.
     """
     if not SimulationState.compute:
-        return call.call_for_shape(func, args, kwargs)  # type: ignore[no-any-return]
+        return SimulationState.values.call_for_shape(func, args, kwargs)  # type: ignore[no-any-return]
     given = schema.bind_args(args, kwargs)
     dividend, divisor = _as_tensors(given)
     is_zero, is_negative = divisor == 0, dividend < 0

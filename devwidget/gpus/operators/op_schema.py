@@ -15,6 +15,7 @@ NOTHING, ONE, SEVERAL = 0, 1, 2
 Resolve = Callable[["OpSchema", tuple[Any, ...], dict[str, Any]], Any]
 Guard = Callable[["OpSchema", tuple[Any, ...], dict[str, Any], int], None]
 Special = Callable[["OpSchema", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
+TakeApart = Callable[["OpSchema", OpOverload, tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
 
 
 class OpSchema:
@@ -27,13 +28,14 @@ class OpSchema:
         fresh: whether the operator returns NOTHING new, ONE new tensor or SEVERAL.
         passive: labels need no care: a view, or an in-place operation on one tensor.
         views_first: passive, and the first argument is a tensor; a sparse one has no storage for results to share.
+        take_apart: tells what runs an operator as others, each of which comes to the mode; None for one that does not.
         special: runs the operator instead of the common path.
         resolve: decides where an operator with tensors on several devices runs, or raises.
         guard: a further check for tensors on a GPU.
     """
 
     __slots__ = ("base", "flags", "fresh", "guard", "has_device", "has_generator", "keyword_tensors", "name", "names",
-                 "passive", "resolve", "special", "views_first", "written")  # fmt: skip
+                 "passive", "resolve", "special", "take_apart", "views_first", "written")  # fmt: skip
 
     def __init__(self, func: OpOverload) -> None:
         schema = func._schema
@@ -53,6 +55,7 @@ class OpSchema:
         tensors = sum(map(bool, map(_tensor_flag, schema.arguments)))
         self.passive = tensors <= 1 and not self.fresh and SEVERAL not in self.flags and not self.has_generator
         self.views_first = self.passive and self.flags[:1] == (ONE,)
+        self.take_apart: TakeApart | None = None
         self.special: Special | None = None
         self.resolve: Resolve | None = None
         self.guard: Guard | None = None

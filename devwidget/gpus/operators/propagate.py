@@ -8,7 +8,6 @@ import torch
 
 from devwidget.capture.patching.mode_stack import redispatch
 from devwidget.capture.patching.operator_key import hide_from_modes, key_threads
-from devwidget.extras.meta import call
 from devwidget.gpus.devices import labels
 from devwidget.gpus.devices.labels import CPU, DEVICES, LABELS, META, TEMPORARY, label_new, storage_id
 from devwidget.gpus.devices.simulation_state import SimulationState
@@ -34,7 +33,11 @@ def run_operator(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwar
         with DisableTorchFunction():  # the modes of a recording are active in backward
             schema.guard(schema, args, kwargs, target)
     try:
-        result = redispatch(func, args, kwargs) if SimulationState.compute else call.call_operator(func, args, kwargs)
+        result = (
+            redispatch(func, args, kwargs)
+            if SimulationState.compute
+            else SimulationState.values.call_operator(func, args, kwargs)
+        )
     except RuntimeError as error:
         if WANTS_TENSOR in str(error):
             return run_operator(schema, func, wrap_numbers(schema, args), kwargs)
@@ -71,7 +74,9 @@ def run_without_storage(func: OpOverload, args: tuple[Any, ...], kwargs: dict[st
         with hide_from_modes():
             args = (torch.tensor(args[0]), *args[1:])
     label = labels.label_of(args[0])
-    result = redispatch(func, args, kwargs) if SimulationState.compute else call.call_operator(func, args, kwargs)
+    result = (
+        redispatch(func, args, kwargs) if SimulationState.compute else SimulationState.values.call_operator(func, args, kwargs)
+    )
     label_results(result, label)
     return result
 

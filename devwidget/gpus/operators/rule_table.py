@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from devwidget.extras.jobs import collectives
 from devwidget.gpus.devices import cuda_errors, labels
 from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.operators import (
@@ -19,8 +19,8 @@ from devwidget.gpus.operators import (
     special_operators,
 )
 from devwidget.gpus.operators.op_schema import OpSchema
+from devwidget.gpus.parts import PARTS
 from devwidget.gpus.torch_internals import (
-    FUNCTIONAL_COLLECTIVES,
     DisableTorchFunction,
     OpOverload,
     custom_operators,
@@ -100,9 +100,13 @@ def schema_of(func: OpOverload) -> OpSchema:
     """Read the schema of an operator and choose its rule."""
     schema = OpSchema(func)
     if func.namespace == "aten" and _is_composite(func):
-        schema.special, schema.passive, schema.resolve = decompose_in_mode, False, _by_table(schema)
+        schema.take_apart, schema.passive, schema.resolve = find_parts, False, _by_table(schema)
         return schema
-    schema.special = _choose_special(schema) if func.namespace == "aten" else run_foreign
+    if func.namespace == "aten":
+        schema.special = _choose_special(schema)
+    else:
+        schema.special = PARTS.special.get(func.namespace, run_foreign)
+        schema.take_apart = PARTS.take_apart.get(func.namespace)
     schema.resolve = BY_NAME.get(schema.name) or _by_table(schema)
     schema.guard = GUARDS.get(schema.name)
     if schema.name in native_rules.CPU_ONLY or schema.base in QUANTIZED_LAYERS:
@@ -158,9 +162,6 @@ def run_foreign(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
     Raises:
         NotImplementedError: if it was written for other devices than GPUs.
     """
-    carrier = collectives.carrier_of(schema, args, kwargs)
-    if carrier is not None and func.namespace == "c10d":
-        return collectives.run_collective(carrier, schema, func, args, kwargs, _run_on_cpu)
     if func.namespace == "quantized" and schema.name.partition("::")[2] not in QUANTIZED_ON_GPUS:
         _refuse_on_gpus(schema, func, args, kwargs)
     kernels = _kernels_of(func)
@@ -170,14 +171,15 @@ def run_foreign(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
         func = kernels["cuda"]
     if SimulationState.compute and any(map(_is_gpu, args)):  # before torch 2.9 FSDP2 tells one where to make a tensor
         args = tuple(labels.CPU_DEVICE if _is_gpu(each) else each for each in args)
-    return _run_on_cpu(schema, func, args, kwargs)
+    return run_on_cpu(schema, func, args, kwargs)
 
 
 def _is_gpu(given: Any) -> bool:
     return isinstance(given, torch.device) and given.type == "cuda"
 
 
-def _run_on_cpu(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_on_cpu(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run an operator whose code, where it is Python, is to see the real devices."""
     labels.inside.depth += 1
     try:
         return propagate.run_operator(schema, func, args, kwargs)
@@ -224,11 +226,8 @@ def _is_composite(func: OpOverload) -> bool:
     return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
 
 
-def runs_parts_in_mode(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether it is a functional collective, which C++ makes of others that are to be seen one by one."""
-    return func.namespace == FUNCTIONAL_COLLECTIVES and collectives.carrier_of(schema, args, kwargs) is not None
-
-
-def decompose_in_mode(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Marks composites; the mode takes them apart with itself active."""
-    raise AssertionError("the mode handles composites itself")
+def find_parts(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+    """What runs the parts of a composite; None for nested tensors, which have kernels of their own."""
+    if any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in args):
+        return None
+    return func.decompose

@@ -11,7 +11,6 @@ import torch
 
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch, without_any_dispatch_mode
 from devwidget.capture.patching.operator_key import above_autograd, hide_from_modes
-from devwidget.extras.meta import call, known_values
 from devwidget.gpus.devices import cuda_errors, labels, machine
 from devwidget.gpus.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY
 from devwidget.gpus.devices.simulation_state import SimulationState
@@ -114,7 +113,7 @@ def run_factory(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwarg
     real = _real_kwargs(kwargs)
     if label >= 0 and SimulationState.compute and args and isinstance(args[0], (list, tuple)):
         _ask_for_room(math.prod(args[0]), kwargs.get("dtype"), label)
-    result = func(*args, **kwargs) if is_real else call.call_factory(func, args, real, label == META)
+    result = func(*args, **kwargs) if is_real else SimulationState.values.call_factory(func, args, real, label == META)
     return _label_result(result, label, kwargs)
 
 
@@ -132,7 +131,7 @@ def run_like(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: 
     _refuse_pinning(label, kwargs)
     if kwargs.get("generator") is not None:
         guards.check_generator(kwargs["generator"], label)
-    result = call.call_factory(func, args, _real_kwargs(kwargs), label == META)
+    result = SimulationState.values.call_factory(func, args, _real_kwargs(kwargs), label == META)
     return _label_result(result, label, kwargs)
 
 
@@ -148,12 +147,10 @@ def run_move(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: 
         _ask_for_room(args[0].numel(), kwargs.get("dtype") or args[0].dtype, label)
     kwargs = _real_kwargs(kwargs)
     kwargs.pop("non_blocking", None)
-    if SimulationState.compute:
-        result = func(*args, **kwargs)
-    elif label == META:
-        result = func(known_values.strip_values(args[0]), *args[1:], **kwargs, device=META_DEVICE)
+    if label == META and not SimulationState.compute:
+        result = func(SimulationState.values.strip_values(args[0]), *args[1:], **kwargs, device=META_DEVICE)
     else:
-        result = call.call_operator(func, args, kwargs)
+        result = SimulationState.values.call_operator(func, args, kwargs)
     return _label_result(result, label, {})
 
 
@@ -173,9 +170,8 @@ def run_resize(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs
         own, given = labels.label_of(args[0]), labels.LABELS.get(args[1]._cdata, CPU)
         if max(own, given) >= 0 and own != given and own != TEMPORARY:
             raise cuda_errors.other_memory(labels.name_of(own), labels.name_of(given))
-    if not SimulationState.compute:
-        known_values.forget_values(args[0])
-    result = func(*args, **kwargs) if SimulationState.compute else call.call_operator(func, args, kwargs)
+    SimulationState.values.forget_values(args[0])
+    result = SimulationState.values.call_operator(func, args, kwargs)
     labels.measure_tensor(result)
     return result
 

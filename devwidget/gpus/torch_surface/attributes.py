@@ -9,9 +9,8 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
 from devwidget.capture.object_fields import is_exactly
-from devwidget.extras.meta import known_values
 from devwidget.gpus.devices import cuda_errors, labels, machine, moves
-from devwidget.gpus.devices.labels import CPU, DEVICES, LABELS, META_DEVICE, TEMPORARY, inside, storage_id
+from devwidget.gpus.devices.labels import CPU, DEVICES, LABELS, TEMPORARY, inside, storage_id
 from devwidget.gpus.devices.simulation_state import SimulationState
 from devwidget.gpus.patching import Patches, replacing
 from devwidget.gpus.torch_internals import TensorBase, functorch, locate_name
@@ -29,9 +28,8 @@ def wrap_numpy(original: Callable[..., Any], self: torch.Tensor, *, force: bool 
             f"can't convert {labels.name_of(label)} device type tensor to numpy. Use Tensor.cpu() to "
             "copy the tensor to host memory first."
         )
-    if known_values.is_unknown(self):
-        raise cuda_errors.needs_values("`Tensor.numpy`")
-    return original(known_values.read_values(self.detach().cpu() if label >= 0 else self), force=force)
+    SimulationState.values.check_known(self, "`Tensor.numpy`")
+    return original(SimulationState.values.read_values(self.detach().cpu() if label >= 0 else self), force=force)
 
 
 @replacing
@@ -152,9 +150,8 @@ def wrap_tolist(original: Callable[..., Any], self: torch.Tensor) -> Any:
     """A `Tensor.tolist` that says why there is nothing to list."""
     if has_torch_function_unary(self):
         return handle_torch_function(torch.Tensor.tolist, (self,), self)
-    if known_values.is_unknown(self):
-        raise cuda_errors.needs_values("`Tensor.tolist`")
-    return original(known_values.read_values(self))
+    SimulationState.values.check_known(self, "`Tensor.tolist`")
+    return original(SimulationState.values.read_values(self))
 
 
 _grad = TensorBase.grad
@@ -166,10 +163,6 @@ def install(patches: Patches) -> None:
     tensor = torch.Tensor
     for name, getter in {**PROPERTIES, "is_cuda": is_on_gpu}.items():
         patches.set(tensor, name, property(getter))
-    if not SimulationState.compute:
-        patches.set(tensor, "is_meta", property(is_meta))
-        patches.wrap(*locate_name("printed_tensor"), show_contents)
-        patches.set(*locate_name("validate_distributions"), False)
     patches.set(tensor, "grad", property(get_grad, set_grad, _grad.__delete__, _grad.__doc__))
     for name, wrapper in {**METHODS, "cuda": conversions.wrap_to_gpu}.items():
         patches.wrap(tensor, name, wrapper)
@@ -201,19 +194,6 @@ def is_on_gpu(self: torch.Tensor) -> bool:
 def is_cpu(self: torch.Tensor) -> bool:
     """Whether it is on the CPU."""
     return get_device_property(self).type == "cpu"
-
-
-def is_meta(self: torch.Tensor) -> bool:
-    """Whether the user put it on meta."""
-    return get_device_property(self) == META_DEVICE
-
-
-@replacing
-def show_contents(original: Callable[..., str], self: torch.Tensor, indent: int) -> str:
-    """What `repr` shows of a tensor without values."""
-    if known_values.is_unknown(self):
-        return f"..., size={tuple(self.shape)}"
-    return original(known_values.read_values(self), indent)
 
 
 PROPERTIES: dict[str, Callable[[torch.Tensor], Any]] = {"device": get_device_property, "is_cpu": is_cpu}

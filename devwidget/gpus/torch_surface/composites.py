@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
-from devwidget.extras.meta import known_values, meta_kernels
 from devwidget.gpus.devices import cuda_errors, labels
 from devwidget.gpus.devices.labels import TEMPORARY, device_of
 from devwidget.gpus.devices.simulation_state import SimulationState
@@ -69,8 +68,8 @@ def check_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]:
 
 
 def _list_tensors(value: Any) -> list[torch.Tensor]:
-    known_values = value if isinstance(value, (list, tuple)) else [value]
-    return [tensor for tensor in known_values if isinstance(tensor, torch.Tensor)]
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return [tensor for tensor in values if isinstance(tensor, torch.Tensor)]
 
 
 @replacing
@@ -89,8 +88,8 @@ def place_with_log_probs(
         return handle_torch_function(torch.ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
     device = device_of(log_probs)
     # Lengths are read behind the modes' back.
-    if not SimulationState.compute:
-        given = (targets, *(known_values.list_numbers(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)))
+    list_numbers = SimulationState.values.list_numbers
+    given = (targets, *(list_numbers(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)))
     moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in given)
     return original(log_probs, *moved, *args, **kw)
 
@@ -134,7 +133,7 @@ def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
             query, key, value, mask = lower_tensors((query, key, value, mask))
         args = mask, *args[1:]
         if not SimulationState.compute:
-            result = meta_kernels.run_attention(query, key, value, *args, **kwargs)
+            result = SimulationState.values.run_attention(query, key, value, *args, **kwargs)
         elif is_on_gpu:
             result = attend_with_dropout(original, query, key, value, *args, **kwargs)
         if result is not None:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import torch
 
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.extras.meta.meta_kernels import is_fused, to_numbers
 from devwidget.gpus.torch_internals import flash_attention, flash_attention_backward, functorch
 
 
@@ -73,3 +72,21 @@ class _FusedAttention(torch.autograd.Function):
         finally:
             torch.default_generator.set_state(now)
         return None, None, *gradients, None
+
+
+def to_numbers(mask: Any, dtype: torch.dtype) -> Any:
+    """A mask that is added to the scores, for one that says what is seen."""
+    if mask is None or mask.dtype != torch.bool:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -torch.inf)
+
+
+def is_fused(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, grouped: bool) -> bool:
+    """Whether a fused kernel takes these."""
+    if query.dtype == torch.float64:  # GPUs have none
+        return False
+    three = (query, key, value)
+    plain = all(t.dim() == 4 and t.stride(-1) == 1 and t.numel() and t.shape[-1] == query.shape[-1] for t in three)
+    shared = 1 if grouped else 2
+    alike = plain and all(t.shape[:shared] == query.shape[:shared] for t in three)
+    return bool(alike and (mask is None or (mask.dim() in (2, 4) and not mask.requires_grad)))

@@ -11,7 +11,6 @@ import torch.utils.dlpack
 from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.capture.devices import default_device
-from devwidget.extras.meta import known_values
 from devwidget.gpus.devices import cuda_errors, labels, moves
 from devwidget.gpus.devices.labels import CPU, CPU_DEVICE, META, META_DEVICE
 from devwidget.gpus.devices.simulation_state import SimulationState
@@ -89,7 +88,7 @@ def wrap_from_data(original: Callable[..., torch.Tensor], data: Any, *args: Any,
     kwargs["device"] = META_DEVICE if label == META and SimulationState.compute else CPU_DEVICE
     if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
         data = data.cpu()
-    result = _own_memory(original(known_values.read_numbers(data), *args, **kwargs), label)
+    result = _own_memory(original(SimulationState.values.read_numbers(data), *args, **kwargs), label)
     return labels.mark_pinned(result) if pinned and label == CPU else _label_result(result, label)
 
 
@@ -166,7 +165,7 @@ def _own_memory(tensor: torch.Tensor, label: int) -> torch.Tensor:
 
 
 def _label_result(tensor: torch.Tensor, label: int) -> torch.Tensor:
-    tensor = tensor if SimulationState.compute else known_values.strip_values(tensor)
+    tensor = SimulationState.values.strip_values(tensor)
     if label >= 0 or (label == META and not SimulationState.compute):
         labels.put_label(tensor, label)
     return tensor
@@ -202,4 +201,5 @@ def new_tensor(original: Callable[..., torch.Tensor], self: torch.Tensor, data: 
     label = max(labels.label_of(self), CPU) if device is None else conversions.label_of_device(device)
     if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
         data = data.cpu()
-    return _label_result(original(known_values.read_values(self), known_values.read_numbers(data), **kwargs), label)
+    values = SimulationState.values
+    return _label_result(original(values.read_values(self), values.read_numbers(data), **kwargs), label)

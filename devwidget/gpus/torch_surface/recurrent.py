@@ -12,7 +12,6 @@ from torch.nn.functional import linear
 from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.capture.recording.births import TensorRef
-from devwidget.extras.meta import meta_kernels
 from devwidget.gpus.devices import labels
 from devwidget.gpus.devices.labels import TEMPORARY, device_of, inside
 from devwidget.gpus.devices.simulation_state import SimulationState
@@ -62,7 +61,8 @@ def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
             if by_cudnn:
                 _check_hidden(hidden)
             multiply = _multiply_in_cudnn if by_cudnn else linear
-            results = _run_on_gpu(original, multiply, given, sizes, hidden, weights, rest, kwargs)
+            run = SimulationState.values.run_recurrent
+            results = run(original, multiply, given, sizes, hidden, weights, *rest, **kwargs)
         if by_cudnn:
             train = kwargs["train"] if "train" in kwargs else rest[3]
             _limit_gradients(results, (given, *_as_tuple(hidden), *weights), train)
@@ -90,13 +90,6 @@ def _check_hidden(hidden: Any) -> None:
 
 def _as_tuple(hidden: Any) -> tuple[torch.Tensor, ...]:
     return tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
-
-
-def _run_on_gpu(original: Any, multiply: Any, given: Any, sizes: Any, hidden: Any, weights: Any, rest: Any, kwargs: Any) -> Any:
-    if SimulationState.compute:
-        return original(given, *sizes, hidden, weights, *rest, **kwargs)
-    steps = sizes[0].tolist() if sizes else None
-    return meta_kernels.run_recurrent(multiply, original.__name__, given, steps, _as_tuple(hidden), weights, *rest, **kwargs)
 
 
 def _multiply_in_cudnn(given: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:

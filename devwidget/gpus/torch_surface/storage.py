@@ -66,9 +66,8 @@ def copy_storage(storage: Storage, label: int) -> Storage:
         copy: Storage = Storage(storage.nbytes(), device="cpu" if values else "meta")  # type: ignore[no-untyped-call]
         if values:
             copy.copy_(storage)
-        kept = getattr(storage, "_devwidget_values", None)
-        if kept is not None and label != META:
-            copy._devwidget_values = kept.clone()  # type: ignore[attr-defined]
+        if label != META:
+            SimulationState.values.copy_known(storage, copy)
     if label >= 0 or (label == META and not SimulationState.compute):
         labels.label_storage(copy, label)
     return copy

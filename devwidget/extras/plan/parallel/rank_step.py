@@ -278,7 +278,7 @@ class _WatchedRank:
                     run_phase(phase, run, watcher)
                 self.peak = max(watcher.most.values())
         peaks = tuple(PhasePeak(phase, most) for phase, most in watcher.most.items())
-        reserved = account.peak_reserved if account.allocator is not None else 0
+        reserved = account.peak_reserved if account.has_segments else 0
         facts = watcher.most_gathered, peaks, self.peak_at, _list_wrappers(self.part), getattr(running, "passed", None)
         return RankResult(at, shards, self.peak, self.parts, reserved, account.context, *facts)
 

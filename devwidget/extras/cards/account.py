@@ -1,0 +1,176 @@
+"""The account of a virtual GPU that is a named card: its blocks lie in segments, as CUDA's caching allocator keeps them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from devwidget.capture.memory.roles import MemoryBlock
+from devwidget.extras.cards.caching_allocator import CachingAllocator, NoRoom
+from devwidget.extras.cards.pools import SegmentBlock, iterate_from
+from devwidget.extras.cards.settings import NEVER, parse_settings
+from devwidget.gpus.devices.ledger import Account
+from devwidget.gpus.virtual_machine import UNLIMITED, CardModel
+
+
+class PlacedBlock(MemoryBlock):
+    """An allocation with its place in a segment."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, index: int, place: SegmentBlock) -> None:
+        super().__init__(index, place.size)
+        self.place = place
+
+
+def open_account(card: CardModel) -> Account:
+    """Open the account of a card, kept as `PYTORCH_ALLOC_CONF` says.
+
+    Raises:
+        RuntimeError: for settings that torch refuses, in its words.
+    """
+    settings = parse_settings(os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or "")
+    allocator = CachingAllocator(card.memory_bytes - card.context_bytes, settings)
+    return CardAccount(card.memory_bytes, card.context_bytes, workspace=card.workspace_bytes, allocator=allocator)
+
+
+@dataclass(slots=True, kw_only=True)
+class CardAccount(Account):
+    """What one card holds.
+
+    Attributes:
+        allocator: keeps it.
+    """
+
+    has_segments: ClassVar[bool] = True
+
+    allocator: CachingAllocator
+
+    def limit_to(self, fraction: float) -> None:
+        """Let the program use a part of the capacity alone."""
+        Account.limit_to(self, fraction)
+        self.allocator.memory.capacity = self.limit - self.context
+
+    def place_block(self, index: int, requested: int, stream: int = 0) -> MemoryBlock | None:
+        """A block for so many bytes, on a stream; None if they do not fit."""
+        if not requested:
+            return Account.place_block(self, index, requested, stream)
+        try:
+            return PlacedBlock(index, self.allocator.allocate_block(requested, stream))
+        except NoRoom:
+            return None
+        finally:
+            self._update_reserved()
+
+    def place_beyond(self, index: int, requested: int, stream: int = 0) -> MemoryBlock:
+        """A block that does not fit."""
+        memory = self.allocator.memory
+        limit, memory.capacity = memory.capacity, UNLIMITED
+        try:
+            return PlacedBlock(index, self.allocator.allocate_block(requested, stream))
+        finally:
+            memory.capacity = limit
+            self._update_reserved()
+
+    def release_block(self, block: MemoryBlock) -> None:
+        """Let a block go that had a place in a segment."""
+        if isinstance(block, PlacedBlock):
+            self.allocator.free_block(block.place)
+
+    def is_for(self, block: MemoryBlock, requested: int) -> bool:
+        """Whether a block was taken for so many bytes."""
+        if isinstance(block, PlacedBlock):
+            return block.place.requested == requested
+        return Account.is_for(self, block, requested)
+
+    def release_cache(self) -> None:
+        """Give back what is reserved but unused."""
+        self.allocator.release_cached()
+        self._update_reserved()
+
+    def _update_reserved(self) -> None:
+        self.reserved = self.allocator.figures.current_of("reserved_bytes")
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+
+    def reset_peaks(self) -> None:
+        """Let the peaks start again from what is held now."""
+        Account.reset_peaks(self)
+        self.allocator.figures.reset_peaks()
+
+    def reset_totals(self) -> None:
+        """Start what went in and out again."""
+        self.allocator.figures.reset_totals()
+
+    def list_segments(self, index: int) -> list[dict[str, Any]]:
+        """List the segments of the card, which is GPU `index`."""
+        return snapshot_segments(self.allocator, index)
+
+    def describe_statistics(self) -> dict[str, Any]:
+        """Describe what is held, as `torch.cuda.memory_stats_as_nested_dict` does."""
+        figures = self.allocator.figures
+        tables: dict[str, Any] = {
+            name: {pool: asdict(figure) for pool, figure in table.items()} for name, table in figures.tables.items()
+        }
+        nothing = dict.fromkeys(("current", "peak", "allocated", "freed"), 0)
+        unsplit = self.allocator.settings.unsplit
+        return tables | {
+            "active": tables["allocation"],
+            "active_bytes": tables["allocated_bytes"],
+            "oversize_allocations": nothing,
+            "oversize_segments": nothing,
+            "num_alloc_retries": figures.retries,
+            "num_ooms": figures.ooms,
+            "num_sync_all_streams": 0,
+            "num_device_alloc": figures.taken,
+            "num_device_free": figures.returned,
+            "max_split_size": -1 if unsplit == NEVER else unsplit,
+        }
+
+
+def snapshot_segments(allocator: CachingAllocator, device: int) -> list[dict[str, Any]]:
+    """Every run of blocks with memory behind it, by address. Source of the keys: `torch/csrc/cuda/Module.cpp`."""
+    firsts = [first for pool in allocator.pools for first in pool.segments.values()]
+    runs = [_describe_segment(run, device) for first in firsts for run in _split_into_runs(first)]
+    return sorted(runs, key=lambda segment: int(segment["address"]))
+
+
+def _split_into_runs(first: SegmentBlock) -> Iterator[list[SegmentBlock]]:
+    run: list[SegmentBlock] = []
+    for block in iterate_from(first):
+        if block.mapped:
+            run.append(block)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _describe_segment(blocks: list[SegmentBlock], device: int) -> dict[str, Any]:
+    in_use = sum(block.size for block in blocks if block.in_use)
+    return {
+        "device": device,
+        "address": blocks[0].address,
+        "total_size": sum(block.size for block in blocks),
+        "allocated_size": in_use,
+        "active_size": in_use,
+        "requested_size": sum(block.requested for block in blocks),
+        "stream": blocks[0].segment.stream,
+        "segment_type": "small" if blocks[0].segment.small else "large",
+        "segment_pool_id": (0, 0),
+        "is_expandable": blocks[0].segment.expandable,
+        "frames": [],
+        "blocks": [_describe_block(block) for block in blocks],
+    }
+
+
+def _describe_block(block: SegmentBlock) -> dict[str, Any]:
+    return {
+        "address": block.address,
+        "size": block.size,
+        "requested_size": block.requested,
+        "state": "active_allocated" if block.in_use else "inactive",
+        "frames": [],
+    }

@@ -1,0 +1,5 @@
+"""What cards offer."""
+
+from devwidget.extras import Extra
+
+EXTRA = Extra(gpus=("part",))

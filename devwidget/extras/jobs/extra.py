@@ -1,0 +1,5 @@
+"""What jobs offer."""
+
+from devwidget.extras import Extra
+
+EXTRA = Extra(gpus=("part",))

@@ -1,0 +1,104 @@
+"""What parts of virtual GPUs give, which stand in folders of extras: the core has places for them, and works without them.
+
+A part fills its places when it is imported, and all are imported when the first simulation begins. No operator asks here: how
+one runs stands in its schema, which is read once, and what is done about values in the state of the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from devwidget import extras
+from devwidget.gpus.devices.ledger import Account
+from devwidget.gpus.devices.simulation_state import Values
+from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.virtual_machine import CardModel, VirtualMachine
+from devwidget.records.errors import SimulationError
+from devwidget.records.schema.message import Message
+
+Install = Callable[[Patches, VirtualMachine], None]
+
+
+@dataclass(slots=True)
+class Parts:
+    """What the parts of this installation have given.
+
+    Attributes:
+        open_card: opens the account of a named card.
+        unknown_values: what is done where tensors have no values.
+        installs: put into each simulation what the core does not, after it.
+        special: namespace of operators -> what runs one of them.
+        take_apart: namespace of operators -> what tells of which others one is made.
+        connects_processes: whether process groups work.
+    """
+
+    open_card: Callable[[CardModel], Account] | None = None
+    unknown_values: Values | None = None
+    installs: list[Install] = field(default_factory=list)
+    special: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    take_apart: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    connects_processes: bool = False
+
+
+PARTS = Parts()
+
+
+def load_parts() -> None:
+    """Import the parts of this installation, which fill their places."""
+    extras.load_all("gpus")
+
+
+def check_parts(machine: VirtualMachine) -> None:
+    """Refuse what no part of this installation can do.
+
+    Raises:
+        SimulationError: with the name of the part.
+    """
+    if machine.card is not None and PARTS.open_card is None:
+        raise _lacks_part("simulate(card=...)", "cards")
+    if not machine.compute and PARTS.unknown_values is None:
+        raise _lacks_part("simulate(compute=False)", "meta")
+
+
+def find_values(machine: VirtualMachine) -> Values:
+    """What is done about values on these GPUs."""
+    if machine.compute or PARTS.unknown_values is None:
+        return Values()
+    return PARTS.unknown_values
+
+
+def find_account_opener(machine: VirtualMachine) -> Callable[[int], Account]:
+    """What opens the account of one of these GPUs, by its bytes."""
+    card, open_card = machine.card, PARTS.open_card
+    if card is None or open_card is None:
+        return Account
+    return lambda capacity: open_card(card)
+
+
+def install_parts(patches: Patches, machine: VirtualMachine) -> None:
+    """Put in what parts put in; without the one that connects processes, nobody is to wait for others in vain."""
+    for install in PARTS.installs:
+        install(patches, machine)
+    if not PARTS.connects_processes and torch.distributed.is_available():
+        for owner in (torch.distributed, torch.distributed.distributed_c10d):
+            patches.wrap(owner, "init_process_group", _refuse_group)
+
+
+@replacing
+def _refuse_group(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+    raise _lacks_part("torch.distributed.init_process_group", "jobs")
+
+
+def _lacks_part(asked: str, part: str) -> SimulationError:
+    return SimulationError(
+        Message(
+            "{purpose} needs the package `{name}`, which is not installed here",
+            purpose=f"`{asked}`",
+            name=f"{extras.__name__}.{part}",
+        ),
+        instead="pip install --force-reinstall devwidget",
+    )

@@ -1,0 +1,35 @@
+"""Virtual GPUs without the parts that stand in folders of extras."""
+
+import pytest
+import torch
+
+from devwidget.gpus import active, parts, simulate
+from devwidget.records.errors import SimulationError
+
+
+@pytest.fixture(autouse=True)
+def without_parts(monkeypatch):
+    """As if no folder of a part were there."""
+    parts.load_parts()  # which fill their places once
+    monkeypatch.setattr(parts, "PARTS", parts.Parts())
+
+
+def test_gpus_with_values_need_no_part():
+    with simulate(2):
+        x = torch.ones(2, 2, device="cuda:1", requires_grad=True)
+        (x @ x).sum().backward()
+        assert x.grad.device == torch.device("cuda:1")
+        assert torch.cuda.memory_allocated(1) > 0
+        assert torch.cuda.memory_snapshot() == []
+
+
+@pytest.mark.parametrize(("asked", "part"), [({"card": "T4"}, "cards"), ({"compute": False}, "meta")])
+def test_what_a_part_would_do_is_refused_by_its_name(asked, part):
+    with pytest.raises(SimulationError, match=f"devwidget.extras.{part}"):
+        simulate(2, **asked).start()
+    assert active() is None
+
+
+def test_processes_are_not_connected():
+    with simulate(2), pytest.raises(SimulationError, match=r"devwidget\.extras\.jobs"):
+        torch.distributed.init_process_group("gloo")
