@@ -15,7 +15,7 @@ from devwidget.records.schema.message import Message
 from devwidget.records.schema.public_calls import says_what_fits
 
 if TYPE_CHECKING:
-    from devwidget.gpus.devices.ledger_listeners import VirtualMemory
+    from devwidget.gpus.ledger_listeners import VirtualMemory
     from devwidget.gpus.session import Session
 
 
@@ -179,7 +179,7 @@ def active() -> Simulation | None:
 
 def memory() -> VirtualMemory:
     """The memory of the simulation that is running, for a recording to watch."""
-    from devwidget.gpus.devices.ledger_listeners import VirtualMemory
-    from devwidget.gpus.devices.simulation_state import SimulationState
+    from devwidget.gpus.ledger_listeners import VirtualMemory
+    from devwidget.gpus.simulation_state import SimulationState
 
     return VirtualMemory(SimulationState.ledger)

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from devwidget import extras
-from devwidget.gpus.devices.ledger import Account
-from devwidget.gpus.devices.simulation_state import Values
 from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.simulation_state import Values
+from devwidget.gpus.state import Account
 from devwidget.gpus.virtual_machine import CardModel, VirtualMachine
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message

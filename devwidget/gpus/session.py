@@ -8,28 +8,29 @@ from typing import Any
 
 from devwidget.capture.explain.folded_frames import fold, folded, unfold
 from devwidget.capture.undo import Undo
-from devwidget.gpus import patching
-from devwidget.gpus.cuda_surface import comm, functions
-from devwidget.gpus.devices import machine
-from devwidget.gpus.devices.labels import LABELS
-from devwidget.gpus.devices.ledger import Ledger
-from devwidget.gpus.devices.simulation_state import SimulationState
-from devwidget.gpus.operators import dispatch_mode
-from devwidget.gpus.parts import check_parts, find_account_opener, find_values, install_parts, load_parts
-from devwidget.gpus.patching import Patches, replacing
-from devwidget.gpus.torch_internals import locate_name
-from devwidget.gpus.torch_surface import (
-    attributes,
+from devwidget.gpus import (
     autocast,
+    comm,
     composites,
     conversions,
+    dispatch_mode,
     factories,
-    gradient_hooks,
+    machine,
+    patching,
     scripting,
     storage,
     tensor_classes,
     threads,
 )
+from devwidget.gpus import cuda as functions
+from devwidget.gpus import gradients as gradient_hooks
+from devwidget.gpus import tensors as attributes
+from devwidget.gpus.labels import LABELS
+from devwidget.gpus.parts import check_parts, find_account_opener, find_values, install_parts, load_parts
+from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.simulation_state import SimulationState
+from devwidget.gpus.state import Ledger
+from devwidget.gpus.torch_internals import locate_name
 from devwidget.gpus.virtual_machine import VirtualMachine
 
 

@@ -13,7 +13,7 @@ import devwidget
 from devwidget.capture import torch_internals
 from devwidget.capture.memory.curves import MOST_POINTS, Allocation, _Point, thin_points
 from devwidget.capture.memory.training_state import training_bytes
-from devwidget.gpus.devices.ledger import Ledger
+from devwidget.gpus.state import Ledger
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import ROLES, MemoryCurve
 from devwidget.report.text.advice import memory_advice

@@ -1,4 +1,4 @@
-"""Writes devwidget/gpus/operators/native_rules.py from the native_functions.yaml that torch ships in torchgen.
+"""Writes devwidget/gpus/native_rules.py from the native_functions.yaml that torch ships in torchgen.
 
 Run as `python tests/gpus/native_rules_source.py`.
 """
@@ -10,7 +10,7 @@ import textwrap
 import torchgen
 import yaml
 
-TARGET = pathlib.Path(__file__).parents[2] / "devwidget" / "gpus" / "operators" / "native_rules.py"
+TARGET = pathlib.Path(__file__).parents[2] / "devwidget" / "gpus" / "native_rules.py"
 INTERNAL = re.compile(
     r"(?<!^to_)mkldnn|fbgemm|nnpack|quantize|for_cpu|cpu_fallback|^_(?!histogram)|^slow_conv|weight_int|miopen|^q_|int_repr|^rnn|sparse|resize_as_sparse|"
     r"coalesce|^values|^indices|^to_(?!mkldnn)|^dense_dim|is_coalesced|row_indices|col_indices|copy_sparse|hspmm|sspaddmm"

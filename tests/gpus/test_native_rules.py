@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from devwidget.gpus.operators import native_rules, rule_table
+from devwidget.gpus import native_rules, rule_table
 from tests.gpus import native_rules_source as source
 
 

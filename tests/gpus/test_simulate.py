@@ -11,8 +11,7 @@ import pytest
 import torch
 import torch._dynamo  # replaces torch.manual_seed when it is first imported, which a backward may do
 
-from devwidget.gpus import active, session, simulate
-from devwidget.gpus.torch_surface import threads
+from devwidget.gpus import active, session, simulate, threads
 from devwidget.records.errors import SimulationError
 from tests import faults
 

@@ -11,7 +11,7 @@ from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.extras.cards.caching_allocator import CachingAllocator, NoRoom
 from devwidget.extras.cards.pools import SegmentBlock, iterate_from
 from devwidget.extras.cards.settings import NEVER, parse_settings
-from devwidget.gpus.devices.ledger import Account
+from devwidget.gpus.state import Account
 from devwidget.gpus.virtual_machine import UNLIMITED, CardModel
 
 

@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import torch
 
 from devwidget.capture.recording.collectives import group_in
-from devwidget.gpus.devices import labels
-from devwidget.gpus.devices.cuda_errors import type_text
-from devwidget.gpus.devices.labels import CPU, TEMPORARY
-from devwidget.gpus.operators.op_schema import OpSchema
-from devwidget.gpus.operators.rule_table import run_foreign, run_on_cpu
+from devwidget.gpus import labels
+from devwidget.gpus.errors import type_text
+from devwidget.gpus.labels import CPU, TEMPORARY
+from devwidget.gpus.op_schema import OpSchema
+from devwidget.gpus.rule_table import run_foreign, run_on_cpu
 from devwidget.gpus.torch_internals import DispatchKey, OpOverload, graph_task, suggest_memory_format
 
 GROUP, GROUP_NAME = "process_group", "group_name"

@@ -12,8 +12,8 @@ from torch import distributed as dist
 
 from devwidget.capture.torch_internals import TorchDispatchMode
 from devwidget.extras.jobs.collectives import take_every_tensor
-from devwidget.gpus.devices import labels
-from devwidget.gpus.devices.labels import TEMPORARY
+from devwidget.gpus import labels
+from devwidget.gpus.labels import TEMPORARY
 from devwidget.gpus.patching import Patches, replacing
 from devwidget.gpus.torch_internals import locate_name
 

@@ -9,12 +9,12 @@ import torch
 
 from devwidget.extras.meta import call, known_values, meta_kernels
 from devwidget.extras.meta.mode import ModeWithoutValues
-from devwidget.gpus.devices.labels import META_DEVICE
-from devwidget.gpus.devices.simulation_state import Values
+from devwidget.gpus.labels import META_DEVICE
 from devwidget.gpus.parts import PARTS
 from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.simulation_state import Values
+from devwidget.gpus.tensors import get_device_property
 from devwidget.gpus.torch_internals import locate_name
-from devwidget.gpus.torch_surface.attributes import get_device_property
 from devwidget.gpus.virtual_machine import VirtualMachine
 
 

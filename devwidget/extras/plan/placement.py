@@ -24,9 +24,9 @@ from devwidget.extras.meta.known_values import is_small, keep_storage, keep_valu
 from devwidget.extras.plan.changes import Changed
 from devwidget.extras.plan.child_process import original_device
 from devwidget.extras.plan.watcher import Watcher, is_on_gpu, virtual_gpu
-from devwidget.gpus.devices.labels import CPU_DEVICE, real_device
-from devwidget.gpus.devices.ledger import Account
-from devwidget.gpus.devices.ledger_listeners import watch_allocations
+from devwidget.gpus.labels import CPU_DEVICE, real_device
+from devwidget.gpus.ledger_listeners import watch_allocations
+from devwidget.gpus.state import Account
 from devwidget.gpus.torch_internals import DisableTorchFunction
 from devwidget.gpus.virtual_machine import UNLIMITED, VirtualMachine
 from devwidget.records.errors import DevwidgetError, error_text, message

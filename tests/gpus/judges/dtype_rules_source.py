@@ -1,4 +1,4 @@
-"""Writes devwidget/gpus/operators/dtype_rules.py: which operators CUDA lacks for which dtypes, by torch's op_db.
+"""Writes devwidget/gpus/dtype_rules.py: which operators CUDA lacks for which dtypes, by torch's op_db.
 
 Run as `python -m tests.gpus.judges.dtype_rules_source`; it takes minutes, in a child as the judge has it.
 
@@ -23,8 +23,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from devwidget.gpus.operators import gpu_kernels, rule_table
-from devwidget.gpus.operators.op_schema import OpSchema
+from devwidget.gpus import kernels as gpu_kernels
+from devwidget.gpus import rule_table
+from devwidget.gpus.op_schema import OpSchema
 from tests.gpus.judges import op_db
 from tests.gpus.judges.verdicts import DTYPES, Verdict, as_found, is_excused, tensors, wanting_gradients
 

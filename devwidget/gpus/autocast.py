@@ -1,0 +1,219 @@
+"""`torch.autocast` on virtual GPUs: CUDA's own list of casts, at its own place in the dispatcher.
+
+torch registers the casting kernels of all accelerators on every build, but they look at the real device. While a
+simulation runs, kernels that look at the label take their place, and the key is switched on for threads inside `autocast`.
+"""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+
+from devwidget.capture.recording.births import TensorRef
+from devwidget.gpus import labels
+from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.softmax import run_fused
+from devwidget.gpus.torch_internals import DispatchKey, DispatchKeySet, excluding_keys, registrations, set_key_included
+
+_KEY = "AutocastCUDA"
+"""The dispatch key."""
+
+# What autocast does with each operator, named as in torch's schemas; those in no list take float32. Source: `autocast_mode.h`.
+LOWER = frozenset(
+    """
+_convolution.deprecated _convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input
+conv_transpose3d.input convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm
+chain_matmul linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
+_scaled_dot_product_flash_attention scaled_dot_product_attention
+""".split()
+)
+"""Run in the fast dtype."""
+PROMOTE = frozenset(
+    """
+addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add
+""".split()
+)
+"""Run in the widest dtype among their arguments."""
+SET_DTYPE = frozenset(
+    """
+prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm linalg_matrix_norm
+linalg_matrix_norm.str_ord sum sum.dim_IntList
+""".split()
+)
+"""Give float32, unless the caller names a dtype."""
+REFUSED = {
+    "binary_cross_entropy": (
+        "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+        "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+        "In this case, combine the two layers using torch.nn.functional.binary_cross_entropy_with_logits\n"
+        "or torch.nn.BCEWithLogitsLoss.  binary_cross_entropy_with_logits and BCEWithLogits are\n"
+        "safe to autocast."
+    )
+}
+"""Not safe: what torch says then."""
+
+
+class Casting:
+    """The kernels that are registered, and the casts of weights that are kept while autocast is on."""
+
+    library: Any = None
+    kept: ClassVar[dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]]] = {}
+
+
+def install(patches: Patches) -> None:
+    """Follow the switches of autocast."""
+    patches.wrap(torch, "set_autocast_enabled", follow_switch)
+    patches.wrap(torch, "clear_autocast_cache", follow_clearing)
+    patches.undo.add_step(unregister_kernels)
+
+
+@replacing
+def follow_switch(original: Callable[..., None], *args: Any) -> None:
+    """A `torch.set_autocast_enabled` that also switches the key for this thread."""
+    # One argument has always meant CUDA.
+    device, enabled = args if len(args) == 2 else ("cuda", args[0])
+    original(*args)
+    if device == "cuda":
+        if enabled:
+            register_kernels()
+        set_key_included(_KEY, enabled)
+
+
+@replacing
+def follow_clearing(original: Callable[[], None]) -> None:
+    """A `torch.clear_autocast_cache` that also drops the casts kept here."""
+    original()
+    Casting.kept.clear()
+
+
+def register_kernels() -> None:
+    """Put the kernels in place, once."""
+    if Casting.library is not None:
+        return
+    library: Any = torch.library.Library("aten", "IMPL", _KEY)  # type: ignore[no-untyped-call]
+    Casting.library = library
+    with warnings.catch_warnings():
+        # Replacing torch's own kernels is the purpose.
+        warnings.simplefilter("ignore")
+        for full_name in registrations(_KEY):
+            space, _, name = full_name.partition("::")
+            if space != "aten":  # torchvision has kernels of its own there, as other libraries may
+                continue
+            base, _, overload = name.partition(".")
+            operator = getattr(getattr(torch.ops.aten, base), overload or "default")
+            library.impl(name, _make_kernel(name, operator), allow_override=True)
+
+
+def unregister_kernels() -> None:
+    """Give torch its kernels back."""
+    if Casting.library is not None:
+        # Private, but nothing else takes kernels out now: left to itself a library goes only when it is collected.
+        Casting.library._destroy()
+        set_key_included(_KEY, False)
+        Casting.library = None
+    Casting.kept.clear()
+
+
+def _make_kernel(name: str, operator: Any) -> Callable[..., Any]:
+    policy = _choose_policy(name)
+    refused = REFUSED.get(name)
+    own_key = DispatchKeySet(getattr(DispatchKey, _KEY))
+
+    def kernel(*args: Any, **kwargs: Any) -> Any:
+        first = next((a for a in args if isinstance(a, torch.Tensor)), None)
+        on_gpu = first is not None and labels.label_of(first) >= 0
+        # Else the operator that is called below would arrive here again.
+        with excluding_keys(own_key):
+            if on_gpu and refused is not None:
+                raise RuntimeError(refused)
+            if name in SET_DTYPE:
+                if on_gpu and _is_eligible(first) and kwargs.get("dtype") is None and not _has_dtype(operator, args):
+                    kwargs["dtype"] = torch.float32
+                    if (
+                        name.endswith("softmax.int")
+                        and (fused := run_fused(name.partition(".")[0], *args, **kwargs)) is not None
+                    ):
+                        return fused
+                return operator(*args, **kwargs)
+            cast = policy((*args, *kwargs.values()))
+            args = tuple(cast_tensors(cast, value) for value in args)
+            return operator(*args, **{key: cast_tensors(cast, value) for key, value in kwargs.items()})
+
+    return kernel
+
+
+def _choose_policy(name: str) -> Callable[[tuple[Any, ...]], Callable[[torch.Tensor], torch.Tensor]]:
+    if name in LOWER:
+        return choose_lower
+    return choose_widest if name in PROMOTE else choose_float
+
+
+def _has_dtype(operator: Any, args: tuple[Any, ...]) -> bool:
+    names = [argument.name for argument in operator._schema.arguments]
+    place = names.index("dtype")
+    return len(args) > place and args[place] is not None
+
+
+def cast_tensors(cast: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    """A tensor, or those of a list, cast."""
+    if isinstance(value, torch.Tensor):
+        return cast(value)
+    if isinstance(value, (list, tuple)) and any(isinstance(part, torch.Tensor) for part in value):
+        return [cast(part) if isinstance(part, torch.Tensor) else part for part in value]
+    return value
+
+
+def lower_tensors(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of an operator that autocast runs in the fast dtype, where it is on."""
+    if not torch.is_autocast_enabled("cuda"):
+        return values
+    cast = choose_lower(values)
+    return tuple(cast_tensors(cast, value) for value in values)
+
+
+def _is_eligible(tensor: Any) -> bool:
+    """Floating tensors on a GPU are cast, double precision is not. Source: `is_eligible` in `autocast_mode.h`."""
+    return tensor.is_floating_point() and tensor.dtype != torch.float64 and labels.label_of(tensor) != labels.CPU
+
+
+def choose_lower(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Cast to the fast dtype."""
+    return choose_dtype(torch.get_autocast_dtype("cuda"))
+
+
+def choose_dtype(dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Cast to a dtype, and keep the casts of weights."""
+    return lambda tensor: _cast_to(tensor, dtype) if _is_eligible(tensor) else tensor
+
+
+def choose_float(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Cast to float32."""
+    return lambda tensor: tensor.to(torch.float32) if _is_eligible(tensor) else tensor
+
+
+def choose_widest(values: tuple[Any, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Cast to the widest dtype among the arguments."""
+    wide = any(isinstance(value, torch.Tensor) and value.dtype == torch.float32 for value in values)
+    dtype = torch.float32 if wide else torch.get_autocast_dtype("cuda")
+    return lambda tensor: tensor.to(dtype) if _is_eligible(tensor) else tensor
+
+
+def _cast_to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Cast, and keep the cast of a weight until autocast ends. Source: `cached_cast` in `autocast_mode.cpp`."""
+    if tensor.dtype == dtype:
+        return tensor
+    keep = tensor.requires_grad and tensor.is_leaf and tensor.dtype == torch.float32 and torch.is_autocast_cache_enabled()
+    if not keep:
+        return tensor.to(dtype)
+    # An id is used again after its tensor has died, so the entry must still be of this one.
+    held = Casting.kept.get(id(tensor))
+    if held is not None and held[0]() is tensor and held[1].dtype == dtype:
+        return held[1]
+    with torch.enable_grad():  # who asks for the cast next may be training
+        cast = tensor.to(dtype)
+    Casting.kept[id(tensor)] = (TensorRef(tensor), cast)
+    return cast

@@ -1,0 +1,164 @@
+"""Copies between GPUs that `nn.DataParallel` asks of C++ and that a CPU build of torch lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from devwidget.gpus import labels, machine, moves
+from devwidget.gpus.patching import Patches
+from devwidget.gpus.torch_internals import C, locate_name, suggest_memory_format
+
+Tensors = Sequence[torch.Tensor]
+
+
+def install(patches: Patches) -> None:
+    """Add what `torch.nn.parallel.comm` calls."""
+    for name, function in FUNCTIONS.items():
+        patches.set(C, name, function)
+    # Without NCCL, comm adds gradients with plain operators; asking would warn that torch was built without it.
+    patches.set(torch.cuda.nccl, "is_available", lambda tensors: False)
+    patches.hold(
+        *locate_name("parallel_streams"), None
+    )  # one for each GPU, kept from the first CPU batch on: of another simulation
+
+
+def _copy_to_gpu(tensor: torch.Tensor, index: int) -> torch.Tensor:
+    """The tensor on a GPU; itself if it is there."""
+    label = -1 if index == -1 else machine.check_index(index)
+    return tensor if labels.label_of(tensor) == label else moves.move_tensor(tensor, labels.CPU if index == -1 else label)
+
+
+def check_on_gpus(tensors: Tensors, kind: str) -> None:
+    """Refuse tensors that are on no GPU. Source: `comm.cpp`."""
+    for place, tensor in enumerate(tensors):
+        if labels.label_of(tensor) < 0:
+            raise RuntimeError(
+                f"Expected all {kind} tensors to be CUDA tensors, "
+                f"but {'' if kind == 'input' else kind + ' '}tensor at index {place} has device '{labels.device_of(tensor)}'"
+            )
+
+
+def broadcast_coalesced(tensors: Tensors, devices: Sequence[int], buffer_size: int = 0) -> list[list[torch.Tensor]]:
+    """Copies of all tensors on each device; the first device keeps the tensors themselves."""
+    for tensor in tensors:
+        if labels.label_of(tensor) != devices[0]:
+            raise RuntimeError(
+                f"all tensors must be on devices[0]: {devices[0]}" if len(devices) else "broadcast needs at least one device"
+            )
+    return [[tensor if i == 0 else _copy_to_gpu(tensor, d) for tensor in tensors] for i, d in enumerate(devices)]
+
+
+def broadcast(tensor: torch.Tensor, devices: Sequence[int]) -> list[torch.Tensor]:
+    """A copy on each device."""
+    return [_copy_to_gpu(tensor, index) for index in devices]
+
+
+def broadcast_out(tensor: torch.Tensor, outs: Tensors) -> list[torch.Tensor]:
+    """Copy into given tensors."""
+    check_on_gpus(outs, "output")
+    for place, out in enumerate(outs):
+        if out.shape != tensor.shape:
+            raise RuntimeError(
+                f"Expected all output tensors to have same shape as the source tensor {list(tensor.shape)}, "
+                f"but output tensor at index {place} has shape {list(out.shape)}"
+            )
+    return [out.copy_(tensor) for out in outs]
+
+
+def scatter(
+    tensor: torch.Tensor, devices: Sequence[int], chunk_sizes: Sequence[int] | None, dim: int, streams: Any = None
+) -> list[torch.Tensor]:
+    """Consecutive parts along `dim`, one on each device. Source: `scatter` in `comm.cpp`."""
+    if not devices:
+        raise RuntimeError("Expected at least one device to scatter to")
+    if chunk_sizes is not None and len(chunk_sizes) != len(devices):
+        raise RuntimeError(
+            f"Expected devices and chunk_sizes to be of same length, but got len(devices) = {len(devices)} "
+            f"and len(chunk_sizes) = {len(chunk_sizes)}"
+        )
+    chunks = tensor.chunk(len(devices), dim) if chunk_sizes is None else torch.split(tensor, list(chunk_sizes), dim)
+    return [_copy_to_gpu(chunk, index) for chunk, index in zip(chunks, devices, strict=False)]
+
+
+def scatter_out(tensor: torch.Tensor, outs: Tensors, dim: int, streams: Any = None) -> list[torch.Tensor]:
+    """Consecutive parts into given tensors."""
+    if not outs:
+        raise RuntimeError("Expected at least one output tensor to scatter to")
+    dim %= tensor.dim()
+    check_on_gpus(outs, "output")
+    for place, out in enumerate(outs):
+        if out.dim() != tensor.dim() or sizes_without(out.shape, dim) != sizes_without(tensor.shape, dim):
+            raise RuntimeError(
+                f"Output tensor at index {place} has incorrect shape: {list(out.shape)}. Expected same "
+                f"shape except for scatter dim {dim} as the source tensor: {list(tensor.shape)}"
+            )
+    sizes = [out.size(dim) for out in outs]
+    if sum(sizes) != tensor.size(dim):
+        raise RuntimeError(
+            f"Total size for output tensors along scatter dim {dim} does not match the source tensor "
+            f"size at dim {dim}. Expected {tensor.size(dim)}, but got total size {sum(sizes)}"
+        )
+    return [out.copy_(part) for out, part in zip(outs, torch.split(tensor, sizes, dim), strict=True)]
+
+
+def gather(tensors: Tensors, dim: int, destination: int | None) -> torch.Tensor:
+    """All tensors joined along `dim` on one device, each copied to its place at once. Source: `gather` in `comm.cpp`."""
+    shape = joined_shape(tensors, dim)
+    index = machine.current_index() if destination is None else destination
+    device = labels.CPU_DEVICE if index == -1 else labels.DEVICES[machine.check_index(index)]
+    formats = {suggest_memory_format(tensor) for tensor in tensors}
+    memory_format = formats.pop() if len(formats) == 1 else torch.contiguous_format
+    return gather_out(tensors, torch.empty(shape, dtype=tensors[0].dtype, device=device, memory_format=memory_format), dim)
+
+
+def gather_out(tensors: Tensors, out: torch.Tensor, dim: int) -> torch.Tensor:
+    """All tensors joined along `dim` into a given one."""
+    shape = joined_shape(tensors, dim)
+    if list(out.shape) != shape:
+        raise RuntimeError(f"Expected out tensor to have shape {shape}, but got {list(out.shape)}")
+    sizes = [tensor.size(dim) for tensor in tensors]
+    for part, tensor in zip(torch.split(out, sizes, dim), tensors, strict=True):
+        part.copy_(tensor)
+    return out
+
+
+def joined_shape(tensors: Tensors, dim: int) -> list[int]:
+    """The shape of all tensors together.
+
+    Raises:
+        RuntimeError: if they are on no GPU, or do not fit together. Source: `gather_out` in `comm.cpp`.
+    """
+    if not tensors:
+        raise RuntimeError("Expected at least one tensor to gather from")
+    check_on_gpus(tensors, "input")
+    shape = list(tensors[0].shape)
+    for place, tensor in enumerate(tensors):
+        if tensor.dim() != len(shape):
+            raise RuntimeError(
+                f"Expected all input tensors to have the same number of dimensions, but tensor at index {place}"
+                f"has {tensor.dim()} dimensions, (expected {len(shape)})"
+            )
+        if sizes_without(tensor.shape, dim) != sizes_without(shape, dim):
+            shape[dim] = tensor.size(dim)
+            raise RuntimeError(f"Input tensor at index {place} has invalid shape {list(tensor.shape)}, but expected {shape}")
+    shape[dim] = sum(tensor.size(dim) for tensor in tensors)
+    return shape
+
+
+def sizes_without(shape: Sequence[int], dim: int) -> list[int]:
+    """The sizes of all other dimensions."""
+    return [size for place, size in enumerate(shape) if place != dim % len(shape)]
+
+
+FUNCTIONS: dict[str, Any] = {
+    "_broadcast_coalesced": broadcast_coalesced,
+    "_broadcast": broadcast,
+    "_broadcast_out": broadcast_out,
+    "_scatter": scatter,
+    "_scatter_out": scatter_out,
+    "_gather": gather,
+    "_gather_out": gather_out,
+}

@@ -1,0 +1,356 @@
+"""Functions of C++ that on a GPU check or act otherwise before any operator is dispatched: attention, transforms, ..."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import handle_torch_function, has_torch_function
+
+from devwidget.gpus import errors as cuda_errors
+from devwidget.gpus import labels, recurrent, softmax
+from devwidget.gpus.autocast import lower_tensors
+from devwidget.gpus.dropped_attention import attend_with_dropout
+from devwidget.gpus.labels import TEMPORARY, device_of
+from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.simulation_state import SimulationState
+from devwidget.gpus.torch_internals import VariableFunctions, functions, locate_name
+
+SAME_DEVICE = {
+    **dict.fromkeys(("meshgrid", "cartesian_prod"), "meshgrid expects all tensors to have the same device"),
+    "rms_norm": (
+        "Expected all tensors to be on the same device, but got weight is on {1}, different from other tensors on {0} "
+        "(when checking argument in method wrapper_CUDA___fused_rms_norm)"
+    ),
+    "stft": "stft input and window must be on the same device but got self on {0} and window on {1}",
+    "istft": "istft input and window must be on the same device but got self on {0} and window on {1}",
+}
+LOW = (torch.float16, torch.bfloat16)
+
+
+def install_composite_checks(patches: Patches) -> None:
+    """Put the checks in front of the functions."""
+    recurrent.install(patches)
+    softmax.install(patches)
+    patches.set(torch, "dropout", fuse_dropout(VariableFunctions.dropout))
+    patches.set(functions, "dropout", torch.dropout)  # what `nn.Dropout` calls
+    attention = check_attention(getattr(*locate_name("attention")))
+    patches.set(*locate_name("attention"), attention)
+    patches.set(torch.nn.functional, "scaled_dot_product_attention", getattr(*locate_name("attention")))
+    for name, text in SAME_DEVICE.items():
+        wrapped = check_equal(getattr(VariableFunctions, name), text)
+        patches.set(functions, name, wrapped)
+        # Else torch's Python function calls the one in _VF.
+        if not isinstance(getattr(torch, name), types.FunctionType):
+            patches.set(torch, name, wrapped)
+    patches.wrap(torch, "ctc_loss", place_with_log_probs)
+    patches.set(*locate_name("group_tensors"), group_by_device_and_dtype)
+
+
+def check_equal(original: Callable[..., Any], text: str) -> Callable[..., Any]:
+    """A function that wants all its tensors on one device."""
+
+    @functools.wraps(original)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        tensors = [tensor for value in (*args, *kwargs.values()) for tensor in _list_tensors(value)]
+        if has_torch_function(tensors):
+            return handle_torch_function(getattr(torch, original.__name__), tensors, *args, **kwargs)
+        for tensor in tensors[1:]:
+            if labels.label_of(tensor) != labels.label_of(tensors[0]):
+                raise RuntimeError(text.format(device_of(tensors[0]), device_of(tensor)))
+        return original(*args, **kwargs)
+
+    return checked
+
+
+def _list_tensors(value: Any) -> list[torch.Tensor]:
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return [tensor for tensor in values if isinstance(tensor, torch.Tensor)]
+
+
+@replacing
+def place_with_log_probs(
+    original: Callable[..., Any],
+    log_probs: torch.Tensor,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    *args: Any,
+    **kw: Any,
+) -> Any:
+    """`ctc_loss` moves targets and lengths to where it needs them. Source: `LossCTC.cpp`."""
+    given = (targets, input_lengths, target_lengths)
+    if has_torch_function((log_probs, *given)):
+        return handle_torch_function(torch.ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
+    device = device_of(log_probs)
+    # Lengths are read behind the modes' back.
+    list_numbers = SimulationState.values.list_numbers
+    given = (targets, *(list_numbers(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)))
+    moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in given)
+    return original(log_probs, *moved, *args, **kw)
+
+
+def fuse_dropout(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Dropout as one kernel, which keeps a boolean for each element; the CPU's keeps a number, and gives the same results.
+
+    Source: `is_fused_kernel_acceptable` in `Dropout.cpp`.
+    """
+
+    @functools.wraps(original)
+    def dropout(input: Any, p: float, train: bool) -> Any:
+        if has_torch_function((input,)):
+            return handle_torch_function(torch.dropout, (input,), input, p, train)
+        if train and 0 < p < 1 and labels.label_of(input) >= 0 and input.numel():
+            return torch.native_dropout(input, p, train)[0]
+        return original(input, p, train)
+
+    return dropout
+
+
+def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Attention that compares devices first. Source: `validate_sdpa_input` in `attention.cpp`."""
+
+    @functools.wraps(original)
+    def scaled_dot_product_attention(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        if has_torch_function((query, key, value)):
+            # As which tensor classes know it.
+            public = getattr(*locate_name("attention"))
+            return handle_torch_function(public, (query, key, value), query, key, value, *args, **kwargs)
+        here = [labels.label_of(tensor) for tensor in (query, key, value)]
+        if len(set(here)) > 1 and TEMPORARY not in here:
+            raise RuntimeError(
+                "Expected query, key, and value to have the same device type, but got "
+                f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
+            )
+        is_on_gpu, result = here[0] >= 0, None
+        mask = args[0] if args else kwargs.pop("attn_mask", None)
+        if is_on_gpu:
+            _check_mask(query, mask)
+            query, key, value, mask = lower_tensors((query, key, value, mask))
+        args = mask, *args[1:]
+        if not SimulationState.compute:
+            result = SimulationState.values.run_attention(query, key, value, *args, **kwargs)
+        elif is_on_gpu:
+            result = attend_with_dropout(original, query, key, value, *args, **kwargs)
+        if result is not None:
+            return result
+        with choose_attention(query, mask is not None) if is_on_gpu else contextlib.nullcontext():
+            return original(query, key, value, *args, **kwargs)
+
+    return scaled_dot_product_attention
+
+
+def _check_mask(query: torch.Tensor, mask: torch.Tensor | None) -> None:
+    """A mask, which the kernel that takes one calls a bias. Source: `attention.cpp`."""
+    backends: Any = torch.backends.cuda
+    if mask is None or labels.label_of(mask) in (labels.label_of(query), TEMPORARY):
+        return
+    if query.dtype != torch.float64 and backends.mem_efficient_sdp_enabled():
+        kernel = "__scaled_dot_product_efficient_attention"
+        raise cuda_errors.checked_argument("attn_bias", str(device_of(mask)), str(device_of(query)), kernel)
+
+
+@contextlib.contextmanager
+def choose_attention(query: torch.Tensor, has_mask: bool) -> Iterator[None]:
+    """A GPU's fused kernels, where the user allows no others: the CPU computes the same by its own. For float64 GPUs have none,
+    so that attention is made of other operators, which have second derivatives.
+
+    Raises:
+        RuntimeError: if the fused kernels that are allowed do not know the dtype, or take no mask. Source: `sdp_utils.cpp`.
+    """
+    backends: Any = torch.backends.cuda
+    if backends.math_sdp_enabled():
+        is_put_off = query.dtype == torch.float64 and backends.flash_sdp_enabled()
+        if is_put_off:
+            backends.enable_flash_sdp(False)
+        try:
+            yield
+        finally:
+            if is_put_off:
+                backends.enable_flash_sdp(True)
+        return
+    takes_low = (backends.flash_sdp_enabled() and not has_mask) or backends.cudnn_sdp_enabled()
+    has_low = query.dtype in LOW and takes_low
+    if not has_low and not (backends.mem_efficient_sdp_enabled() and query.dtype in (torch.float32, *LOW)):
+        raise RuntimeError("No available kernel. Aborting execution.")
+    backends.enable_math_sdp(True)
+    try:
+        yield
+    finally:
+        backends.enable_math_sdp(False)
+
+
+def group_by_device_and_dtype(lists: Sequence[Sequence[Any]], with_indices: bool = False) -> dict[Any, Any]:
+    """Optimizers work on groups of tensors of one device. Source: `ForeachUtils.h`.
+
+    Raises:
+        RuntimeError: if the tensors that belong to one parameter are on several devices, or there are none.
+    """
+    if not lists[0]:
+        raise RuntimeError(
+            "Expected !nested_tensorlist[0].empty() to be true, but got false.  "
+            "(Could this error message be improved?  If so, please report an enhancement request to PyTorch.)"
+        )
+    groups: dict[tuple[torch.device, torch.dtype], tuple[list[list[Any]], list[int]]] = {}
+    for place, first in enumerate(lists[0]):
+        key = (device_of(first), first.dtype)
+        group, places = groups.setdefault(key, ([[] for _ in lists], []))
+        for number, tensors in enumerate(lists):
+            if not tensors:
+                continue
+            group[number].append(_check_member(tensors[place], first, key))
+        if with_indices:
+            places.append(place)
+    return groups
+
+
+def _check_member(tensor: Any, first: torch.Tensor, key: tuple[torch.device, torch.dtype]) -> Any:
+    """A tensor that belongs to the same parameter as `first`; step counts may stay on the CPU."""
+    if tensor is None or (device := device_of(tensor)) == key[0]:
+        return tensor
+    if not (device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)):  # as `step` is; the kernels look further
+        raise RuntimeError("Tensors of the same index must be on the same device and the same dtype except `step` tensors "
+                           "that can be CPU and float32/64 notwithstanding")  # fmt: skip
+    return tensor
+
+
+FOURIER = [kind + name + dims for kind in ("", "i") for name in ("fft", "rfft", "hfft") for dims in ("", "2", "n")]
+WIDER = {torch.float16: torch.float32, torch.complex32: torch.complex64}
+NARROWER = {wide: narrow for narrow, wide in WIDER.items()}
+ONE_SIDED = ("rfft", "ihfft")
+"""Those of real numbers, whose result has half the size."""
+
+
+def install_gpu_functions(patches: Patches) -> None:
+    """Put what a GPU does in front of them."""
+    for name in FOURIER:
+        patches.wrap(torch.fft, name, transform_in_half)
+    patches.wrap(torch, "max_pool1d", pool_with_indices)
+    patches.wrap(torch.linalg, "matrix_rank", write_rank_beside_input)
+    patches.wrap(torch.linalg, "multi_dot", check_factors)
+    for owner in (torch, torch.Tensor):
+        patches.wrap(owner, "tensor_split", check_sections)
+        patches.wrap(owner, "inner", check_inner)
+        patches.wrap(owner, "take_along_dim", check_indices)
+
+
+@replacing
+def transform_in_half(original: Callable[..., torch.Tensor], input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """A Fourier transform, which GPUs have in half precision. Source: `promote_type_fft` in `SpectralOps.cpp`."""
+    if has_torch_function((input,)):
+        public = getattr(torch.fft, original.__name__.removeprefix("fft_"))
+        return handle_torch_function(public, (input,), input, *args, **kwargs)  # type: ignore[no-any-return]
+    if getattr(input, "dtype", None) not in WIDER or labels.label_of(input) < 0:
+        return original(input, *args, **kwargs)
+    result = original(input.to(WIDER[input.dtype]), *args, **kwargs)
+    _check_signal(original.__name__.removeprefix("fft_"), input, result, *args, **kwargs)
+    return result.to(NARROWER[result.dtype])
+
+
+def _check_signal(name: str, given: torch.Tensor, result: torch.Tensor, size: Any = None, dim: Any = None, norm: Any = None,
+                  **named: Any) -> None:  # fmt: skip
+    """The sizes that are transformed are powers of two. Source: `CuFFTConfig` in `CuFFTPlanCache.h`.
+
+    Raises:
+        RuntimeError: for others.
+    """
+    size, dim = named.get("n", named.get("s", size)), named.get("dim", dim)
+    if dim is None:
+        count = len(size) if isinstance(size, (list, tuple)) else given.dim()
+        dim = tuple(range(-count, 0)) if name.endswith("n") else (-2, -1) if name.endswith("2") else -1
+    dims = dim if isinstance(dim, (list, tuple)) else (dim,)
+    signal = [result.shape[each] for each in dims]
+    if name.startswith(ONE_SIDED):
+        last = size[-1] if isinstance(size, (list, tuple)) else size
+        signal[-1] = given.shape[dims[-1]] if last in (None, -1) else last
+    if any(each & (each - 1) for each in signal):
+        raise RuntimeError(
+            "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got a signal "
+            f"size of{signal}"
+        )
+
+
+@replacing
+def pool_with_indices(original: Callable[..., torch.Tensor], input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`max_pool1d` by the operator of GPUs; memory of the CPU is read without any. Source: `MaxPooling.cpp`."""
+    if has_torch_function((input,)):
+        return handle_torch_function(torch.max_pool1d, (input,), input, *args, **kwargs)
+    if labels.label_of(input) < 0:
+        return original(input, *args, **kwargs)
+    try:
+        return torch.max_pool1d_with_indices(input, *args, **kwargs)[0]
+    except RuntimeError:
+        original(input, *args, **kwargs)  # which checks first, in words of its own
+        raise
+
+
+@replacing
+def write_rank_beside_input(original: Callable[..., torch.Tensor], A: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """`matrix_rank` makes its result of nothing but sizes, behind the modes' back: it is given one to write to."""
+    if has_torch_function((A,)):
+        return handle_torch_function(torch.linalg.matrix_rank, (A,), A, *args, **kwargs)  # type: ignore[no-any-return]
+    if kwargs.get("out") is None and labels.label_of(A) >= 0:
+        A, kwargs["out"] = A.detach(), torch.empty(0, dtype=torch.int64, device=labels.device_of(A))
+    return original(A, *args, **kwargs)
+
+
+@replacing
+def check_factors(original: Callable[..., Any], tensors: Sequence[torch.Tensor], **kwargs: Any) -> Any:
+    """Products of many matrices, all of which lie with the first. Source: `linalg_multi_dot` in `LinearAlgebra.cpp`."""
+    here = [device_of(tensor) for tensor in tensors]
+    place = next((place for place, device in enumerate(here) if device != here[0]), None)
+    if place is not None and not has_torch_function(tensors):
+        raise RuntimeError(
+            f"multi_dot(): all tensors must be on the same device but tensor 0 is on {here[0]} and tensor {place} on "
+            f"{here[place]}"
+        )
+    return original(tensors, **kwargs)
+
+
+@replacing
+def check_inner(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Inner products. Source: `inner` in `LinearAlgebra.cpp`."""
+    _check_kind("inner()", "DeviceType", *_find_pair("other", args, kwargs), lambda tensor: device_of(tensor).type)
+    return original(*args, **kwargs)
+
+
+@replacing
+def check_indices(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Source: `take_along_dim` in `TensorAdvancedIndexing.cpp`."""
+    _check_kind("torch.take_along_dim():", "Device", *_find_pair("indices", args, kwargs), device_of)
+    return original(*args, **kwargs)
+
+
+def _find_pair(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the tensor, which functions of torch take as `input` too, and the one by this name; None for what is not given."""
+    own = args[0] if args else kwargs.get("input")
+    return own, args[1] if len(args) > 1 else kwargs.get(name)
+
+
+def _check_kind(name: str, what: str, own: Any, other: Any, read: Callable[[torch.Tensor], Any]) -> None:
+    if not (isinstance(own, torch.Tensor) and isinstance(other, torch.Tensor)):
+        return  # torch says what is wrong with it
+    if has_torch_function((own, other)) or TEMPORARY in (labels.label_of(own), labels.label_of(other)):
+        return
+    expected, found = read(own), read(other)
+    if expected != found:
+        raise RuntimeError(
+            f"Expected tensor to have {expected} {what}, but got tensor with {found} {what} "
+            f"(while checking arguments for {name})"
+        )
+
+
+@replacing
+def check_sections(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A split at places that are read on the host. Source: `tensor_split` in `TensorShape.cpp`."""
+    named = (value for name, value in kwargs.items() if name != "input")
+    for sections in (*args[1:], *named):
+        if isinstance(sections, torch.Tensor) and labels.label_of(sections) >= 0:
+            raise RuntimeError(
+                f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {labels.device_of(sections)}"
+            )
+    return original(*args, **kwargs)

@@ -1,1 +1,0 @@
-"""`torch.cuda` and `torch.accelerator` on virtual GPUs."""

@@ -1,0 +1,214 @@
+"""Gradients in backward: where those must be that hooks return and users start from, and on which GPU hooks run."""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import BackwardCFunction
+
+from devwidget.capture.patches.custom_gradients import OVER
+from devwidget.capture.tensors import read_attribute
+from devwidget.gpus import backward, labels, machine
+from devwidget.gpus.backward import check_gradient, describe_maker
+from devwidget.gpus.errors import type_text
+from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.torch_internals import TensorBase, locate_name
+
+INPUTS_AT = 3
+"""Place of the inputs whose gradients are asked for, behind the outputs, among what the engine is given."""
+_outliving: list[tuple[Any, weakref.ref[Callable[..., Any]]]] = []
+"""Handle, and hook as it was put on a leaf, which wraps that of the user: held weakly, for a hook may hold its leaf."""
+
+
+@replacing
+def check_hooks(original: Callable[..., Any], self: torch.Tensor, hook: Callable[..., Any]) -> Any:
+    """`Tensor.register_hook` whose hooks may not put a gradient on another device.
+
+    Source: `check_variable_result` in `variable.cpp`.
+    """
+    streams = machine.current_streams()
+
+    @functools.wraps(hook)
+    def checked(gradient: torch.Tensor) -> Any:
+        result = machine.call_on(labels.label_of(gradient), streams, hook, gradient)
+        if isinstance(result, torch.Tensor) and labels.device_of(result) != labels.device_of(gradient):
+            raise _changed_type_error(gradient, result, hook)
+        return result
+
+    handle = original(self, checked)
+    if read_attribute(self, "is_leaf"):
+        remember_hook(handle, checked)
+    return handle
+
+
+def remember_hook(handle: Any, put: Callable[..., Any]) -> None:
+    """Remember what was put in the place of a hook of a leaf, which may outlive the simulation."""
+    _outliving.append((handle, weakref.ref(put)))
+
+
+def release_hooks() -> None:
+    """The simulation is over: hooks of parameters, which outlive it, are the user's own again."""
+    for handle, put in _outliving:
+        # A weak reference too: None where the tensor is gone.
+        hooks, checked = handle.hooks_dict_ref(), put()
+        if hooks is not None and checked is not None and hooks.get(handle.id) is checked:
+            hook: Any = checked.__wrapped__  # type: ignore[attr-defined]
+            hooks[handle.id] = hook.__wrapped__ if getattr(hook, OVER, False) else hook
+    _outliving.clear()
+
+
+def _changed_type_error(gradient: torch.Tensor, result: torch.Tensor, hook: Callable[..., Any]) -> RuntimeError:
+    was = type_text(gradient.dtype, labels.label_of(gradient) >= 0)
+    got = type_text(result.dtype, labels.label_of(result) >= 0)
+    name = getattr(hook, "__name__", type(hook).__name__)
+    # Two GPUs: the type is the same, the engine finds the device later.
+    if was == got:
+        return RuntimeError(
+            f"Function TensorHook returned an invalid gradient at index 0 - expected device "
+            f"{labels.device_of(gradient)} but got {labels.device_of(result)}"
+        )
+    return RuntimeError(f"hook '{name}' has changed the type of value (was {was} got {got})")
+
+
+@replacing
+def check_module_hooks(original: Callable[..., Any], self: Any, fn: Callable[[Any], None], args: Any) -> Any:
+    """`BackwardHook._apply_on_tensors` that looks at what the full backward hooks of a module made of the gradients."""
+
+    def hooked_and_checked(node: Any) -> None:
+        fn(_NodeOnGpu(node))
+        expected = getattr(node, "_devwidget_inputs", [])
+        name = describe_maker(type(node).__name__)
+
+        def check(gradients: Sequence[Any], outputs: Any) -> Any:
+            places = enumerate(zip(gradients, expected, strict=False))
+            checked = tuple(check_gradient(gradient, label, place, name) for place, (gradient, label) in places)
+            return checked + tuple(gradients[len(checked) :])
+
+        node.register_hook(check)
+
+    return original(self, hooked_and_checked, args)
+
+
+class _NodeOnGpu:
+    """A node whose hook runs with the GPU of its gradients as the current one."""
+
+    def __init__(self, node: Any) -> None:
+        self._node = node
+
+    def register_hook(self, hook: Callable[..., Any]) -> Any:
+        """Put it on the node."""
+        streams = machine.current_streams()
+
+        def there(*gradients: Sequence[Any]) -> Any:
+            found = (labels.label_of(each) for group in gradients for each in group if isinstance(each, torch.Tensor))
+            return machine.call_on(max(found, default=labels.CPU), streams, hook, *gradients)
+
+        return self._node.register_hook(there)
+
+
+def settle_gradient(gradient: torch.Tensor, owner: torch.Tensor) -> None:
+    """Say where a gradient is that C++ has made of nothing but sizes: the engine would have made it there."""
+    if labels.label_of(gradient) == labels.TEMPORARY and labels.label_of(owner) >= 0:
+        labels.put_label(gradient, labels.label_of(owner))
+
+
+@replacing
+def check_roots(original: Callable[..., Any], t_outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+    """`_engine_run_backward` that looks at the gradients to start from, and says where those are that it returns."""
+    if args and all(isinstance(output, torch.Tensor) for output in t_outputs):
+        pairs = enumerate(zip(t_outputs, args[0], strict=False))
+        checked = tuple(check_gradient(gradient, labels.label_of(output), place, "") for place, (output, gradient) in pairs)
+        args = (checked, *args[1:])
+    gradients = original(t_outputs, *args, **kwargs)
+    for gradient, given in zip(gradients or (), args[INPUTS_AT] if len(args) > INPUTS_AT else (), strict=False):
+        if isinstance(gradient, torch.Tensor) and isinstance(given, torch.Tensor):
+            settle_gradient(gradient, given)
+    return gradients
+
+
+ON_GPU_MARK = "devwidget: runs on its GPU"
+_grad_fn: Any = TensorBase.grad_fn
+
+
+def install_hook_devices(patches: Patches) -> None:
+    """Replace what takes such hooks, but for those of tensors and modules, which are also checked."""
+    patches.wrap(*locate_name("push_saved_hooks"), unpack_on_gpu)
+    patches.wrap(torch.Tensor, "register_post_accumulate_grad_hook", accumulate_on_gpu)
+    patches.wrap(*locate_name("run_backward"), restore_gpu_afterwards)
+    patches.set(torch.Tensor, "grad_fn", property(get_grad_fn, None, None, _grad_fn.__doc__))
+
+
+def get_grad_fn(self: torch.Tensor) -> Any:
+    """`Tensor.grad_fn`, from now on run on its GPU and on the streams of this moment, for hooks that it may be given."""
+    node: Any = _grad_fn.__get__(self)
+    if node is not None and labels.label_of(self) >= 0 and ON_GPU_MARK not in node.metadata:
+        streams = node.metadata[ON_GPU_MARK] = machine.current_streams()
+
+        def go(gradients: tuple[Any, ...]) -> None:
+            found = [labels.label_of(each) for each in gradients if isinstance(each, torch.Tensor)]
+            if max(found, default=labels.CPU) >= 0:
+                machine.restore_current(max(found), streams)
+
+        node.register_prehook(go)
+    return node
+
+
+@replacing
+def restore_gpu_afterwards(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A backward pass, after which GPU and streams are the caller's own again."""
+    before = machine.current_index(), machine.current_streams()
+    try:
+        return original(*args, **kwargs)
+    finally:
+        machine.restore_current(*before)
+
+
+@replacing
+def unpack_on_gpu(original: Callable[..., None], pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+    """Hooks for saved tensors, non-reentrant checkpoints among them: unpacked on the GPU where they were packed."""
+
+    def unpack(packed: tuple[int, Mapping[int, int], Any]) -> Any:
+        gpu, streams, kept = packed
+        return machine.call_on(gpu, streams, unpack_hook, kept)
+
+    original(_Packing(pack_hook), unpack)
+
+
+class _Packing:
+    """A hook that packs; checkpoints know theirs by attributes, since torch 2.15."""
+
+    def __init__(self, hook: Callable[[Any], Any]) -> None:
+        self._hook = hook
+
+    def __call__(self, tensor: torch.Tensor) -> tuple[int, Mapping[int, int], Any]:
+        return labels.label_of(tensor), machine.current_streams(), self._hook(tensor)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._hook, name)
+
+
+@replacing
+def accumulate_on_gpu(original: Callable[..., Any], self: torch.Tensor, hook: Callable[[Any], None]) -> Any:
+    """Hooks that run when a gradient is complete."""
+    streams = machine.current_streams()
+
+    @functools.wraps(hook)
+    def there(tensor: torch.Tensor) -> None:
+        machine.call_on(labels.label_of(tensor), streams, hook, tensor)
+
+    handle = original(self, there)
+    remember_hook(handle, there)
+    return handle
+
+
+def install_gradient_checks(patches: Patches) -> None:
+    """Check the gradients of `torch.autograd.Function`s."""
+    patches.wrap(torch.autograd.Function, "apply", backward.remember_devices)
+    patches.wrap(*locate_name("apply_on_tensors"), check_module_hooks)
+    patches.wrap(*locate_name("run_backward"), check_roots)
+    patches.wrap(BackwardCFunction, "apply", backward.check_custom_gradients)
+    patches.wrap(BackwardCFunction, "apply_boxed", backward.check_custom_gradients)  # since torch 2.13

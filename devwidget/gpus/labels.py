@@ -1,0 +1,285 @@
+"""Which virtual device a storage is on: labels keyed by the storage, so that views, `.data` and autograd follow by themselves.
+
+A label is a small number: an ordinal of a GPU, CPU, or TEMPORARY. Storages without an entry are on the CPU.
+TEMPORARY is for tensors that torch's own C++ code creates from the options of another tensor: all it could read there
+was the real device, so the label adopts that of its first partner.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import has_torch_function_unary
+
+from devwidget.capture.memory.roles import MemoryBlock
+from devwidget.capture.patching.operator_key import hide_from_modes
+from devwidget.gpus import errors as cuda_errors
+from devwidget.gpus import torch_internals
+from devwidget.gpus.simulation_state import SimulationState
+from devwidget.gpus.torch_internals import DisableTorchFunction, FakeTensor, TensorBase, functorch
+from devwidget.gpus.virtual_machine import MOST_GPUS
+
+TEMPORARY = -1
+CPU = -2
+META = -3
+
+LABELS: dict[int, int] = {}
+"""Address of a storage -> label. Entries go when their storage dies, so an address that is used again is new."""
+DEVICES = [torch.device("cuda", index) for index in range(MOST_GPUS)]
+"""The GPUs by their ordinals; a list that stays, because many hold it."""
+CPU_DEVICE = torch.device("cpu")
+META_DEVICE = torch.device("meta")
+real_device: Callable[[torch.Tensor], torch.device] = TensorBase.device.__get__
+storage_id: Callable[[torch.Tensor], int] = torch_internals.storage_id
+"""Read without `__torch_function__`, unlike every method of a tensor."""
+
+
+class _Inside(threading.local):
+    """How deep this thread is in operators that are written in Python: they must see the real device; in TorchScript;
+    in moves of the user's subclasses, whose code copies their parts; and in layers of cuDNN, forward, and the backward pass in
+    which the node that runs now is of one."""
+
+    depth = 0
+    script = 0
+    moved_subclasses = 0
+    cudnn = 0
+    cudnn_backward = -1
+
+
+inside = _Inside()
+
+
+# An attribute and no weak reference: torch keeps the Python object of a storage as long as C++ holds the storage, also while
+# no variable of Python does, so that what hangs on the object goes when the memory goes.
+class LabelledStorage:
+    """Lives on a storage object and ends its label when the storage dies."""
+
+    __slots__ = ("address", "block", "ledger")
+
+    def __init__(self, address: int, block: MemoryBlock | None) -> None:
+        self.address, self.block, self.ledger = address, block, SimulationState.ledger
+
+    def __del__(self) -> None:
+        # Module globals may be gone while the interpreter shuts down, so only what the object holds is used.
+        # A storage that outlives its simulation must not take the label of another at the same address in the next one.
+        if self.ledger is SimulationState.ledger:
+            LABELS.pop(self.address, None)
+        if self.block is not None:
+            self.ledger.freed.append(self.block)
+
+
+def label_of(tensor: torch.Tensor) -> int:
+    """The label of any tensor, sparse ones included."""
+    try:
+        label = LABELS.get(storage_id(tensor), CPU)
+        # A call costs as much as all of this, so plain tensors are told apart in place.
+        if label != CPU or (kind := type(tensor)) is torch.nn.Parameter or kind is torch.Tensor:
+            return label
+        return _label_of_wrapper(tensor)
+    except NotImplementedError:
+        part = _part_with_storage(tensor)
+        return label_of(part) if part is not None else CPU if tensor.is_mkldnn else TEMPORARY
+
+
+def is_plain(tensor: object) -> bool:
+    """Whether it is a tensor and no subclass of the user's, whose metaclass is not asked."""
+    kind = type(tensor)
+    return kind is torch.Tensor or kind is torch.nn.Parameter
+
+
+def _label_of_wrapper(tensor: torch.Tensor) -> int:
+    """Fake tensors say themselves where they would be; those that are spread over ranks are where their own part is."""
+    if (part := getattr(tensor, "_local_tensor", None)) is not None:
+        return label_of(part)
+    device = getattr(tensor, "fake_device", CPU_DEVICE) if isinstance(tensor, FakeTensor) else CPU_DEVICE
+    return device.index if device.type == "cuda" else CPU
+
+
+def name_wrapper(tensor: torch.Tensor, label: int) -> None:
+    """Say where a tensor is that has no memory, being made of others."""
+    with DisableTorchFunction(), hide_from_modes():
+        storage = tensor.untyped_storage()
+    storage._devwidget = LabelledStorage(storage._cdata, None)  # type: ignore[attr-defined]
+    LABELS[storage._cdata] = label
+
+
+def _part_with_storage(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Sparse tensors have no storage of their own: their values say where they are; functorch wraps tensors.
+
+    What is left are the tensors of `vectorize=True`, whose parts nobody can ask for: they go wherever their partners are.
+    """
+    with hide_from_modes(), DisableTorchFunction():
+        if functorch.is_functorch_wrapped_tensor(tensor):
+            return functorch.get_unwrapped(tensor)  # type: ignore[no-any-return]
+        if tensor.layout == torch.strided or tensor.is_mkldnn:
+            return None
+        if tensor.layout == torch.sparse_coo:
+            return tensor._values()
+        return tensor.values()
+
+
+def put_label(tensor: torch.Tensor, label: int) -> None:
+    """Say that the storage of a tensor is on a GPU, or is a temporary.
+
+    Raises:
+        torch.cuda.OutOfMemoryError: if it does not fit on that GPU; nothing is labelled then.
+    """
+    try:
+        address = storage_id(tensor)
+    except NotImplementedError:
+        with hide_from_modes(), DisableTorchFunction():
+            for part in _storage_parts(tensor):
+                put_label(part, label)
+        return
+    if LABELS.get(address, CPU) != label:
+        label_storage(_storage_of(tensor), label)
+
+
+def label_new(tensor: torch.Tensor, label: int) -> None:
+    """Say where the result of an operator is, unless it shares the storage of a tensor that has a label.
+
+    Raises:
+        torch.cuda.OutOfMemoryError: if it does not fit on that GPU.
+    """
+    try:
+        address = storage_id(tensor)
+    except NotImplementedError:
+        put_label(tensor, label)
+        return
+    if address not in LABELS:
+        label_storage(_storage_of(tensor), label)
+
+
+def _storage_of(tensor: torch.Tensor) -> torch.UntypedStorage:
+    """The storage, read without `__torch_function__`; to ask whether there is one is cheaper than to switch it off."""
+    if not has_torch_function_unary(tensor):
+        return tensor.untyped_storage()
+    with DisableTorchFunction():
+        return tensor.untyped_storage()
+
+
+def _storage_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    if tensor.layout == torch.sparse_coo:
+        return tensor._indices(), tensor._values()
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return tensor.crow_indices(), tensor.col_indices(), tensor.values()
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+    return ()
+
+
+def blocks_of(tensor: torch.Tensor) -> tuple[MemoryBlock, ...]:
+    """The allocations that a tensor lives in; none if it is on no GPU."""
+    kind = type(tensor)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:  # without the guards, which cost more than the answer
+        try:
+            return _block_of(_storage_of(tensor)._devwidget) if storage_id(tensor) in LABELS else ()  # type: ignore[attr-defined]
+        except NotImplementedError:
+            # Sparse, or one of functorch's.
+            pass
+    with hide_from_modes(), DisableTorchFunction():
+        if tensor.layout != torch.strided:
+            return tuple(block for part in _storage_parts(tensor) for block in blocks_of(part))
+        try:
+            block = block_of_storage(tensor.untyped_storage())
+        except NotImplementedError:
+            # Functorch's wrappers, and others without storage.
+            return ()
+    return () if block is None else (block,)
+
+
+def block_of_storage(storage: torch.UntypedStorage) -> MemoryBlock | None:
+    """The allocation of a storage; None if it is on no GPU."""
+    allocation: LabelledStorage | None = getattr(storage, "_devwidget", None)
+    return None if allocation is None else allocation.block
+
+
+def _block_of(allocation: LabelledStorage | None) -> tuple[MemoryBlock, ...]:
+    return () if allocation is None or allocation.block is None else (allocation.block,)
+
+
+def label_storage(storage: torch.UntypedStorage, label: int) -> None:
+    """Put a label on a storage object, in place of any other.
+
+    Raises:
+        torch.cuda.OutOfMemoryError: if it does not fit on that GPU.
+    """
+    address = storage._cdata
+    if label == CPU:
+        storage._devwidget = None  # type: ignore[attr-defined]
+        # Already gone with the allocation, unless that is held elsewhere.
+        LABELS.pop(address, None)
+        return
+    block = None
+    if label >= 0:
+        ledger = SimulationState.ledger
+        block = ledger.take_bytes(label, storage.nbytes())
+        if block is None:
+            raise cuda_errors.out_of_memory(label, storage.nbytes(), ledger)
+    if address in LABELS:
+        # Whenever the old one dies, the entry is no longer its own.
+        storage._devwidget.address = 0  # type: ignore[attr-defined]
+    storage._devwidget = LabelledStorage(address, block)  # type: ignore[attr-defined]
+    LABELS[address] = label
+
+
+def measure_tensor(tensor: torch.Tensor) -> None:
+    """Count the storage of a tensor anew, after its size may have changed."""
+    with DisableTorchFunction():
+        measure_storage(tensor.untyped_storage())
+
+
+def measure_storage(storage: torch.UntypedStorage) -> None:
+    """Count a storage anew."""
+    label = LABELS.get(storage._cdata, CPU)
+    held = getattr(storage, "_devwidget", None)
+    if label >= 0 and held is not None and not SimulationState.ledger.is_for(held.block, storage.nbytes()):
+        label_storage(storage, label)
+
+
+def device_of(tensor: torch.Tensor) -> torch.device:
+    """The device that the user sees."""
+    label = label_of(tensor)
+    if label >= 0:
+        return DEVICES[label]
+    return real_device(tensor) if SimulationState.compute else META_DEVICE if label == META else CPU_DEVICE
+
+
+def name_of(label: int) -> str:
+    """`cuda:1`, as it is written in messages."""
+    if label >= 0:
+        return f"cuda:{label}"
+    return "meta" if label == META else "cpu"
+
+
+def mark_pinned(tensor: torch.Tensor) -> torch.Tensor:
+    """Remember that the memory of a CPU tensor is page-locked; returns the tensor."""
+    with DisableTorchFunction():
+        tensor.untyped_storage()._devwidget_pinned = True  # type: ignore[attr-defined]
+    return tensor
+
+
+def is_pinned(tensor: torch.Tensor) -> bool:
+    """Whether the memory of a tensor is page-locked."""
+    if tensor.layout != torch.strided:
+        return False
+    with DisableTorchFunction():
+        return getattr(tensor.untyped_storage(), "_devwidget_pinned", False)
+
+
+_virtual_generators: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+"""By the address of the C++ object: on its way to a mode, torch wraps a generator in a new Python object."""
+
+
+def remember_generator(generator: Any) -> None:
+    """This generator says that it belongs to a GPU."""
+    _virtual_generators[int(generator._cdata)] = generator
+
+
+def generator_kind(generator: torch.Generator) -> str:
+    """The device type of a generator as the user knows it."""
+    return "cuda" if int(generator._cdata) in _virtual_generators else generator.device.type  # type: ignore[attr-defined]
