@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from devwidget.capture.interrupts import Lock, all_or_nothing, sure_exit, uninterrupted
-from devwidget.gpus.virtual_machine import VirtualMachine, parse_cluster
+from devwidget.gpus.virtual_machine import VirtualMachine, parse_cluster, read_cluster
 from devwidget.records.device import SIMULATE_VARIABLE
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.public_calls import says_what_fits
 
 if TYPE_CHECKING:
-    from devwidget.gpus.ledger_listeners import VirtualMemory
+    from devwidget.gpus.machine import VirtualMemory
     from devwidget.gpus.session import Session
 
 
@@ -166,8 +166,6 @@ def simulate(
 
 def inherited() -> Simulation | None:
     """Virtual GPUs that the environment names, running or not; None if it names none."""
-    from devwidget.gpus.environment import read_cluster
-
     text = os.environ.get(SIMULATE_VARIABLE)
     return Simulation(read_cluster(text), is_inherited=True) if text else None
 
@@ -179,7 +177,7 @@ def active() -> Simulation | None:
 
 def memory() -> VirtualMemory:
     """The memory of the simulation that is running, for a recording to watch."""
-    from devwidget.gpus.ledger_listeners import VirtualMemory
-    from devwidget.gpus.simulation_state import SimulationState
+    from devwidget.gpus.machine import VirtualMemory
+    from devwidget.gpus.state import SimulationState
 
     return VirtualMemory(SimulationState.ledger)

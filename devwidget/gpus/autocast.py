@@ -1,22 +1,22 @@
 """`torch.autocast` on virtual GPUs: CUDA's own list of casts, at its own place in the dispatcher.
 
 torch registers the casting kernels of all accelerators on every build, but they look at the real device. While a
-simulation runs, kernels that look at the label take their place, and the key is switched on for threads inside `autocast`.
-"""
+simulation runs, kernels that look at the label take their place, and the key is switched on for threads inside `autocast`."""
 
 from __future__ import annotations
 
+import functools
 import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.capture.recording.births import TensorRef
 from devwidget.gpus import labels
 from devwidget.gpus.patching import Patches, replacing
-from devwidget.gpus.softmax import run_fused
 from devwidget.gpus.torch_internals import DispatchKey, DispatchKeySet, excluding_keys, registrations, set_key_included
 
 _KEY = "AutocastCUDA"
@@ -64,7 +64,7 @@ class Casting:
     kept: ClassVar[dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]]] = {}
 
 
-def install(patches: Patches) -> None:
+def install_autocast(patches: Patches) -> None:
     """Follow the switches of autocast."""
     patches.wrap(torch, "set_autocast_enabled", follow_switch)
     patches.wrap(torch, "clear_autocast_cache", follow_clearing)
@@ -217,3 +217,37 @@ def _cast_to(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         cast = tensor.to(dtype)
     Casting.kept[id(tensor)] = (TensorRef(tensor), cast)
     return cast
+
+
+# Softmax of halves in single precision, which GPUs compute in one kernel: no copy of what goes in is made.
+# Source: `softmax` and `log_softmax` in `SoftMax.cpp`.
+
+
+_aten: Any = torch.ops.aten
+_KERNELS = {name: getattr(_aten, f"_{name}").default for name in ("softmax", "log_softmax")}
+
+
+def install_softmax(patches: Patches) -> None:
+    """Put it in front of the functions, which make the copy on the CPU."""
+    for name in _KERNELS:
+        for owner in (torch, torch.Tensor, torch.special):
+            patches.set(owner, name, _fuse_cast(owner, name, getattr(owner, name)))
+
+
+def _fuse_cast(owner: Any, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def soften(*args: Any, **kwargs: Any) -> Any:
+        tensor = args[0] if args else kwargs.get("input")
+        if has_torch_function((tensor,)):
+            return handle_torch_function(getattr(owner, name), (tensor,), *args, **kwargs)
+        result = run_fused(name, *args, **kwargs) if kwargs.keys() <= {"dim", "dtype"} else None
+        return original(*args, **kwargs) if result is None else result
+
+    return soften
+
+
+def run_fused(name: str, tensor: Any = None, dim: Any = None, dtype: Any = None) -> Any:
+    """The result where GPUs have one kernel for it, else None."""
+    if dtype is not torch.float32 or type(dim) is not int or getattr(tensor, "dtype", None) is not torch.float16:
+        return None
+    return _KERNELS[name](tensor, dim, True) if labels.label_of(tensor) >= 0 else None

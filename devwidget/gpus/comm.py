@@ -7,14 +7,14 @@ from typing import Any
 
 import torch
 
-from devwidget.gpus import labels, machine, moves
+from devwidget.gpus import labels, machine
 from devwidget.gpus.patching import Patches
 from devwidget.gpus.torch_internals import C, locate_name, suggest_memory_format
 
 Tensors = Sequence[torch.Tensor]
 
 
-def install(patches: Patches) -> None:
+def install_comm(patches: Patches) -> None:
     """Add what `torch.nn.parallel.comm` calls."""
     for name, function in FUNCTIONS.items():
         patches.set(C, name, function)
@@ -28,7 +28,7 @@ def install(patches: Patches) -> None:
 def _copy_to_gpu(tensor: torch.Tensor, index: int) -> torch.Tensor:
     """The tensor on a GPU; itself if it is there."""
     label = -1 if index == -1 else machine.check_index(index)
-    return tensor if labels.label_of(tensor) == label else moves.move_tensor(tensor, labels.CPU if index == -1 else label)
+    return tensor if labels.label_of(tensor) == label else labels.move_tensor(tensor, labels.CPU if index == -1 else label)
 
 
 def check_on_gpus(tensors: Tensors, kind: str) -> None:

@@ -1,27 +1,28 @@
-"""`torch.cuda`, and `torch.accelerator`: C functions that a CPU build lacks, and refusals.
+"""`torch.cuda`, and `torch.accelerator`: C functions that a CPU build lacks, streams and events, generators, and refusals.
 
 All random generators draw from the CPU's default stream, so that a program gives the same numbers on virtual GPUs as on the
-CPU. What is there for real GPUs alone is refused by name, or without effect where nothing depends on it.
-"""
+CPU. What is there for real GPUs alone is refused by name, or without effect where nothing depends on it."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
+import time
 import types
 import uuid
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from devwidget.capture.torch_internals import Generator as RealGenerator
-from devwidget.gpus import conversions, labels, machine, memory_stats, streams
+from devwidget.gpus import errors, labels, machine, tensors
 from devwidget.gpus.labels import DEVICES
-from devwidget.gpus.machine import Machine
+from devwidget.gpus.machine import ANSWERS, ARCHITECTURE, VERSION, CudaProperties, Machine
 from devwidget.gpus.patching import Patches, replacing, wrap_with_refusal
-from devwidget.gpus.properties import ANSWERS, ARCHITECTURE, VERSION, CudaProperties
-from devwidget.gpus.simulation_state import SimulationState
+from devwidget.gpus.state import SimulationState
 from devwidget.gpus.torch_internals import (
     SHARDED_RANDOM,
     SHARDED_RANDOM_TRACKER,
@@ -32,6 +33,206 @@ from devwidget.gpus.torch_internals import (
 )
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
+
+DEVICE_TYPE = 1
+"""The place of CUDA in `c10::DeviceType`."""
+PRIORITIES, POOL = 4, 32
+"""How many priorities there are, and streams of each on a GPU: then they come again. Source: `CUDAStream.cpp`."""
+_made: defaultdict[tuple[int, int], itertools.count[int]] = defaultdict(itertools.count)
+"""GPU and rank of a priority -> how many streams were asked for."""
+
+
+def _take_from_pool(gpu: int, priority: int) -> int:
+    """The number of the next stream, which says what its priority is."""
+    rank = min(max(-priority, 0), PRIORITIES - 1)
+    return next(_made[gpu, rank]) % POOL << 5 | rank + 1 << 1 | 1
+
+
+def _find_real(name: str) -> Any:
+    """What torch means by the name after a simulation in which ours was imported."""
+    return getattr(torch.cuda, name)
+
+
+class VirtualStream(torch.Stream):
+    """A stream; work on virtual GPUs is done when a call returns, so streams only have to exist."""
+
+    def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> VirtualStream:
+        """A new stream on a device, the current one if none is given."""
+        if not SimulationState.is_running:
+            return _find_real("Stream")(device, priority, **kwargs)  # type: ignore[no-any-return]
+        index = kwargs.get("device_index")
+        if index is None:
+            index = machine.current_index() if device is None else tensors.label_of_device(device)
+        if index < 0:
+            raise ValueError(f"Expected a cuda device, but got: {device}")
+        stream_id = kwargs.get("stream_id")
+        if stream_id is None:
+            stream_id = _take_from_pool(index, priority)
+        return super().__new__(cls, stream_id=stream_id, device_index=index, device_type=DEVICE_TYPE)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._before: list[tuple[int, VirtualStream]] = []
+
+    @property
+    def cuda_stream(self) -> int:
+        """The number of the stream, in place of a pointer."""
+        return self.stream_id
+
+    @property
+    def priority(self) -> int:
+        """Lower numbers come first on a GPU; here all streams are equal."""
+        return -max((self.stream_id >> 1 & 0xF) - 1, 0)
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The lowest and the highest priority that may be asked for."""
+        return 0, 1 - PRIORITIES
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def wait_stream(self, stream: Any) -> None:
+        """Nothing to wait for."""
+
+    def wait_event(self, event: Any) -> None:
+        """Nothing to wait for."""
+
+    def query(self) -> bool:
+        """Everything is done."""
+        return True
+
+    def is_capturing(self) -> bool:
+        """There are no graphs of streams here."""
+        return False
+
+    def record_event(self, event: Any = None) -> Any:
+        """An event that has happened."""
+        event = VirtualEvent() if event is None else event
+        event.record(self)
+        return event
+
+    def __enter__(self) -> VirtualStream:
+        self._before.append((machine.current_index(), current_stream()))
+        set_stream(self)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        index, stream = self._before.pop()
+        machine.set_current(stream.device_index)
+        set_stream(stream)
+        machine.set_current(index)
+
+
+def _refuse_sending() -> SimulationError:
+    return SimulationError(
+        Message("events of virtual GPUs cannot be sent to another process"),
+        why=Message("each process has a memory of its own for each virtual GPU"),
+        instead="torch.cuda.synchronize() before data are sent",
+    )  # fmt: skip
+
+
+class VirtualEvent:
+    """An event, which remembers when it was recorded."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """An event of virtual GPUs, or a real one where there are none."""
+        return super().__new__(cls) if SimulationState.is_running else _find_real("Event")(*args, **kwargs)
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> None:
+        self._enable_timing, self._seconds = enable_timing, 0.0
+        self.device: torch.device | None = None
+
+    @property
+    def cuda_event(self) -> int:
+        """A number in place of a pointer: none before it is recorded."""
+        # As a pointer is: never 0 once there is one, and no other event's as long as this one lives.
+        return 0 if self.device is None else id(self)
+
+    event_id = cuda_event
+
+    def ipc_handle(self) -> bytes:
+        """The GPUs of another process have a memory of their own."""
+        raise _refuse_sending()
+
+    @staticmethod
+    def from_ipc_handle(device: Any, handle: bytes) -> VirtualEvent:
+        """As `ipc_handle`."""
+        raise _refuse_sending()
+
+    def __repr__(self) -> str:
+        return f"<torch.cuda.Event {f'{self.cuda_event:#x}' if self.cuda_event else 'uninitialized'}>"
+
+    def record(self, stream: Any = None) -> None:
+        """Note the time.
+
+        Raises:
+            RuntimeError: on another GPU than before.
+        """
+        device = (current_stream() if stream is None else stream).device
+        if self.device is not None and self.device != device:
+            raise errors.recorded_elsewhere(self.device.index, device.index)
+        self._seconds, self.device = time.perf_counter(), device
+
+    def wait(self, stream: Any = None) -> None:
+        """Nothing to wait for."""
+
+    def query(self) -> bool:
+        """It has happened."""
+        return True
+
+    def synchronize(self) -> None:
+        """Nothing to wait for."""
+
+    def elapsed_time(self, end_event: VirtualEvent) -> float:
+        """Milliseconds between two events.
+
+        Raises:
+            ValueError: if one of them was not made for timing, or was not recorded.
+            torch.AcceleratorError: if they were recorded on different GPUs.
+        """
+        if not (self._enable_timing and end_event._enable_timing):
+            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
+        if self.device is None or end_event.device is None:
+            raise ValueError("Both events must be recorded before calculating elapsed time.")
+        if self.device != end_event.device:
+            raise errors.invalid_handle()
+        return (end_event._seconds - self._seconds) * 1000
+
+
+def _stream_key(gpu: int, number: int) -> tuple[int, int, int]:
+    return number, gpu, DEVICE_TYPE
+
+
+def default_stream(gpu: int) -> tuple[int, int, int]:
+    """The default stream of a GPU: its number, the GPU and the kind of device."""
+    return _stream_key(machine.check_index(gpu), machine.DEFAULT_STREAM)
+
+
+def current_stream_key(gpu: int) -> tuple[int, int, int]:
+    """The current stream of a GPU in this thread, likewise. Source: `check_gpu` in `CUDAStream.cpp`; seen on an H100."""
+    if not 0 <= gpu < (count := machine.count_gpus()):
+        raise RuntimeError(f"Device index value {gpu} is out of index range [0, {count})")
+    return _stream_key(gpu, machine.current_stream_of(gpu))
+
+
+def make_current(stream_id: int, device_index: int, device_type: int) -> None:
+    """Make a stream, and its GPU, current in this thread."""
+    machine.set_current(device_index)
+    machine.set_current_stream(device_index, stream_id)
+
+
+def current_stream(gpu: int | None = None) -> VirtualStream:
+    """The current stream of a GPU, the current one if none is named, in this thread."""
+    number, index, _ = current_stream_key(machine.current_index() if gpu is None else gpu)
+    return VirtualStream(stream_id=number, device_index=index)
+
+
+def set_stream(stream: torch.Stream) -> None:
+    """As `make_current`, for a stream that somebody has."""
+    make_current(stream.stream_id, stream.device_index, stream.device_type)
+
+
+# Generators of random numbers.
 
 
 class VirtualGenerator(RealGenerator):
@@ -178,9 +379,9 @@ def device_count() -> int:
 def install_functions(patches: Patches) -> None:
     """Give torch the virtual GPUs."""
     answers = {name: functools.partial(_return_answer, answer) for name, answer in ANSWERS.items()}
-    for name, function in {**C_FUNCTIONS, **memory_stats.C_FUNCTIONS, **answers}.items():
+    for name, function in {**C_FUNCTIONS, **machine.MEMORY_FUNCTIONS, **answers}.items():
         patches.set(C, "_cuda_" + name, function)
-    for name, function in {**ACCELERATOR, **memory_stats.ACCELERATOR}.items():
+    for name, function in {**ACCELERATOR, **machine.ACCELERATOR_MEMORY}.items():
         patches.set(C, "_accelerator_" + name, function)
     patches.set(C, "_get_accelerator", _current_accelerator)
     for name, value in {
@@ -191,8 +392,8 @@ def install_functions(patches: Patches) -> None:
         "default_generators": default_generators(len(Machine.capacities)),
         "is_bf16_supported": lambda including_emulation=True: True,
         "get_arch_list": lambda: [ARCHITECTURE],
-        "Stream": streams.VirtualStream,
-        "Event": streams.VirtualEvent,
+        "Stream": VirtualStream,
+        "Event": VirtualEvent,
         "_is_in_bad_fork": _is_in_bad_fork,
         "is_initialized": is_initialized,
         **dict.fromkeys(SENSORS, _read_sensor),
@@ -217,8 +418,8 @@ def install_functions(patches: Patches) -> None:
     if torch.version.cuda is None:  # else torchvision would find that it was built for another one
         patches.set(torch.version, "cuda", VERSION)
     patches.set(torch.backends.cuda, "is_built", lambda: True)
-    patches.set(torch.cuda.streams, "Stream", streams.VirtualStream)
-    patches.set(torch.cuda.streams, "Event", streams.VirtualEvent)
+    patches.set(torch.cuda.streams, "Stream", VirtualStream)
+    patches.set(torch.cuda.streams, "Event", VirtualEvent)
     patches.set(torch, "Stream", _stream)
     patches.set(torch, "Event", _event)
 
@@ -283,11 +484,11 @@ class _stream(metaclass=_StreamType):
             return _real_stream(device, **kwargs)
         if isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda":
             return _real_stream(device, **kwargs)
-        return streams.VirtualStream(device, **kwargs)
+        return VirtualStream(device, **kwargs)
 
 
 class _event(metaclass=_StreamType):
-    kinds = (torch.Event, streams.VirtualEvent)
+    kinds = (torch.Event, VirtualEvent)
 
     def __new__(cls, device: Any = None, **kwargs: Any) -> Any:
         """A virtual event, unless the device is no GPU."""
@@ -295,7 +496,7 @@ class _event(metaclass=_StreamType):
             return _real_event(device, **kwargs)
         if isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda":
             return _real_event(device, **kwargs)
-        return streams.VirtualEvent(**kwargs)
+        return VirtualEvent(**kwargs)
 
 
 _real_stream, _real_event = torch.Stream, torch.Event
@@ -316,7 +517,7 @@ def _read_sensor(device: Any = None) -> int:
 
 def _list_processes(device: Any = None) -> str:
     """As torch prints a GPU on which none is seen."""
-    index = machine.current_index() if device is None else conversions.label_of_device(device)
+    index = machine.current_index() if device is None else tensors.label_of_device(device)
     return f"GPU:{index}\nno processes are running"
 
 
@@ -364,9 +565,9 @@ C_FUNCTIONS: dict[str, Any] = {
     "canDeviceAccessPeer": lambda device, peer: device != peer,
     "get_sync_debug_mode": lambda: 0,
     "set_sync_debug_mode": _set_sync_debug_mode,
-    "getCurrentStream": streams.current_stream_key,
-    "getDefaultStream": streams.default_stream,
-    "setStream": streams.make_current,
+    "getCurrentStream": current_stream_key,
+    "getDefaultStream": default_stream,
+    "setStream": make_current,
     "getCurrentRawStream": machine.current_stream_of,
     "sleep": _do_nothing,
     "isCurrentStreamCapturing": lambda: False,
@@ -381,8 +582,8 @@ ACCELERATOR: dict[str, Any] = {
     "setDeviceIndex": machine.set_current,
     "exchangeDevice": machine.exchange_current,
     "maybeExchangeDevice": machine.maybe_exchange_current,
-    "getStream": streams.current_stream,
-    "setStream": streams.set_stream,
+    "getStream": current_stream,
+    "setStream": set_stream,
     "synchronizeDevice": _do_nothing,
     "getDeviceCapability": _device_capability,
 }
@@ -449,7 +650,7 @@ class Runtime:
 
     def cudaMemGetInfo(self, index: int) -> tuple[int, int]:
         """Free and total bytes."""
-        return memory_stats.free_and_total(index)
+        return machine.free_and_total(index)
 
     def cudaProfilerStart(self) -> int:
         """Nothing to profile."""

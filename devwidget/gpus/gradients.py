@@ -1,4 +1,4 @@
-"""Gradients in backward: where those must be that hooks return and users start from, and on which GPU hooks run."""
+"""Gradients in backward: where those must be that hooks and functions return and users start from, and where hooks run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,83 @@ from torch.autograd.function import BackwardCFunction
 
 from devwidget.capture.patches.custom_gradients import OVER
 from devwidget.capture.tensors import read_attribute
-from devwidget.gpus import backward, labels, machine
-from devwidget.gpus.backward import check_gradient, describe_maker
+from devwidget.gpus import labels, machine
 from devwidget.gpus.errors import type_text
+from devwidget.gpus.labels import TEMPORARY, name_of
 from devwidget.gpus.patching import Patches, replacing
 from devwidget.gpus.torch_internals import TensorBase, locate_name
+
+
+@replacing
+def remember_devices(original: Callable[..., Any], cls: type, *args: Any, **kwargs: Any) -> Any:
+    """`Function.apply` that notes where inputs and outputs of a custom function are, for its backward."""
+    inputs = [labels.label_of(a) if isinstance(a, torch.Tensor) and a.requires_grad else None for a in args]
+    result = original(cls, *args, **kwargs)
+    if any(label is not None for label in inputs):
+        outputs = result if isinstance(result, (list, tuple)) else (result,)
+        nodes = (getattr(output, "grad_fn", None) for output in outputs)
+        node: Any = next((node for node in nodes if hasattr(node, "_forward_cls")), None)
+        if node is not None:
+            node._devwidget_inputs = inputs
+            node._devwidget_streams = machine.current_streams()
+            node._devwidget_outputs = [labels.label_of(o) if isinstance(o, torch.Tensor) else None for o in outputs]
+    return result
+
+
+@replacing
+def check_custom_gradients(original: Callable[..., Any], self: Any, *args: Any) -> Any:
+    """`BackwardCFunction.apply` that refuses gradients on another device than their inputs.
+
+    Source: `validate_outputs` in `engine.cpp`.
+    """
+    expected = getattr(self, "_devwidget_inputs", None)
+    if expected is None:
+        return original(self, *args)
+    _place_zeros(args, self._devwidget_outputs)
+    here = next((label for label in self._devwidget_outputs if label is not None and label >= 0), TEMPORARY)
+    gradients = machine.call_on(here, self._devwidget_streams, original, self, *args)
+    several = isinstance(gradients, (list, tuple))
+    checked = tuple(
+        check_gradient(gradient, label, place, describe_maker(type(self).__name__))
+        for place, (gradient, label) in enumerate(zip(gradients if several else (gradients,), expected, strict=False))
+    )
+    checked += tuple(gradients)[len(checked) :] if several else ()
+    return checked if several else checked[0]
+
+
+def describe_maker(node: str) -> str:
+    """How the engine speaks of the node that returned a gradient."""
+    return f"Function {node} returned an "
+
+
+def _place_zeros(gradients: Any, outputs: list[int | None]) -> None:
+    """The engine makes zeros for outputs that nobody used: they are where the output was."""
+    # The boxed form.
+    if len(gradients) == 1 and isinstance(gradients[0], list):
+        gradients = gradients[0]
+    for gradient, label in zip(gradients, outputs, strict=False):
+        if isinstance(gradient, torch.Tensor) and label is not None and labels.label_of(gradient) == TEMPORARY:
+            labels.put_label(gradient, label)
+
+
+def check_gradient(gradient: Any, label: int | None, place: int, node: str) -> Any:
+    """A gradient where it belongs; zero-dimensional ones are brought there.
+
+    Raises:
+        RuntimeError: in the words of the engine, with `node` for what made it.
+    """
+    if not isinstance(gradient, torch.Tensor) or label is None or label == TEMPORARY:
+        return gradient
+    found = labels.label_of(gradient)
+    if found in (label, TEMPORARY):
+        return gradient
+    if gradient.dim() == 0:
+        return labels.move_tensor(gradient, label)
+    raise RuntimeError(f"{node}invalid gradient at index {place} - expected device {name_of(label)} but got {name_of(found)}")
+
+
+# Hooks, and where a user starts from.
+
 
 INPUTS_AT = 3
 """Place of the inputs whose gradients are asked for, behind the outputs, among what the engine is given."""
@@ -207,8 +279,8 @@ def accumulate_on_gpu(original: Callable[..., Any], self: torch.Tensor, hook: Ca
 
 def install_gradient_checks(patches: Patches) -> None:
     """Check the gradients of `torch.autograd.Function`s."""
-    patches.wrap(torch.autograd.Function, "apply", backward.remember_devices)
+    patches.wrap(torch.autograd.Function, "apply", remember_devices)
     patches.wrap(*locate_name("apply_on_tensors"), check_module_hooks)
     patches.wrap(*locate_name("run_backward"), check_roots)
-    patches.wrap(BackwardCFunction, "apply", backward.check_custom_gradients)
-    patches.wrap(BackwardCFunction, "apply_boxed", backward.check_custom_gradients)  # since torch 2.13
+    patches.wrap(BackwardCFunction, "apply", check_custom_gradients)
+    patches.wrap(BackwardCFunction, "apply_boxed", check_custom_gradients)  # since torch 2.13

@@ -1,20 +1,448 @@
-"""Kernels that GPUs have and the CPU lacks, at all or for a dtype: made of others, computed in a wider dtype, or refused."""
+"""What a GPU's kernels refuse, by type, by workspace, by determinism, and what only they can do.
+
+The kernels of virtual GPUs are the CPU's. A guard says first what a GPU would not take; where the CPU has no kernel, at all or
+for a dtype, the result is made of other operators, or computed in a wider dtype."""
 
 from __future__ import annotations
 
 import re
+import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from devwidget.gpus import batch_norm_kernels, dtype_rules
-from devwidget.gpus import errors as cuda_errors
-from devwidget.gpus.op_schema import OpSchema
-from devwidget.gpus.simulation_state import SimulationState
-from devwidget.gpus.torch_internals import DisableTorchFunction, OpOverload, tree_map
+from devwidget.gpus import dtype_rules, errors, labels
+from devwidget.gpus.rules import Guard, OpSchema, convolution_types_error
+from devwidget.gpus.state import SimulationState
+from devwidget.gpus.torch_internals import DisableTorchFunction, OpOverload, graph_task, tree_map
 from devwidget.records.errors import SimulationError, message
 from devwidget.records.schema.message import Message
+
+
+def no_kernel(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Operators that only the CPU has.
+
+    Raises:
+        NotImplementedError: for a tensor on a GPU.
+    """
+    if target >= 0:
+        raise errors.no_kernel("aten::" + schema.name)
+
+
+def without_kernel_for(dtypes: frozenset[torch.dtype], further: Guard | None) -> Guard:
+    """A guard against dtypes for which only the CPU has a kernel, behind another guard."""
+
+    def no_kernel_for_dtype(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> None:
+        if further is not None:
+            further(schema, args, kwargs, target)
+        given = args[0] if args else None
+        if isinstance(given, torch.Tensor) and given.dtype in dtypes and isinstance(target, int) and target >= 0:
+            others = [each.dtype for each in args if isinstance(each, torch.Tensor)]
+            # Else promoted.
+            if all(dtype in dtypes or not (dtype.is_floating_point or dtype.is_complex) for dtype in others):
+                raise errors.no_dtype(schema.name, given.dtype)
+
+    return no_kernel_for_dtype
+
+
+def check_lengths(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Packing reads the lengths on the host. Source: `PackedSequence.cpp`.
+
+    Raises:
+        RuntimeError: if they are on a GPU.
+    """
+    lengths = args[1]
+    label = labels.label_of(lengths)
+    if label >= 0:
+        kind = errors.type_name(lengths.dtype)
+        raise RuntimeError(
+            "'lengths' argument should be a 1D CPU int64 tensor, but got "
+            f"{lengths.dim()}D {labels.name_of(label)} {kind} tensor"
+        )
+
+
+def check_convolution_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Convolutions compare types, of which the device is a part, and cuDNN has no name for some. Source: `Convolution.cpp`.
+
+    Raises:
+        RuntimeError: if input, weight and bias differ, or are of such a type.
+    """
+    if target < 0:
+        return
+    if args[0].dtype in (torch.int16, torch.int64) and torch.backends.cudnn.enabled:
+        kind = errors.type_name(args[0].dtype)
+        raise RuntimeError(f"getCudnnDataTypeFromScalarType() not supported for {kind}")
+    for place, name in ((1, "weight"), (2, "bias")):
+        other = args[place]
+        if other is not None and other.dtype != args[0].dtype:
+            raise convolution_types_error(args[0], other, name)
+
+
+INTEGER_KERNELS = {
+    "mm": "addmm_cuda",
+    "addmm": "addmm_cuda",
+    "bmm": "baddbmm_cuda",
+    "baddbmm": "baddbmm_cuda",
+    "mv": "addmv_impl_cuda",
+    "addmv": "addmv_impl_cuda",
+    "dot": "dot",
+    "vdot": "vdot",
+}
+"""Products that GPUs have for floating types alone, with the names under which it says so. Source: `cuda/Blas.cpp`."""
+
+
+def check_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Products: not of whole numbers or halves that are complex, and not without a workspace.
+
+    Raises:
+        NotImplementedError: for those on a GPU.
+        torch.cuda.OutOfMemoryError: if the workspace does not fit.
+    """
+    if target < 0:
+        return
+    has_workspace = not (labels.inside.cudnn or graph_task() == labels.inside.cudnn_backward != -1)
+    if has_workspace:
+        take_workspace(target)
+    dtype = args[0].dtype
+    if not (dtype.is_floating_point or dtype.is_complex) or dtype == torch.complex32:
+        kind = errors.type_name(dtype)
+        kernel = INTEGER_KERNELS[schema.name]
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
+    if has_workspace and schema.name == "addmm" and args[0].dim() == 1 and not kwargs:
+        pass_by_workspace(target, args[1].shape[0] * args[2].shape[1] * dtype.itemsize)
+
+
+def pass_by_workspace(index: int, result: int) -> None:
+    """A product with a bias is one kernel of cuBLASLt, whose workspace is there while it runs, beside the result.
+
+    Source: `gemm_and_bias` in `CUDABlas.cpp`, `_parseChosenWorkspaceSize`; seen on an H100.
+
+    Args:
+        index: the GPU.
+        result: bytes of what comes out, which has a place before the kernel begins.
+
+    Raises:
+        torch.cuda.OutOfMemoryError: if both do not fit.
+    """
+    ledger = SimulationState.ledger
+    if not ledger.accounts[index].workspace:
+        return
+    taken = []
+    try:
+        for size in (result, LT_WORKSPACE):
+            block = ledger.take_bytes(index, size)
+            if block is None:
+                raise errors.out_of_memory(index, size, ledger)
+            taken.append(block)
+    finally:
+        ledger.freed.extend(taken)
+
+
+def check_norm_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Layer and group norm read weight and bias in the dtype of the input. Source: `layer_norm_kernel.cu`.
+
+    Raises:
+        RuntimeError: if they differ, on a GPU.
+    """
+    for other in args[1:]:
+        if target >= 0 and isinstance(other, torch.Tensor) and other.dtype != args[0].dtype:
+            wanted, found = (errors.type_name(tensor.dtype) for tensor in (args[0], other))
+            raise RuntimeError(f"expected scalar type {wanted} but found {found}")
+
+
+def check_batch_norm_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Batch norm does too, but for inputs in low precision. Source: `Normalization.cu`.
+
+    Raises:
+        RuntimeError: if they differ, on a GPU.
+    """
+    if args[0].dtype not in (torch.float16, torch.bfloat16):
+        check_norm_types(schema, args, kwargs, target)
+
+
+def check_integer_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """A product of bytes has sizes of its own on a GPU. Source: `_int_mm_out_cuda` in `cuda/Blas.cpp`.
+
+    Raises:
+        RuntimeError: for others.
+    """
+    if target < 0:
+        return
+    rows, inner, columns = args[0].shape[0], args[0].shape[1], args[1].shape[1]
+    if rows <= 16:
+        raise RuntimeError(f"self.size(0) needs to be greater than 16, but got {rows}")
+    for name, size in (("self.size(1)", inner), ("mat2.size(1)", columns)):
+        if size == 0 or size % 8:
+            raise RuntimeError(f"{name} needs to be greater than 0 and a multiple of 8, but got {size}")
+
+
+def check_least_squares(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """GPUs have one way to solve them. Source: `linalg_lstsq` in `BatchLinearAlgebra.cpp`.
+
+    Raises:
+        RuntimeError: for another.
+    """
+    if target >= 0 and kwargs.get("driver") not in (None, "gels"):
+        raise RuntimeError("torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA")
+
+
+def check_scaled_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Numbers of eight bits are multiplied by newer cards alone. Source: `_scaled_mm_allowed_device` in `cuda/Blas.cpp`.
+
+    Raises:
+        RuntimeError: on an older one.
+    """
+    if target >= 0 and torch.cuda.get_device_capability(target) < (8, 9):
+        raise RuntimeError(
+            "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9, or ROCm MI300+"
+        )
+
+
+def check_class_indices(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Targets are 64-bit indices. Source: `NLLLoss.cu`.
+
+    Raises:
+        NotImplementedError: for others, on a GPU.
+    """
+    given, indices = args[0], args[1]
+    if target >= 0 and indices.dtype not in (torch.int64, torch.uint8):
+        kernel = "nll_loss_forward_no_reduce_cuda_kernel_index"
+        if args[3] != 0 or given.dim() == 1:
+            kernel = f"nll_loss_forward_reduce_cuda_kernel_{'2d' if given.dim() == 2 else '1d'}_index"
+        kind = errors.type_name(indices.dtype)
+        raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
+
+
+def check_generator(generator: torch.Generator, target: int) -> None:
+    """A generator draws on its own device alone.
+
+    Raises:
+        RuntimeError: in CUDA's words.
+    """
+    expected = "cuda" if target >= 0 else "cpu"
+    found = labels.generator_kind(generator)
+    if found != expected and target != labels.META:
+        raise errors.wrong_generator(expected, found)
+
+
+LT_WORKSPACE = 1 << 20
+
+
+def take_workspace(index: int) -> None:
+    """Before a product on a GPU: the thread's handle has its workspace. All of backward is one thread there.
+
+    Raises:
+        torch.cuda.OutOfMemoryError: if it does not fit.
+    """
+    ledger = SimulationState.ledger
+    account = ledger.accounts[index]
+    if not account.workspace:
+        return
+    handle = "backward" if graph_task() >= 0 else threading.get_ident()
+    if handle not in account.workspaces:
+        block = ledger.take_bytes(index, account.workspace)
+        if block is None:
+            raise errors.out_of_memory(index, account.workspace, ledger)
+        account.workspaces[handle] = block
+
+
+MAXIMUM = 2
+"""The mode of an embedding bag that keeps the largest."""
+NONDETERMINISTIC = {
+    **{f"{name}_backward": f"{name}_backward_cuda" for name in ("avg_pool3d", "grid_sampler_2d", "grid_sampler_3d")},
+    **{f"_adaptive_avg_pool{n}d_backward": f"adaptive_avg_pool{n}d_backward_cuda" for n in (2, 3)},
+    **{f"fractional_max_pool{n}d_backward": f"fractional_max_pool{n}d_backward_cuda" for n in (2, 3)},
+    **{f"max_unpool{n}d": f"max_unpooling{n}d_forward_out" for n in (2, 3)},
+    **{f"upsample_{kind}_backward": f"upsample_{kind}_backward_out_cuda" for kind in errors.UPSAMPLING},
+    "adaptive_max_pool2d_backward": "adaptive_max_pool2d_backward_cuda",
+    "reflection_pad1d_backward": "reflection_pad1d_backward_out_cuda",
+    "reflection_pad2d_backward": "reflection_pad2d_backward_cuda",
+    "reflection_pad3d_backward": "reflection_pad3d_backward_out_cuda",
+    "nll_loss2d_forward": "nll_loss2d_forward_out_cuda_template",
+    "_ctc_loss_backward": "ctc_loss_backward_gpu",
+    "max_pool3d_with_indices_backward": "max_pool3d_with_indices_backward_cuda",
+    **dict.fromkeys(("histc", "histc.out"), "_histc_cuda with floating point input"),
+    **dict.fromkeys(("median.dim", "median.dim_values"), "median CUDA with indices output"),
+    **dict.fromkeys(("nanmedian.dim", "nanmedian.dim_values"), "median CUDA with indices output"),
+    **dict.fromkeys(("cumsum", "cumsum_", "cumsum.out"), "cumsum_cuda_kernel"),
+    **dict.fromkeys(("put", "put_"), "put_"),
+    **dict.fromkeys(("scatter_reduce.two", "scatter_reduce_.two", "scatter_reduce.two_out"), "scatter_reduce_cuda_prod_"),
+    "bincount": "_bincount_cuda",
+    "_embedding_bag_backward": "embedding_bag_backward_cuda_max",
+}
+"""Operator -> as what CUDA speaks of its kernel. Source: the docstring of `use_deterministic_algorithms`, and CUDA's."""
+_FLOATING_ONLY = {"cumsum", "histc"}
+_ONLY_WITH = {
+    "put": (3, (True,)),
+    "bincount": (1, None),
+    "_embedding_bag_backward": (8, (MAXIMUM,)),
+    "scatter_reduce": (4, ("prod",)),
+}
+"""Operator -> the place of an argument, and for which of its values the kernel is one that only GPUs have; None for any."""
+
+
+def alert_nondeterministic(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+    """Refuse, or warn of, a kernel that is not deterministic. Source: `alertNotDeterministic` in `Context.cpp`.
+
+    Raises:
+        RuntimeError: unless the user asked for a warning alone.
+    """
+    if target < 0 or not torch.are_deterministic_algorithms_enabled():
+        return
+    name = schema.name.partition(".")[0].removesuffix("_")
+    if name in _FLOATING_ONLY and not (args[0].is_floating_point() or args[0].is_complex()):
+        return
+    if name in _ONLY_WITH and not _has_argument(args, *_ONLY_WITH[name]):
+        return
+    says = f"{NONDETERMINISTIC[schema.name]} does not have a deterministic implementation, but you set "
+    if torch.is_deterministic_algorithms_warn_only_enabled():
+        warnings.warn(
+            f"{says}'torch.use_deterministic_algorithms(True, warn_only=True)'. You can file an issue at "
+            "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for this operation.",
+            stacklevel=2,
+        )
+        return
+    raise RuntimeError(
+        f"{says}'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation, or you can "
+        "use the 'warn_only=True' option, if that's acceptable for your application. You can also file an issue at "
+        "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for this operation."
+    )
+
+
+def _has_argument(args: tuple[Any, ...], place: int, values: tuple[Any, ...] | None) -> bool:
+    given = args[place] if place < len(args) else None
+    return given is not None if values is None else given in values
+
+
+GUARDS: dict[str, Any] = {
+    "_pack_padded_sequence": check_lengths,
+    "convolution": check_convolution_types,
+    **dict.fromkeys("""native_batch_norm _native_batch_norm_legit _batch_norm_with_update""".split(), check_batch_norm_types),
+    "native_layer_norm": check_norm_types,
+    "native_group_norm": check_norm_types,
+    "nll_loss_forward": check_class_indices,
+    **dict.fromkeys(("_int_mm", "_int_mm.out"), check_integer_product),
+    "linalg_lstsq": check_least_squares,
+    **dict.fromkeys(("_scaled_mm", "_scaled_mm.out"), check_scaled_product),
+    **dict.fromkeys(NONDETERMINISTIC, alert_nondeterministic),
+    **dict.fromkeys(INTEGER_KERNELS, check_product),
+}
+LACKING: dict[str, frozenset[torch.dtype]] = {}
+"""Operator, or one overload of it, -> the dtypes for which CUDA has no kernel."""
+for _dtypes, _names in dtype_rules.LACKING.items():
+    LACKING |= dict.fromkeys(_names.split(), frozenset(getattr(torch, dtype) for dtype in _dtypes.split()))
+
+
+# Batch norms that are synchronized over ranks, for which only GPUs have kernels. Sums and statistics of half precision are kept
+# in `float32`. Source: `Normalization.cuh`.
+
+
+Tensor = torch.Tensor
+Optional = torch.Tensor | None
+LOW = (torch.float16, torch.bfloat16)
+
+
+def _accumulated(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in LOW else tensor
+
+
+def _over_channels(values: Tensor, like: Tensor) -> Tensor:
+    """`[C]` -> `[1, C, 1, ...]`."""
+    return values.view(1, -1, *(1,) * (like.dim() - 2))
+
+
+def _sum_channels(tensor: Tensor) -> Tensor:
+    return tensor.sum([at for at in range(tensor.dim()) if at != 1])
+
+
+def _stats(input: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Mean and inverse deviation of each channel."""
+    variance, mean = torch.var_mean(
+        _accumulated(input), [at for at in range(input.dim()) if at != 1], correction=0
+    )  # fmt: skip
+    return mean, (variance + eps).rsqrt()
+
+
+def _gather_stats_with_counts(
+    input: Tensor, mean: Tensor, invstd: Tensor, running_mean: Optional, running_var: Optional, momentum: float, eps: float,
+    counts: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The statistics of all ranks together: `f32[ranks, channels]` -> `f32[channels]`."""
+    mean, invstd, counts = _accumulated(mean), _accumulated(invstd), _accumulated(counts)
+    average, squares, total = torch.zeros_like(mean[0]), torch.zeros_like(mean[0]), mean.new_zeros(())
+    for one_mean, one_invstd, count in zip(mean, invstd, counts, strict=True):
+        share = 1 / (total + count)
+        squares += (one_invstd**-2 - eps) * count + (average - one_mean) ** 2 * total * count * share
+        average = total * share * average + count * share * one_mean
+        total = total + count
+    if running_mean is not None:
+        running_mean.copy_((1 - momentum) * running_mean + momentum * average)
+    if running_var is not None:
+        running_var.copy_((1 - momentum) * running_var + momentum * squares / (total - 1))
+    return average, (squares / total + eps).rsqrt()
+
+
+def _gather_stats(
+    input: Tensor, mean: Tensor, invstd: Tensor, running_mean: Optional, running_var: Optional, momentum: float, eps: float,
+    count: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """The same with as many rows in each rank."""
+    counts = mean.new_full((len(mean),), count)
+    return _gather_stats_with_counts(input, mean, invstd, running_mean, running_var, momentum, eps, counts)
+
+
+def _elemt(input: Tensor, weight: Optional, bias: Optional, mean: Tensor, invstd: Tensor, eps: float) -> Tensor:
+    """The normalized input."""
+    scale = invstd if weight is None else invstd * weight
+    result = (_accumulated(input) - _over_channels(mean, input)) * _over_channels(scale, input)
+    return (result if bias is None else result + _over_channels(bias, input)).to(input.dtype)
+
+
+def _backward_reduce(
+    grad_out: Tensor, input: Tensor, mean: Tensor, invstd: Tensor, weight: Optional, input_g: bool, weight_g: bool, bias_g: bool
+) -> tuple[Optional, ...]:
+    """What ranks add up before the gradient of the input, and the gradients of weight and bias."""
+    gradient = _accumulated(grad_out)
+    sum_dy = _sum_channels(gradient)
+    sum_dy_xmu = _sum_channels(gradient * (_accumulated(input) - _over_channels(mean, input)))
+    dtype = sum_dy.dtype if weight is None else weight.dtype
+    parts = (
+        sum_dy if input_g else None,
+        sum_dy_xmu if input_g else None,
+        (sum_dy_xmu * invstd).to(dtype) if weight_g else None,
+        sum_dy.to(dtype) if bias_g else None,
+    )
+    return tuple(None if part is None else part.clone() for part in parts)  # no two results share memory
+
+
+def _backward_elemt(
+    grad_out: Tensor, input: Tensor, mean: Tensor, invstd: Tensor, weight: Optional, sum_dy: Tensor, sum_dy_xmu: Tensor,
+    count: Tensor,
+) -> Tensor:  # fmt: skip
+    """The gradient of the input."""
+    total = count.sum()
+    centred = _accumulated(input) - _over_channels(mean, input)
+    slope = _over_channels(invstd**2 * sum_dy_xmu / total, input)
+    scale = invstd if weight is None else invstd * weight
+    gradient = _accumulated(grad_out) - _over_channels(sum_dy / total, input) - centred * slope
+    return (gradient * _over_channels(scale, input)).to(input.dtype)
+
+
+BATCH_NORM_KERNELS: dict[str, Callable[..., Any]] = {
+    "batch_norm_stats": _stats,
+    "batch_norm_gather_stats": _gather_stats,
+    "batch_norm_gather_stats_with_counts": _gather_stats_with_counts,
+    "batch_norm_elemt": _elemt,
+    "batch_norm_backward_reduce": _backward_reduce,
+    "batch_norm_backward_elemt": _backward_elemt,
+}
+"""By the operator's name."""
+
+
+# Kernels that GPUs have and the CPU lacks, at all or for a dtype.
+
 
 aten: Any = torch.ops.aten
 _SVD = "_linalg_svd"
@@ -161,7 +589,7 @@ _PRODUCTS = {
 KERNELS: dict[str, Callable[..., Any]] = {
     **_PRODUCTS,
     **{f"{name}_out": _write_into(kernel) for name, kernel in _PRODUCTS.items()},
-    **batch_norm_kernels.KERNELS,
+    **BATCH_NORM_KERNELS,
     "nansum": _sum_without_nan,
     "linalg_lu_factor_ex": _lu_factor,
     "linalg_lu": _lu_factors,
@@ -199,7 +627,7 @@ def run_substitute(
         RuntimeError: the error of the CPU's kernel in the words of the GPU, if it is about anything else.
     """
     if (asked := _NO_MEMORY.search(message(error))) and isinstance(target, int):
-        raise cuda_errors.out_of_memory(target, int(asked[1]), SimulationState.ledger) from None
+        raise errors.out_of_memory(target, int(asked[1]), SimulationState.ledger) from None
     if message(error) == BY_ZERO:
         return divide_by_zero(schema, func, args, kwargs)
     kernel: Callable[..., Any] = func
@@ -213,7 +641,7 @@ def run_substitute(
             error = further
     wider = _find_wider(schema, message(error))
     if wider is None:
-        raise cuda_errors.in_device_words(error) from None
+        raise errors.in_device_words(error) from None
     return _run_widened(schema, kernel, args, kwargs, wider)
 
 

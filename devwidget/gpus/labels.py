@@ -2,8 +2,8 @@
 
 A label is a small number: an ordinal of a GPU, CPU, or TEMPORARY. Storages without an entry are on the CPU.
 TEMPORARY is for tensors that torch's own C++ code creates from the options of another tensor: all it could read there
-was the real device, so the label adopts that of its first partner.
-"""
+was the real device, so the label adopts that of its first partner. A tensor comes to another device by a move, a copy that
+every mode sees."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from torch.overrides import has_torch_function_unary
 
 from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.gpus import errors as cuda_errors
-from devwidget.gpus import torch_internals
-from devwidget.gpus.simulation_state import SimulationState
-from devwidget.gpus.torch_internals import DisableTorchFunction, FakeTensor, TensorBase, functorch
+from devwidget.gpus import errors, torch_internals
+from devwidget.gpus.state import SimulationState
+from devwidget.gpus.torch_internals import DisableTorchFunction, FakeTensor, TensorBase, functorch, to_copy
 from devwidget.gpus.virtual_machine import MOST_GPUS
 
 TEMPORARY = -1
@@ -219,7 +218,7 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
         ledger = SimulationState.ledger
         block = ledger.take_bytes(label, storage.nbytes())
         if block is None:
-            raise cuda_errors.out_of_memory(label, storage.nbytes(), ledger)
+            raise errors.out_of_memory(label, storage.nbytes(), ledger)
     if address in LABELS:
         # Whenever the old one dies, the entry is no longer its own.
         storage._devwidget.address = 0  # type: ignore[attr-defined]
@@ -283,3 +282,81 @@ def remember_generator(generator: Any) -> None:
 def generator_kind(generator: torch.Generator) -> str:
     """The device type of a generator as the user knows it."""
     return "cuda" if int(generator._cdata) in _virtual_generators else generator.device.type  # type: ignore[attr-defined]
+
+
+# Moves between virtual devices, visible to every mode as `aten._to_copy` and differentiable both ways.
+
+
+def device_for_label(label: int) -> torch.device:
+    """The device to write into a call for a label."""
+    return DEVICES[label] if label >= 0 else META_DEVICE if label == META else CPU_DEVICE
+
+
+class DifferentiableMove(torch.autograd.Function):
+    """A copy to another device whose gradient is copied back.
+
+    autograd's own node would not do: it compares the real devices, which are equal.
+    """
+
+    generate_vmap_rule = True  # `torch.func` takes no function without one, nor one whose `forward` is given the context
+
+    @staticmethod
+    def forward(tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
+        """Copy."""
+        return _copy_to(tensor, label, options)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, int, dict[str, Any]], output: torch.Tensor) -> None:
+        """Remember where from, and where to."""
+        ctx.source, ctx.dtype = label_of(inputs[0]), inputs[0].dtype
+        ctx.target, ctx.moved_dtype = inputs[1], output.dtype
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        """Copy the gradient back."""
+        return move_tensor(gradients[0], ctx.source, {"dtype": ctx.dtype}), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: torch.Tensor) -> torch.Tensor:
+        """Copy the tangent along."""
+        return move_tensor(tangents[0], ctx.target, {"dtype": ctx.moved_dtype})
+
+
+def move_tensor(tensor: torch.Tensor, label: int, options: dict[str, Any] | None = None) -> torch.Tensor:
+    """A copy of a tensor on another device.
+
+    Args:
+        tensor: what to copy.
+        label: where to.
+        options: dtype, non_blocking and memory_format, as `_to_copy` takes them.
+    """
+    options = options or {}
+    dtype = options.get("dtype") or tensor.dtype
+    if tensor.requires_grad and torch.is_grad_enabled() and (dtype.is_floating_point or dtype.is_complex):
+        result: torch.Tensor = DifferentiableMove.apply(tensor, label, options)  # type: ignore[no-untyped-call]
+        return result
+    return _copy_to(tensor, label, options)
+
+
+def _copy_to(tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch.Tensor:
+    """Marked as meant by the user (`find_asked_label` in operators.py), without an option that a subclass would not know."""
+    if is_plain(tensor):
+        return to_copy(tensor, device=device_for_label(label), pin_memory=False, **options)  # type: ignore[no-any-return]
+    inside.moved_subclasses += 1
+    try:
+        return to_copy(tensor, device=device_for_label(label), **options)  # type: ignore[no-any-return]
+    finally:
+        inside.moved_subclasses -= 1
+
+
+def own_label(tensor: torch.Tensor) -> int:
+    """The label of a tensor, in the words of a user: temporaries are on the CPU, and meta is a device."""
+    label = label_of(tensor)
+    if label < 0 and SimulationState.compute and tensor.is_meta:
+        return META
+    return CPU if label == TEMPORARY else label
+
+
+def visible_device(real: torch.device, label: int) -> torch.device:
+    """What the user sees of a tensor that is on no GPU: without values, the CPU is played by meta."""
+    return real if SimulationState.compute or label == META else CPU_DEVICE

@@ -1,20 +1,73 @@
-"""The virtual machine that is running: its GPUs, which are visible, and which is current in each thread, with its stream."""
+"""The virtual machine that is running: its GPUs, which are visible, which is current in each thread, with its stream, and what
+is told of them and of their memory."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
+from uuid import UUID
 
 import torch
 
-from devwidget.gpus import errors as cuda_errors
-from devwidget.gpus import torch_internals
-from devwidget.gpus.simulation_state import SimulationState
-from devwidget.gpus.state import Account
+from devwidget.capture.devices import compose_memory, read_memory
+from devwidget.capture.memory.roles import FollowedBlocks, MemoryBlock
+from devwidget.gpus import errors, labels, torch_internals
+from devwidget.gpus.state import Account, Ledger, Listener, SimulationState
 from devwidget.records.device import CUDA
+from devwidget.records.memory import DeviceMemory
+
+VERSION = "12.8"
+"""Of CUDA, which torch would be built for."""
+ARCHITECTURE = "sm_80"
+ANSWERS: dict[str, object] = {"getCompiledVersion": 12080, "getDriverVersion": 12080, "getArchFlags": ARCHITECTURE}
+"""What further C functions return, by their names behind `_cuda_`."""
+
+
+@dataclass(frozen=True, repr=False)
+class CudaProperties:
+    """What `torch.cuda.get_device_properties` tells of a virtual GPU."""
+
+    name: str
+    total_memory: int
+    uuid: UUID
+    pci_bus_id: int
+    major: int = 8
+    minor: int = 0
+    multi_processor_count: int = 108
+    is_integrated: bool = False
+    is_multi_gpu_board: bool = False
+    warp_size: int = 32
+    max_threads_per_multi_processor: int = 2048
+    max_threads_per_block: int = 1024
+    regs_per_multiprocessor: int = 65536
+    shared_memory_per_block: int = 49152
+    shared_memory_per_block_optin: int = 166912
+    shared_memory_per_multiprocessor: int = 167936
+    L2_cache_size: int = 41943040
+    clock_rate: int = 1410000
+    memory_clock_rate: int = 1593000
+    memory_bus_width: int = 5120
+    pci_device_id: int = 0
+    pci_domain_id: int = 0
+    gcnArchName: str = "devwidget virtual GPU"
+
+    def __repr__(self) -> str:
+        """As torch's own. Source: `registerCudaDeviceProperties` in `csrc/cuda/Module.cpp`."""
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory >> 20}MB, multi_processor_count={self.multi_processor_count}, uuid={self.uuid}, "
+            f"pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, pci_domain_id={self.pci_domain_id}, "
+            f"L2_cache_size={self.L2_cache_size >> 20}MB)"
+        )
+
+
+# The GPUs of the running simulation.
+
 
 DEFAULT_STREAM = 0
 """Its number, on each GPU."""
@@ -147,9 +200,9 @@ def check_index(index: int) -> int:
         torch.AcceleratorError: for an invalid ordinal.
     """
     if Machine.is_forked:
-        raise cuda_errors.forked_child()
+        raise errors.forked_child()
     if not 0 <= index < count_gpus():
-        raise cuda_errors.invalid_ordinal()
+        raise errors.invalid_ordinal()
     Machine.is_in_use = True
     return index
 
@@ -161,7 +214,7 @@ def begin_use() -> None:
         RuntimeError: in a child of a process that has used one, as CUDA does.
     """
     if Machine.is_forked:
-        raise cuda_errors.forked_child()
+        raise errors.forked_child()
     if not Machine.is_in_use:
         count_gpus()  # what is visible now stays
         Machine.is_in_use = True
@@ -191,3 +244,189 @@ def ordinal_of(device: torch.device) -> int:
     # None for a plain type; the stub denies it.
     index: Any = device.index
     return check_index(current_index() if index is None else index)
+
+
+# The figures of their memory, in the shape in which CUDA's allocator reports them.
+
+
+def _account_of(index: int) -> Account:
+    """What the allocator knows of a GPU; its statistics are asked of no driver.
+
+    Raises:
+        RuntimeError: if there is no such GPU.
+    """
+    if index >= count_gpus():
+        raise errors.no_statistics(index)
+    return SimulationState.ledger.account_of(check_index(index))
+
+
+def memory_stats(index: int) -> dict[str, Any]:
+    """What `torch.cuda.memory_stats_as_nested_dict` returns."""
+    return _account_of(index).describe_statistics()
+
+
+def free_and_total(index: int) -> tuple[int, int]:
+    """What `torch.cuda.mem_get_info` returns: cached bytes are not free."""
+    account = SimulationState.ledger.account_of(check_index(index))
+    return account.free, account.capacity
+
+
+def reset_totals(index: int) -> None:
+    """Start what went in and out again, on a card."""
+    _account_of(index).reset_totals()
+
+
+def memory_snapshot(mempool: object = None) -> dict[str, Any]:
+    """The segments of cards, without a history."""
+    SimulationState.ledger.settle_freed()
+    accounts = SimulationState.ledger.accounts
+    found = [segment for index, account in enumerate(accounts) for segment in account.list_segments(index)]
+    return {"segments": found, "device_traces": [[] for _ in accounts], "allocator_settings": {}, "external_annotations": []}
+
+
+def memory_fraction(index: int) -> float:
+    """The part of a GPU's memory that may be used."""
+    account = SimulationState.ledger.account_of(check_index(index))
+    return account.limit / account.capacity
+
+
+def reset_peaks(index: int) -> None:
+    """Start the peaks of a GPU again."""
+    _account_of(index)
+    SimulationState.ledger.reset_peaks(index)
+
+
+def empty_cache() -> None:
+    """Give back what is cached on all GPUs."""
+    # Asked for at each call, as in the tables: every simulation has a ledger of its own.
+    SimulationState.ledger.release_cache()
+
+
+MEMORY_FUNCTIONS: dict[str, Any] = {
+    "memoryStats": memory_stats,
+    "resetPeakMemoryStats": reset_peaks,
+    "resetAccumulatedMemoryStats": reset_totals,
+    "memorySnapshot": memory_snapshot,
+    **dict.fromkeys(("record_memory_history", "record_memory_history_legacy"), lambda *args: None),
+    "emptyCache": empty_cache,
+    "clearCublasWorkspaces": lambda: SimulationState.ledger.drop_workspaces(),
+    "setMemoryFraction": lambda part, index: SimulationState.ledger.account_of(check_index(index)).limit_to(part),
+    "getMemoryFraction": memory_fraction,
+    "getAllocatorBackend": lambda: "native",
+    "getMemoryInfo": free_and_total,
+}
+"""Behind `_cuda_`."""
+
+ACCELERATOR_MEMORY: dict[str, Any] = {
+    "isAllocatorInitialized": lambda: True,
+    "emptyCache": empty_cache,
+    "emptyHostCache": lambda: None,
+    "getDeviceStats": memory_stats,
+    "resetPeakStats": reset_peaks,
+    "resetAccumulatedStats": reset_totals,
+    "getMemoryInfo": free_and_total,
+}
+"""Behind `_accelerator_`."""
+
+
+# Who listens: a plan to every allocation, a recording as to its source of memory.
+
+
+@dataclass(frozen=True)
+class _Watcher:
+    """Tells of allocations, and of what does not fit."""
+
+    tell: Callable[[int, int], None]
+    refuse: Callable[[int], None]
+
+    def taken(self, block: MemoryBlock, held: int) -> None:
+        self.tell(block.index, held)
+
+    def freed(self, block: MemoryBlock) -> None: ...
+
+    def refused(self, index: int, size: int, held: int) -> None:
+        self.refuse(index)
+
+
+def watch_allocations(
+    watcher: Callable[[int, int], None], refused: Callable[[int], None], on_guess: Callable[[], None]
+) -> tuple[Account, ...]:
+    """Watch the running simulation, as long as it runs; it goes on when a GPU is full. Returns the accounts of its GPUs.
+
+    Args:
+        watcher: called after each allocation with the ordinal of a GPU and the bytes that it holds.
+        refused: called with the ordinal of a GPU before an allocation that does not fit.
+        on_guess: called when the program reads a choice that was guessed; without it nothing is guessed.
+    """
+    ledger = SimulationState.ledger
+    ledger.listeners += (_Watcher(watcher, refused),)
+    SimulationState.on_guess = on_guess
+    for account in ledger.accounts:
+        account.is_endless = True
+    return ledger.accounts
+
+
+def settle_accounts() -> None:
+    """Bring the accounts of the running simulation up to date."""
+    SimulationState.ledger.settle_freed()
+
+
+def list_blocks() -> set[MemoryBlock]:
+    """List the blocks that are in use in the running simulation."""
+    settle_accounts()
+    return SimulationState.ledger.blocks
+
+
+class VirtualMemory:
+    """The memory of the running simulation, as a recording watches it."""
+
+    exact = True
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self.count = ledger, len(ledger.accounts)
+        self._gpus = read_memory(self.count)[: self.count]
+
+    def devices(self) -> tuple[DeviceMemory, ...]:
+        """The GPUs as they are now; of a simulation that is over, as it left them."""
+        return tuple(map(self._describe_device, range(self.count)))
+
+    def _describe_device(self, index: int) -> DeviceMemory:
+        gpu, account = self._gpus[index], self._ledger.account_of(index)
+        used = account.capacity - account.free
+        sizes = {"allocated": account.held, "reserved": account.reserved, "used": used, "peak": account.peak}
+        now = compose_memory(gpu.device, gpu.name, gpu.total, virtual=True, **sizes)
+        return replace(now, card=gpu.card, uuid=gpu.uuid)
+
+    def allocated(self, index: int) -> int:
+        """Bytes in use on a GPU, up to date."""
+        return self._ledger.account_of(index).held
+
+    def listen(self, listener: Listener) -> Collection[MemoryBlock]:
+        """Tell `listener` from now on; returns the blocks that are in use already."""
+        with self._ledger.lock:
+            self._ledger.settle_freed()
+            self._ledger.listeners += (listener,)
+            return tuple(self._ledger.blocks)
+
+    def leave(self, listener: Listener) -> None:
+        """Tell `listener` no more."""
+        with self._ledger.lock:
+            self._ledger.settle_freed()
+            self._ledger.listeners = tuple(each for each in self._ledger.listeners if each is not listener)
+
+    def follow(self, blocks: Collection[MemoryBlock]) -> FollowedBlocks:
+        """Follow these blocks."""
+        ledger, followed = self._ledger, frozenset(blocks)
+
+        def find_living() -> Collection[MemoryBlock]:
+            with ledger.lock:
+                ledger.settle_freed()
+                return followed & ledger.blocks
+
+        return FollowedBlocks(find_living, labels.blocks_of)
+
+    def mode(self) -> contextlib.AbstractContextManager[object]:
+        """Nothing: the ledger tells of every thread."""
+        return contextlib.nullcontext()
+
+    blocks_of = staticmethod(labels.blocks_of)

@@ -14,8 +14,7 @@ import torch
 
 from devwidget import extras
 from devwidget.gpus.patching import Patches, replacing
-from devwidget.gpus.simulation_state import Values
-from devwidget.gpus.state import Account
+from devwidget.gpus.state import Account, Values
 from devwidget.gpus.virtual_machine import CardModel, VirtualMachine
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message

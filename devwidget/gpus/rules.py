@@ -1,19 +1,124 @@
-"""Where an operator with tensors on several devices runs, or how it fails: one rule for each habit of a GPU's kernels."""
+"""Where an operator with tensors on several devices runs, or how it fails: one rule for each habit of a GPU's kernels, and
+which operators follow it.
+
+A rule is given what is known of the operator from its schema, and the arguments of a call."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 
-from devwidget.gpus import backward, guards, labels
-from devwidget.gpus import errors as cuda_errors
+from devwidget.capture.patching.operator_key import above_autograd
+from devwidget.gpus import errors, labels, native_rules
 from devwidget.gpus.labels import CPU, META, TEMPORARY, name_of
-from devwidget.gpus.op_schema import OpSchema, PlacedOperand
-from devwidget.gpus.simulation_state import SimulationState
+from devwidget.gpus.state import SimulationState
 from devwidget.gpus.torch_internals import DisableTorchFunction, OpOverload, select_convolution
 from devwidget.records.errors import message
+
+NOTHING, ONE, SEVERAL = 0, 1, 2
+Resolve = Callable[["OpSchema", tuple[Any, ...], dict[str, Any]], Any]
+Guard = Callable[["OpSchema", tuple[Any, ...], dict[str, Any], int], None]
+Special = Callable[["OpSchema", OpOverload, tuple[Any, ...], dict[str, Any]], Any]
+TakeApart = Callable[["OpSchema", OpOverload, tuple[Any, ...], dict[str, Any]], Callable[..., Any] | None]
+
+
+class OpSchema:
+    """One operator.
+
+    Attributes:
+        name: "add.Tensor", without the overload if that is the default; `base` without any, also of "add_.Tensor".
+        flags: for each positional argument NOTHING, ONE (a tensor) or SEVERAL (a list of tensors).
+        names: the names of all arguments, `written` the places whose tensor is changed.
+        fresh: whether the operator returns NOTHING new, ONE new tensor or SEVERAL.
+        passive: labels need no care: a view, or an in-place operation on one tensor.
+        views_first: passive, and the first argument is a tensor; a sparse one has no storage for results to share.
+        take_apart: tells what runs an operator as others, each of which comes to the mode; None for one that does not.
+        special: runs the operator instead of the common path.
+        resolve: decides where an operator with tensors on several devices runs, or raises.
+        guard: a further check for tensors on a GPU.
+    """
+
+    __slots__ = ("base", "flags", "fresh", "guard", "has_device", "has_generator", "keyword_tensors", "name", "names",
+                 "passive", "resolve", "special", "take_apart", "views_first", "written")  # fmt: skip
+
+    def __init__(self, func: OpOverload) -> None:
+        schema = func._schema
+        self.name = schema.name.removeprefix("aten::") + (f".{schema.overload_name}" if schema.overload_name else "")
+        self.base = self.name.partition(".")[0].removesuffix("_")
+        positional = [argument for argument in schema.arguments if not argument.kwarg_only]
+        self.flags = tuple(_tensor_flag(argument) for argument in positional)
+        self.names = tuple(argument.name for argument in schema.arguments)
+        self.written = tuple(
+            argument.name for argument in schema.arguments if argument.alias_info is not None and argument.alias_info.is_write
+        )
+        # Any argument may come by keyword if something between the user and the mode passed it so.
+        self.keyword_tensors = frozenset(argument.name for argument in schema.arguments if _tensor_flag(argument))
+        self.has_generator = "generator" in self.names
+        self.has_device = "device" in self.names
+        self.fresh = _count_fresh(schema.returns)
+        tensors = sum(map(bool, map(_tensor_flag, schema.arguments)))
+        self.passive = tensors <= 1 and not self.fresh and SEVERAL not in self.flags and not self.has_generator
+        self.views_first = self.passive and self.flags[:1] == (ONE,)
+        self.take_apart: TakeApart | None = None
+        self.special: Special | None = None
+        self.resolve: Resolve | None = None
+        self.guard: Guard | None = None
+
+    def bind_args(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by their names."""
+        return {**dict(zip(self.names, args, strict=False)), **kwargs}
+
+    def device_by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with a device that was given by its place, and what comes behind it, as keywords."""
+        place = self.names.index("device")
+        return args[:place], {**dict(zip(self.names[place:], args[place:], strict=False)), **kwargs}
+
+    @property
+    def overload(self) -> str:
+        """`add.Tensor`, also of "add_.Tensor" and "add.Tensor_out"; `abs.default` of "abs" and "abs.out"."""
+        overload = self.name.partition(".")[2]
+        return f"{self.base}.{'default' if overload in ('', 'out') else overload.removesuffix('_out')}"
+
+    @property
+    def method(self) -> str:
+        """The C++ function named in messages, behind `wrapper_CUDA_`. Source: torchgen's register_dispatch_key.py."""
+        base, _, overload = self.name.partition(".")
+        if self.name in native_rules.STRUCTURED:
+            return base + (f"_{overload}" if overload else "")
+        return f"{overload}_{base}"
+
+
+def _tensor_flag(argument: torch.Argument) -> int:
+    text = str(argument.type)
+    if "Tensor" not in text:
+        return NOTHING
+    return SEVERAL if text.startswith("List") or "[]" in text or "List[" in text else ONE
+
+
+def _count_fresh(returns: list[torch.Argument]) -> int:
+    new = [returned for returned in returns if returned.alias_info is None and _tensor_flag(returned)]
+    if not new:
+        return NOTHING
+    return ONE if len(returns) == 1 and _tensor_flag(new[0]) == ONE else SEVERAL
+
+
+class PlacedOperand(NamedTuple):
+    """One tensor of a call; `is_output` if the operator writes to it."""
+
+    name: str
+    tensor: torch.Tensor
+    label: int
+    is_output: bool
+
+    @property
+    def is_cpu_scalar(self) -> bool:
+        """Zero-dimensional and on the CPU: what many kernels read on the host."""
+        return self.label == CPU and self.tensor.dim() == 0
+
+
+# What the rules are given, and one rule after the other.
 
 
 def resolve_mixture(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -79,10 +184,10 @@ def by_iterator(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any])
         if operand.is_cpu_scalar and not operand.is_output:
             scalars += 1
             if scalars > 1:
-                raise cuda_errors.too_many_scalars()
+                raise errors.too_many_scalars()
         elif operand.label != common:
-            raise cuda_errors.two_devices(name_of(common), name_of(operand.label))
-    backward.keep_scalar_gradients_home(found, common)
+            raise errors.two_devices(name_of(common), name_of(operand.label))
+    keep_scalar_gradients_home(found, common)
     return common
 
 
@@ -106,7 +211,7 @@ def check_same_device(found: list[PlacedOperand], method: str) -> int:
     common = found[0].label
     for operand in found:
         if operand.label != common:
-            raise cuda_errors.checked_argument(operand.name, name_of(operand.label), name_of(common), method)
+            raise errors.checked_argument(operand.name, name_of(operand.label), name_of(common), method)
     return common
 
 
@@ -125,7 +230,7 @@ def by_position(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any])
         common = next((label for _, label in settled_row if label >= 0), CPU)
         for at, (tensor, label) in enumerate(settled_row):
             if label != common and (at == 0 or label != CPU or tensor.dim() > 0):
-                raise cuda_errors.two_devices(name_of(common), name_of(label))
+                raise errors.two_devices(name_of(common), name_of(label))
         answers.append(common)
     return tuple(answers)
 
@@ -150,8 +255,8 @@ def by_index(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             raise RuntimeError(f"indices should be either on cpu or on the same device as the indexed tensor ({name_of(own)})")
     for operand in found:
         if operand.name == "values" and operand.label != own and operand.tensor.dim() > 0:
-            raise cuda_errors.two_devices(*map(name_of, sorted((own, operand.label), reverse=True)))
-    backward.keep_scalar_gradients_home([operand for operand in found if operand.name == "values"], own)
+            raise errors.two_devices(*map(name_of, sorted((own, operand.label), reverse=True)))
+    keep_scalar_gradients_home([operand for operand in found if operand.name == "values"], own)
     return own
 
 
@@ -168,7 +273,7 @@ def by_masked_index(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, A
             f"expected self and mask to be on the same device, but got mask on {name_of(mask)} and self on {name_of(masked)}"
         )
     if masked != own and own == CPU:
-        raise cuda_errors.two_devices(name_of(masked), name_of(own))
+        raise errors.two_devices(name_of(masked), name_of(own))
     if masked != own:
         raise RuntimeError(f"expected device {name_of(own)} but got device {name_of(masked)} for value tensor")
     return own
@@ -178,8 +283,8 @@ def by_index_fill(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any
     """Index and tensor lie together; the value is read on the host. Source: `index_fill_` in `TensorAdvancedIndexing.cpp`."""
     own, index = labels.label_of(args[0]), labels.label_of(args[2])
     if index != own:
-        raise cuda_errors.two_devices(*map(name_of, sorted((own, index), reverse=True)))
-    backward.keep_scalar_gradients_home(list_settled(schema, args, kwargs), own)
+        raise errors.two_devices(*map(name_of, sorted((own, index), reverse=True)))
+    keep_scalar_gradients_home(list_settled(schema, args, kwargs), own)
     return own
 
 
@@ -187,7 +292,7 @@ def by_result_beside_self(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[
     """As `by_iterator`, with a result that is made where the first tensor is. Source: `BinaryOps.cpp`, `Loss.cpp`."""
     common = by_iterator(schema, args, kwargs)
     if labels.label_of(args[0]) == CPU:
-        raise cuda_errors.two_devices(name_of(common), name_of(CPU))
+        raise errors.two_devices(name_of(common), name_of(CPU))
     return common
 
 
@@ -195,7 +300,7 @@ def by_logits(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """As `by_iterator`; one less the target is written to. Source: `binary_cross_entropy_with_logits` in `Loss.cpp`."""
     common = by_iterator(schema, args, kwargs)
     if labels.label_of(args[1]) == CPU:
-        raise cuda_errors.two_devices(name_of(common), name_of(CPU))
+        raise errors.two_devices(name_of(common), name_of(CPU))
     return common
 
 
@@ -204,8 +309,8 @@ def by_loss(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     by_iterator(schema, args, kwargs)
     here = [labels.label_of(tensor) for tensor in args[:2]]
     if schema.base == "mse_loss":
-        raise cuda_errors.two_devices(*map(name_of, here))
-    raise cuda_errors.two_devices(*map(name_of, sorted(here, reverse=True)))
+        raise errors.two_devices(*map(name_of, here))
+    raise errors.two_devices(*map(name_of, sorted(here, reverse=True)))
 
 
 def by_smooth_loss(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -223,7 +328,7 @@ def by_trilinear(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]
     own = labels.label_of(args[0])
     other = next(label for label in map(labels.label_of, args[1:3]) if label != own)
     if args[0].numel():
-        raise cuda_errors.checked_argument("mat2", name_of(other), name_of(own), "bmm")
+        raise errors.checked_argument("mat2", name_of(other), name_of(own), "bmm")
     return own
 
 
@@ -244,7 +349,7 @@ def by_segments(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 def by_no_kernel(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """Operators that GPUs do not have: one tensor there is enough."""
-    raise cuda_errors.no_kernel("aten::" + schema.name)
+    raise errors.no_kernel("aten::" + schema.name)
 
 
 def by_legit_batch_norm(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -268,7 +373,7 @@ def by_mask(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         )
     if own == CPU and value_label >= 0:
         raise RuntimeError("masked_fill_: Expected inputs to be on same device")
-    backward.keep_scalar_gradients_home(list_settled(schema, args, kwargs), own)
+    keep_scalar_gradients_home(list_settled(schema, args, kwargs), own)
     return own
 
 
@@ -278,8 +383,8 @@ def by_where(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     common = next((operand.label for operand in found if operand.label >= 0), CPU)
     for operand in found:
         if operand.label != common and (operand.tensor.dim() > 0 or operand.is_output):
-            raise cuda_errors.two_devices(name_of(common), name_of(operand.label))
-    backward.keep_scalar_gradients_home(found, common)
+            raise errors.two_devices(name_of(common), name_of(operand.label))
+    keep_scalar_gradients_home(found, common)
     return common
 
 
@@ -288,7 +393,7 @@ def by_filling(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     found = list_settled(schema, args, kwargs)
     own = labels.label_of(args[0])
     own = found[0].label if own == TEMPORARY else own
-    backward.keep_scalar_gradients_home(found, own)
+    keep_scalar_gradients_home(found, own)
     return own
 
 
@@ -301,7 +406,7 @@ def by_drawing(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def by_vector(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """The result is made where the vector is. Source: `mv` in `Blas.cpp`."""
     mat, vec = labels.label_of(args[0]), labels.label_of(args[1])
-    raise cuda_errors.checked_argument("mat", name_of(mat), name_of(vec), "addmv_")
+    raise errors.checked_argument("mat", name_of(mat), name_of(vec), "addmv_")
 
 
 def by_blocks(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -332,7 +437,7 @@ def by_batch_norm(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any
 
 def by_setting(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """A tensor may not take the memory of another device."""
-    raise cuda_errors.other_memory(*(name_of(labels.label_of(tensor)) for tensor in args[:2]))
+    raise errors.other_memory(*(name_of(labels.label_of(tensor)) for tensor in args[:2]))
 
 
 def by_multiplying(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -351,14 +456,14 @@ def by_dividing(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any])
     common = by_iterator(schema, args, kwargs)
     for operand in list_settled(schema, args, kwargs):
         if operand.label != common:
-            raise cuda_errors.two_devices(name_of(common), name_of(operand.label))
+            raise errors.two_devices(name_of(common), name_of(operand.label))
     return common
 
 
 def by_embedding(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
     """A lookup is `index_select` on a GPU. Source: `Embedding.cpp`."""
     weight, indices = labels.label_of(args[0]), labels.label_of(args[1])
-    raise cuda_errors.checked_argument("index", name_of(indices), name_of(weight), "_index_select")
+    raise errors.checked_argument("index", name_of(indices), name_of(weight), "_index_select")
 
 
 def by_convolution(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
@@ -366,13 +471,13 @@ def by_convolution(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, An
     given, found = labels.label_of(args[0]), list_settled(schema, args, kwargs)
     chosen = str(select_convolution(*args)).rpartition(".")[2] if given == CPU else ""
     if chosen == "Slow3d":
-        raise cuda_errors.no_kernel("aten::slow_conv3d_forward")
+        raise errors.no_kernel("aten::slow_conv3d_forward")
     if chosen in WRAPPERS_OF_CONVOLUTIONS:
         return check_same_device(found, WRAPPERS_OF_CONVOLUTIONS[chosen])
     for place, name in ((1, "weight"), (2, "bias")):
         other = args[place]
         if other is not None and (labels.label_of(other) >= 0) != (given >= 0) and labels.label_of(other) != TEMPORARY:
-            raise guards.convolution_types_error(args[0], other, name, or_mkldnn="Mkldnn" in chosen and name == "weight")
+            raise convolution_types_error(args[0], other, name, or_mkldnn="Mkldnn" in chosen and name == "weight")
     return check_same_device(found, "_cudnn_convolution")
 
 
@@ -384,3 +489,109 @@ WRAPPERS_OF_CONVOLUTIONS = {
     "SlowTranspose3d": "_slow_conv_transpose3d",
 }
 """The kernels of the CPU that GPUs have too, which compare no types, and how messages name them."""
+
+
+def convolution_types_error(given: Any, other: Any, name: str, or_mkldnn: bool = False) -> RuntimeError:
+    """The message of a convolution whose tensors differ in type, by the kernels of oneDNN or by others."""
+    left = errors.type_text(given.dtype, labels.label_of(given) >= 0)
+    right = errors.type_text(other.dtype, labels.label_of(other) >= 0)
+    others = " or input should be a MKLDNN tensor and weight is a dense tensor" if or_mkldnn else ""
+    return RuntimeError(f"Input type ({left}) and {name} type ({right}) should be the same{others}")
+
+
+MARK = "devwidget: gradient stays on"
+
+
+def keep_scalar_gradients_home(operands: Iterable[PlacedOperand], common: int) -> None:
+    """Have the gradients of CPU scalars that met a GPU brought back to them, as the engine does.
+
+    Source: `validate_outputs` in `engine.cpp`, which moves zero-dimensional gradients.
+    """
+    if not torch.is_grad_enabled():
+        return
+    for operand in operands:
+        if operand.label not in (common, TEMPORARY) and operand.tensor.requires_grad:
+            _bring_home(operand.tensor, operand.label)
+
+
+def _bring_home(tensor: torch.Tensor, label: int) -> None:
+    # A mode runs below it; the edge of a leaf can only be had above.
+    with above_autograd():
+        edge = torch.autograd.graph.get_gradient_edge(tensor)
+    node: Any = edge.node
+    number = edge.output_nr
+    # Marked on the node: whoever asks for its tensors again gets new objects, and one hook is enough.
+    key = f"{MARK} {number}"
+    if node.metadata.get(key) == label:
+        return
+    node.metadata[key] = label
+
+    def move_gradient(gradients: tuple[torch.Tensor | None, ...]) -> tuple[torch.Tensor | None, ...]:
+        gradient = gradients[number]
+        if gradient is None or labels.label_of(gradient) in (label, TEMPORARY):
+            return gradients
+        return (*gradients[:number], labels.move_tensor(gradient, label), *gradients[number + 1 :])
+
+    node.register_prehook(move_gradient)
+
+
+BY_NAME: dict[str, Any] = {
+    **dict.fromkeys(
+        """copy_ _copy_from _copy_from_and_resize copy resize_as_ expand_as is_same_size slice_scatter select_scatter
+        diagonal_scatter as_strided_scatter _has_same_storage_numel _has_compatible_shallow_copy_type _ctc_loss
+        _ctc_loss.Tensor _use_cudnn_ctc_loss _use_cudnn_ctc_loss.Tensor _ctc_loss_backward _ctc_loss_backward.Tensor""".split(),
+        by_destination,
+    ),
+    "set_.source_Tensor": by_setting,
+    **dict.fromkeys("addcmul addcmul_ addcmul.out".split(), by_multiplying),
+    **dict.fromkeys("addcdiv addcdiv_ addcdiv.out".split(), by_dividing),
+    "_pack_padded_sequence": by_packing,
+    **dict.fromkeys(
+        """index.Tensor _unsafe_index.Tensor index_put index_put_ _index_put_impl_ _unsafe_index_put""".split(),
+        by_index,
+    ),
+    "bernoulli_.Tensor": by_drawing,
+    **dict.fromkeys(
+        """masked_fill.Scalar masked_fill_.Scalar masked_fill.Tensor masked_fill_.Tensor""".split(),
+        by_mask,
+    ),
+    **dict.fromkeys("where.self where.self_out".split(), by_where),
+    **dict.fromkeys("fill_.Tensor fill.Tensor".split(), by_filling),
+    "embedding": by_embedding,
+    **dict.fromkeys("convolution convolution_overrideable".split(), by_convolution),
+    "addr_": by_iterator,
+    **dict.fromkeys(
+        "index_fill.int_Tensor index_fill_.int_Tensor index_fill.int_Scalar index_fill_.int_Scalar".split(),
+        by_index_fill,
+    ),
+    **dict.fromkeys("_unsafe_masked_index _unsafe_masked_index_put_accumulate".split(), by_masked_index),
+    **dict.fromkeys("logical_and logical_or logical_xor soft_margin_loss".split(), by_result_beside_self),
+    "binary_cross_entropy_with_logits": by_logits,
+    **dict.fromkeys("binary_cross_entropy mse_loss".split(), by_loss),
+    "smooth_l1_loss": by_smooth_loss,
+    "_trilinear": by_trilinear,
+    "cholesky_solve": by_cholesky,
+    "segment_reduce": by_segments,
+    "native_batch_norm": by_batch_norm,
+    **dict.fromkeys("_native_batch_norm_legit _batch_norm_with_update".split(), by_legit_batch_norm),
+    "masked_scatter": by_wrapper_named("_masked_scatter_"),
+    "put": by_wrapper_named("_put_"),
+    "linalg_lstsq": by_wrapper_named("out_linalg_lstsq_out"),
+    "mv": by_vector,
+    "polar": by_wrapper_named("out_polar_out"),
+    "complex": by_wrapper_named("out_complex_out"),
+    "stack": by_wrapper_named("cat"),
+    "block_diag": by_blocks,
+}
+
+
+def rule_by_table(schema: OpSchema) -> Any:
+    """The rule of an operator that has none of its own, by torch's table of native functions."""
+    # The parts of a nested tensor: sizes may be elsewhere.
+    if schema.name.startswith("_nested_"):
+        return by_destination
+    if schema.name.startswith(("_foreach_", "_fused_")) and schema.name in native_rules.UNCHECKED:
+        return by_position
+    if schema.name in native_rules.UNCHECKED or schema.name in native_rules.COMPOSITE:
+        return by_iterator
+    return by_wrapper

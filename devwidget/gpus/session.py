@@ -1,37 +1,87 @@
-"""Starts and ends a simulation in this process; its tracebacks end in torch, not in the code that stands in for it."""
+"""Starts and ends a simulation in this process, and in its threads; its tracebacks end in torch, not in the code that stands
+in for it."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from devwidget.capture.explain.folded_frames import fold, folded, unfold
+from devwidget.capture.interrupts import Lock
+from devwidget.capture.patching.mode_stack import dispatch_modes
+from devwidget.capture.patching.thread_starts import pool_tasks, thread_starts
 from devwidget.capture.undo import Undo
 from devwidget.gpus import (
     autocast,
     comm,
     composites,
-    conversions,
-    dispatch_mode,
+    cuda,
     factories,
+    gradients,
     machine,
+    operators,
     patching,
     scripting,
-    storage,
-    tensor_classes,
-    threads,
+    tensors,
 )
-from devwidget.gpus import cuda as functions
-from devwidget.gpus import gradients as gradient_hooks
-from devwidget.gpus import tensors as attributes
 from devwidget.gpus.labels import LABELS
+from devwidget.gpus.operators import VirtualMode
 from devwidget.gpus.parts import check_parts, find_account_opener, find_values, install_parts, load_parts
 from devwidget.gpus.patching import Patches, replacing
-from devwidget.gpus.simulation_state import SimulationState
-from devwidget.gpus.state import Ledger
+from devwidget.gpus.state import Ledger, SimulationState
 from devwidget.gpus.torch_internals import locate_name
 from devwidget.gpus.virtual_machine import VirtualMachine
+
+GRACE_S = 0.5
+"""How long the end of a simulation waits for its threads."""
+_running: dict[threading.Thread, VirtualMode] = {}
+_lock = Lock()
+_is_simulated = False
+
+
+def install_thread_modes(patches: Patches) -> None:
+    """Have every new thread and task enter a mode of its own, and threads of an earlier simulation go on in this one."""
+    patches.undo.add_step(_switch_threads, False)
+    _switch_threads(True)
+    thread_starts(lambda: _run_simulated, patches.undo)
+    pool_tasks(lambda: _run_simulated, patches.undo)
+
+
+@_lock
+def _switch_threads(on: bool) -> None:
+    global _is_simulated
+    _is_simulated = on
+    for mode in _running.values():
+        (operators.reactivate_mode if on else operators.deactivate_mode)(mode)
+
+
+@contextlib.contextmanager
+def _run_simulated() -> Iterator[None]:
+    """Run the calling thread in the simulation, if that has not ended before the thread began."""
+    with Undo() as undo:
+        _join_simulation(threading.current_thread(), undo)
+        yield
+
+
+@_lock
+def _join_simulation(thread: threading.Thread, undo: Undo) -> None:
+    if _is_simulated and not any(isinstance(mode, VirtualMode) for mode in dispatch_modes()):
+        undo.add_step(_running.pop, thread, None)
+        # Modes are kept per thread.
+        _running[thread] = undo.enter_context(operators.new_mode())
+
+
+def wait_for_threads() -> None:
+    """Let replicas that Ctrl-C has left alone end in their simulation: torch for CUDA aborts where a virtual GPU is no more."""
+    until = time.monotonic() + GRACE_S
+    # A copy: threads that end meanwhile leave the dictionary.
+    for thread in list(_running):
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 def install_folding(patches: Patches) -> None:
@@ -63,24 +113,24 @@ def _unfold_after_the_cell(shell: Any, owner: object) -> None:
 
 
 INSTALLS = (
-    attributes.install,
-    storage.install,
-    factories.install,
-    functions.install_functions,
-    functions.install_refusals,
-    comm.install,
+    tensors.install_tensors,
+    tensors.install_storages,
+    factories.install_factories,
+    cuda.install_functions,
+    cuda.install_refusals,
+    comm.install_comm,
     composites.install_composite_checks,
-    gradient_hooks.install_gradient_checks,
-    gradient_hooks.install_hook_devices,
-    autocast.install,
-    functions.install_generators,
-    tensor_classes.install_legacy_types,
-    conversions.install_device_type,
-    threads.install_thread_modes,
+    gradients.install_gradient_checks,
+    gradients.install_hook_devices,
+    autocast.install_autocast,
+    cuda.install_generators,
+    factories.install_legacy_types,
+    tensors.install_device_type,
+    install_thread_modes,
     install_folding,
     scripting.install_eager_originals,
-    tensor_classes.install_subclass_makers,
-    tensor_classes.install_fake_devices,
+    factories.install_subclass_makers,
+    factories.install_fake_devices,
     composites.install_gpu_functions,
     patching.install_import_watch,
     scripting.install_scripting,
@@ -116,8 +166,8 @@ class Session:
         install_parts(patches, self._cluster)
         # Steps are undone from the last to the first: threads are waited for while all is in, and the mode, which is entered
         # last so that no installation passes through it, leaves before the patches do.
-        self._undo.enter_context(dispatch_mode.new_mode())
-        self._undo.add_step(threads.wait_for_threads)
+        self._undo.enter_context(operators.new_mode())
+        self._undo.add_step(wait_for_threads)
 
     def is_in_use(self) -> bool:
         """Whether the program has used a GPU."""

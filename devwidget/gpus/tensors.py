@@ -1,7 +1,9 @@
-"""Attributes and methods of tensors that tell or change where they are, leave torch, name types or write into others."""
+"""Methods and attributes of tensors, and of storages, that tell or change where they are, leave torch, name types or write into
+others; and `torch.device`."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -9,13 +11,176 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
 from devwidget.capture.object_fields import is_exactly
-from devwidget.gpus import conversions, labels, machine, moves
-from devwidget.gpus import errors as cuda_errors
-from devwidget.gpus import gradients as gradient_hooks
-from devwidget.gpus.labels import CPU, DEVICES, LABELS, TEMPORARY, inside, storage_id
-from devwidget.gpus.patching import Patches, replacing
-from devwidget.gpus.simulation_state import SimulationState
-from devwidget.gpus.torch_internals import TensorBase, functorch, locate_name
+from devwidget.capture.patching.operator_key import hide_from_modes
+from devwidget.gpus import errors, gradients, labels, machine
+from devwidget.gpus.labels import CPU, DEVICES, LABELS, META, TEMPORARY, inside, storage_id
+from devwidget.gpus.patching import Patches, replacing, wrap_with_refusal
+from devwidget.gpus.state import SimulationState
+from devwidget.gpus.torch_internals import StorageBase, TensorBase, functorch, locate_name, parse_to
+from devwidget.records.schema.message import Message
+
+
+def label_of_device(device: Any) -> int:
+    """The label of anything that names a device; an integer is a GPU.
+
+    Raises:
+        torch.AcceleratorError: if there is no such GPU.
+    """
+    if isinstance(device, int):
+        return machine.check_index(device)
+    if isinstance(device, str):
+        device = torch.device(device)
+    if device.type == "cuda":
+        return machine.ordinal_of(device)
+    return META if device.type == "meta" else CPU
+
+
+def as_device(device: Any) -> Any:
+    """The same device, an integer being a GPU."""
+    return DEVICES[device] if isinstance(device, int) and not isinstance(device, bool) else device
+
+
+@replacing
+def accept_numbers(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A parser of the arguments of `.to` for which a number is a GPU, and a tensor is where it is; `Module.to` asks it."""
+    other: Any = args[0] if args else kwargs.get("tensor")
+    if isinstance(other, torch.Tensor):
+        rest = {name: value for name, value in kwargs.items() if name != "tensor"}
+        return original(labels.device_for_label(labels.own_label(other)), other.dtype, *args[1:], **rest)
+    args = (as_device(args[0]), *args[1:]) if args else ()
+    return original(*args, **{name: as_device(value) if name == "device" else value for name, value in kwargs.items()})
+
+
+original_to: Any = TensorBase.to
+
+
+@replacing
+def wrap_to(original: Callable[..., torch.Tensor], self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """A `Tensor.to` that knows virtual devices."""
+    if has_torch_function((self, *args)):
+        return handle_torch_function(torch.Tensor.to, (self, *args), self, *args, **kwargs)
+    if labels.inside.depth:
+        return original(self, *args, **kwargs)
+    other: Any = args[0] if args else kwargs.get("other")
+    if isinstance(other, torch.Tensor):
+        return convert_like(original, self, other, args, kwargs)
+    if args and isinstance(args[0], int):
+        args = (as_device(args[0]), *args[1:])
+    elif isinstance(kwargs.get("device"), int):
+        kwargs["device"] = as_device(kwargs["device"])
+    copy = kwargs.pop("copy", False)
+    most = 2 if args and isinstance(args[0], torch.dtype) else 3
+    # Copy came by position.
+    if len(args) > most:
+        args, copy = args[:most], args[most]
+    device, dtype, non_blocking, memory_format = parse_to(*args, **kwargs)
+    if device is None:
+        kwargs = {} if memory_format is None else {"memory_format": memory_format}
+        return original(self, dtype or self.dtype, non_blocking, copy, **kwargs)
+    return convert_to(original, self, label_of_device(device), dtype, non_blocking, copy, memory_format)
+
+
+def convert_like(original: Any, self: torch.Tensor, other: torch.Tensor, args: Any, kwargs: Any) -> torch.Tensor:
+    """The tensor where another one is, and in its dtype."""
+    rest = (*args[1:], *(kwargs[name] for name in ("non_blocking", "copy") if name in kwargs))
+    non_blocking, copy = (*rest, False, False)[:2]
+    return convert_to(original, self, labels.own_label(other), other.dtype, non_blocking, copy, kwargs.get("memory_format"))
+
+
+def convert_to(
+    original: Any,
+    self: torch.Tensor,
+    label: int,
+    dtype: torch.dtype | None,
+    non_blocking: bool,
+    copy: bool,
+    memory_format: torch.memory_format | None,
+) -> torch.Tensor:
+    """The tensor under a label: itself if nothing changes, else a copy."""
+    options: dict[str, Any] = {} if memory_format is None else {"memory_format": memory_format}
+    if labels.own_label(self) == label:
+        same: torch.Tensor = original(self, dtype or self.dtype, non_blocking, copy, **options)
+        return same
+    options["dtype"] = dtype
+    if non_blocking:
+        options["non_blocking"] = True
+    return labels.move_tensor(self, label, options)
+
+
+@replacing
+def wrap_to_gpu(
+    original: Callable[..., torch.Tensor],
+    self: torch.Tensor,
+    device: Any = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format = torch.preserve_format,
+) -> torch.Tensor:
+    """A `Tensor.cuda` that moves to a virtual GPU."""
+    if has_torch_function_unary(self):
+        given = {"non_blocking": non_blocking} if non_blocking else {}
+        public = getattr(torch.Tensor, original.__name__)
+        return handle_torch_function(public, (self,), self, device, memory_format=memory_format, **given)  # type: ignore[no-any-return]
+    label = machine.current_index() if device is None else label_of_device(device)
+    if label < 0:
+        raise RuntimeError("Invalid device, must be cuda device")
+    return convert_to(original_to, self, label, None, non_blocking, False, memory_format)
+
+
+@replacing
+def wrap_cpu(
+    original: Callable[..., torch.Tensor], self: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format
+) -> torch.Tensor:
+    """A `Tensor.cpu` that moves off a virtual GPU."""
+    if has_torch_function_unary(self):
+        return handle_torch_function(torch.Tensor.cpu, (self,), self, memory_format=memory_format)
+    if labels.inside.depth:
+        return original(self, memory_format=memory_format)
+    return convert_to(original_to, self, CPU, None, False, False, memory_format)
+
+
+RealDevice = torch.device
+
+
+class _DeviceType(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, RealDevice)
+
+    def __subclasscheck__(cls, other: type) -> bool:
+        return other is cls or issubclass(other, RealDevice)
+
+    # torch's tables and its code generators compare with the type that they hold.
+    def __eq__(cls, other: object) -> bool:
+        return other is cls or other is RealDevice
+
+    def __hash__(cls) -> int:
+        return hash(RealDevice)
+
+
+class device(metaclass=_DeviceType):
+    """Makes real `torch.device` objects; an integer alone names a GPU."""
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """A device."""
+        if not SimulationState.is_running:
+            return RealDevice(*args, **kwargs)
+        given = args[0] if args else kwargs.get("device", kwargs.get("index"))
+        if len(args) + len(kwargs) == 1 and isinstance(given, int) and not isinstance(given, bool):
+            if given < 0:
+                raise RuntimeError("Device index must not be negative")
+            return DEVICES[given]
+        return RealDevice(*args, **kwargs)
+
+
+device.__module__ = "torch"
+device.__qualname__ = device.__name__ = "device"
+
+
+def install_device_type(patches: Patches) -> None:
+    """Replace `torch.device`."""
+    patches.set(torch, "device", device)
+
+
+# Attributes and methods of tensors.
 
 
 @replacing
@@ -43,7 +208,7 @@ def wrap_type(
     if dtype is None:
         on_gpu = labels.label_of(self) >= 0
         if not SimulationState.compute:
-            return cuda_errors.type_text(self.dtype, on_gpu)
+            return errors.type_text(self.dtype, on_gpu)
         # Sparse ones have names of their own.
         name = original(self)
         return name.replace("torch.", "torch.cuda.", 1) if on_gpu else name
@@ -71,7 +236,7 @@ def wrap_type_as(original: Callable[..., Any], self: torch.Tensor, other: torch.
     if labels.inside.depth:
         real: torch.Tensor = original(self, other)
         return real
-    return conversions.convert_like(conversions.original_to, self, other, (), {})
+    return convert_like(original_to, self, other, (), {})
 
 
 @replacing
@@ -132,7 +297,7 @@ def place_like(tensor: torch.Tensor, value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.requires_grad and torch.is_grad_enabled():
         own = labels.label_of(tensor)
         if own >= CPU and own != labels.TEMPORARY and labels.label_of(value) != own:
-            return moves.move_tensor(value, own)
+            return labels.move_tensor(value, own)
     return value
 
 
@@ -159,16 +324,16 @@ _grad = TensorBase.grad
 _read_grad: Callable[[torch.Tensor], Any] = _grad.__get__
 
 
-def install(patches: Patches) -> None:
+def install_tensors(patches: Patches) -> None:
     """Replace what has to know virtual devices on `torch.Tensor`."""
     tensor = torch.Tensor
     for name, getter in {**PROPERTIES, "is_cuda": is_on_gpu}.items():
         patches.set(tensor, name, property(getter))
     patches.set(tensor, "grad", property(get_grad, set_grad, _grad.__delete__, _grad.__doc__))
-    for name, wrapper in {**METHODS, "cuda": conversions.wrap_to_gpu}.items():
+    for name, wrapper in {**METHODS, "cuda": wrap_to_gpu}.items():
         patches.wrap(tensor, name, wrapper)
-    patches.undo.add_step(gradient_hooks.release_hooks)
-    patches.wrap(*locate_name("parse_to"), conversions.accept_numbers)
+    patches.undo.add_step(gradients.release_hooks)
+    patches.wrap(*locate_name("parse_to"), accept_numbers)
 
 
 def get_device_property(self: torch.Tensor) -> torch.device:
@@ -184,7 +349,7 @@ def get_device_property(self: torch.Tensor) -> torch.device:
     if label == CPU and not labels.is_plain(self) and (label := labels.label_of(self)) >= 0:
         return DEVICES[label]
     real = labels.real_device(self)
-    return moves.visible_device(real, label)
+    return labels.visible_device(real, label)
 
 
 def is_on_gpu(self: torch.Tensor) -> bool:
@@ -205,10 +370,10 @@ def get_grad(self: torch.Tensor) -> Any:
     gradient = _read_grad(self)
     try:
         if gradient is not None and LABELS.get(storage_id(gradient)) == TEMPORARY:
-            gradient_hooks.settle_gradient(gradient, self)
+            gradients.settle_gradient(gradient, self)
     except NotImplementedError:
         # No storage: a sparse gradient.
-        gradient_hooks.settle_gradient(gradient, self)
+        gradients.settle_gradient(gradient, self)
     return gradient
 
 
@@ -239,7 +404,7 @@ def pin_memory(original: Callable[..., torch.Tensor], self: torch.Tensor, device
     if has_torch_function_unary(self):
         return handle_torch_function(torch.Tensor.pin_memory, (self,), self)
     if labels.label_of(self) >= 0:
-        raise cuda_errors.cannot_pin(self.dtype)
+        raise errors.cannot_pin(self.dtype)
     return self if labels.is_pinned(self) else labels.mark_pinned(self.clone())
 
 
@@ -255,7 +420,7 @@ def record_stream(original: Callable[..., None], self: torch.Tensor, stream: Any
     if has_torch_function_unary(self):
         handle_torch_function(torch.Tensor.record_stream, (self,), self, stream)
     elif labels.label_of(self) == CPU:
-        raise cuda_errors.no_kernel("aten::record_stream", "CPU")
+        raise errors.no_kernel("aten::record_stream", "CPU")
 
 
 @replacing
@@ -282,8 +447,8 @@ def is_shared(original: Callable[..., bool], self: torch.Tensor) -> bool:
 
 
 METHODS: dict[str, Callable[[Any], Any]] = {
-    "to": conversions.wrap_to,
-    "cpu": conversions.wrap_cpu,
+    "to": wrap_to,
+    "cpu": wrap_cpu,
     "numpy": wrap_numpy,
     "tolist": wrap_tolist,
     "data_ptr": wrap_data_ptr,
@@ -298,5 +463,159 @@ METHODS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("apply_", "map_", "map2_"), refuse_off_host),
     "share_memory_": share_memory_,
     "is_shared": is_shared,
-    "register_hook": gradient_hooks.check_hooks,
+    "register_hook": gradients.check_hooks,
+}
+
+
+# Storages: what deepcopy, pickle, `torch.save` and `torch.load` work with.
+
+
+_real_device = StorageBase.device.__get__
+Storage = torch.UntypedStorage
+
+
+def install_storages(patches: Patches) -> None:
+    """Replace what has to know virtual devices on `torch.UntypedStorage`."""
+    patches.set(Storage, "device", property(storage_device))
+    patches.set(Storage, "__new__", staticmethod(new_storage))
+    for name, wrapper in {**STORAGE_METHODS, "cuda": wrap_storage_to_gpu}.items():
+        patches.wrap(Storage, name, wrapper)
+
+
+def new_storage(cls: type[Storage], *args: Any, device: Any = None, **kwargs: Any) -> Storage:
+    """A storage on a virtual GPU, or a real one."""
+    label = CPU if device is None else label_of_device(device)
+    if label >= 0:
+        device = "cpu" if SimulationState.compute else "meta"
+    made: Storage = StorageBase.__new__(cls, *args, **kwargs, **({} if device is None else {"device": device}))
+    if label >= 0:
+        labels.label_storage(made, label)
+    return made
+
+
+def storage_device(self: Storage) -> torch.device:
+    """The virtual device."""
+    label = LABELS.get(self._cdata, CPU)
+    return DEVICES[label] if label >= 0 else labels.visible_device(_real_device(self), label)
+
+
+@replacing
+def wrap_clone(original: Callable[[Storage], Storage], self: Storage) -> Storage:
+    """A copy on the same device."""
+    return copy_storage(self, LABELS.get(self._cdata, CPU))
+
+
+def copy_storage(storage: Storage, label: int) -> Storage:
+    """A copy of a storage under a label.
+
+    Raises:
+        NotImplementedError: if it is on meta, and the copy is not to be.
+    """
+    if label != META and storage.device.type == "meta":
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    # Copying a storage makes tensors on the way.
+    with hide_from_modes():
+        values = not (label == META or _real_device(storage).type == "meta")
+        copy: Storage = Storage(storage.nbytes(), device="cpu" if values else "meta")  # type: ignore[no-untyped-call]
+        if values:
+            copy.copy_(storage)
+        if label != META:
+            SimulationState.values.copy_known(storage, copy)
+    if label >= 0 or (label == META and not SimulationState.compute):
+        labels.label_storage(copy, label)
+    return copy
+
+
+@replacing
+def wrap_storage_to(original: Callable[..., Storage], self: Storage, *, device: Any, non_blocking: bool = False) -> Storage:
+    """A copy on another device, or the storage itself."""
+    label = label_of_device(device)
+    if self.device == labels.device_for_label(label):
+        return self
+    copy = copy_storage(self, label)
+    if non_blocking and label == CPU:
+        copy._devwidget_pinned = True  # type: ignore[attr-defined]
+    return copy
+
+
+@replacing
+def wrap_storage_cpu(original: Callable[..., Storage], self: Storage) -> Storage:
+    """A copy on the CPU, or the storage itself."""
+    host: Storage = self.to(device="cpu")
+    return host
+
+
+@replacing
+def wrap_storage_to_gpu(
+    original: Callable[..., Storage], self: Storage, device: Any = None, non_blocking: bool = False
+) -> Storage:
+    """A copy on a GPU, or the storage itself."""
+    named = "cuda" if device is None else DEVICES[label_of_device(device)]
+    there: Storage = self.to(device=named)
+    return there
+
+
+@replacing
+def is_storage_pinned(original: Callable[..., bool], self: Storage, device: Any = None) -> bool:
+    """Whether it is page-locked."""
+    return getattr(self, "_devwidget_pinned", False)
+
+
+@replacing
+def is_storage_shared(original: Callable[..., bool], self: Storage) -> bool:
+    """Memory of a GPU is always."""
+    return LABELS.get(self._cdata, CPU) >= 0 or original(self)
+
+
+@replacing
+def pin_storage(original: Callable[..., Storage], self: Storage, device: Any = None) -> Storage:
+    """A page-locked copy."""
+    if self.device.type != "cpu":
+        raise TypeError(f"cannot pin '{self.type()}' only CPU memory can be pinned")
+    pinned = copy_storage(self, CPU)
+    pinned._devwidget_pinned = True  # type: ignore[attr-defined]
+    return pinned
+
+
+@replacing
+def wrap_resize_(original: Callable[[Storage, int], Any], self: Storage, size: int) -> Any:
+    """A change of size that is counted."""
+    result = original(self, size)
+    labels.measure_storage(self)
+    return result
+
+
+@replacing
+def storage_data_ptr(original: Callable[[Storage], int], self: Storage) -> int:
+    """As that of a tensor."""
+    return original(self) if SimulationState.compute or _real_device(self).type != "meta" else int(self._cdata)
+
+
+def refuse_sharing(original: Callable[..., Any]) -> Callable[..., Any]:
+    """A handle for another process, whose GPUs have a memory of their own."""
+    refused = wrap_with_refusal(
+        Message("a tensor of a virtual GPU cannot be sent to another process"),
+        why=Message("each process has a memory of its own for each virtual GPU"),
+        instead=Message("send `tensor.cpu()`, and move it where it arrives"),
+    )(original)
+
+    @functools.wraps(original)
+    def _share_cuda_(self: Storage, *args: Any, **kwargs: Any) -> Any:
+        if LABELS.get(self._cdata, CPU) < 0:
+            raise RuntimeError(f"{original.__name__}: only available on CUDA")
+        return refused(self, *args, **kwargs)
+
+    return _share_cuda_
+
+
+STORAGE_METHODS: dict[str, Callable[[Any], Any]] = {
+    "clone": wrap_clone,
+    "data_ptr": storage_data_ptr,
+    "resize_": wrap_resize_,
+    "to": wrap_storage_to,
+    "cpu": wrap_storage_cpu,
+    "is_pinned": is_storage_pinned,
+    "pin_memory": pin_storage,
+    "is_shared": is_storage_shared,
+    "_share_cuda_": refuse_sharing,
 }

@@ -19,7 +19,7 @@ from torch._dynamo import eval_frame
 import devwidget
 from devwidget import DevwidgetError
 from devwidget.capture import torch_internals
-from devwidget.gpus import torch_internals as simulator_internals
+from devwidget.gpus import torch_internals as gpus_internals
 from devwidget.records.trace import Trace
 from tests.older_torch import IS_OLDER
 from tests.sampling import sample
@@ -32,9 +32,9 @@ NAMES = {
 
 EVERYWHERE = {
     **NAMES,
-    **simulator_internals.NEEDED,
-    **simulator_internals.DISTRIBUTED,
-    "late": simulator_internals.EXPECTED,
+    **gpus_internals.NEEDED,
+    **gpus_internals.DISTRIBUTED,
+    "late": gpus_internals.EXPECTED,
 }
 
 
@@ -122,7 +122,7 @@ PYTHONS = set(
 def unlisted(source: ast.AST, ours: set[str], in_torch: set[str]) -> set[str]:
     listed = {part for paths in EVERYWHERE.values() for path in paths.split() for part in path.split(".")}
     private = {name for name in foreign_names(source, in_torch) if re.fullmatch(r"_(?!devwidget)\w*[^_]|_\w*[^_]_", name)}
-    return private - ours - listed - torch_internals.FIELDS - simulator_internals.PUT_IN - PYTHONS
+    return private - ours - listed - torch_internals.FIELDS - gpus_internals.PUT_IN - PYTHONS
 
 
 def test_every_private_name_that_is_read_from_an_object_is_listed() -> None:

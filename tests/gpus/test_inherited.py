@@ -5,7 +5,7 @@ import torch
 
 import devwidget
 from devwidget.gpus import simulate
-from devwidget.gpus.environment import read_cluster, write_cluster
+from devwidget.gpus.virtual_machine import read_cluster, write_cluster
 from devwidget.records.device import SIMULATE_VARIABLE as VARIABLE
 from devwidget.records.errors import SimulationError
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from devwidget.gpus import native_rules, rule_table
+from devwidget.gpus import kernels, native_rules, operators, rules
 from tests.gpus import native_rules_source as source
 
 
@@ -17,13 +17,13 @@ def test_the_table_is_what_torch_ships():
 
 def test_every_hand_written_rule_names_an_operator():
     known = {entry["func"].split("(")[0] for entry in source.functions()}
-    named = {*rule_table.BY_NAME, *rule_table.GUARDS} - {"_unsafe_index_put"}
+    named = {*rules.BY_NAME, *kernels.GUARDS} - {"_unsafe_index_put"}
     assert sorted(name for name in named if name not in known) == []
 
 
 def test_methods_are_named_as_torchgen_names_them():
     def method(func):
-        return rule_table.schema_of(func).method
+        return operators.schema_of(func).method
 
     aten = torch.ops.aten
     assert method(aten.addmm.default) == "addmm"

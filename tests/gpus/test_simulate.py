@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch._dynamo  # replaces torch.manual_seed when it is first imported, which a backward may do
 
-from devwidget.gpus import active, session, simulate, threads
+from devwidget.gpus import active, session, simulate
 from devwidget.records.errors import SimulationError
 from tests import faults
 
@@ -120,7 +120,7 @@ def test_importing_the_simulator_sets_nothing_up():
 
 
 def test_a_thread_that_was_left_alone_ends_on_its_virtual_gpus(monkeypatch):
-    monkeypatch.setattr(threads, "GRACE_S", 60)
+    monkeypatch.setattr(session, "GRACE_S", 60)
     seen = []
 
     def work():

@@ -57,7 +57,7 @@ def test_the_whole_traceback_is_there_on_request_and_in_the_exception(shell):
     with devwidget.simulate(1):
         printed(shell, NET + "Net().cuda()(torch.ones(1, 2))")
         whole = printed(shell, "%tb")
-    assert os.path.join(OURS, "gpus", "dispatch_mode.py") in whole
+    assert os.path.join(OURS, "gpus", "operators.py") in whole
     assert "left out" not in whole
     assert sum(file.startswith(OURS) for file in files(sys.last_value)) > 1
 

@@ -17,9 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from devwidget.gpus.environment import write_cluster
 from devwidget.gpus.patching import Patches, replacing
-from devwidget.gpus.virtual_machine import VirtualMachine
+from devwidget.gpus.virtual_machine import VirtualMachine, write_cluster
 from devwidget.records.device import SIMULATE_VARIABLE as VARIABLE
 
 ROOT = str(Path(__file__).parents[3])

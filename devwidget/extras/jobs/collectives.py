@@ -19,8 +19,8 @@ from devwidget.capture.recording.collectives import group_in
 from devwidget.gpus import labels
 from devwidget.gpus.errors import type_text
 from devwidget.gpus.labels import CPU, TEMPORARY
-from devwidget.gpus.op_schema import OpSchema
-from devwidget.gpus.rule_table import run_foreign, run_on_cpu
+from devwidget.gpus.operators import run_foreign, run_on_cpu
+from devwidget.gpus.rules import OpSchema
 from devwidget.gpus.torch_internals import DispatchKey, OpOverload, graph_task, suggest_memory_format
 
 GROUP, GROUP_NAME = "process_group", "group_name"

@@ -15,7 +15,7 @@ from torch.distributed import distributed_c10d as c10d
 from devwidget.extras.jobs.collectives import CARRIERS
 from devwidget.gpus.machine import Machine
 from devwidget.gpus.patching import Patches, replacing
-from devwidget.gpus.simulation_state import SimulationState
+from devwidget.gpus.state import SimulationState
 from devwidget.gpus.torch_internals import locate_name
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message

@@ -11,7 +11,7 @@ import torch
 from devwidget.extras.meta import known_values
 from devwidget.extras.meta.meta_kernels import META_KERNELS
 from devwidget.gpus.labels import CPU_DEVICE, META_DEVICE
-from devwidget.gpus.simulation_state import SimulationState
+from devwidget.gpus.state import SimulationState
 from devwidget.gpus.torch_internals import OpOverload, tree_leaves, tree_map_only
 
 

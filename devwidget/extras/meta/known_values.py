@@ -14,7 +14,7 @@ import torch
 from devwidget.capture.interrupts import no_gradients
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.gpus.labels import META_DEVICE
-from devwidget.gpus.simulation_state import SimulationState
+from devwidget.gpus.state import SimulationState
 from devwidget.gpus.torch_internals import DisableTorchFunction, TensorBase, tree_leaves, tree_map_only
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message

@@ -12,7 +12,7 @@ import torch
 from devwidget.capture import torch_internals as shared_internals
 from devwidget.extras.meta.known_values import all_read, needs_values
 from devwidget.gpus import torch_internals
-from devwidget.gpus.dropped_attention import is_fused, to_numbers
+from devwidget.gpus.composites import is_fused, to_numbers
 from devwidget.gpus.labels import META_DEVICE
 from devwidget.gpus.torch_internals import flash_attention, pack_padded_sequence, suggest_memory_format
 

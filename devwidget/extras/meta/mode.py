@@ -9,8 +9,8 @@ import torch
 from devwidget.capture.patching.mode_stack import EndedFunctionMode, FunctionMode
 from devwidget.extras.meta import call
 from devwidget.extras.meta.known_values import needs_values
-from devwidget.gpus.dispatch_mode import SCHEMAS, VirtualMode, read_schema
 from devwidget.gpus.labels import inside
+from devwidget.gpus.operators import SCHEMAS, VirtualMode, read_schema
 from devwidget.records.errors import message
 
 _WITH_KEY = ("__getitem__", "__setitem__")

@@ -12,7 +12,7 @@ from devwidget.extras.meta.mode import ModeWithoutValues
 from devwidget.gpus.labels import META_DEVICE
 from devwidget.gpus.parts import PARTS
 from devwidget.gpus.patching import Patches, replacing
-from devwidget.gpus.simulation_state import Values
+from devwidget.gpus.state import Values
 from devwidget.gpus.tensors import get_device_property
 from devwidget.gpus.torch_internals import locate_name
 from devwidget.gpus.virtual_machine import VirtualMachine

@@ -17,7 +17,7 @@ from devwidget.extras.plan.changes import Changed, find_batch_size, resize_batch
 from devwidget.extras.plan.placement import MetaCopies, PlacedCopy, place_copy
 from devwidget.extras.plan.records.answers import CacheAt, Generation
 from devwidget.extras.plan.watcher import Watcher, bytes_by_gpu
-from devwidget.gpus.ledger_listeners import settle_accounts
+from devwidget.gpus.machine import settle_accounts
 from devwidget.gpus.state import Account
 from devwidget.gpus.virtual_machine import parse_cluster
 from devwidget.records.errors import DevwidgetError, message, nearest, require_package

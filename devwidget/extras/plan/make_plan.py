@@ -20,7 +20,7 @@ from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, may_b
 from devwidget.extras.plan.rehearsal import rehearse_step, run_other_loops
 from devwidget.extras.plan.watcher import Watcher, bytes_by_gpu
 from devwidget.extras.plan.what_if import WhatIf
-from devwidget.gpus.ledger_listeners import settle_accounts
+from devwidget.gpus.machine import settle_accounts
 from devwidget.gpus.virtual_machine import parse_cluster
 from devwidget.records.errors import DevwidgetError, nearest, require_package
 from devwidget.records.schema.message import Message

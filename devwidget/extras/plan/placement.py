@@ -25,7 +25,7 @@ from devwidget.extras.plan.changes import Changed
 from devwidget.extras.plan.child_process import original_device
 from devwidget.extras.plan.watcher import Watcher, is_on_gpu, virtual_gpu
 from devwidget.gpus.labels import CPU_DEVICE, real_device
-from devwidget.gpus.ledger_listeners import watch_allocations
+from devwidget.gpus.machine import watch_allocations
 from devwidget.gpus.state import Account
 from devwidget.gpus.torch_internals import DisableTorchFunction
 from devwidget.gpus.virtual_machine import UNLIMITED, VirtualMachine

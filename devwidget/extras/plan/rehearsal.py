@@ -21,7 +21,7 @@ from devwidget.extras.plan.loops import PLAIN, STEP, TRAINER, Loop, MeanStep, Ru
 from devwidget.extras.plan.placement import LengthsOnGpu, PlacedCopy, meta_copy_of_model, place_batch
 from devwidget.extras.plan.records.plan import LoopPeak
 from devwidget.extras.plan.watcher import Watcher, deepest_line, virtual_gpu
-from devwidget.gpus.ledger_listeners import settle_accounts
+from devwidget.gpus.machine import settle_accounts
 from devwidget.gpus.state import Account
 from devwidget.records.errors import DevwidgetError, SimulationError, message
 from devwidget.records.schema.message import Message

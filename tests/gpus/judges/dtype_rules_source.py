@@ -23,13 +23,12 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from devwidget.gpus import kernels as gpu_kernels
-from devwidget.gpus import rule_table
-from devwidget.gpus.op_schema import OpSchema
+from devwidget.gpus import dtype_rules, kernels
+from devwidget.gpus.rules import OpSchema
 from tests.gpus.judges import op_db
 from tests.gpus.judges.verdicts import DTYPES, Verdict, as_found, is_excused, tensors, wanting_gradients
 
-TARGET = pathlib.Path(rule_table.__file__).with_name("dtype_rules.py")
+TARGET = pathlib.Path(dtype_rules.__file__)
 SAMPLES = 3
 """As many of what CUDA supports; of what it does not, all."""
 HEAD = """\"\"\"For which dtypes CUDA has no kernel where the CPU has one: generated from torch's op_db, do not edit.
@@ -78,8 +77,8 @@ def judge(name: str, short: str) -> Iterator[Verdict]:
 
     What the file says must not hide what is there to be seen.
     """
-    rule_table.LACKING.clear()
-    gpu_kernels.COMPLEX_HALF = asked = Asked()
+    kernels.LACKING.clear()
+    kernels.COMPLEX_HALF = asked = Asked()
     op, dtype = as_found(name), getattr(torch, short)
     is_there = dtype in op.supported_dtypes("cuda")
     if is_there or (not is_excused(op, "test_dtypes", dtype) and is_exact(op, dtype)):

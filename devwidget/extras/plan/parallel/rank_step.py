@@ -31,7 +31,7 @@ from devwidget.extras.plan.records.plan import PlanMoment
 from devwidget.extras.plan.rehearsal import remake_optimizer, run_phase
 from devwidget.extras.plan.watcher import Watcher, virtual_gpu
 from devwidget.gpus.labels import block_of_storage
-from devwidget.gpus.ledger_listeners import list_blocks, settle_accounts
+from devwidget.gpus.machine import list_blocks, settle_accounts
 from devwidget.gpus.state import Account
 from devwidget.gpus.virtual_machine import VirtualMachine
 from devwidget.records.errors import DevwidgetError
