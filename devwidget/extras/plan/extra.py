@@ -16,4 +16,5 @@ EXTRA = Extra(
     },
     words=("words.plan", "words.questions", "words.frames", "page.draw_plan", "page.place"),
     commands=("commands",),
+    after=("meta",),
 )
