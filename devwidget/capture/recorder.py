@@ -14,7 +14,6 @@ from torch import nn
 
 from devwidget.capture import background_births, torch_internals
 from devwidget.capture.data_parallel.constructions import watch_constructions
-from devwidget.capture.data_parallel.functional import watch_functional
 from devwidget.capture.data_parallel.gradients import parallel_gradients
 from devwidget.capture.explain.failure import failure_of
 from devwidget.capture.memory.watch import LivingBytes, held_curves
@@ -256,7 +255,6 @@ class Recorder:
         forget_edited_files()
         patches = (
             watch_constructions,
-            watch_functional,
             watch_arrivals,
             watch_loaders,
             watch_optimizers,
