@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import inspect
 import pathlib
-import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, overload
 
@@ -21,7 +20,6 @@ from devwidget.allowed_findings import refuse_findings as refuse_findings
 from devwidget.capture import background_births as background_births
 from devwidget.capture.devices import read_memory
 from devwidget.capture.explain import folded_frames as folded_frames
-from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.allowed_transfers import allow
 from devwidget.capture.step.batch import ITEM_TAKEN, Arguments, BatchOfStep, Inputs
 from devwidget.capture.step.step import Step
@@ -67,8 +65,6 @@ from devwidget.views.compare import compare_traces
 
 if TYPE_CHECKING:
     import os
-
-    from typing_extensions import TypeIs
 
     from devwidget.extras.ranks.records.cluster import Cluster
     from devwidget.extras.ranks.screen import RanksWidget
@@ -359,44 +355,19 @@ def show(
     Raises:
         DevwidgetError: if `model` is no module.
     """
-    from devwidget.extras.ranks.records.cluster import Cluster, asker_of
+    from devwidget.live_model import Engine, Rereader, open_panel
+    from devwidget.panel.sections import find_opener
 
-    if is_a(model, Cluster):
-        from devwidget.extras.ranks.screen import RanksWidget
+    def open_model(model: Any, optimizer: torch.optim.Optimizer | None, opens: str = "") -> DeviceWidget:
+        refuse_loss(loss_fn)
+        refuse_text("batch_expression", batch_expression, 'batch_expression="next(iter(loader))"')
+        given = {"batch": batch, "loss": loss_fn, "target": target}
+        engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()), try_fix)
+        return open_panel(model, optimizer, given, batch_expression, engine, opens)
 
-        return RanksWidget(model, asker_of(model))
-
-    from devwidget.live_model import Engine, Rereader, open_panel, open_run
-
-    opens = ""
-    if is_a(model, WatchedRun):
-        return open_run(model)
-    if _is_watch(model):
-        run = model
-        if run.model is None:
-            return open_run(run.result)
-        model, optimizer, opens = run.model, run.optimizer, "Watch"
-
-    refuse_loss(loss_fn)
-    refuse_text("batch_expression", batch_expression, 'batch_expression="next(iter(loader))"')
-
-    engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()), _asking_the_others, try_fix)
-    return open_panel(model, optimizer, {"batch": batch, "loss": loss_fn, "target": target}, batch_expression, engine, opens)
-
-
-def _is_watch(value: object) -> TypeIs[Watch]:
-    """Whether it is a live run; nothing is loaded to say that a model is none."""
-    watching = sys.modules.get("devwidget.extras.watch.watch")
-    return watching is not None and is_a(value, watching.Watch)
-
-
-def _asking_the_others() -> Callable[[], Cluster] | None:
-    """How the ranks of this job are asked, if this process answers as one; nothing is loaded to find out."""
-    agents = sys.modules.get("devwidget.extras.ranks.agent")
-    agent = agents.serving_agent() if agents is not None else None
-    from devwidget.extras.ranks.api import ranks
-
-    return None if agent is None else lambda: ranks(agent.folder)
+    opener = find_opener(model)
+    shown: DeviceWidget | RanksWidget = open_model(model, optimizer) if opener is None else opener(model, open_model)
+    return shown
 
 
 def find_optimizer(model: nn.Module) -> torch.optim.Optimizer | None:

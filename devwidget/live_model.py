@@ -34,8 +34,6 @@ from devwidget.capture.step.batch import (
 )
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
-from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.watch.records.run import WatchedRun
 from devwidget.memory import Held, categorize_memory, held_bytes
 from devwidget.panel.actions import PanelActions, TraceRequest
 from devwidget.records.errors import BatchError, DevwidgetError, error_text, nearest
@@ -99,12 +97,11 @@ _MOST_CALLS = 4
 
 class Engine(NamedTuple):
     """What a panel can have done: `snapshot(model, optimizer=)`, `trace(model, batch, ...)`, `try_fix(fix, model, batch, ...)`,
-    `memory()`; `ranks()` as in `PanelActions`."""
+    `memory()`."""
 
     snapshot: Callable[..., Snapshot]
     trace: Callable[..., Trace]
     memory: Callable[[], tuple[DeviceMemory, ...]]
-    ranks: Callable[[], Callable[[], Cluster] | None] = lambda: None
     try_fix: Callable[..., Fix] = lambda fix, *step, **options: fix.try_it()
 
 
@@ -131,25 +128,13 @@ def open_panel(
         live.request,
         live.forget_batch,
         live.sum_training,
-        engine.ranks,
         live.try_fix,
         lambda fix: Application(fix, live.name),
-        live.take_run,
         live.follow_name,
         lambda: live.name,
+        lambda: live.model,
     )
     return DeviceWidget(PanelActions(*actions), opens)
-
-
-def open_run(run: WatchedRun) -> DeviceWidget:
-    """The panel of a run that was watched elsewhere, or before."""
-    from devwidget.panel.panel import DeviceWidget
-
-    return DeviceWidget(PanelActions(lambda: Snapshot(()), _refuse_trace, tuple, tuple, run=lambda: run), "Watch")
-
-
-def _refuse_trace(request: TraceRequest, progress: Callable[[str], None]) -> Trace:
-    raise DevwidgetError(Message("this panel shows a run, and has no model to trace"), instead="devwidget.show(model, batch)")
 
 
 MOST_LOOKED_AT = 16
@@ -194,7 +179,6 @@ class Live:
         self._optimizer_name = names["optimizer"]
         self._named_optimizer = weakref.ref(optimizer) if optimizer is not None and names["optimizer"] else None
         self._training = TrainingWatch(lambda: self._model(), self._find_optimizer)
-        self._run: WatchedRun | None = None
         names |= dict.fromkeys(self._given, GIVEN)
         self._item: tuple[Callable[[], Any], Any] | None = None
         self._has_taken = False
@@ -238,33 +222,16 @@ class Live:
         if self._optimizer_name and is_a(found, torch.optim.Optimizer):
             self._named_optimizer = weakref.ref(found)
 
+    @property
+    def model(self) -> nn.Module | None:
+        """The model now; None when it is gone."""
+        return self._model()
+
     def take_snapshot(self) -> Snapshot | None:
         """The model's placement now, None when it is gone."""
         self._training.end_watch()
         model = self._model()
         return None if model is None else self._engine.snapshot(model, optimizer=self._find_optimizer())
-
-    def take_run(self) -> WatchedRun | None:
-        """The last run of the model that was watched in this process; nothing is loaded to say that there is none."""
-        watching, model = sys.modules.get("devwidget.extras.watch.watch"), self._model()
-        if watching is None:
-            return None
-        run = watching.find_run(model) if model is not None else None
-        if run is None:
-            return self._note_other_model(self._run)
-        self._run = run
-        return self._run
-
-    def _note_other_model(self, run: WatchedRun | None) -> WatchedRun | None:
-        """The run of the object that the name was bound to before, which says so."""
-        if run is None or not self.name or self._model() is None:
-            return run
-        note = Message(
-            "`{name}` is bound to a new object since this run. `{line}` watches that",
-            name=self.name,
-            line=f"%devwidget watch {self.name}",
-        )
-        return replace(run, not_checked=(*run.not_checked, note))
 
     def sum_training(self) -> Held:
         """Gradients and optimizer state of a step of the cell that runs, for its bars."""

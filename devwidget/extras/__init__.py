@@ -32,7 +32,7 @@ class Extra:
         integrations: name of `devwidget.integrations` -> the module where it stands.
         magics: word of `%devwidget` -> the module of `Magic`.
         recorder: argument of `devwidget.record` -> the module of `join_recording`.
-        panel: modules that add to the panel.
+        panel: modules that add to the panel, by `@section` and `@opens_panel` of `panel.sections`.
         gpus: modules that take part in virtual GPUs.
         after: extras that this one imports; without one of them it is not offered.
     """

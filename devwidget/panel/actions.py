@@ -7,12 +7,10 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, Self
 
-from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.watch.records.run import WatchedRun
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
@@ -240,14 +238,13 @@ class PanelActions:
         names: notebook variables that could be a batch, best first.
         memory: memory of each device now; cheap.
         training: bytes of gradients and optimizer state now, by device; cheap, and asked on another thread while a cell runs.
-        ranks: how all ranks of the job are asked; None where this process does not answer as one of them.
         request: what the inputs say at first.
         forget: lets go of a batch that only the panel holds.
         try_fix: runs the step of a request twice, and once of them with a fix; raises as `trace`.
-        run: the run of the model that was watched last, as far as it is; cheap, and asked on another thread too.
         apply: prepares a fix for the user's source; raises DevwidgetError where it does not fit.
         follow: makes the object that the model's name is bound to now the model, after each cell; True if it is another one.
         name: the notebook's variable that holds the model, "" if none does.
+        model: the model itself for sections of extras, None when it is gone or elsewhere; asked on another thread too.
     """
 
     snapshot: Callable[[], Snapshot | None]
@@ -257,21 +254,30 @@ class PanelActions:
     request: TraceRequest = TraceRequest()
     forget: Callable[[], None] = lambda: None
     training: Callable[[], Held] = dict
-    ranks: Callable[[], Callable[[], Cluster] | None] = lambda: None
     try_fix: Callable[[TraceRequest, Fix, Callable[[str], None]], Fix] = lambda request, fix, progress: fix.try_it()
     apply: Callable[[Fix], AppliedFix] = _apply_nothing
-    run: Callable[[], WatchedRun | None] = lambda: None
     follow: Callable[[], bool] = lambda: False
     name: Callable[[], str] = str
+    model: Callable[[], Any] = lambda: None
 
 
 class Panel(Protocol):
-    """A panel as its page's questions and the notebook's cells see it."""
+    """A panel as its page's questions, the sections of extras and the notebook's cells see it.
+
+    Attributes:
+        actions: its way to the model.
+        lock: held while something is drawn, because a cell and a click may come at once.
+        view, live: the widgets of its page; the second is written while a cell runs, by one thread.
+    """
 
     snapshot: Snapshot | None
     trace: Trace | None
     table: PlacementTable
     jobs: MainThreadJobs
+    actions: PanelActions
+    lock: contextlib.AbstractContextManager[Any]
+    view: Any
+    live: Any
 
     @property
     def is_shown(self) -> bool:
@@ -283,8 +289,17 @@ class Panel(Protocol):
     def keep(self) -> None:
         """Keep the last trace, to compare later ones with."""
 
-    def show_ranks(self) -> None:
-        """Ask all ranks of the job, and show them."""
+    def answer_section(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Have a section answer a question of its page; None if it is nobody's."""
+
+    def show_trace(self, trace: Trace) -> None:
+        """Draw a trace that was recorded elsewhere."""
+
+    def show_status(self, kind: str, text: str) -> None:
+        """Say how the last thing that was asked for went."""
+
+    def draw_head(self) -> None:
+        """Draw the header, of which sections may say something else."""
 
     def show_printed(self, text: str) -> None:
         """Show what the traced code has printed."""
@@ -303,9 +318,6 @@ class Panel(Protocol):
 
     def apply_fix(self) -> None:
         """Let the prepared fix, which the page has written, take effect, and trace again where that shows it."""
-
-    def show_recorded(self, step: int) -> None:
-        """Show a step of the watched run that was recorded."""
 
     def undo_fix(self) -> None:
         """Take back the fix that was applied last, which the page has taken back."""

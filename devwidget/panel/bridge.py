@@ -12,7 +12,8 @@ from typing import Any
 import anywidget
 from traitlets import Bool, Bytes, Dict, Int, Unicode
 
-from devwidget.report.page.assets import PANEL, PANEL_STYLES, TREE, join_modules, packed_plotly, static_text
+from devwidget.panel.sections import load_sections, section_scripts
+from devwidget.report.page.assets import PANEL_STYLES, TREE, add_to_panel, join_modules, packed_plotly, static_text
 
 
 class Control(anywidget.AnyWidget):
@@ -26,7 +27,10 @@ class LiveFigure(anywidget.AnyWidget):
 
     _esm = "export default { render() {} };"
     figure = Dict().tag(sync=True)
-    watched = Dict().tag(sync=True)
+
+    def __init__(self, **state: Any) -> None:
+        self.add_traits(**_section_traits())
+        super().__init__(**state)
 
 
 class TreeTable(anywidget.AnyWidget):
@@ -41,9 +45,8 @@ class TreeTable(anywidget.AnyWidget):
 
 
 class PanelView(anywidget.AnyWidget):
-    """Everything around the tree: header, memory bars, tabs, findings, hops, figures."""
+    """Everything around the tree: header, memory bars, tabs, findings, hops, figures; and a trait for each section."""
 
-    _esm = join_modules(*PANEL)
     _css = "".join(map(static_text, PANEL_STYLES))
     words = Dict().tag(sync=True)
     # Pages count views only if this begins as a number.
@@ -58,17 +61,23 @@ class PanelView(anywidget.AnyWidget):
     memory = Dict().tag(sync=True)
     traced = Dict().tag(sync=True)
     devices = Dict().tag(sync=True)
-    proposed = Dict().tag(sync=True)
-    watched = Dict().tag(sync=True)
     opens = Unicode().tag(sync=True)
     compared = Dict().tag(sync=True)
     applied = Dict().tag(sync=True)
     printed = Unicode().tag(sync=True)
     chosen = Dict().tag(sync=True)
     gone = Bool(False).tag(sync=True)
-    offers_ranks = Bool(False).tag(sync=True)
-    ranks = Unicode().tag(sync=True)
     itself = Unicode().tag(sync=True)
+
+    def __init__(self, **state: Any) -> None:
+        script = join_modules(*add_to_panel(section_scripts()))
+        self.add_traits(_esm=Unicode(script).tag(sync=True), **_section_traits())
+        super().__init__(**state)
+
+
+def _section_traits() -> dict[str, Dict]:
+    """Make a trait for what each section shows."""
+    return {kind.name: Dict().tag(sync=True) for kind in load_sections()}
 
 
 class PlotlyCode(anywidget.AnyWidget):

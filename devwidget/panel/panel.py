@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import ipywidgets
 from traitlets import Instance, Unicode, observe, validate
 
-from devwidget.extras.plan.records.answers import Layout
-from devwidget.extras.ranks.screen import RanksWidget
-from devwidget.extras.watch.page import watched_content
-from devwidget.extras.watch.records.run import WatchedRun
-from devwidget.language.speaking import said, say
+from devwidget.language.speaking import say
 from devwidget.panel import refresh
 from devwidget.panel.actions import AppliedFix, CellEdit, MainThreadJobs, PanelActions, TraceRequest
 from devwidget.panel.bridge import Control, LiveFigure, PanelView, TreeTable, refer_to, shared_plotly
 from devwidget.panel.displayed import Displayed, fall_silent, speak_along
 from devwidget.panel.questions import PanelQuestions
+from devwidget.panel.sections import Section, load_sections, section_scripts
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError, UnknownNameError, error_text, nearest
 from devwidget.records.finding import Finding, Fix
@@ -28,7 +25,7 @@ from devwidget.records.memory import DeviceMemory
 from devwidget.records.schema.message import Message
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Trace
-from devwidget.report.page.assets import PANEL, TREE, page_words
+from devwidget.report.page.assets import TREE, add_to_panel, page_words
 from devwidget.report.page.content import (
     Content,
     applied_content,
@@ -37,7 +34,6 @@ from devwidget.report.page.content import (
     head_content,
     marks_content,
     memory_content,
-    proposed_content,
     traced_content,
     tree_content,
 )
@@ -48,9 +44,13 @@ from devwidget.views.memory import Held, categorize_memory, held_by
 from devwidget.views.overlay import Overlay, make_overlay
 from devwidget.views.placement import PlacementTable, tabulate_snapshot
 
+S = TypeVar("S", bound=Section)
+
 
 class DeviceWidget(Displayed, ipywidgets.VBox):
     """A panel, a widget that other widgets can hold. It holds the model weakly, and keeps only numbers and words.
+
+    Extras add what they show as `sections`, and some of those add methods: `propose`, `show_ranks`, `show_recorded`.
 
     Attributes:
         snapshot: the last snapshot; None if the model was gone before the first.
@@ -58,6 +58,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         kept: the trace that later ones are compared with, None if there is none.
         selected: path of the module that was chosen last, on the page or by code, "" for the root; None before. `observe` tells
             of new ones, and what is assigned is shown on the page.
+        sections: what extras show in it.
     """
 
     trace = Instance(Trace, allow_none=True)
@@ -69,12 +70,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self.snapshot: Snapshot | None = None
         self.kept: Trace | None = None
         self.table, self.marks = PlacementTable(), Overlay()
-        self._actions, self._request = actions, actions.request
+        self.actions, self._request = actions, actions.request
         self._held: Held = {}
-        self._ranks: RanksWidget | None = None
         self._refused: DevwidgetError | None = None  # why nothing was traced when that was asked for last
         self._has_moved = False  # whether the model is on other devices than when it was traced
-        self._proposed: Layout | None = None
         self._prepared: AppliedFix | None = None  # by the page's question, until it has written the cells
         self._applied: list[AppliedOnce] = []  # the last one last
         self._awaited: tuple[str, ...] = ()  # texts of cells that are to be run before the next trace shows what was applied
@@ -84,10 +83,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         self._was_shown = False
         self._shown_choices = 0  # how often code has led the page to a row
         self._is_page_choosing = False
-        self._run: WatchedRun | None = None
-        self._runs_drawn, self._sampled_steps = 0, 0
         self._drawn, self._sampled = 0, False  # how often the bars were drawn; whether a running cell has drawn over them
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self.jobs = MainThreadJobs()
         self.control, self.live = Control(), LiveFigure()
         self.tree = TreeTable(control=refer_to(self.control))
@@ -97,6 +94,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         )  # fmt: skip
         self.view.itself = refer_to(self.view)
         self.children = (self.view,)
+        self.sections: tuple[Section, ...] = tuple(kind(self) for kind in load_sections())
         self.control.on_msg(PanelQuestions(self).on_message)
         self.speak()
         self.refresh()
@@ -110,15 +108,15 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def speak(self) -> None:
         """Say everything in the language of reports."""
-        with self._lock:
-            self.view.words, self.tree.words = page_words(*PANEL), page_words(*TREE)
+        with self.lock:
+            self.view.words, self.tree.words = page_words(*add_to_panel(section_scripts())), page_words(*TREE)
             if self.snapshot is not None:
                 self._draw_tree(self.snapshot)
                 self._draw_memory()
             self._draw_compared()
             self._draw_applied()
-            self._draw_proposed()
-            self._draw_run()
+            for section in self.sections:
+                section.draw()
             if self._refused is not None:
                 self._show_refusal(str(self._refused))
             elif self.trace is not None:
@@ -166,40 +164,31 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def keep(self) -> None:
         """Keep the last trace: later ones are shown beside it."""
-        with self._lock:
+        with self.lock:
             self.kept = self.trace
             self._draw_compared()
 
-    def show_ranks(self) -> None:
-        """Ask all ranks of the job of which this process is one, and show them in the tab Devices."""
-        ask = self._actions.ranks()
-        if ask is None:
-            raise DevwidgetError(
-                Message("this process does not answer as a rank"), instead=Message("devwidget.serve(), then try again")
-            )
-        cluster = ask()
-        if self._ranks is not None:
-            self._ranks.close()
-        self._ranks = RanksWidget(cluster, ask)
-        self.view.ranks = refer_to(self._ranks.view)
+    def find_section(self, kind: type[S]) -> S:
+        """Find the section of a class."""
+        return next(each for each in self.sections if isinstance(each, kind))
 
-    def show_recorded(self, step: int) -> None:
-        """Show a step of the watched run that was recorded, as if it had been traced here.
+    def answer_section(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Have a section answer a question of its page; None if it is nobody's."""
+        for section in self.sections:
+            answer = section.answer_question(message)
+            if answer is not None:
+                return answer
+        return None
 
-        Args:
-            step: its number.
+    def __getattr__(self, name: str) -> Any:
+        """Find a method that a section adds."""
+        for each in self.__dict__.get("sections", ()):
+            if name in each.methods:
+                return getattr(each, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
-        Raises:
-            UnknownNameError: if no such step was recorded.
-        """
-        with self._lock:
-            run = self._actions.run()
-            recorded = {each.number: each for each in run.recorded_steps} if run is not None else {}
-            if step not in recorded:
-                raise UnknownNameError(Message("step {step} was not recorded", step=step))
-            self.show_trace(recorded[step].trace)
-            words = say("step {step} was recorded: {reason}", step=step, reason=said(recorded[step].reason))
-            self._show_status("done", "\n".join((words, self.view.traced["summary"])))
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *(name for each in self.sections for name in each.methods)]
 
     def show_printed(self, text: str) -> None:
         """Show what the traced code has printed."""
@@ -207,17 +196,22 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def refresh(self) -> None:
         """Read the model again and redraw what has changed; says so if the model is gone."""
-        with self._lock:
+        with self.lock:
             if self._read_again():
                 self.save_again()
 
     def _read_again(self) -> bool:
-        """Read the model and draw it; return whether anything but memory has changed."""
-        snapshot = self._actions.snapshot()
+        """Read the model and draw it, then what sections have to say; return whether anything but memory has changed."""
+        snapshot = self.actions.snapshot()
         self.view.gone = snapshot is None
-        self.view.offers_ranks = self._actions.ranks() is not None
         self._offer_inputs()
-        self._follow_run()
+        is_other = self._draw_snapshot(snapshot)
+        for section in self.sections:
+            section.follow()
+        return is_other
+
+    def _draw_snapshot(self, snapshot: Snapshot | None) -> bool:
+        """Draw a new snapshot; return whether anything but memory has changed."""
         if snapshot is None or (snapshot == self.snapshot and not self._sampled):
             return False
         before, self.snapshot = self.snapshot, snapshot
@@ -231,26 +225,13 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             self._show_result(self.trace)
         return is_other
 
-    def _follow_run(self) -> None:
-        """Draw the watched run if it has gone on."""
-        run = self._actions.run()
-        if run != self._run:
-            self._run = run
-            self._draw_run()
-
-    def _draw_run(self) -> None:
-        self._runs_drawn += 1
-        self.view.watched = watched_content(self._run) | {"drawn": self._runs_drawn}
-        if self.snapshot is not None:
-            self._draw_head(self.snapshot)
-
     def run_trace(self, request: TraceRequest | None = None) -> Trace:
         """Trace one step, as the button does; without a request, with the inputs used last.
 
         Raises:
             DevwidgetError: if there is no batch, or it does not fit; the panel shows it too.
         """
-        with self._lock:
+        with self.lock:
             chosen = request or self._request
             trace = self._trace_step(chosen)
             self._request = chosen
@@ -267,7 +248,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def _trace_step(self, request: TraceRequest) -> Trace:
         """Trace; where that fails, the trace that is shown stays, and what was applied is as it was."""
         with self._show_busy(say("tracing …")):
-            return self._actions.trace(request, self._show_progress)
+            return self.actions.trace(request, self._show_progress)
 
     def _show_traced(self, trace: Trace) -> None:
         """Show a trace of the model as it is now, and say that what was applied is in it."""
@@ -283,7 +264,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         Raises:
             DevwidgetError: if there is no such fix, or the source is not what it was made for.
         """
-        self._prepared = self._actions.apply(_choose_fix(self.trace, finding, fix)[1])
+        self._prepared = self.actions.apply(_choose_fix(self.trace, finding, fix)[1])
         return self._prepared
 
     def apply_fix(self) -> None:
@@ -292,7 +273,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         Raises:
             DevwidgetError: if a file cannot be written, or as `run_trace`; the panel shows it too.
         """
-        with self._lock:
+        with self.lock:
             prepared, before, self._prepared = self._prepared, self.trace, None
             if prepared is None:
                 raise DevwidgetError(Message("no fix was prepared"), instead=Message("press Trace batch"))
@@ -313,7 +294,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         Raises:
             DevwidgetError: if a file has changed since; the panel shows it too.
         """
-        with self._lock:
+        with self.lock:
             if not self._applied:
                 return
             last = self._applied[-1]
@@ -350,10 +331,10 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         Raises:
             DevwidgetError: if there is no such fix, or the step cannot be run again; the panel shows it too.
         """
-        with self._lock:
+        with self.lock:
             with self._show_busy(say("trying the fix: the step runs twice …")):
                 before, chosen = _choose_fix(self.trace, finding, fix)
-                tried = self._actions.try_fix(self._request, chosen, self._show_progress)
+                tried = self.actions.try_fix(self._request, chosen, self._show_progress)
                 trace = _replace_fix(before, finding, fix, tried)
                 self.kept = trace if self.kept is before else self.kept
             self._show_trace_of(trace, self._traced_binding)
@@ -363,7 +344,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
     def _show_busy(self, words: str) -> Iterator[None]:
         """Say what is done, and how it failed."""
         self._refused = None
-        self._show_status("busy", words)
+        self.show_status("busy", words)
         try:
             yield
         except DevwidgetError as error:
@@ -379,7 +360,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             raise
 
     def _show_progress(self, text: str) -> None:
-        self._show_status("busy", code_word(text))
+        self.show_status("busy", code_word(text))
 
     def show_trace(self, trace: Trace) -> None:
         """Draw a trace that was recorded elsewhere over the module tree."""
@@ -387,7 +368,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def _show_trace_of(self, trace: Trace, binding: int) -> None:
         """Draw a trace of the object that was bound to the model's name at some time."""
-        with self._lock:
+        with self.lock:
             self.trace, self._refused, self._traced_binding = trace, None, binding
             self.view.printed = ""  # what an earlier one has printed
             self._read_again()
@@ -402,19 +383,13 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         """Draw the model on its devices, folded as `views.devices.make_picture` is told."""
         return devices_content(self.snapshot or Snapshot(()), self.table, self.trace, opened, every=every)
 
-    def propose(self, layout: Layout) -> None:
-        """Draw what `devwidget.place` says beside the model as it is."""
-        with self._lock:
-            self._proposed = layout
-            self._draw_proposed()
-
     def follow_name(self, cell: str = "") -> bool:
         """Follow the model's name when a cell has ended; return whether that cell was the first to display this panel.
 
         Args:
             cell: its id in the notebook, "" if that is not known.
         """
-        self._is_rebound = self._actions.follow()
+        self._is_rebound = self.actions.follow()
         if self._is_rebound:
             self._note_rebinding()
         if self._cell or not self._was_displayed:
@@ -424,11 +399,11 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def is_replaced_by(self, other: DeviceWidget) -> bool:
         """Whether a newer panel of the same name stands in the place of this one in the page."""
-        return other is not self and other._cell == self._cell != "" and other._actions.name() == self._actions.name() != ""
+        return other is not self and other._cell == self._cell != "" and other.actions.name() == self.actions.name() != ""
 
     def take_over(self, before: DeviceWidget) -> None:
         """Go on with the fixes that were applied in the panel before, which the page shows no more."""
-        with self._lock:
+        with self.lock:
             if self._applied or not before._applied:
                 return
             self._applied, self._awaited, self.kept = before._applied, before._awaited, before.kept
@@ -448,7 +423,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         """
         if not self.is_shown and not is_new:
             if self._was_shown:
-                self._actions.forget()
+                self.actions.forget()
             return
         self._was_shown = self._was_shown or self.is_shown
         self.refresh_after_cell()
@@ -491,7 +466,7 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def _trace_applied(self) -> None:
         """Trace what was applied, now that its cell has run again; the panel says what goes wrong."""
-        with self._lock, contextlib.suppress(Exception):
+        with self.lock, contextlib.suppress(Exception):
             self._awaited, self._applied[-1].works = (), "now"
             self._draw_applied()
             self._show_traced(self._trace_step(self._request))
@@ -501,7 +476,8 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         if self.view.gone:
             # What the panel says is how the model was when it was last seen.
             return True
-        self._sample_run()
+        for section in self.sections:
+            section.sample()
         # The page ignores it when the bars have been drawn again.
         self._sampled, drawn = True, {"over": self._drawn}
         before = self.snapshot.memory if self.snapshot is not None else ()
@@ -512,13 +488,6 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
             return False
         return True
 
-    def _sample_run(self) -> None:
-        """Draw a run that goes on while a cell runs; the page ignores it when that cell's end has drawn it again."""
-        run = self._actions.run()
-        if run is not None and run.steps.total != self._sampled_steps:
-            self._sampled_steps = run.steps.total
-            self.live.watched = watched_content(run) | {"over": self._runs_drawn}
-
     @property
     def is_shown(self) -> bool:
         """Whether a page displays the panel now."""
@@ -528,11 +497,11 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         """Take the panel off every page and forget it; the shared plotly code stays for the other panels."""
         refresh.forget_panel(self)
         fall_silent(self)
-        self._actions.forget()
+        self.actions.forget()
         # Else the page reports a count of views on the closed channel, which is an error there.
         self.view._view_count = None
-        if self._ranks is not None:
-            self._ranks.close()
+        for section in self.sections:
+            section.close()
         for widget in (self.view, self.tree, self.live, self.control):
             widget.layout.close()  # a widget of its own, which closing its owner leaves behind
             widget.close()
@@ -549,40 +518,37 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
         return saved_html(self.snapshot, self.trace)
 
     def _memory_now(self) -> tuple[DeviceMemory, ...]:
-        memory, snapshot = self._actions.memory(), self.snapshot
+        memory, snapshot = self.actions.memory(), self.snapshot
         if snapshot is None:
             return memory
-        grown = self._actions.training()  # gradients and optimizer state appear while a cell runs
+        grown = self.actions.training()  # gradients and optimizer state appear while a cell runs
         held = {device: {**self._held.get(device, {}), **grown.get(device, {})} for device in {*self._held, *grown}}
         return categorize_memory(memory, held)
 
-    def _show_status(self, kind: str, text: str) -> None:
+    def show_status(self, kind: str, text: str) -> None:
+        """Say how the last thing that was asked for went: `busy`, `done`, `error`, `refused` or `moved`."""
         self.view.status = {"kind": kind, "text": safe_block(text)}
 
     def _show_refusal(self, text: str) -> None:
         """Say that nothing new was drawn, and of what the picture below is."""
         before = say("Shown below is the trace before: {summary}", summary=self.view.traced["summary"]) if self.trace else ""
-        self._show_status("refused", "\n".join(filter(None, (text, before))))
+        self.show_status("refused", "\n".join(filter(None, (text, before))))
 
     def _show_result(self, trace: Trace) -> None:
         summary = self.view.traced["summary"]
         if self._traced_binding != self._bindings:
-            words = say("`{name}` is bound to a new object since this trace. Press Trace batch.", name=self._actions.name())
-            self._show_status("moved", "\n".join((summary, words)))
+            words = say("`{name}` is bound to a new object since this trace. Press Trace batch.", name=self.actions.name())
+            self.show_status("moved", "\n".join((summary, words)))
         elif self._has_moved:
-            self._show_status("moved", "\n".join((summary, say("The model has been moved since this trace."))))
+            self.show_status("moved", "\n".join((summary, say("The model has been moved since this trace."))))
         else:
-            self._show_status("error" if trace.error else "done", summary)
+            self.show_status("error" if trace.error else "done", summary)
 
     def _offer_inputs(self) -> None:
-        self.view.inputs = asdict(self._request) | {"names": list(self._actions.names())}
+        self.view.inputs = asdict(self._request) | {"names": list(self.actions.names())}
 
     def _draw_compared(self) -> None:
         self.view.compared = compared_content(self.kept, self.trace)
-
-    def _draw_proposed(self) -> None:
-        if self._proposed is not None:
-            self.view.proposed = proposed_content(self._proposed, self.table)
 
     def _draw_memory(self) -> None:
         if self.snapshot is not None:
@@ -591,13 +557,18 @@ class DeviceWidget(Displayed, ipywidgets.VBox):
 
     def _draw_tree(self, snapshot: Snapshot) -> None:
         self.table = tabulate_snapshot(snapshot)
-        self._draw_proposed()
-        self._draw_head(snapshot)
+        self.draw_head()
         self.tree.table = tree_content(snapshot, self.table)
         self._draw_marks()
 
-    def _draw_head(self, snapshot: Snapshot) -> None:
-        self.view.head = head_content(snapshot, self.table, self._run)
+    def draw_head(self) -> None:
+        """Draw the header, of which sections may say something else."""
+        if self.snapshot is None:
+            return
+        content = head_content(self.snapshot, self.table)
+        for section in self.sections:
+            content |= section.make_head()
+        self.view.head = content
 
     def _draw_marks(self) -> None:
         self.marks = make_overlay(self.table, self.trace)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -45,10 +45,10 @@ class PanelQuestions:
             request = _parse_request(message)
             return {"state": self._panel.jobs.submit(lambda: self._run_shown(lambda: self._panel.run_trace(request)))}
         if ask == "try":
-            finding, fix = _read_field(message, "finding", int, -1), _read_field(message, "fix", int, -1)
+            finding, fix = read_field(message, "finding", int, -1), read_field(message, "fix", int, -1)
             return {"state": self._panel.jobs.submit(lambda: self._run_shown(lambda: self._panel.try_fix(finding, fix)))}
         if ask == "apply":
-            prepared = self._panel.prepare_fix(_read_field(message, "finding", int, -1), _read_field(message, "fix", int, -1))
+            prepared = self._panel.prepare_fix(read_field(message, "finding", int, -1), read_field(message, "fix", int, -1))
             files = [file.rpartition("/")[2] for file in prepared.files]
             return {"cells": list(map(asdict, prepared.cells)), "files": files, "works": prepared.works}
         if ask == "applied":
@@ -60,23 +60,18 @@ class PanelQuestions:
         if ask == "keep":
             self._panel.keep()
             return {}
-        if ask == "recorded":
-            self._panel.show_recorded(_read_field(message, "step", int, -1))
-            return {}
-        if ask == "ranks":
-            self._panel.show_ranks()
-            return {}
         if ask == "select":
-            self._panel.choose_row(_read_field(message, "row", int, -1))
+            self._panel.choose_row(read_field(message, "row", int, -1))
             return {}
         if ask == "detail":
-            return {"detail": self._make_detail(_read_field(message, "row", int, -1))}
+            return {"detail": self._make_detail(read_field(message, "row", int, -1))}
         if ask == "devices":
-            opened = [key for key in _read_field(message, "opened", list, []) if isinstance(key, str)]
-            return self._panel.draw_devices(opened, every=_read_field(message, "every", bool, False))
+            opened = [key for key in read_field(message, "opened", list, []) if isinstance(key, str)]
+            return self._panel.draw_devices(opened, every=read_field(message, "every", bool, False))
         if ask == "export":
-            return export_panel(self._panel.snapshot, self._panel.trace, _read_field(message, "form", str, ""))
-        return {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"}
+            return export_panel(self._panel.snapshot, self._panel.trace, read_field(message, "form", str, ""))
+        answer = self._panel.answer_section(message)
+        return answer if answer is not None else {"error": f"unknown question {ask!a:.{_LONGEST_ID}}"}
 
     def _run_shown(self, run: Callable[[], object]) -> None:
         try:
@@ -93,11 +88,11 @@ class PanelQuestions:
 
 
 def _parse_request(message: Message) -> TraceRequest:
-    texts = {name: _read_field(message, name, str, "").strip() for name in ("batch", "loss", "target")}
-    return TraceRequest(**texts, heal=_read_field(message, "heal", bool, True))
+    texts = {name: read_field(message, name, str, "").strip() for name in ("batch", "loss", "target")}
+    return TraceRequest(**texts, heal=read_field(message, "heal", bool, True))
 
 
-def _read_field(message: Message, name: str, kind: type[T], default: T) -> T:
+def read_field(message: Mapping[str, Any], name: str, kind: type[T], default: T) -> T:
     """Read a part of a question; null and nothing are the default."""
     value = message.get(name)
     if value is None:

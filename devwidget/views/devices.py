@@ -1,17 +1,16 @@
-"""A model on its devices, as it is, as a step used it, or as proposed: a column for each device, its blocks, what crosses."""
+"""A model on its devices, as it is, or as a step used it: a column for each device, its blocks, what crosses."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from devwidget.extras.plan.records.answers import BlockCost, Layout, PlacedGpu
 from devwidget.records.device import DeviceId
 from devwidget.records.memory import ROLES, DeviceMemory, MemoryCurve
 from devwidget.records.snapshot import Snapshot
 from devwidget.records.trace import Fault, Move, Operand, Trace
-from devwidget.views.blocks import Block, Folding, What, join_alike
+from devwidget.views.blocks import Block, Folding, What
 from devwidget.views.hops import with_forward_copies
 from devwidget.views.memory import memory_bars
 from devwidget.views.parallel import ParallelCall, parallel_calls
@@ -96,7 +95,7 @@ def make_picture(
     """
     calls = [call for call in parallel_calls(trace) if call.replicas] if trace is not None else []
     folding = Folding(table, trace, whole={call.wrapper for call in calls}, opened=opened, every=every)
-    sketch = _Sketch()
+    sketch = Sketch()
     for block in folding.choose():
         sketch.add(block)
     for call in calls:
@@ -109,7 +108,7 @@ def make_picture(
 
 
 @dataclass(slots=True)
-class _Sketch:
+class Sketch:
     """A picture in the making: blocks by number, and which of them lie beside each other."""
 
     blocks: list[Block] = field(default_factory=list)
@@ -200,7 +199,7 @@ def _make_column(memory: DeviceMemory, curve: MemoryCurve | None, trace: Trace |
     return DeviceColumn(memory.device, memory.total, parts, refused)
 
 
-def _add_call(sketch: _Sketch, call: ParallelCall) -> None:
+def _add_call(sketch: Sketch, call: ParallelCall) -> None:
     """One call of DataParallel in the place of its module: the batch, the module, its replicas, outputs and gradients."""
     module = next((at for at, block in enumerate(sketch.blocks) if block.paths == (call.wrapper,)), None)
     row = sketch.row_of(module) if module is not None else len(sketch.rows)
@@ -235,7 +234,7 @@ def _part_of(call: ParallelCall, what: What, device: DeviceId, size: int, sample
     return Block((call.wrapper,), name, device, size, what=what, number=number, samples=samples, call=call)
 
 
-def _add_moves(sketch: _Sketch, moves: list[Move], faults: tuple[Fault, ...]) -> None:
+def _add_moves(sketch: Sketch, moves: list[Move], faults: tuple[Fault, ...]) -> None:
     """What crosses: in forward and loss from block to block, in backward on the same ways back."""
     there = [move for move in moves if move.phase in ("forward", "loss")]
     for move in there:
@@ -251,13 +250,13 @@ def _add_moves(sketch: _Sketch, moves: list[Move], faults: tuple[Fault, ...]) ->
         )
     ways = dict[int, tuple[int, int]]()
     for (start, end, kind), group in found.items():
-        source, target = _place_ends(sketch, start, end, group, _name_strays(faults, group[0]) if kind == "healed" else "")
+        source, target = place_ends(sketch, start, end, group, _name_strays(faults, group[0]) if kind == "healed" else "")
         ways |= {id(move): (target, source) for move in group}
         sketch.ways.append(Way(source, target, kind, _bytes_of(group), sum(move.count for move in group), tuple(group)))
     _add_backward(sketch, moves, ways)
 
 
-def _place_ends(sketch: _Sketch, start: object, end: object, group: list[Move], name: str) -> tuple[int, int]:
+def place_ends(sketch: Sketch, start: object, end: object, group: list[Move], name: str) -> tuple[int, int]:
     """Both ends of a way; one that is no block is the tensor itself, before its target or behind its source."""
     first, size = group[0], _bytes_of(group)
     target = end if isinstance(end, int) else -1
@@ -286,7 +285,7 @@ def _name_strays(faults: Iterable[Fault], move: Move) -> str:
     return next((each.name for each in strays if (each.shape, each.device) == (move.shape, move.source)), "")
 
 
-def _add_visit(sketch: _Sketch, move: Move) -> None:
+def _add_visit(sketch: Sketch, move: Move) -> None:
     """A block whose weights are kept elsewhere visits the device on which a hook runs it."""
     inside = sketch.find_owners(move.module)
     if inside and all(sketch.blocks[at].device != move.target for at in inside):
@@ -295,7 +294,7 @@ def _add_visit(sketch: _Sketch, move: Move) -> None:
             sketch.add(replace(block, device=move.target, what="visit", unfolds=""), sketch.row_of(inside[0]) + 1)
 
 
-def _add_backward(sketch: _Sketch, moves: list[Move], ways: dict[int, tuple[int, int]]) -> None:
+def _add_backward(sketch: Sketch, moves: list[Move], ways: dict[int, tuple[int, int]]) -> None:
     """What crosses in backward, with and without a way of the forward pass."""
     found: dict[tuple[int, int], list[Move]] = {}
     elsewhere: list[Move] = []
@@ -308,7 +307,7 @@ def _add_backward(sketch: _Sketch, moves: list[Move], ways: dict[int, tuple[int,
     sketch.elsewhere = tuple(elsewhere)
 
 
-def _add_stops(sketch: _Sketch, faults: Iterable[Fault]) -> None:
+def _add_stops(sketch: Sketch, faults: Iterable[Fault]) -> None:
     """Where the step stopped, because tensors were on another device than the call needed."""
     for fault in faults:
         wanted = fault.target
@@ -319,51 +318,10 @@ def _add_stops(sketch: _Sketch, faults: Iterable[Fault]) -> None:
             sketch.ways.append(_make_stop(sketch, fault, stray, target))
 
 
-def _make_stop(sketch: _Sketch, fault: Fault, stray: Operand, target: int) -> Way:
+def _make_stop(sketch: Sketch, fault: Fault, stray: Operand, target: int) -> Way:
     source = sketch.find_source(stray.device, fault.number, target)
     if source < 0:
         block = Block((fault.module or "",), "", stray.device, stray.bytes, what="tensor", name=stray.name,
                       dtype=stray.dtype, shape=stray.shape, wrong=True)  # fmt: skip
         source = sketch.add_before(block, target)
     return Way(source, target, "stopped", stray.bytes, fault=fault)
-
-
-def propose_picture(layout: Layout, table: PlacementTable) -> Picture:
-    """Where the blocks of a model would go, and what they pass on; the way back of the output is among it.
-
-    Args:
-        table: of the model, for the classes of its modules; those that it does not have are drawn without.
-    """
-    classes = dict(zip(table.paths, table.classes, strict=True))
-    costs = [
-        Block((each.path,), classes.get(each.path, ""), each.device, each.weights, at) for at, each in enumerate(layout.blocks)
-    ]
-    sketch = _Sketch()
-    for block in join_alike(costs):
-        sketch.add(block)
-    for start, end, move in list(_proposed_moves(layout, sketch.blocks)):
-        source, target = _place_ends(sketch, start, end, [move], "")
-        sketch.ways.append(Way(source, target, "copy", move.bytes, moves=(move,)))
-    return sketch.finish([_proposed_column(each, layout) for each in layout.devices])
-
-
-def _proposed_column(gpu: PlacedGpu, layout: Layout) -> DeviceColumn:
-    """One that is too small is filled to its end, and what does not fit stands above."""
-    held = min(gpu.on_card, gpu.capacity)
-    weights = min(sum(block.weights for block in layout.blocks if block.device == gpu.device), held)
-    refused = gpu.on_card if gpu.on_card > gpu.capacity else 0
-    return DeviceColumn(gpu.device, gpu.capacity, (("parameters", weights), ("running", held - weights)), refused, is_peak=True)
-
-
-def _proposed_moves(layout: Layout, blocks: list[Block]) -> Iterator[tuple[int, object, Move]]:
-    """From block to block where the device changes, and from the last to the device of the first."""
-    ends = [max(at for at, cost in enumerate(layout.blocks) if cost.path in block.paths) for block in blocks]
-    for source, (block, end) in enumerate(zip(blocks, ends, strict=True)):
-        last = source + 1 == len(blocks)
-        after = blocks[0 if last else source + 1]
-        if after.device != block.device:
-            yield source, after.device if last else source + 1, _proposed_move(layout.blocks[end], after.device, after.path)
-
-
-def _proposed_move(cost: BlockCost, target: DeviceId, module: str) -> Move:
-    return Move(cost.device, target, cost.passed, cost.shape, cost.dtype, module, "forward", None, "hook")

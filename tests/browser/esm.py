@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from playwright.sync_api import Browser
 
-from devwidget.extras.ranks.page import ranks_content
-from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.watch.page import watched_content
-from devwidget.extras.watch.records.run import WatchedRun
+from devwidget.panel.sections import section_scripts
 from devwidget.records.snapshot import ModuleFacts, Snapshot
 from devwidget.records.trace import Fault, ModuleEvent, Move, OpEvent, Trace
-from devwidget.report.page.assets import PANEL, PANEL_STYLES, RANKS, TREE, join_modules, packed_plotly, static_text
-from devwidget.report.page.content import head_content
+from devwidget.report.page.assets import PANEL_STYLES, TREE, add_to_panel, join_modules, packed_plotly, static_text
 from devwidget.report.page.html import as_text, as_value, page_facts
-from devwidget.views.placement import tabulate_snapshot
 from tests.browser.chromium import Watched
 from tests.views.builders import CPU, GPU0, GPU1, tensor
 
 _START = """
 const host = pageHost({
   panel: { state: facts.panel, definition: panel }, tree: { state: facts.tree, definition: tree }, control: { state: {} },
-  live: { state: {} }, plotly: { state: {} }, job: { state: facts.job ?? {}, definition: ranks },
+  live: { state: {} }, plotly: { state: {} }, ...others,
 });
 if (window.moduleName) globalThis[Symbol.for("devwidget.plotly")] = Promise.resolve(window.moduleName);
 window.models = host.models;
@@ -37,8 +33,20 @@ host.models.control.onsend = (message) => {
 """
 
 
+@dataclass
+class OtherWidget:
+    """A widget of an extra that the panel shows: its state, scripts and styles."""
+
+    scripts: tuple[str, ...]
+    styles: tuple[str, ...] = ()
+    state: dict[str, Any] = field(default_factory=dict)
+
+
 class BarePage:
-    """A page with a panel in it, and a control model that answers from `answers`; plotly.js only if asked for."""
+    """A page with a panel in it, and a control model that answers from `answers`; plotly.js only if asked for.
+
+    `state` is added to that of the panel; `others` are widgets that it may name.
+    """
 
     def __init__(
         self,
@@ -47,8 +55,8 @@ class BarePage:
         trace: Trace | None = None,
         *,
         plotly: bool = False,
-        job: Cluster | None = None,
-        run: WatchedRun | None = None,
+        state: Mapping[str, Any] | None = None,
+        others: Mapping[str, OtherWidget] | None = None,
         **options: Any,
     ) -> None:
         self.watched = Watched(browser, **{"viewport": {"width": 1200, "height": 900}} | options)
@@ -61,20 +69,19 @@ class BarePage:
             "inputs": {"batch": "", "names": ["batch", "images"]},
         }
         facts["tree"]["control"] = "control"
-        if run is not None:
-            facts["panel"] |= {"watched": watched_content(run), "opens": "" if snapshot.modules else "Watch"}
-            facts["panel"]["head"] = head_content(snapshot, tabulate_snapshot(snapshot), run)
-        if job is not None:
-            facts["panel"]["offers_ranks"] = True
-            facts["job"] = {"content": ranks_content(job)}
-        style = "\n".join(static_text(name) for name in ("page.css", *PANEL_STYLES, "ranks.css"))
+        facts["panel"] |= state or {}
+        others = others or {}
+        styles = dict.fromkeys(("page.css", *PANEL_STYLES, *(name for each in others.values() for name in each.styles)))
+        style = "\n".join(map(static_text, styles))
         scripts = [
             join_modules("shim.js"),
             as_value("tree", join_modules(*TREE)),
-            as_value("panel", join_modules(*PANEL)),
-            as_value("ranks", join_modules(*RANKS)),
+            as_value("panel", join_modules(*add_to_panel(section_scripts()))),
+            *(as_value(name, join_modules(*each.scripts)) for name, each in others.items()),
+            f"const facts = {json.dumps(facts, default=as_text)};",
+            f"const others = {{ {', '.join(map(_declare, others, others.values()))} }};",
         ]
-        text = "\n".join([*scripts, f"const facts = {json.dumps(facts, default=as_text)};", _START])
+        text = "\n".join([*scripts, _START])
         self.page.set_content(f"<style>{style}</style><main id=a></main><main id=b></main>")
         if plotly:
             self.page.add_script_tag(content=gzip.decompress(packed_plotly()).decode())
@@ -102,6 +109,10 @@ class BarePage:
 
     def close(self) -> None:
         self.watched.close()
+
+
+def _declare(name: str, other: OtherWidget) -> str:
+    return f"{name}: {{ state: {json.dumps(other.state, default=as_text)}, definition: {name} }}"
 
 
 def large(count: int) -> Snapshot:

@@ -3,12 +3,11 @@
 import pytest
 from playwright.sync_api import expect
 
-from devwidget.report.page.content import devices_content, proposed_content
+from devwidget.report.page.content import devices_content
 from devwidget.report.page.html import panel_page
 from devwidget.views.placement import tabulate_snapshot
 from tests.browser.esm import BarePage
-from tests.views.builders import GPU0, GPU1, data_parallel, one_step, split_model
-from tests.views.test_proposed_map import layout
+from tests.views.builders import data_parallel, one_step, split_model
 from tests.views.test_repeats import stack
 
 
@@ -121,16 +120,4 @@ def test_in_jupyterlab_the_picture_has_the_colours_of_its_theme_and_not_of_the_s
     for is_light, ink in (("true", "rgb(31, 35, 40)"), ("false", "rgb(230, 237, 243)")):
         bare.page.evaluate("(is_light) => document.body.dataset.jpThemeLight = is_light", is_light)
         assert bare.page.evaluate(INK) == ink
-    bare.close()
-
-
-def test_a_layout_is_drawn_beside_the_model_as_it_is(browser):
-    bare = BarePage(browser, split_model())
-    bare.page.get_by_role("tab", name="Devices").click()
-    bare.update("panel", "proposed", proposed_content(layout(GPU0, GPU0, GPU1), tabulate_snapshot(split_model())))
-    parts = bare.page.get_by_role("tabpanel", name="Devices").locator(".dw-beside-each-other > div")
-    expect(parts.first).to_contain_text("Where it is")
-    proposed = parts.filter(has_text="Where it would go")
-    expect(proposed).to_contain_text("Layout: Net over 2 GPUs: fits")
-    expect(proposed.locator("[data-mark=column]")).to_have_count(2)
     bare.close()

@@ -11,18 +11,15 @@ from playwright.sync_api import expect
 
 from devwidget.records.device import DeviceId
 from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.report.page.content import applied_content, compared_content, proposed_content
-from devwidget.views.placement import tabulate_snapshot
+from devwidget.report.page.content import applied_content, compared_content
 from tests.browser.axe import violations_in_both_schemes
 from tests.browser.chromium import Watched
 from tests.browser.esm import BarePage, large
 from tests.browser.lab import ARTIFACTS
 from tests.browser.test_esm_panel import FULL
 from tests.browser.test_verdict import MENDS, mendable
-from tests.extras.browser.test_watch import watched
 from tests.sampling import as_slow
 from tests.views.builders import CPU, data_parallel, one_step, site, split_model, tensor
-from tests.views.test_proposed_map import GPU0, GPU1, layout
 from tests.views.test_repeats import stack
 
 FAILED = replace(one_step(), error="RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x512 and 256x1000)")
@@ -94,11 +91,6 @@ def questioned(bare):
     expect(bare.page.get_by_role("button", name="Do not write")).to_be_visible()
 
 
-def proposed(bare):
-    bare.update("panel", "proposed", proposed_content(layout(GPU0, GPU0, GPU1), tabulate_snapshot(split_model())))
-    opened("Devices")(bare)
-
-
 def unfolded(bare):
     bare.page.get_by_role("button", name="unfold").click()
     expect(bare.page.get_by_role("button", name="fold 12")).to_be_visible()
@@ -113,8 +105,6 @@ STATES = {
     "applied": (split_model(), CLEAN, applied),
     "hops": (split_model(), LONG, opened("Trace")),
     "curves": (split_model(), one_step(), opened("Memory")),
-    "proposed": (split_model(), one_step(), proposed),
-    "watched": (split_model(), one_step(), opened("Watch")),
     "devices": (stack(16, lambda block: DeviceId("cuda", block // 2)), one_step(), opened("Devices")),
     "out-of-memory": (split_model(), FULL, opened("Findings")),
     "out-of-memory-curves": (split_model(), FULL, opened("Memory")),
@@ -144,9 +134,12 @@ OVER = """() => [...document.querySelectorAll('.dw-panel *')]
 
 @pytest.mark.parametrize("name", [name if name in IN_MAKE_TEST else as_slow(name) for name in STATES])
 def test_screenshots_of_every_state(browser, name):
-    snapshot, trace, bring = STATES[name]
-    run = watched() if name == "watched" else None
-    bare = BarePage(browser, snapshot, trace, run=run, plotly=True, viewport={"width": 1000, "height": 700})
+    check_state(browser, name, *STATES[name])
+
+
+def check_state(browser, name, snapshot, trace, bring, **state):
+    """What is said above, of one state."""
+    bare = BarePage(browser, snapshot, trace, state=state, plotly=True, viewport={"width": 1000, "height": 700})
     bring(bare)
     for width in (1600, 1280, 910, 700):
         bare.page.set_viewport_size({"width": width, "height": 700})

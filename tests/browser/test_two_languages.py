@@ -9,7 +9,6 @@ from playwright.sync_api import expect
 import devwidget
 from devwidget.records.loading.json_io import dumps
 from devwidget.report.page.html import panel_page
-from tests.extras.ranks.records.made_up import faulty
 from tests.sampling import as_slow
 from tests.views.builders import data_parallel, one_step, split_model
 
@@ -32,7 +31,6 @@ def panels():
     yield panel_page(split_model(), one_step())
     yield data_parallel(2).to_html()
     yield panel_page(split_model(), None)
-    yield faulty().to_html()
 
 
 def seen(page):
@@ -50,16 +48,21 @@ def seen(page):
     return texts
 
 
-@pytest.mark.parametrize("number", [0, *map(as_slow, (1, 2, 3))])
+@pytest.mark.parametrize("number", [0, *map(as_slow, (1, 2))])
 def test_no_english_word_is_left_on_a_chinese_page(opened, number):
+    records = dumps(split_model()) + dumps(one_step()) + dumps(data_parallel(2))
+    check_languages(opened, lambda: [*panels()][number], records)
+
+
+def check_languages(opened, make, records):
+    """Open a page in both languages; what is said alike is a name, or stands in the records."""
     pages = []
     for language in ("en", "zh"):
         devwidget.set_language(language)
         try:
-            pages.append([*panels()][number])
+            pages.append(make())
         finally:
             devwidget.set_language("en")
-    records = dumps(split_model()) + dumps(one_step()) + dumps(data_parallel(2)) + dumps(faulty())
     names = NAMES | set(re.findall(r"[A-Za-z]+", records))
     english, chinese = (seen(opened(text)) for text in pages)
     said_alike = {text for text in english & chinese if text.removesuffix("…") not in records}

@@ -12,15 +12,19 @@ from pygments.lexers import JavascriptLexer
 from pygments.token import Comment, String, Whitespace
 
 import devwidget
+from devwidget.extras.plan.screen.layout_panel import LAYOUT
+from devwidget.extras.plan.screen.plan_panel import PLAN
+from devwidget.extras.ranks.page import RANKS
 from devwidget.panel.panel import DeviceWidget
-from devwidget.report.page.assets import LAYOUT, PANEL, PLAN, RANKS, TREE, page_words
+from devwidget.panel.sections import section_scripts
+from devwidget.report.page.assets import PANEL, TREE, add_to_panel, page_words
 from devwidget.report.page.html import page_facts
 from devwidget.report.style.words import CODES
 from tests.browser.handmade_panel import Fake
 from tests.language import translate
 from tests.views.builders import one_step, split_model
 
-SCRIPTS = sorted((translate.PACKAGE / "panel" / "static").glob("*.js"))
+SCRIPTS = sorted(script for folder in translate.SCRIPTS for script in translate.PACKAGE.glob(folder))
 SAYING = ("say", "word", "sayCount")
 PROSE = re.compile(r"[A-Za-z]{2,} [a-z]{2,}")
 
@@ -62,7 +66,8 @@ def test_scripts_say_nothing_but_words() -> None:
 
 
 def test_a_page_is_given_all_that_its_scripts_say(chinese: None) -> None:
-    given = {text for files in (TREE, PANEL, RANKS, LAYOUT, PLAN) for text in page_words(*files)} - set(CODES)
+    widgets = (TREE, add_to_panel(section_scripts()), RANKS, LAYOUT, PLAN)
+    given = {text for files in widgets for text in page_words(*files)} - set(CODES)
     found = extract_from_dir(translate.PACKAGE, translate.METHODS[1:], translate.OPTIONS, keywords=translate.KEYWORDS)
     said = {text for _, _, texts, _, _ in found for text in ((texts,) if isinstance(texts, str) else texts)}
     assert given == said - set(CODES)

@@ -14,8 +14,9 @@ from babel.messages.pofile import read_po, write_po
 from devwidget.language import speaking
 
 PACKAGE = speaking.CATALOGUES.parents[1]
-METHODS = [("**.py", "python"), ("**/static/**.js", "javascript")]
-OPTIONS = {"**/static/**.js": {"parse_template_string": "true"}}
+SCRIPTS = "panel/static/*.js", "extras/*/static/*.js"
+METHODS = [("**.py", "python"), *((scripts, "javascript") for scripts in SCRIPTS)]
+OPTIONS = {scripts: {"parse_template_string": "true"} for scripts in SCRIPTS}
 KEYWORDS = {"Message": None, "say": None, "both": (1, 2), "word": None, "sayCount": (1, 2)}
 
 

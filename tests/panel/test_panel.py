@@ -80,7 +80,7 @@ def test_a_cancelled_trace_leaves_the_last_one(opened, monkeypatch):
     def cancelled(*step):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(panel, "_actions", replace(panel._actions, trace=cancelled))
+    monkeypatch.setattr(panel, "actions", replace(panel.actions, trace=cancelled))
     with pytest.raises(KeyboardInterrupt):
         panel.run_trace()
     assert panel.trace is trace
@@ -106,7 +106,7 @@ def test_a_fix_that_was_not_tried_is_offered_and_tried_by_its_button(opened):
     panel, _ = opened
     panel.show_trace(offering())
     assert panel.view.traced["findings"][0]["fixes"][0]["offered"]
-    panel._actions = replace(panel._actions, try_fix=lambda request, fix, _: replace(fix, verified=True, not_tried="", runs=2))
+    panel.actions = replace(panel.actions, try_fix=lambda request, fix, _: replace(fix, verified=True, not_tried="", runs=2))
     assert asked(panel, ask="try", finding=0, fix=0) == {"to": 1, "ask": "try", "state": "done"}
     card = panel.view.traced["findings"][0]["fixes"][0]
     assert (card["offered"], "verified" in card["confidence"]) == (False, True)
@@ -119,7 +119,7 @@ def test_a_kept_trace_is_still_the_kept_one_after_a_fix_of_it_was_tried(opened):
     panel, _ = opened
     panel.show_trace(offering())
     panel.keep()
-    panel._actions = replace(panel._actions, try_fix=lambda request, fix, _: replace(fix, verified=True, not_tried="", runs=2))
+    panel.actions = replace(panel.actions, try_fix=lambda request, fix, _: replace(fix, verified=True, not_tried="", runs=2))
     asked(panel, ask="try", finding=0, fix=0)
     assert panel.view.compared["verdict"].startswith("This trace is kept")
 
@@ -142,7 +142,7 @@ def test_a_fix_that_cannot_be_tried_says_why(opened):
 def test_a_crash_in_the_users_model_is_shown_and_lost_nowhere(opened):
     panel, fake = opened
     fake.trace = None
-    panel._actions = Fake.actions(fake)
+    panel.actions = Fake.actions(fake)
     asked(panel, ask="trace", batch="x")
     assert panel.view.status["text"].startswith("TypeError")
 
@@ -331,8 +331,8 @@ def test_bars_are_drawn_again_after_a_cell_in_which_they_were_sampled(opened):
 def test_what_appears_while_a_cell_runs_is_named_gradients_and_not_activations(opened):
     panel, _ = opened
     plain = DeviceMemory(GPU0, "virtual GPU", True, 16 * MIB, activations=9 * MIB, free=7 * MIB)
-    panel._actions = replace(
-        panel._actions, memory=lambda: (plain,), training=lambda: {GPU0: {"gradients": 3 * MIB, "optimizer": MIB}}
+    panel.actions = replace(
+        panel.actions, memory=lambda: (plain,), training=lambda: {GPU0: {"gradients": 3 * MIB, "optimizer": MIB}}
     )
     assert panel.sample_memory() is True
     bars = {trace["meta"]: trace["x"] for trace in panel.live.figure["gpus"]["data"]}
@@ -343,7 +343,7 @@ def test_what_appears_while_a_cell_runs_is_named_gradients_and_not_activations(o
 def test_a_refresh_that_fails_after_a_cell_is_shown_and_does_not_raise(opened):
     panel, fake = opened
     fake.names = None
-    panel._actions = Fake.actions(fake)
+    panel.actions = Fake.actions(fake)
     panel.refresh_after_cell()
     assert "could not read the model again" in panel.view.status["text"]
 
@@ -389,7 +389,7 @@ def test_prints_of_the_traced_code_are_shown_in_the_panel_and_of_a_cell_in_the_c
     panel, fake = opened
     trace = fake.trace
     fake.trace = lambda request, progress: print("step", request.batch) or trace(request, progress)
-    panel._actions = Fake.actions(fake)
+    panel.actions = Fake.actions(fake)
     asked(panel, ask="trace", batch="images")
     assert panel.view.printed == "step images\n"
     assert capsys.readouterr().out == ""
@@ -397,7 +397,7 @@ def test_prints_of_the_traced_code_are_shown_in_the_panel_and_of_a_cell_in_the_c
     assert panel.view.printed == ""
     assert capsys.readouterr().out == "step images\n"  # as asked last
     fake.trace = lambda request, progress: print("x" * 30_000) or 1 / 0
-    panel._actions = Fake.actions(fake)
+    panel.actions = Fake.actions(fake)
     asked(panel, ask="trace", batch="images")
     assert panel.view.printed.startswith("... 10,001 characters before")
 

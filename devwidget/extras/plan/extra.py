@@ -16,5 +16,6 @@ EXTRA = Extra(
     },
     words=("words.plan", "words.questions", "words.frames", "page.draw_plan", "page.place"),
     commands=("commands",),
+    panel=("screen.proposed",),
     after=("meta",),
 )

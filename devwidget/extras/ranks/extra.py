@@ -15,5 +15,6 @@ EXTRA = Extra(
     folders=("flight_file",),
     words=("words.cluster", "words.frames", "page"),
     commands=("commands",),
+    panel=("other_ranks",),
     recorder={"path": "report"},
 )

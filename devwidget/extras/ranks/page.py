@@ -40,12 +40,20 @@ from devwidget.extras.ranks.words.cluster import (
 from devwidget.language.speaking import said, say
 from devwidget.records.runs import runs_of
 from devwidget.records.schema.record import presents
-from devwidget.report.page.assets import RANKS, RANKS_STYLES, join_modules, page_words
+from devwidget.report.page.assets import files_of_extra, join_modules, page_words
 from devwidget.report.page.cards import finding_card
 from devwidget.report.page.html import as_text, as_value, standalone_page
 from devwidget.report.style.safe_text import displays_safely, html_element
 from devwidget.report.style.units import count_words, format_bytes, format_seconds
 from devwidget.report.style.words import code_word, first_line, module_words, ranks_words, row_words, site_words, tensor_words
+
+RANKS = (
+    "words.js", "dom.js", "tables.js", "edits.js", "findings.js",
+    *files_of_extra(
+        "ranks", "ranks_filter.js", "ranks_map.js", "ranks_table.js", "ranks_held.js", "ranks_step.js", "ranks_widget.js"
+    ),
+)  # fmt: skip
+RANKS_STYLES = ("base.css", "panel.css", *files_of_extra("ranks", "ranks.css", "ranks_step.css"))
 
 GONE_OR_STOPPED = GONE | {"stopped"}
 """States that say more than that a rank has not come."""

@@ -10,12 +10,12 @@ import anywidget
 import ipywidgets
 from traitlets import Bool, Dict, Unicode
 
-from devwidget.extras.ranks.page import plain_cluster, ranks_content
+from devwidget.extras.ranks.page import RANKS, RANKS_STYLES, plain_cluster, ranks_content
 from devwidget.extras.ranks.records.cluster import Cluster
 from devwidget.panel.bridge import Control, refer_to
 from devwidget.panel.displayed import Displayed, fall_silent, speak_along
 from devwidget.records.errors import DevwidgetError, error_text
-from devwidget.report.page.assets import RANKS, RANKS_STYLES, join_modules, page_words, static_text
+from devwidget.report.page.assets import join_modules, page_words, static_text
 from devwidget.report.page.html import as_saved
 from devwidget.report.style.safe_text import safe_block
 

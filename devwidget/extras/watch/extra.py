@@ -13,6 +13,7 @@ EXTRA = Extra(
     folders=("run_file",),
     words=("words.run", "words.job", "words.frames"),
     commands=("commands",),
+    panel=("screen",),
     integrations={
         "FindingWarning": "integrations.trainer_watch",
         "LightningCallback": "integrations.lightning_callback",

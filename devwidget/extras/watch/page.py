@@ -14,6 +14,7 @@ from devwidget.report.style.safe_text import displays_safely
 from devwidget.report.style.units import count_words, format_bytes
 
 
+@displays_safely
 def run_head(run: WatchedRun) -> dict[str, Any]:
     """The header of a run that was watched elsewhere: the class of its model, how long it was, and the peak of each device."""
     peaks = [

@@ -8,14 +8,14 @@ import { memorySection } from "./memory.js";
 import { Picture, callSection, spreadSection, wordList } from "./devices.js";
 import { hopTable, waitTable } from "./tables.js";
 import { saveAs } from "./pictures.js";
+import { SECTIONS } from "./sections.js";
 import { openInSide } from "./side_bar.js";
 import { Tabs } from "./tabs.js";
 import { Timeline } from "./timeline.js";
 import { Verdict } from "./verdict.js";
-import { watchSection } from "./watch.js";
 import { say, spoken, word } from "./words.js";
 
-const TABS = [word("Modules"), word("Findings"), word("Devices"), word("Trace"), word("Memory"), word("Watch")];
+const TABS = [word("Modules"), word("Findings"), word("Devices"), word("Trace"), word("Memory")];
 const NO_GPU = word("No GPU here. Virtual GPUs show the same: run `import devwidget; devwidget.simulate(2).start()` and build the model again.");
 
 // What an empty tab will show, and how to get there.
@@ -42,7 +42,7 @@ async function render({ model, el, host, signal }) {
   const hint = h("p", { class: "dw-soft dw-no-gpu", hidden: true }, ...prose(say(NO_GPU)));
   const cpu = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", onclick: () => { withCpu = !withCpu; drawMemory(); } }, say("show cpu"));
   const whole = h("button", { class: "dw-plain", type: "button", "aria-pressed": "false", title: say("the axis without its break"), onclick: () => { memory.turn(memory.variant ? "" : "whole"); drawMemory(); } }, say("full scale"));
-  const tabs = new Tabs(TABS, () => figures.forEach((each) => each.fit()));
+  const tabs = new Tabs([...TABS, ...SECTIONS.flatMap(({ tab }) => tab ?? [])], () => figures.forEach((each) => each.fit()));
   const exportMenu = menu(savePictures, control && exportAs);
   const verdict = new Verdict({ model, control, run, complain, drawn: hold, open: (number) => (number < 0 ? tabs.open("Findings") : reveal({ finding: number })) });
   const bars = h("div", { class: "dw-bars" }, memory.el, hint, h("div", { class: "dw-cpu" }, whole, cpu));
@@ -158,11 +158,6 @@ async function render({ model, el, host, signal }) {
     found.focus({ preventScroll: true });
   }
 
-  // The step of a watched run, as if it had been traced here; the answer comes after what is drawn.
-  function openRecorded(step) {
-    ask(control, { ask: "recorded", step }, (answer) => (answer.error ? complain(answer) : tabs.open("Trace")));
-  }
-
   function drawChosen() {
     const { path } = model.get("chosen") ?? {};
     if (path !== undefined) reveal({ path });
@@ -171,30 +166,11 @@ async function render({ model, el, host, signal }) {
   // A mark of a figure: its words, the path of its module, and what else it leads to; outside the model there is no row.
   function revealMark(facts) {
     if (!Array.isArray(facts)) return;
-    if (facts[2]?.recorded !== undefined) control && facts[2].recorded !== null && openRecorded(facts[2].recorded);
-    else if (facts[2]) reveal(facts[2]);
+    if (facts[2]) reveal(facts[2]);
     else if (facts[1] != null) reveal({ path: facts[1] });
   }
 
   const spread = h("div");
-  const others = h("section", { class: "dw-parallel dw-others", hidden: true });
-  function drawOthers() {
-    others.hidden = !(model.get("offers_ranks") || model.get("ranks"));
-    const button = h("button", { class: "dw-primary dw-ask-ranks", type: "button", onclick: () => askOthers(button) }, model.get("ranks") ? say("Ask all ranks again") : say("Show all ranks"));
-    others.replaceChildren(h("h4", null, say("The other ranks")), h("p", { class: "dw-soft" }, say("Above is what this process holds. It answers as one rank of a job, whose ranks can all be asked.")), control ? button : "");
-    if (model.get("ranks")) showOthers();
-  }
-  function askOthers(button) {
-    button.disabled = true;
-    ask(control, { ask: "ranks" }, (answer) => {
-      button.disabled = false;
-      complain(answer);
-    });
-  }
-  async function showOthers() {
-    const inner = others.appendChild(h("div"));
-    await (await host.getWidget(model.get("ranks"))).render({ el: inner, signal });
-  }
   function drawHead() {
     const head = model.get("head");
     inputs.el.hidden = Boolean(control && head?.title && !head.parameters); // a run that was watched elsewhere
@@ -225,7 +201,7 @@ async function render({ model, el, host, signal }) {
   figures.push(timeline);
   const steps = figure("dw-steps", revealMark);
   const devices = new Picture("dw-now-devices", { unfold: control && unfold, reveal });
-  const proposal = new Picture("dw-proposed", { unfold: null, reveal });
+  const sections = SECTIONS.map((each) => each.open({ model, live, control, tabs, host, signal, figure, reveal, revealMark, complain }));
   function unfold(question) {
     ask(control, { ask: "devices", ...question }, (answer) => (answer.error ? complain(answer) : devices.show(answer.drawn)));
   }
@@ -244,17 +220,6 @@ async function render({ model, el, host, signal }) {
     tabs.page("Memory").replaceChildren(...(traced.summary ? memorySection(traced.peaks, steps.el, reveal) : [none(say("what the bytes of each device were for, along one step, and who made the peak"))]));
     steps.show(traced.memory);
   }
-  const watchedRun = figure("dw-watch", revealMark);
-  function drawWatched() {
-    const last = model.get("watched") ?? {};
-    const sampled = live?.get("watched"); // while a cell runs
-    const watched = sampled?.summary && sampled.over === last.drawn ? sampled : last;
-    tabs.offer("Watch", Boolean(watched.summary));
-    if (!watched.summary) return;
-    tabs.count("Watch", watched.findings.length, watched.findings[0]?.severity);
-    tabs.page("Watch").replaceChildren(...watchSection(watched, watchedRun.el, reveal, control && openRecorded));
-    watchedRun.show(watched.figure);
-  }
   function keepKey() {
     const keep = h("button", { class: "dw-plain dw-keep", type: "button", title: say("show what later traces have otherwise") }, say("keep to compare"));
     keep.addEventListener("click", () => ask(control, { ask: "keep" }, complain));
@@ -267,12 +232,11 @@ async function render({ model, el, host, signal }) {
   function drawDevices() {
     const { parallel = [] } = model.get("traced") ?? {};
     const now = model.get("devices") ?? {};
-    const proposed = model.get("proposed") ?? {};
     devices.show(now.drawn ?? {});
-    proposal.show(proposed.drawn ?? {});
     devices.el.hidden = !now.drawn;
-    const beside = proposed.drawn ? [h("div", null, h("h4", null, say("Where it would go")), proposal.el, wordList(proposed.words))] : [];
-    tabs.page("Devices").replaceChildren(h("div", { class: beside.length ? "dw-beside-each-other" : null }, h("div", null, beside.length ? h("h4", null, say("Where it is")) : "", devices.el, wordList(now.words)), beside), ...parallel.map(callSection), spread, others);
+    const beside = sections.map((each) => each.beside?.()).filter(Boolean);
+    const below = sections.flatMap((each) => each.below ?? []);
+    tabs.page("Devices").replaceChildren(h("div", { class: beside.length ? "dw-beside-each-other" : null }, h("div", null, beside.length ? h("h4", null, say("Where it is")) : "", devices.el, wordList(now.words)), beside), ...parallel.map(callSection), spread, ...below);
     if (!model.get("traced")?.summary) devices.el.after(none(say("what crosses between the devices")));
     if (!now.drawn && !parallel.length) tabs.page("Devices").prepend(h("p", { class: "dw-empty" }, say("Nothing of a model is here to draw.")));
   }
@@ -295,7 +259,7 @@ async function render({ model, el, host, signal }) {
   function restarted() {
     hasRestarted = true;
     stale(say("The kernel was restarted. Run the cell again; this is the last state."));
-    for (const button of root.querySelectorAll(".dw-ask-ranks")) button.disabled = true;
+    sections.forEach((each) => each.end?.());
   }
   function drawInputs() {
     inputs.offer(model.get("inputs") ?? {});
@@ -327,30 +291,30 @@ async function render({ model, el, host, signal }) {
     "change:printed": drawPrinted,
     "change:compared": drawCompared,
     "change:applied": drawVerdict,
-    "change:offers_ranks": drawOthers,
-    "change:ranks": drawOthers,
     "change:devices": drawDevices,
-    "change:proposed": drawDevices,
-    "change:watched": drawWatched,
     "change:chosen": drawChosen,
   };
-  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
-  const lead = () => reveal(tree.get("lead"));
-  tree?.on("change:lead", lead);
   // While a cell runs; what was on its way when the cell ended comes too late.
   const sampled = () => live?.get("figure")?.over !== undefined && live.get("figure").over === model.get("memory")?.drawn && drawMemory(live.get("figure"));
-  live?.on("change:figure", sampled);
-  live?.on("change:watched", drawWatched);
+  const liveListeners = { "change:figure": sampled };
+  sections.forEach(({ draw }, at) => {
+    const event = `change:${SECTIONS[at].name}`;
+    listeners[event] = draw ?? drawDevices;
+    if (draw) liveListeners[event] = draw;
+  });
+  for (const [name, listener] of Object.entries(listeners)) model.on(name, listener);
+  for (const [name, listener] of Object.entries(liveListeners)) live?.on(name, listener);
+  const lead = () => reveal(tree.get("lead"));
+  tree?.on("change:lead", lead);
   drawHead();
   drawInputs();
   drawMemory();
   sampled();
   drawTrace();
-  drawWatched();
+  sections.forEach((each) => each.draw?.());
   drawGone();
   drawPrinted();
   drawCompared();
-  drawOthers();
   watchKernel(model, control, restarted, signal);
   if (model.get("opens")) tabs.open(model.get("opens"));
   else if (!model.get("head")?.title) tabs.open("Trace"); // a trace that was saved without its model
@@ -362,10 +326,9 @@ async function render({ model, el, host, signal }) {
   if (control) ask(control, { ask: "hello" }); // the answer lets later clicks be heard while a cell runs
   const stop = () => {
     for (const [name, listener] of Object.entries(listeners)) model.off(name, listener);
-    live?.off("change:figure", sampled);
-    live?.off("change:watched", drawWatched);
+    for (const [name, listener] of Object.entries(liveListeners)) live?.off(name, listener);
     tree?.off("change:lead", lead);
-    [...figures, devices, proposal].forEach((each) => each.close());
+    [...figures, devices, ...sections].forEach((each) => each.close?.());
   };
   signal?.addEventListener("abort", stop);
   return stop;

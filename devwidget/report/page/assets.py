@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Iterable
 from importlib import resources
 
 from devwidget.language.speaking import ENGLISH, language, template
@@ -14,25 +15,26 @@ from devwidget.report.style.words import CODES
 TREE = ("words.js", "dom.js", "rows.js", "filter.js", "detail.js", "tree.js", "tree_widget.js")
 PANEL = (
     "words.js", "dom.js", "figure.js", "pictures.js", "lanes.js", "timeline.js", "header.js", "edits.js", "findings.js",
-    "apply.js", "side_bar.js", "verdict.js", "tables.js", "compared.js", "memory.js", "devices.js", "tabs.js", "watch.js",
+    "apply.js", "side_bar.js", "verdict.js", "tables.js", "compared.js", "memory.js", "devices.js", "tabs.js", "sections.js",
     "panel_widget.js",
 )  # fmt: skip
-RANKS = (
-    "words.js", "dom.js", "tables.js", "edits.js", "findings.js", "ranks_filter.js", "ranks_map.js", "ranks_table.js",
-    "ranks_held.js", "ranks_step.js", "ranks_widget.js",
-)  # fmt: skip
-RANKS_STYLES = ("base.css", "panel.css", "ranks.css", "ranks_step.css")
-
 PANEL_STYLES = ("base.css", "tree.css", "panel.css", "timeline.css")
-PLAN = ("words.js", "dom.js", "knots.js", "edits.js", "plan_form.js", "plan_widget.js")
-LAYOUT = ("words.js", "dom.js", "layout_widget.js")
-PLAN_STYLES = ("base.css", "panel.css", "plan.css", "plan_form.css")
 
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./[\w.]+";\n', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{[^}]*\} from "\.{1,2}/[\w./]+";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(async )?(function|const|class) )", re.MULTILINE)
 _TEXT = r'("(?:[^"\\]|\\.)*")'
 _SAID = re.compile(rf"\b(?:say|word)\({_TEXT}")
 _COUNTED = re.compile(rf"\bsayCount\({_TEXT}, {_TEXT}")
+
+
+def files_of_extra(name: str, *files: str) -> tuple[str, ...]:
+    """Name files of the folder `static` of an extra, as `join_modules` and `static_text` take them beside those of the core."""
+    return tuple(f"extras/{name}/static/{file}" for file in files)
+
+
+def add_to_panel(scripts: Iterable[str]) -> tuple[str, ...]:
+    """Name the files of a panel with sections of extras: their scripts stand in front of the widget that opens them."""
+    return (*PANEL[:-1], *scripts, PANEL[-1])
 
 
 @functools.cache
@@ -55,8 +57,9 @@ def _strip_source(source: str) -> str:
 
 @functools.cache
 def static_text(name: str) -> str:
-    """One file of `panel/static`."""
-    return resources.files("devwidget").joinpath("panel", "static", name).read_text(encoding="utf-8")
+    """One file of `panel/static`, or one that `files_of_extra` names."""
+    path = name if name.startswith("extras/") else f"panel/static/{name}"
+    return resources.files("devwidget").joinpath(*path.split("/")).read_text(encoding="utf-8")
 
 
 def page_words(*files: str) -> dict[str, str]:

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from devwidget.extras.plan.records.answers import Layout
-from devwidget.extras.plan.words.questions import layout_sentence
-from devwidget.extras.watch.page import run_head
-from devwidget.extras.watch.records.run import WatchedRun
 from devwidget.language.speaking import say
 from devwidget.records.finding import Fix
 from devwidget.records.memory import DeviceMemory
@@ -37,7 +33,7 @@ from devwidget.report.text.memory_words import memory_cards
 from devwidget.report.text.trace_text import findings_words, not_checked_words, summary_words, trial_words, wait_words
 from devwidget.views.clock import Clock, with_real_times
 from devwidget.views.compare import compare_traces
-from devwidget.views.devices import Picture, make_picture, propose_picture
+from devwidget.views.devices import Picture, make_picture
 from devwidget.views.memory import memory_bars, memory_series
 from devwidget.views.overlay import Overlay
 from devwidget.views.parallel import parallel_calls
@@ -51,10 +47,9 @@ Content = dict[str, Any]
 
 
 @displays_safely
-def head_content(snapshot: Snapshot, table: PlacementTable, run: WatchedRun | None = None) -> Content:
-    """The header, and what spreads the model; of a run whose model is not here, what is known of it."""
-    more = {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot)}
-    return header_card(snapshot, table) | more | (run_head(run) if run is not None and not len(table) else {})
+def head_content(snapshot: Snapshot, table: PlacementTable) -> Content:
+    """The header, and what spreads the model."""
+    return header_card(snapshot, table) | {"virtual": snapshot.virtual_gpus, "spread": spread_cards(snapshot)}
 
 
 def tree_content(snapshot: Snapshot, table: PlacementTable, *, most: int = MOST_EAGER) -> Content:
@@ -178,17 +173,11 @@ def devices_content(
 ) -> Content:
     """The model on its devices, drawn for pages of several widths; {} where nothing is."""
     trace = with_real_times(trace) if trace is not None else None
-    return _draw_picture(make_picture(snapshot, table, trace, opened=opened, every=every))
+    return picture_content(make_picture(snapshot, table, trace, opened=opened, every=every))
 
 
-@displays_safely
-def proposed_content(layout: Layout, table: PlacementTable) -> Content:
-    """A layout as it would be."""
-    drawn = _draw_picture(propose_picture(layout, table))
-    return drawn | {"words": [layout_sentence(layout), *drawn["words"]]}
-
-
-def _draw_picture(picture: Picture) -> Content:
+def picture_content(picture: Picture) -> Content:
+    """Draw a picture of devices for pages of several widths, and say what crosses in it; {} for an empty one."""
     if not picture.columns:
         return {}
     return {"drawn": {str(width): draw_devices(picture, width) for width in WIDTHS}, "words": crossing_words(picture)}

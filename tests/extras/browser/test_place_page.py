@@ -8,8 +8,9 @@ import torch
 from playwright.sync_api import expect
 
 import devwidget
-from devwidget.extras.plan.screen.layout_panel import LayoutWidget
-from devwidget.report.page.assets import LAYOUT, PLAN_STYLES, join_modules, static_text
+from devwidget.extras.plan.screen.layout_panel import LAYOUT, LayoutWidget
+from devwidget.extras.plan.screen.plan_panel import PLAN_STYLES
+from devwidget.report.page.assets import join_modules, static_text
 from devwidget.report.page.html import as_value
 from tests.browser.chromium import Watched
 from tests.extras.browser.plans import check_widths_and_schemes, ids, make_model

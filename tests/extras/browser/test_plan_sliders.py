@@ -6,8 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 import devwidget
-from devwidget.extras.plan.screen.plan_panel import PlanWidget
-from devwidget.report.page.assets import PLAN, PLAN_STYLES, join_modules, static_text
+from devwidget.extras.plan.screen.plan_panel import PLAN, PLAN_STYLES, PlanWidget
+from devwidget.report.page.assets import join_modules, static_text
 from devwidget.report.page.html import as_value
 from tests.browser.chromium import Watched
 from tests.extras.browser.plans import check_widths_and_schemes, make_plan, plan_asked

@@ -5,13 +5,15 @@ import dataclasses
 import pytest
 from playwright.sync_api import expect
 
-from devwidget.extras.ranks.page import cluster_page
+from devwidget.extras.ranks.page import RANKS, RANKS_STYLES, cluster_page, ranks_content
 from devwidget.extras.ranks.records.merging import merge
 from devwidget.extras.ranks.records.rank import GroupProgress
 from devwidget.extras.ranks.rules.over_ranks import judge_cluster
 from devwidget.records.finding import Finding
+from devwidget.records.loading.json_io import dumps
 from tests.browser.axe import violations_in_both_schemes
-from tests.browser.esm import BarePage
+from tests.browser.esm import BarePage, OtherWidget
+from tests.browser.test_two_languages import check_languages
 from tests.extras.ranks.records.made_up import NOW, cluster, faulty, held_up, model, report, reports
 from tests.extras.ranks.records.made_up_steps import begun, sharded, step, world
 from tests.sampling import as_slow
@@ -128,12 +130,13 @@ def test_nothing_is_hard_to_read_and_nothing_leaves_the_page(shown, job):
 
 
 def test_the_panel_of_one_rank_offers_the_others_and_shows_them_in_its_own_tab(browser):
-    bare = BarePage(browser, split_model(), job=troubled())
+    job = OtherWidget(RANKS, RANKS_STYLES, {"content": ranks_content(troubled())})
+    bare = BarePage(browser, split_model(), state={"ranks": {"offered": True}}, others={"job": job})
     bare.answer("ranks", {})
     bare.page.get_by_role("tab", name="Devices").click()
     bare.page.get_by_role("button", name="Show all ranks").click()
     assert len(bare.sent("ranks")) == 1
-    bare.update("panel", "ranks", "job")
+    bare.update("panel", "ranks", {"offered": True, "widget": "job"})
     expect(bare.page.locator(".dw-others .dw-rank")).to_have_count(8)
     bare.close()
 
@@ -182,3 +185,8 @@ def test_the_g_of_a_gather_leaves_the_word_forward_to_be_read(shown):
     for width in (1600, 1280, 910, 700):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_function(f"() => ({COVERED})().length === 0")
+
+
+@pytest.mark.slow
+def test_no_english_word_is_left_on_a_chinese_page(opened):
+    check_languages(opened, lambda: faulty().to_html(), dumps(faulty()))

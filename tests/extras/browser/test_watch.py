@@ -3,16 +3,20 @@
 import pytest
 from playwright.sync_api import expect
 
-from devwidget.extras.watch.page import watched_content
+from devwidget.extras.watch.page import run_head, watched_content
 from devwidget.extras.watch.records.run import RecordedStep, StepTable, WatchedRun
 from devwidget.records.finding import Finding
 from devwidget.records.snapshot import Snapshot
+from devwidget.report.page.content import head_content
+from devwidget.views.placement import PlacementTable
 from tests.browser.esm import BarePage
 from tests.views.builders import MIB, one_step
 
 GROWTH = Finding(
     "memory-growth", "warning", None, "allocated memory of cuda:0 has grown by 16 KiB a step since step 64", why=""
 )
+
+NOTHING = Snapshot(())
 
 
 def watched(steps=400, recorded=(10, 128), findings=((GROWTH, 64),)):
@@ -28,7 +32,9 @@ def watched(steps=400, recorded=(10, 128), findings=((GROWTH, 64),)):
 
 @pytest.fixture
 def shown(browser):
-    bare = BarePage(browser, Snapshot(()), plotly=True, run=watched())
+    run = watched()
+    state = {"watched": watched_content(run), "opens": "Watch", "head": head_content(NOTHING, PlacementTable()) | run_head(run)}
+    bare = BarePage(browser, NOTHING, plotly=True, state=state)
     expect(bare.page.locator(".dw-watch .main-svg").first).to_be_visible()
     yield bare
     bare.close()

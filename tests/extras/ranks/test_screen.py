@@ -8,6 +8,7 @@ import types
 import pytest
 
 import devwidget
+from devwidget.extras.ranks import other_ranks
 from devwidget.extras.ranks.page import ranks_content
 from devwidget.extras.ranks.records.cluster import may_be_asked_again
 from devwidget.extras.ranks.screen import RanksWidget
@@ -90,37 +91,36 @@ def test_names_that_could_be_markup_arrive_as_text():
     assert "<img" not in RanksWidget(evil)._plain_html()
 
 
-def opened(**more):
+def opened():
     """A panel over hand-made records."""
-    fake = Fake()
-    return DeviceWidget(dataclasses.replace(fake.actions(), **more))
+    return DeviceWidget(Fake().actions())
 
 
-def test_the_panel_of_one_rank_shows_all_of_them_when_it_is_asked():
-    one = opened(ranks=lambda: faulty)
-    assert one.view.offers_ranks
+def test_the_panel_of_one_rank_shows_all_of_them_when_it_is_asked(monkeypatch):
+    monkeypatch.setattr(other_ranks, "find_asker", lambda: faulty)
+    one = opened()
+    assert one.view.ranks == {"offered": True, "widget": ""}
     assert "error" not in said(one, {"ask": "ranks", "id": "1"})[0]
-    assert one.view.ranks.startswith("anywidget:")
+    assert one.view.ranks["widget"].startswith("anywidget:")
     one.close()
 
 
 def test_a_panel_in_a_process_that_does_not_answer_offers_nothing():
     one = opened()
-    assert not one.view.offers_ranks
+    assert one.view.ranks == {}
     assert "does not answer as a rank" in said(one, {"ask": "ranks", "id": "1"})[0]["error"]
     one.close()
 
 
 def test_a_rank_that_answers_is_known_without_loading_what_answers(monkeypatch):
-    from devwidget import api
     from devwidget.extras.ranks import api as ranks_api
 
     monkeypatch.setitem(sys.modules, "devwidget.extras.ranks.agent", types.SimpleNamespace(serving_agent=lambda: None))
-    assert api._asking_the_others() is None
+    assert other_ranks.find_asker() is None
     agent = types.SimpleNamespace(folder="runs")
     monkeypatch.setitem(sys.modules, "devwidget.extras.ranks.agent", types.SimpleNamespace(serving_agent=lambda: agent))
     monkeypatch.setattr(ranks_api, "ranks", lambda folder: f"those of {folder}")
-    assert api._asking_the_others()() == "those of runs"
+    assert other_ranks.find_asker()() == "those of runs"
 
 
 def traced(ranks, **steps):

@@ -16,13 +16,13 @@ from devwidget.extras.plan.words.plan import answer_words, moment_words
 from devwidget.language.speaking import language, said, say
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.record import presents
-from devwidget.report.page.assets import static_text
+from devwidget.report.page.assets import files_of_extra, static_text
 from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import code_word, row_words
 
-STYLES = "base.css", "panel.css", "plan.css"
+STYLES = "base.css", "panel.css", *files_of_extra("plan", "plan.css")
 # In a notebook, which holds every output that was ever shown.
 _MOST_ROWS = 5
 LOOKS: dict[Fit, tuple[str, str]] = {

@@ -10,6 +10,7 @@ from devwidget.extras.plan.page.draw_plan import LOOKS, STYLES, draw_meter
 from devwidget.extras.plan.page.marks import GLYPHS, draw_glyph, draw_prose, draw_table
 from devwidget.extras.plan.page.step import draw_heading
 from devwidget.extras.plan.records.answers import AutoProposal, Layout, PlacedGpu
+from devwidget.extras.plan.views import propose_picture
 from devwidget.extras.plan.words.plan import fit_words, fits_words
 from devwidget.extras.plan.words.questions import auto_sentence
 from devwidget.language.speaking import language, said, say
@@ -19,7 +20,6 @@ from devwidget.report.page.assets import static_text
 from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import row_words
-from devwidget.views.devices import propose_picture
 from devwidget.views.placement import PlacementTable
 
 

@@ -6,18 +6,21 @@ import anywidget
 import ipywidgets
 from traitlets import Dict, Unicode
 
+from devwidget.extras.plan.page.draw_plan import STYLES
 from devwidget.extras.plan.page.place import draw_layout, layout_in_notebook
 from devwidget.extras.plan.records.answers import Layout
 from devwidget.panel.displayed import Displayed, runs_in_notebook, speak_along
-from devwidget.report.page.assets import LAYOUT, PLAN_STYLES, join_modules, page_words, static_text
+from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
 from devwidget.report.page.html import as_saved
+
+LAYOUT = ("words.js", "dom.js", *files_of_extra("plan", "layout_widget.js"))
 
 
 class LayoutView(anywidget.AnyWidget):
     """What the page draws."""
 
     _esm = join_modules(*LAYOUT)
-    _css = "".join(map(static_text, PLAN_STYLES))
+    _css = "".join(map(static_text, STYLES))
     words = Dict().tag(sync=True)
     page = Unicode().tag(sync=True)
     device_map = Unicode().tag(sync=True)

@@ -9,7 +9,7 @@ import anywidget
 import ipywidgets
 from traitlets import Dict, Unicode
 
-from devwidget.extras.plan.page.draw_plan import draw_live_parts, plan_in_notebook
+from devwidget.extras.plan.page.draw_plan import STYLES, draw_live_parts, plan_in_notebook
 from devwidget.extras.plan.page.form import form_content, read_setting
 from devwidget.extras.plan.records.plan import PIECEWISE, Plan, Questions, may_be_asked, questions_of
 from devwidget.language.speaking import both, say, say_count
@@ -18,9 +18,14 @@ from devwidget.panel.bridge import Control, refer_to
 from devwidget.panel.displayed import Displayed, fall_silent, runs_in_notebook, speak_along
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.schema.message import Message
-from devwidget.report.page.assets import PLAN, PLAN_STYLES, join_modules, page_words, static_text
+from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text
 from devwidget.report.page.html import as_saved
 from devwidget.report.style.safe_text import safe_block
+
+PLAN = (
+    "words.js", "dom.js", "edits.js", *files_of_extra("plan", "knots.js", "plan_form.js", "plan_widget.js"),
+)  # fmt: skip
+PLAN_STYLES = (*STYLES, *files_of_extra("plan", "plan_form.css"))
 
 
 class PlanView(anywidget.AnyWidget):

@@ -1,6 +1,6 @@
 // The page of a layout in a notebook: Python draws it, this answers its button.
-import { h } from "./dom.js";
-import { say, spoken } from "./words.js";
+import { h } from "../../../panel/static/dom.js";
+import { say, spoken } from "../../../panel/static/words.js";
 
 async function render({ model, el, signal }) {
   const page = h("div");

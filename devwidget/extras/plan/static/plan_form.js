@@ -1,7 +1,7 @@
 // The form of a plan's page: what its sliders stand on, and what the plans that were run say of that at once.
-import { h } from "./dom.js";
+import { h } from "../../../panel/static/dom.js";
 import { sizeWords, weights } from "./knots.js";
-import { say, word } from "./words.js";
+import { say, word } from "../../../panel/static/words.js";
 
 const FITS = { fits: word("fits"), close: word("fits, closely"), over: word("does not fit") };
 let lists = 0;

@@ -1,8 +1,8 @@
 // The page of a plan in a notebook: Python draws its parts, the form stands between them, and answers before Python does.
-import { ask, h, keepKeys, watchKernel } from "./dom.js";
-import { icon } from "./edits.js";
+import { ask, h, keepKeys, watchKernel } from "../../../panel/static/dom.js";
+import { icon } from "../../../panel/static/edits.js";
 import { answerAtOnce, PlanForm } from "./plan_form.js";
-import { say, spoken } from "./words.js";
+import { say, spoken } from "../../../panel/static/words.js";
 
 const ANSWERS = { fits: ["clean", "tried"], close: ["warning", "warning"], over: ["error", "error"], "": ["info", "info"] };
 const STANDS_MS = 250; // after the last key or move, so that a slider that is led past a size does not plan it

@@ -1,5 +1,5 @@
 // Which ranks are meant: `dp=(1,3), tp=2:8`, the grammar of Monarch's debugger, with `rank=` and `state=` besides.
-import { say } from "./words.js";
+import { say } from "../../../panel/static/words.js";
 
 const WORD = /^[a-z]+$/;
 const RANGE = /^(\d*):(\d*)(?::(\d+))?$/;

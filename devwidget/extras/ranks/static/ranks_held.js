@@ -1,6 +1,6 @@
 // What holds a job up: each collective that does not end drawn once, as a line on which those stand that came.
-import { h } from "./dom.js";
-import { say, word } from "./words.js";
+import { h } from "../../../panel/static/dom.js";
+import { say, word } from "../../../panel/static/words.js";
 
 const ROLES = { absent: word("has not come"), unknown: word("not known"), waiting: word("came, waits"), behind: word("waits behind them") };
 

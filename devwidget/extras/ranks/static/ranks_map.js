@@ -1,6 +1,6 @@
 // The map: a cell for each rank where it stands in the mesh, coloured by state, by memory or by placement.
-import { h } from "./dom.js";
-import { inRow, say, word } from "./words.js";
+import { h } from "../../../panel/static/dom.js";
+import { inRow, say, word } from "../../../panel/static/words.js";
 
 export const SIGNS = { answered: "", hung: "·", busy: "…", stopped: "‖", stale: "~", dead: "×", raised: "⚡", terminated: "–", ended: "✓", unknown: "?" };
 export const MEANINGS = {

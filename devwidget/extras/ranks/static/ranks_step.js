@@ -1,7 +1,7 @@
 // A traced step: a lane for each rank with its modules, and between the lanes what ranks begin together.
-import { h, prose } from "./dom.js";
-import { table } from "./tables.js";
-import { say } from "./words.js";
+import { h, prose } from "../../../panel/static/dom.js";
+import { table } from "../../../panel/static/tables.js";
+import { say } from "../../../panel/static/words.js";
 
 const UNIT_PX = 13; // at least, for a collective or a module without anything inside
 const PHASE_PX = 14; // of a lane, for the names of phases

@@ -1,8 +1,8 @@
 // Tables of a job: ranks that did not answer, memory, and what each module holds on the ranks of each kind.
-import { h, prose } from "./dom.js";
+import { h, prose } from "../../../panel/static/dom.js";
 import { letterOf, MEANINGS, SIGNS } from "./ranks_map.js";
-import { table } from "./tables.js";
-import { say, sayCount } from "./words.js";
+import { table } from "../../../panel/static/tables.js";
+import { say, sayCount } from "../../../panel/static/words.js";
 
 const MOST_ROWS = 1500;
 const MOST_TROUBLED = 64;

@@ -1,12 +1,12 @@
 // The panel of a job: all ranks as a map, what is wrong, who does not answer, memory, and what each module holds where.
-import { ask, h, keepKeys, prose, watchKernel } from "./dom.js";
-import { findingsView } from "./findings.js";
+import { ask, h, keepKeys, prose, watchKernel } from "../../../panel/static/dom.js";
+import { findingsView } from "../../../panel/static/findings.js";
 import { filterRanks } from "./ranks_filter.js";
 import { heldView } from "./ranks_held.js";
 import { RanksMap } from "./ranks_map.js";
 import { StepView } from "./ranks_step.js";
 import { memoryTable, PlacementTable, stateTag, troubledTable } from "./ranks_table.js";
-import { inRow, say, spoken } from "./words.js";
+import { inRow, say, spoken } from "../../../panel/static/words.js";
 
 async function render({ model, el, host, signal }) {
   const control = model.get("control") ? await host.getModel(model.get("control")) : null;

@@ -1,9 +1,9 @@
 """A layout in the picture of devices: its blocks in the columns of their GPUs, and what crosses."""
 
+from devwidget.extras.plan.page.proposed import proposed_content
 from devwidget.extras.plan.records.answers import BlockCost, Layout, PlacedGpu
+from devwidget.extras.plan.views import propose_picture
 from devwidget.records.device import DeviceId
-from devwidget.report.page.content import proposed_content
-from devwidget.views.devices import propose_picture
 from devwidget.views.placement import PlacementTable
 
 GPU0, GPU1 = DeviceId("cuda", 0), DeviceId("cuda", 1)

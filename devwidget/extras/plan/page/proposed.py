@@ -1,0 +1,19 @@
+"""A layout -> what the panel of a model needs to draw it beside the model as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from devwidget.extras.plan.records.answers import Layout
+from devwidget.extras.plan.views import propose_picture
+from devwidget.extras.plan.words.questions import layout_sentence
+from devwidget.report.page.content import picture_content
+from devwidget.report.style.safe_text import displays_safely
+from devwidget.views.placement import PlacementTable
+
+
+@displays_safely
+def proposed_content(layout: Layout, table: PlacementTable) -> dict[str, Any]:
+    """A layout as it would be."""
+    drawn = picture_content(propose_picture(layout, table))
+    return drawn | {"words": [layout_sentence(layout), *drawn["words"]]}

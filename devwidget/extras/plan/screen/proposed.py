@@ -1,0 +1,40 @@
+"""What `devwidget.place` proposes, in the panel of the model."""
+
+from __future__ import annotations
+
+from devwidget.extras.plan.page.proposed import proposed_content
+from devwidget.extras.plan.records.answers import Layout
+from devwidget.panel.actions import Panel
+from devwidget.panel.sections import Section, section
+from devwidget.report.page.assets import files_of_extra
+
+
+@section
+class ProposedLayout(Section):
+    """Beside the devices of the model as it is: those of a layout."""
+
+    name = "proposed"
+    scripts = files_of_extra("plan", "proposed.js")
+    methods = ("propose",)
+
+    def __init__(self, panel: Panel) -> None:
+        super().__init__(panel)
+        self._layout: Layout | None = None
+        self._table = panel.table
+
+    def propose(self, layout: Layout) -> None:
+        """Draw what `devwidget.place` says beside the model as it is."""
+        with self.panel.lock:
+            self._layout = layout
+            self.draw()
+
+    def follow(self) -> None:
+        """Draw the layout again if the modules of the model are other ones."""
+        if self.panel.table is not self._table:
+            self.draw()
+
+    def draw(self) -> None:
+        """Draw the layout with the classes of the model's table."""
+        self._table = self.panel.table
+        if self._layout is not None:
+            self.send(proposed_content(self._layout, self._table))
