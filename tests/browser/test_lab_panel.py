@@ -33,18 +33,6 @@ chatty = Chatty().cuda()
 batch, tokens = torch.ones(3, 8, device="cuda"), torch.ones(2, 8, device="cuda")
 own = devwidget.show(chatty)
 own""",
-    "run": """net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)).to("cuda")
-optimizer = torch.optim.Adam(net.parameters())
-run = devwidget.watch(net, optimizer)
-def train(steps):
-    with run:
-        for _ in range(steps):
-            net(torch.randn(4, 8, device="cuda")).sum().backward()
-            optimizer.step()
-            optimizer.zero_grad()
-train(20)
-devwidget.show(run)""",
-    "more steps": "train(40)",
     "gone": "fake.gone = True",
 }
 IS_BUSY = "window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status === 'busy'"
@@ -187,18 +175,6 @@ def test_a_step_says_where_it_is_and_what_it_prints_and_must_not_ask(session):
     assert session.python("own.selected") == "'layers'"
     trace.click()
     expect(panel.locator(".dw-failure")).to_contain_text("because no cell runs")
-
-
-def test_a_recorded_step_opens_and_a_run_that_goes_on_is_followed(session):
-    cell = run(session, "run")
-    summary = cell.locator(".dw-watch-summary")
-    expect(summary).to_have_text("Watched run of Sequential: 20 steps, no findings")
-    cell.get_by_role("button", name="open step 10").click()
-    expect(cell.get_by_role("tab", name="Trace", exact=True)).to_have_attribute("aria-selected", "true")
-    expect(cell.locator(".dw-status")).to_contain_text("step 10 was recorded")
-    cell.get_by_role("tab", name="Watch", exact=True).click()
-    run(session, "more steps")
-    expect(summary).to_contain_text("60 steps")
 
 
 def test_a_deleted_model_and_a_restarted_kernel_are_told(session, shown):

@@ -294,23 +294,3 @@ def test_no_file_is_written_if_one_of_them_cannot_be(shell, tmp_path, monkeypatc
     monkeypatch.setattr(api, "edits_to_apply", lambda: edits)
     assert "is not what it was" in said(shell, "devwidget", "fix apply")
     assert [path.read_text() for path in sorted(tmp_path.glob("m*"))] == ["x = 1\n"]
-
-
-def test_a_run_is_watched_from_cell_to_cell_until_that_is_ended(shell):
-    shell.run_cell("import torch\nnet = torch.nn.Linear(2, 2)\ntrainer = torch.optim.SGD(net.parameters(), 0.1)")
-    assert "no run is watched" in printed(lambda: shell.run_line_magic("devwidget", "watch"))
-    assert printed(lambda: shell.run_line_magic("devwidget", "watch net")).count("\n") == 1
-    for _ in range(2):
-        shell.run_cell("net(torch.ones(1, 2)).sum().backward()\ntrainer.step()")
-    assert "Watched run of Linear: 2 steps" in printed(lambda: shell.run_line_magic("devwidget", "watch"))
-    assert "Watched run of Linear: 2 steps" in printed(lambda: shell.run_line_magic("devwidget", "watch off"))
-    net = shell.user_ns["net"]
-    assert not net._forward_pre_hooks
-    assert not shell.user_ns["trainer"]._optimizer_step_post_hooks
-
-
-def test_a_model_without_an_optimizer_is_watched_and_unloading_ends_it(shell):
-    shell.run_cell("import torch\nnet = torch.nn.Linear(2, 2)")
-    assert "a step ends with the forward pass" in printed(lambda: shell.run_line_magic("devwidget", "watch net"))
-    magics.unload_ipython_extension(shell)
-    assert not shell.user_ns["net"]._forward_pre_hooks

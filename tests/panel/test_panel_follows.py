@@ -148,21 +148,3 @@ def test_a_model_that_is_bound_again_is_freed_beside_its_panel(notebook):
     notebook.run(build(), "build")
     gc.collect()
     assert first() is None
-
-
-@pytest.mark.parametrize("ends", [True, False])
-def test_a_watched_model_that_is_bound_again_is_freed_and_its_panel_says_so(notebook, ends, capsys):
-    notebook.shell.run_line_magic("load_ext", "devwidget")
-    notebook.run(build(), "build")
-    notebook.run(SHOW, "show")
-    notebook.run("%devwidget watch layer\nfor _ in range(3):\n    layer(rows.to('cuda:0'))", "watch")
-    first = notebook.names["kept"]
-    if ends:
-        notebook.run("%devwidget watch off", "off")
-    notebook.run(build(), "build")
-    gc.collect()
-    assert first() is None
-    assert ends or "`layer` is bound to a new object, so its watched run has ended" in capsys.readouterr().out
-    (note,) = notebook.panel.view.watched["not_checked"]
-    assert note.startswith("`layer` is bound to a new object since this run")
-    notebook.shell.run_line_magic("unload_ext", "devwidget")

@@ -1,10 +1,14 @@
 """A watched run in the panel: live with its model, or of a file, and the steps that it opens."""
 
+import gc
+
 import pytest
 import torch
 
 import devwidget
 from devwidget.records.errors import DevwidgetError, UnknownNameError
+from tests.panel.test_panel_follows import SHOW, build
+from tests.panel.test_panel_follows import notebook as notebook
 
 
 def test_a_run_that_was_watched_has_its_tab_and_its_steps_open():
@@ -40,3 +44,21 @@ def test_a_run_is_shown_live_with_its_model_and_from_its_file_without(tmp_path):
         panel.close()
     with pytest.raises(DevwidgetError, match="has no model to trace"):
         devwidget.show(run.result).run_trace()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_watched_model_that_is_bound_again_is_freed_and_its_panel_says_so(notebook, ends, capsys):
+    notebook.shell.run_line_magic("load_ext", "devwidget")
+    notebook.run(build(), "build")
+    notebook.run(SHOW, "show")
+    notebook.run("%devwidget watch layer\nfor _ in range(3):\n    layer(rows.to('cuda:0'))", "watch")
+    first = notebook.names["kept"]
+    if ends:
+        notebook.run("%devwidget watch off", "off")
+    notebook.run(build(), "build")
+    gc.collect()
+    assert first() is None
+    assert ends or "`layer` is bound to a new object, so its watched run has ended" in capsys.readouterr().out
+    (note,) = notebook.panel.view.watched["not_checked"]
+    assert note.startswith("`layer` is bound to a new object since this run")
+    notebook.shell.run_line_magic("unload_ext", "devwidget")
