@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import gc
 import io
 import json
@@ -26,13 +27,11 @@ from typing import Any
 import torch
 from answer_cost import ANSWERS
 from recorders import RECORDERS
-from snapshot_cost import bare_refresh, bare_walk, tree
+from snapshot_cost import bare_walk, tree
 from workloads import WORKLOADS, Workload, mlp
 
 import devwidget
-from devwidget.live_model import Rereader
 
-REFRESH = "panel, nothing changed"
 LONGEST_S = 1.0
 """CPU seconds after which a figure has rounds enough, if it has `FEWEST`; a call that takes longer itself is run once."""
 FEWEST = 7
@@ -115,19 +114,17 @@ def _summary(model: torch.nn.Module) -> None:
 
 
 def snapshot(size: str, tool: str, rounds: int) -> Iterator[dict[str, Any]]:
-    """A look at a tree of modules beside its floor, which reads the same fields: a bare walk, or bare loops in C."""
-    model, again = tree(int(size)), Rereader(lambda: 0)
-    again.snapshot(model)
+    """A look at a tree of modules beside its floor, which reads the same fields: a bare walk."""
+    model = tree(int(size))
     looks = {
         "devwidget.snapshot": lambda: devwidget.snapshot(model),
-        REFRESH: lambda: again.snapshot(model),
         "torchinfo.summary": lambda: _summary(model),
         "pytorch_memlab": lambda: _memory_report(model),
     }
     gc.collect()
     if tool != "pytorch_memlab":  # it looks for tensors among what the collector knows
         gc.freeze()
-    floor = bare_refresh(model) if tool == REFRESH else lambda: bare_walk(model)
+    floor = functools.partial(bare_walk, model)
     least, look = medians([floor, looks[tool]], min(rounds, 5))
     yield {"floor": least, "look": look, "modules": sum(1 for _ in model.modules())}
 

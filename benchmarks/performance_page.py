@@ -22,8 +22,6 @@ WHY = """
   `bare, same facts` (`benchmarks/bare_facts.py`) is the least that does so in Python; a goal below it is out of reach.
   torch.profiler writes events in C++ and makes sense of them at its end, so it is cheaper inside and dearer as a whole.
 * `devwidget.trace` reads what a step may change before it runs, and compares and puts it back afterwards.
-* A refresh has to look at every tensor again: anybody may have written `.data`, which nothing tells. Its floor
-  (`bare_check` in `benchmarks/snapshot_cost.py`) reads each field once, in loops of C.
 * A training step of one or two milliseconds has no kernel to hide behind: on a virtual GPU and in a recording it costs more
   than the goal of 5 times plain. `python benchmarks/figure.py small_steps "" ""` prints it, beside a virtual GPU with modes
   that do nothing, which is near that goal already. The rest is births, memory by what it is for, the log, lines and modules,
@@ -168,8 +166,7 @@ def _looks(answers: Answers) -> str:
         cells = [f"{mine[t]['look'] * 1e3:.1f} ({mine[t]['look'] / mine[t]['floor']:.2f})" if t in mine else "" for t in tools]
         rows.append([f"{next(iter(mine.values()))['modules']:,}", *cells])
     return (
-        _table(["modules", *tools], rows) + "\n\nIn brackets: against a bare walk in the same run that reads the same fields;"
-        " for a panel with nothing changed\nagainst bare loops in C over all that may have changed."
+        _table(["modules", *tools], rows) + "\n\nIn brackets: against a bare walk in the same run that reads the same fields."
     )
 
 

@@ -31,7 +31,7 @@ LIMIT_S, USUAL_S = 120, 20
 """Seconds after which a figure ends with what it has told by then, and that one takes of which nothing is known."""
 GROWTH = {"operators": (50, 200, 800), "steps": (10, 100, 1000), "modules": (1000, 10000, 100000), "GPUs": (1, 2, 4, 8)}
 OURS = ("devwidget.record", "devwidget.trace", "bare modes and hooks", "bare, same facts")
-LOOKS = ("devwidget.snapshot", "panel, nothing changed", "torchinfo.summary", "pytorch_memlab")
+LOOKS = ("devwidget.snapshot", "torchinfo.summary", "pytorch_memlab")
 
 
 def figures() -> Iterator[tuple[str, str, str]]:

@@ -1,7 +1,5 @@
 """Cost of a snapshot beside a bare walk that reads the same fields of the same tensors, in the same run.
 
-`again` is what an open panel asks after each cell, here with nothing changed, beside bare loops in C over the same fields.
-
 python benchmarks/snapshot_cost.py [--sizes 1000 10000 100000] [--repeat 5]
 """
 
@@ -11,16 +9,12 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
-from itertools import chain
-from operator import attrgetter, itemgetter
-from typing import Any
 
 import torch
 from torch import nn
 
 import devwidget
 from devwidget.capture.undo import paused_gc
-from devwidget.live_model import Rereader
 
 
 class Leaf(nn.Module):
@@ -63,38 +57,6 @@ def _fields(path: str, name: str, role: str, tensor: torch.Tensor) -> tuple[obje
     return (path, name, role, tuple(tensor.shape), tensor.dtype, tensor.device, *size, *kept)
 
 
-_OF_A_TENSOR = ("device", "dtype", "shape", "requires_grad", "is_leaf", "grad")
-
-
-def bare_check(model: nn.Module) -> list[list[object]]:
-    """What may have changed, each field read once by a loop in C, to be compared with the last answer.
-
-    The floor of every refresh that believes nobody: a tensor whose `.data` was written tells nothing.
-    """
-    facts: list[list[object]] = []
-    tensors: list[torch.Tensor] = []
-    level = [model]
-    while level:
-        owns = list(map(attrgetter("__dict__"), level))
-        below, *groups = ([own[group] for own in owns] for group in ("_modules", "_parameters", "_buffers"))
-        facts += [list(map(type, level)), list(map(itemgetter("training"), owns))]
-        facts += [list(chain.from_iterable(names)) for names in (below, *groups)]
-        facts += [list(map(type, chain.from_iterable(map(dict.values, owns))))]  # a plain attribute may hold a tensor now
-        level = list(chain.from_iterable(map(dict.values, below)))
-        facts += [list(map(id, level))]
-        tensors += chain.from_iterable(map(dict.values, chain(*groups)))
-    storages = list(map(torch.Tensor.untyped_storage, tensors))
-    facts += [list(map(attrgetter(field), tensors)) for field in _OF_A_TENSOR]
-    facts += [list(map(attrgetter("_cdata"), storages)), list(map(torch.UntypedStorage.nbytes, storages))]
-    return [*facts, list(map(torch.Tensor.storage_offset, tensors))]
-
-
-def bare_refresh(model: nn.Module) -> Callable[[], Any]:
-    """A check against the answer of now."""
-    last = bare_check(model)
-    return lambda: bare_check(model) == last
-
-
 def milliseconds(call: Callable[[], object], repeat: int) -> float:
     """Median processor time: others may be at work on this machine."""
     times = []
@@ -106,18 +68,15 @@ def milliseconds(call: Callable[[], object], repeat: int) -> float:
     return statistics.median(times)
 
 
-def measure(size: int, repeat: int) -> tuple[int, float, float, float, float]:
-    """Modules, and milliseconds of the walk, of the snapshot, of the bare check, and of a refresh with nothing changed."""
+def measure(size: int, repeat: int) -> tuple[int, float, float]:
+    """Modules, and milliseconds of the walk and of the snapshot, which an open panel takes after each cell."""
     model = tree(size)
-    again = Rereader(lambda: 0)
-    bare_walk(model), devwidget.snapshot(model), again.snapshot(model), again.snapshot(model)
+    bare_walk(model), devwidget.snapshot(model)
     with paused_gc():  # it would walk through what the others hold
         return (
             sum(1 for _ in model.modules()),
             milliseconds(lambda: bare_walk(model), repeat),
             milliseconds(lambda: devwidget.snapshot(model), repeat),
-            milliseconds(bare_refresh(model), repeat),
-            milliseconds(lambda: again.snapshot(model), repeat),
         )
 
 
@@ -127,14 +86,11 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=7)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    print(
-        f"{'modules':>8} {'bare walk':>12} {'snapshot':>12} {'ratio':>6} {'us/module':>10} "
-        f"{'bare check':>12} {'again':>12} {'ratio':>6}"
-    )
+    print(f"{'modules':>8} {'bare walk':>12} {'snapshot':>12} {'ratio':>6} {'us/module':>10}")
     for size in options.sizes:
-        modules, walk, snapshot, check, again = measure(size, options.repeat)
+        modules, walk, snapshot = measure(size, options.repeat)
         cost = f"{snapshot:>9.1f} ms {snapshot / walk:>6.2f} {snapshot * 1e3 / modules:>10.1f}"
-        print(f"{modules:>8} {walk:>9.1f} ms {cost} {check:>9.1f} ms {again:>9.1f} ms {again / check:>6.2f}")
+        print(f"{modules:>8} {walk:>9.1f} ms {cost}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import functools
 import inspect
 import pathlib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -31,7 +31,6 @@ from devwidget.capture.validation import (
     refuse_optimizer,
     refuse_text,
 )
-from devwidget.extras.watch.records.run import WatchedRun
 from devwidget.fix_writer import apply_to_text as apply_to_text
 from devwidget.fix_writer import edits_by_file as edits_by_file
 from devwidget.fix_writer import edits_to_apply as edits_to_apply
@@ -66,9 +65,6 @@ from devwidget.views.compare import compare_traces
 if TYPE_CHECKING:
     import os
 
-    from devwidget.extras.ranks.records.cluster import Cluster
-    from devwidget.extras.ranks.screen import RanksWidget
-    from devwidget.extras.watch.watch import Watch
     from devwidget.panel.panel import DeviceWidget
     from devwidget.trying.offers import SeenCalls
 
@@ -308,40 +304,20 @@ def is_about_placement(error: BaseException) -> bool:
     return post_mortem.is_about_placement(error)
 
 
-@overload
-def show(model: Cluster) -> RanksWidget: ...
-
-
-@overload
-def show(model: Watch | WatchedRun) -> DeviceWidget: ...
-
-
-@overload
-def show(
-    model: nn.Module,
-    batch: Any = ...,
-    *,
-    loss_fn: Callable[..., Any] | None = ...,
-    target: Any = ...,
-    optimizer: torch.optim.Optimizer | None = ...,
-    batch_expression: str = ...,
-) -> DeviceWidget: ...
-
-
 @says_what_fits
 def show(
-    model: nn.Module | Cluster | Watch | WatchedRun,
+    model: Any,
     batch: Any = None,
     *,
     loss_fn: Callable[..., Any] | None = None,
     target: Any = None,
     optimizer: torch.optim.Optimizer | None = None,
     batch_expression: str = "",
-) -> DeviceWidget | RanksWidget:
+) -> Any:
     """Open the panel on a live model. The panel holds the model weakly: `del model` frees it.
 
     Args:
-        model: what the panel shows; what `devwidget.ranks()` returns for all ranks of a job, or a watched run, live or read by
+        model: a module, or what an extra has a panel for: the ranks of a job, or a watched run, live or read by
             `devwidget.open`, for which nothing else is given.
         batch: as for `trace`; it can also be chosen in the panel.
         loss_fn: as for `trace`.
@@ -355,19 +331,18 @@ def show(
     Raises:
         DevwidgetError: if `model` is no module.
     """
-    from devwidget.live_model import Engine, Rereader, open_panel
+    from devwidget.live_model import Engine, open_panel
     from devwidget.panel.sections import find_opener
 
     def open_model(model: Any, optimizer: torch.optim.Optimizer | None, opens: str = "") -> DeviceWidget:
         refuse_loss(loss_fn)
         refuse_text("batch_expression", batch_expression, 'batch_expression="next(iter(loader))"')
         given = {"batch": batch, "loss": loss_fn, "target": target}
-        engine = Engine(Rereader(virtual_gpus).snapshot, trace, lambda: read_memory(virtual_gpus()), try_fix)
+        engine = Engine(snapshot, trace, lambda: read_memory(virtual_gpus()), try_fix)
         return open_panel(model, optimizer, given, batch_expression, engine, opens)
 
     opener = find_opener(model)
-    shown: DeviceWidget | RanksWidget = open_model(model, optimizer) if opener is None else opener(model, open_model)
-    return shown
+    return open_model(model, optimizer) if opener is None else opener(model, open_model)
 
 
 def find_optimizer(model: nn.Module) -> torch.optim.Optimizer | None:

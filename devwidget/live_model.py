@@ -7,20 +7,15 @@ import sys
 import traceback
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
-from devwidget.capture.devices import read_memory
 from devwidget.capture.memory.training_state import TrainingWatch
 from devwidget.capture.modules import all_tensors, is_module
 from devwidget.capture.object_fields import copy_items, is_a, items_of
-from devwidget.capture.other_threads import running_thread
 from devwidget.capture.snapshot.optimizer_state import parameters_of
-from devwidget.capture.snapshot.take_snapshot import take_snapshot
-from devwidget.capture.snapshot_changes import Fingerprint, NotWatchable
 from devwidget.capture.source_code.call_sites import CLICK, user_frame
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.step.batch import (
@@ -34,7 +29,7 @@ from devwidget.capture.step.batch import (
 )
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.capture.validation import refuse_model, refuse_optimizer
-from devwidget.memory import Held, categorize_memory, held_bytes
+from devwidget.memory import Held
 from devwidget.panel.actions import PanelActions, TraceRequest
 from devwidget.records.errors import BatchError, DevwidgetError, error_text, nearest
 from devwidget.records.finding import Fix
@@ -46,50 +41,6 @@ from devwidget.records.trace import Trace
 
 if TYPE_CHECKING:
     from devwidget.panel.panel import DeviceWidget
-
-
-class Rereader:
-    """`devwidget.snapshot` for a panel, which asks after each cell. It holds no module and no tensor.
-
-    Args:
-        virtual_gpus: tells how many are active.
-    """
-
-    def __init__(self, virtual_gpus: Callable[[], int]) -> None:
-        self._virtual_gpus = virtual_gpus
-        self._last: Snapshot | None = None
-        self._held: Held = {}
-        self._fingerprint: Fingerprint | None = None
-
-    def snapshot(self, model: nn.Module, *, optimizer: torch.optim.Optimizer | None = None) -> Snapshot:
-        """The same as `devwidget.snapshot`; its modules are the same objects as last time if nothing has changed."""
-        gpus = self._virtual_gpus()
-        last, known = self._last, self._fingerprint
-        if (
-            last is None
-            or last.virtual_gpus != gpus
-            or known is None
-            or running_thread()
-            or not known.still_fits(model, optimizer)
-        ):
-            return self._read_whole(model, optimizer, gpus)
-        self._last = replace(last, memory=categorize_memory(read_memory(gpus), self._held))
-        return self._last
-
-    def _read_whole(self, model: nn.Module, optimizer: torch.optim.Optimizer | None, gpus: int) -> Snapshot:
-        if self._last is not None:  # many models are shown once and never looked at again
-            self._fingerprint = None if running_thread() else _take_fingerprint(model, optimizer)
-        read = take_snapshot(model, optimizer=optimizer, virtual_gpus=gpus)
-        self._held = held_bytes(read.modules, read.optimizer)
-        self._last = replace(read, memory=categorize_memory(read.memory, self._held))
-        return self._last
-
-
-def _take_fingerprint(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Fingerprint | None:
-    try:
-        return Fingerprint(model, optimizer)
-    except NotWatchable:
-        return None  # such a model is read whole each time
 
 
 _MOST_CALLS = 4

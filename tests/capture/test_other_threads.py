@@ -9,7 +9,6 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.patching import operator_key
-from devwidget.live_model import Rereader
 
 
 class Doubled(torch.autograd.Function):
@@ -159,14 +158,14 @@ def test_gradients_are_read_while_no_other_thread_runs_the_program(elsewhere):
 
 
 def test_gradients_are_read_again_when_the_other_thread_has_ended():
-    model, rereader, seen = trained(), Rereader(lambda: 0), []
+    model, seen = trained(), []
     asked = threading.Event()
     thread = threading.Thread(target=lambda: asked.wait() or seen.append(1))
     thread.start()
     try:
-        notes = [rereader.snapshot(model).modules[0].note for _ in range(3)]
+        notes = [devwidget.snapshot(model).modules[0].note for _ in range(3)]
     finally:
         asked.set()
         thread.join()
     assert all(notes)
-    assert [rereader.snapshot(model).modules[0].tensors[0].grad_bytes for _ in range(3)] == [16, 16, 16]
+    assert [devwidget.snapshot(model).modules[0].tensors[0].grad_bytes for _ in range(3)] == [16, 16, 16]
