@@ -175,8 +175,6 @@ COMPILED_MODULE = "torch._dynamo.eval_frame.OptimizedModule"
 SCRIPTED_MODULE = "torch.jit._script.RecursiveScriptModule"
 """Modules and classes that are only compared by name: where one has moved, nothing is taken for it."""
 
-NAMESPACES = frozenset({"aten", "prim", "prims", "profiler", "quantized", "rngprims", "_c10d_functional", "c10d"})
-"""Of torch's own operators, whose schemas are true but for those."""
 FLAG_PAIRS = (
     ("_check_sparse_tensor_invariants", "_set_check_sparse_tensor_invariants"),
     ("_cuda_get_cudnn_benchmark_limit", "_cuda_set_cudnn_benchmark_limit"),

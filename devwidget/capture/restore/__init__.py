@@ -12,12 +12,14 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
+from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.restore.objects import Fields
-from devwidget.capture.restore.program_code import GlobalVariables
+from devwidget.capture.restore.keepers import Kept
+from devwidget.capture.restore.objects import FIELDS
+from devwidget.capture.restore.program_code import GLOBALS
 from devwidget.capture.restore.python_settings import Settings, process_settings
 from devwidget.capture.restore.random_generators import global_states
-from devwidget.capture.restore.search import ReachSearch, SavedPart
+from devwidget.capture.restore.search import ReachSearch
 from devwidget.capture.restore.state_changes import StateChanges, Untold, describe_changes
 from devwidget.capture.restore.storages import SavedStorages
 from devwidget.capture.restore.tensors import Tensors
@@ -39,15 +41,15 @@ class ObjectPaths:
         roots: what each root is called, "" for the model, whose parts are called by their path alone.
     """
 
-    def __init__(self, states: Iterable[SavedPart], tables: Iterable[Tensors], roots: Iterable[tuple[str, Any]]) -> None:
+    def __init__(self, states: Iterable[Kept], tables: Iterable[Tensors], roots: Iterable[tuple[str, Any]]) -> None:
         self._roots = {id(root): name for name, root in roots}
         self._up: dict[int, tuple[Any, str]] = {}
         self._fields: set[int] = set()
         for state in states:
-            if isinstance(state, Fields):
-                self._fields.add(id(state.namespace))
+            if state.keeper is FIELDS:
+                self._fields.add(id(state.before.namespace))
             for label, part in state.label_parts():
-                if isinstance(state, GlobalVariables):
+                if state.keeper is GLOBALS:
                     self._roots.setdefault(id(part), label)
                 self._up.setdefault(id(part), (state.owner, label))
         for table in tables:
@@ -66,7 +68,10 @@ class ObjectPaths:
             owner, label = self._up[id(value)]
             labels.append(self._as_attribute(owner, label))
             value = owner
-        return "".join(reversed(labels)).removeprefix(".") or Message("a {kind}", kind=type(value).__name__)
+        words = "".join(reversed(labels)).removeprefix(".")
+        if not words and issubclass(type(value), type):
+            return class_name(value)
+        return words or Message("a {kind}", kind=type(value).__name__)
 
     def _as_attribute(self, owner: Any, label: str) -> str:
         if id(owner) in self._fields:
@@ -174,12 +179,12 @@ class SavedState:
         for table in self._search.tensors:
             yield "counts of writes", lambda table=table: table.put_versions_back(undoing)  # type: ignore[misc]
         yield "modes", lambda: self._settings.put_back(undoing, MODES)
+        yield from self._search.generators
         yield from self._generators
 
     def _find_unseen(self, found: list[Any]) -> None:
         with _plain_torch():
             found[:] = [tensor for table in self._search.tensors for tensor in self._storages.find_unseen(table)]
-            found += self._storages.find_sampled()
 
     def _name_lost(self, lost: list[tuple[Any, str]]) -> tuple[str, ...]:
         if not lost:

@@ -1,4 +1,4 @@
-"""The class and the fields of objects, whatever their classes define; views, which lead to others; scripted modules."""
+"""The class and the fields of objects, whatever their classes define; objects that lead to others; scripted modules."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from devwidget.capture import torch_internals
-from devwidget.capture.object_fields import class_name, is_exactly, module_name
+from devwidget.capture.object_fields import class_name, dict_of, is_exactly, module_name
+from devwidget.capture.restore.keepers import Keeper, Label
 
 _HEAP_TYPE = 1 << 9
 """Flag of classes that are not built into the interpreter (Py_TPFLAGS_HEAPTYPE)."""
@@ -38,39 +39,18 @@ _OF_TORCH = (
 _OWN_OR_TOOLS = frozenset({"devwidget", "IPython", "ipykernel", "ipywidgets", "traitlets", "_pytest", "hypothesis"})
 
 
-class Fields:
-    """The class, the `__dict__` and the slots of one object."""
+class FieldValues(NamedTuple):
+    """What is in the fields of one object.
 
-    __slots__ = ("_kind", "_slots", "namespace", "owner")
+    Attributes:
+        kind: its class.
+        namespace: its `__dict__`, whose entries are put back as those of any dict.
+        slots: name and value of each.
+    """
 
-    def __init__(self, owner: Any) -> None:
-        self.owner, self._kind = owner, type(owner)
-        self.namespace = namespace_of(owner)
-        self._slots = [(name, member, _slot_value(member, owner)) for name, member in _slots_of(self._kind)]
-
-    def list_parts(self) -> Iterable[Any]:
-        """The namespace, whose entries are put back as those of any dict, and what is in the slots."""
-        return [self.namespace, *(value for _, _, value in self._slots)]
-
-    def label_parts(self) -> Iterator[tuple[str, Any]]:
-        """The namespace has no name of its own."""
-        yield "", self.namespace
-        yield from ((f".{name}", value) for name, _, value in self._slots)
-
-    def has_changed(self) -> bool:
-        """Whether class, namespace or a slot is another one; what is in the namespace, its own part tells."""
-        slots = (_slot_value(member, self.owner) is not value for _, member, value in self._slots)
-        return type(self.owner) is not self._kind or namespace_of(self.owner) is not self.namespace or any(slots)
-
-    def put_back(self) -> None:
-        """The class first: it says which fields there are."""
-        if type(self.owner) is not self._kind:
-            _set_class(self.owner, self._kind)
-        if namespace_of(self.owner) is not self.namespace:
-            object.__setattr__(self.owner, "__dict__", self.namespace)
-        for _, member, value in self._slots:
-            if _slot_value(member, self.owner) is not value:
-                member.__delete__(self.owner) if value is _EMPTY else member.__set__(self.owner, value)
+    kind: type
+    namespace: dict[str, Any] | None
+    slots: dict[str, Any]
 
 
 class _Empty:
@@ -78,6 +58,48 @@ class _Empty:
 
 
 _EMPTY = _Empty()
+
+
+def _read_fields(owner: Any) -> FieldValues:
+    slots = {name: _slot_value(member, owner) for name, member in _slots_of(type(owner))}
+    return FieldValues(type(owner), namespace_of(owner), slots)
+
+
+def _write_fields(owner: Any, before: FieldValues) -> None:
+    """The class first: it says which fields there are."""
+    if type(owner) is not before.kind:
+        _set_class(owner, before.kind)
+    if namespace_of(owner) is not before.namespace:
+        object.__setattr__(owner, "__dict__", before.namespace)
+    for name, member in _slots_of(before.kind):
+        value = before.slots[name]
+        if _slot_value(member, owner) is value:
+            continue
+        if value is _EMPTY:
+            member.__delete__(owner)
+        else:
+            member.__set__(owner, value)
+
+
+def _same_fields(now: FieldValues, before: FieldValues) -> bool:
+    if now.kind is not before.kind or now.namespace is not before.namespace:
+        return False
+    return all(now.slots[name] is value for name, value in before.slots.items())
+
+
+def _label_fields(before: FieldValues) -> Iterator[Label]:
+    yield "", before.namespace
+    yield from ((f".{name}", value) for name, value in before.slots.items())
+
+
+FIELDS = Keeper(
+    _read_fields,
+    _write_fields,
+    _same_fields,
+    lambda before: (before.namespace, *before.slots.values()),
+    _label_fields,
+)
+"""The class, the `__dict__` and the slots of an object."""
 
 
 def namespace_of(value: Any) -> dict[str, Any] | None:
@@ -142,11 +164,6 @@ def has_own_attributes(kind: type, packages: set[str]) -> bool:
     return is_heap(kind) and top != "torch" and top not in sys.stdlib_module_names and is_open(kind, packages)
 
 
-def is_of_python(kind: type) -> bool:
-    """Whether a class, or one that it derives from, is part of Python and stands for more than what its fields hold."""
-    return any(module_of(base).partition(".")[0] in _LIBRARY for base in mro(kind))
-
-
 def is_tool(package: str) -> bool:
     """Whether a package shows the program, and is none of its parts."""
     return package in _OWN_OR_TOOLS
@@ -174,101 +191,62 @@ def module_of(kind: type) -> str:
     return module_name(kind) or "builtins"
 
 
-_SEEN: dict[type, Callable[[Any], Iterable[Any]]] = {
-    memoryview: lambda view: (view.obj,),
-    types.MappingProxyType: gc.get_referents,  # it shows the dict to nobody else
-    type({}.keys()): gc.get_referents,
-    type({}.values()): gc.get_referents,
-    type({}.items()): gc.get_referents,
-    weakref.ref: lambda reference: (reference(),),
-    weakref.WeakMethod: lambda reference: (weakref.WeakMethod.__call__(reference),),
-    _thread._local: lambda local: (local.__dict__,),
-    type(functools.lru_cache(len)): lambda call: (call.__wrapped__, call.__dict__),
-}
+_LEADS: tuple[tuple[type, Callable[[Any], Iterable[Any]]], ...] = (
+    (memoryview, lambda view: (view.obj,)),
+    (types.MappingProxyType, gc.get_referents),  # it shows the dict to nobody else
+    (type({}.keys()), gc.get_referents),
+    (type({}.values()), gc.get_referents),
+    (type({}.items()), gc.get_referents),
+    (weakref.ref, lambda reference: (reference(),)),
+    (weakref.WeakMethod, lambda reference: (weakref.WeakMethod.__call__(reference),)),
+    (_thread._local, lambda local: (local.__dict__,)),
+    (type(functools.lru_cache(len)), lambda call: (call.__wrapped__, call.__dict__)),
+)
+"""What objects lead to that hold nothing themselves."""
 
 
-class View:
-    """What one of them leads to."""
-
-    def __init__(self, owner: Any) -> None:
-        self.owner, self._parts = owner, tuple(_SEEN[type(owner)](owner))
-
-    def list_parts(self) -> Iterable[Any]:
-        """Where the search goes on."""
-        return self._parts
-
-    def label_parts(self) -> Iterator[tuple[str, Any]]:
-        """As the view itself is called."""
-        return (("", part) for part in self._parts)
-
-    def has_changed(self) -> bool:
-        """What it leads to has parts of its own."""
-        return False
-
-    def put_back(self) -> None:
-        """Nothing to do."""
+def leading_keeper(kind: type) -> Keeper | None:
+    """How such an object is searched; None where instances of a class are none."""
+    read = next((read for each, read in _LEADS if each is kind), None)
+    return None if read is None else Keeper(read, parts=iter)
 
 
-def is_view(kind: type) -> bool:
-    """Whether instances of a type lead to other objects alone."""
-    return any(kind is each for each in _SEEN)
+def _read_scripted(owner: Any) -> dict[str, Any]:
+    """Parameters, buffers and attributes of a scripted module, which are in C++, and its children."""
+    fields = dict_of(owner)
+    module, concrete, children = fields.get("_c"), fields.get("_concrete_type"), fields.get("_modules")
+    if module is None:  # the shell that `torch.jit.trace` returns around the real one
+        return {}
+    kinds: Any = (torch_internals.ParameterDict, torch_internals.BufferDict)
+    found = {name: value for kind in kinds for name, value in kind(module).items()}
+    names = concrete.get_attributes() if concrete is not None else ("training",)
+    found |= {name: module.getattr(name) for name in names if module.hasattr(name)}
+    if children is not None and type(children).__name__ == "OrderedModuleDict":
+        found |= dict(children.items())
+    return found
 
 
-_SET_AGAIN = (int, float, bool, str, complex, list, dict, type(None))
-"""Types that come out of C++ as copies; tensors and modules are reached as themselves."""
+_COMPARED = (int, float, bool, str, complex, type(None))
+"""What comes out of C++ as a copy; tensors and modules come as themselves."""
 
 
-class ScriptedState:
-    """The attributes of one scripted module, without those of its children."""
+def _same_attributes(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    for name, value in before.items():
+        other = now.get(name)
+        if isinstance(value, torch.Tensor) and other is not value:
+            return False
+        if is_exactly(value, _COMPARED) and other != value:
+            return False
+    return True
 
-    def __init__(self, owner: Any) -> None:
-        self.owner = owner
-        self._module = object.__getattribute__(owner, "__dict__").get("_c")
-        self._values = dict(self._read_attributes())
 
-    def _read_attributes(self) -> Iterator[tuple[str, Any]]:
-        if self._module is None:  # the shell that `torch.jit.trace` returns around the real one
-            return
-        kinds: Any = (torch_internals.ParameterDict, torch_internals.BufferDict)
-        for kind in kinds:
-            yield from kind(self._module).items()
-        concrete = object.__getattribute__(self.owner, "__dict__").get("_concrete_type")
-        for name in concrete.get_attributes() if concrete is not None else ("training",):
-            if self._module.hasattr(name):
-                yield name, self._module.getattr(name)
-
-    def _read_children(self) -> Iterable[tuple[str, Any]]:
-        children = object.__getattribute__(self.owner, "__dict__").get("_modules")
-        known = type(children).__name__ == "OrderedModuleDict"
-        return list(children.items()) if known else []
-
-    def list_parts(self) -> Iterable[Any]:
-        """Parameters, buffers, attributes and children."""
-        return [value for _, value in self.label_parts()]
-
-    def label_parts(self) -> Iterator[tuple[str, Any]]:
-        """Each as the class calls it."""
-        for name, value in [*self._values.items(), *self._read_children()]:
-            yield f".{name}", value
-
-    def _list_changed(self) -> Iterator[tuple[str, Any]]:
-        """Tensors by identity, all else by value."""
-        for name, value in self._read_attributes():
-            before = self._values.get(name, value)
-            if isinstance(before, torch.Tensor):
-                if before is not value:
-                    yield name, before
-            elif is_exactly(before, _SET_AGAIN) and before != value:
-                yield name, before
-
-    def has_changed(self) -> bool:
-        """Whether an attribute is another one."""
-        return any(True for _ in self._list_changed())
-
-    def put_back(self) -> None:
-        """Set these again."""
-        for name, before in self._list_changed():
-            self._module.setattr(name, before)
+SCRIPTED = Keeper(
+    _read_scripted,
+    same=_same_attributes,
+    parts=lambda before: before.values(),
+    labels=lambda before: ((f".{name}", value) for name, value in before.items()),
+)
+"""Tensors of scripted modules are put back, other attributes are named."""
 
 
 def is_scripted(kind: type) -> bool:

@@ -6,137 +6,81 @@ import dis
 import functools
 import sys
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from devwidget.capture.patching.registry import PatchedFunction
+from devwidget.capture.restore.keepers import Keeper, Label
 from devwidget.capture.restore.objects import class_namespace, is_own_package, module_of
 
-_PARTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
-    types.FunctionType: lambda call: (call.__dict__, call.__kwdefaults__, call.__defaults__, call.__closure__),
-    types.MethodType: lambda call: (call.__self__, call.__func__),
-    types.BuiltinMethodType: lambda call: (call.__self__,),
-    types.MethodWrapperType: lambda call: (call.__self__,),
-    functools.partial: lambda call: (call.func, call.args, call.keywords, call.__dict__),
-    staticmethod: lambda call: (call.__func__,),
-    classmethod: lambda call: (call.__func__,),
-    property: lambda call: (call.fget, call.fset, call.fdel),
-}
-_REPLACEABLE = ("__code__", "__defaults__", "__kwdefaults__")
-"""Of a function; the names of a closure's variables say which code fits."""
+_UNSET = object()
 
 
-class Callee:
-    """A function, a bound method, a property or a partial."""
-
-    def __init__(self, owner: Any) -> None:
-        self.owner, self._parts = owner, _PARTS[type(owner)](owner)
-        self._replaceable = [getattr(owner, name) for name in self._read_names()]
-
-    def _read_names(self) -> tuple[str, ...]:
-        return _REPLACEABLE if type(self.owner) is types.FunctionType else ()
-
-    def list_parts(self) -> Iterable[Any]:
-        """Where the search goes on."""
-        return self._parts
-
-    def label_parts(self) -> Iterator[tuple[str, Any]]:
-        """None has a name that a reader would know."""
-        return (("", part) for part in self._parts)
-
-    def has_changed(self) -> bool:
-        """Whether a function has other code or other defaults."""
-        return any(True for _ in self._list_changed())
-
-    def put_back(self) -> None:
-        """Give a function its code and its defaults again; of other callables nothing can be replaced."""
-        for name, value in self._list_changed():
-            setattr(self.owner, name, value)
-
-    def _list_changed(self) -> Iterator[tuple[str, Any]]:
-        for name, value in zip(self._read_names(), self._replaceable, strict=True):
-            if getattr(self.owner, name) is not value:
-                yield name, value
+def _read_function(call: types.FunctionType) -> dict[str, Any]:
+    """Code and defaults, and the variables of its closure."""
+    cells = zip(call.__code__.co_freevars, call.__closure__ or (), strict=True)
+    return {
+        "__code__": call.__code__,
+        "__defaults__": call.__defaults__,
+        "__kwdefaults__": call.__kwdefaults__,
+        "__dict__": call.__dict__,
+        **{name: _cell_content(cell) for name, cell in cells},
+    }
 
 
-class Cell:
-    """One variable of a closure, which the function may set (`nonlocal`)."""
-
-    def __init__(self, owner: types.CellType) -> None:
-        self.owner = owner
-        self._full, self._content = _cell_content(owner)
-
-    def list_parts(self) -> Iterable[Any]:
-        """What the variable was."""
-        return (self._content,)
-
-    def label_parts(self) -> Iterator[tuple[str, Any]]:
-        """Its name is the function's affair."""
-        yield "", self._content
-
-    def has_changed(self) -> bool:
-        """Whether it is set to something else, or only now."""
-        full, content = _cell_content(self.owner)
-        return full is not self._full or content is not self._content
-
-    def put_back(self) -> None:
-        """Set it again, or unset it."""
-        if self._full and self.has_changed():
-            self.owner.cell_contents = self._content
-        elif self.has_changed():
-            del self.owner.cell_contents
-
-
-def _cell_content(cell: types.CellType) -> tuple[bool, Any]:
+def _cell_content(cell: types.CellType) -> Any:
     try:
-        return True, cell.cell_contents
+        return cell.cell_contents
     except ValueError:  # not set yet
-        return False, None
+        return _UNSET
+
+
+def _same_values(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    """By identity; what a recording puts in for its time is no change."""
+    for name in {**now, **before}:
+        values = now.get(name, _UNSET), before.get(name, _UNSET)
+        if values[0] is not values[1] and not any(map(_is_patched, values)):
+            return False
+    return True
+
+
+def _is_patched(value: Any) -> bool:
+    return issubclass(type(value), PatchedFunction)
+
+
+_FUNCTION = Keeper(_read_function, same=_same_values, parts=lambda before: before.values())
+_CALLEES: tuple[tuple[type, Keeper], ...] = (
+    (types.FunctionType, _FUNCTION),
+    (types.MethodType, Keeper(lambda call: (call.__self__, call.__func__), parts=iter)),
+    (types.BuiltinMethodType, Keeper(lambda call: (call.__self__,), parts=iter)),
+    (types.MethodWrapperType, Keeper(lambda call: (call.__self__,), parts=iter)),
+    (functools.partial, Keeper(lambda call: (call.func, call.args, call.keywords, call.__dict__), parts=iter)),
+    (staticmethod, Keeper(lambda call: (call.__func__,), parts=iter)),
+    (classmethod, Keeper(lambda call: (call.__func__,), parts=iter)),
+    (property, Keeper(lambda call: (call.fget, call.fset, call.fdel), parts=iter)),
+)
+"""Where the search goes on. A function that has other code is named, as is one whose closure has another variable."""
+
+
+def callee_keeper(kind: type) -> Keeper | None:
+    """How callables of a type are searched; None if they are not."""
+    return next((keeper for each, keeper in _CALLEES if each is kind), None)  # a metaclass may have an `__eq__` of its own
 
 
 def is_callee(kind: type) -> bool:
     """Whether instances of a type are searched as callables."""
-    return any(kind is each for each in _PARTS)  # by identity: a metaclass may have an `__eq__` of its own
+    return callee_keeper(kind) is not None
 
 
 _CODE = (types.FunctionType, staticmethod, classmethod, property, type)
 
 
-class ClassValues:
-    """The attributes and methods of one class, without what Python itself stores there."""
-
-    def __init__(self, owner: type) -> None:
-        self.owner = owner
-        self._values = self._read_now()
-        self._searches_code = is_own_package(module_of(owner))
-
-    def _read_now(self) -> dict[str, Any]:
-        return {name: value for name, value in list(class_namespace(self.owner).items()) if _is_programs(name, type(value))}
-
-    def list_parts(self) -> Iterable[Any]:
-        """What the search goes on with: of a library's class not the methods, which are many."""
-        return [value for _, value in self.label_parts()]
-
-    def label_parts(self) -> Iterator[tuple[str, Any]]:
-        """Each as an attribute."""
-        for name, value in self._values.items():
-            if self._searches_code or not issubclass(type(value), _CODE):
-                yield f".{name}", value
-
-    def _list_changed(self) -> list[tuple[str, Any]]:
-        """What was replaced or removed, with its value, and what was added."""
-        now = self._read_now()
-        pairs = [(name, self._values.get(name, _ABSENT), now.get(name, _ABSENT)) for name in {**now, **self._values}]
-        return [(name, old) for name, old, new in pairs if new is not old and not _is_patched(new) and not _is_patched(old)]
-
-    def has_changed(self) -> bool:
-        """Whether an attribute is another one."""
-        return bool(self._list_changed())
-
-    def put_back(self) -> None:
-        """Set what was replaced, remove what was added; without the `__setattr__` of a metaclass."""
-        for name, value in self._list_changed():
-            type.__delattr__(self.owner, name) if value is _ABSENT else type.__setattr__(self.owner, name, value)
+def _read_class(owner: type) -> dict[str, Any]:
+    """Attributes and methods of a class of the program; of a library's class not the methods, which are many."""
+    values = {name: value for name, value in list(class_namespace(owner).items()) if _is_programs(name, type(value))}
+    if is_own_package(module_of(owner)):
+        return values
+    return {name: value for name, value in values.items() if not issubclass(type(value), _CODE)}
 
 
 def _is_programs(name: str, kind: type) -> bool:
@@ -144,13 +88,15 @@ def _is_programs(name: str, kind: type) -> bool:
     return not name.startswith("__") or issubclass(kind, _CODE[:-1])
 
 
-def _is_patched(value: Any) -> bool:
-    """Whether a recording has put it there for its time."""
-    return issubclass(type(value), PatchedFunction)
+def _label_attributes(before: dict[str, Any]) -> Iterator[Label]:
+    return ((f".{name}", value) for name, value in before.items())
+
+
+CLASS = Keeper(_read_class, same=_same_values, parts=lambda before: before.values(), labels=_label_attributes)
+"""What its attributes hold is put back; an attribute that is another one is named."""
 
 
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS", "STORE_GLOBAL", "DELETE_GLOBAL"})
-_ABSENT = object()
 
 
 class CodeNames(NamedTuple):
@@ -178,43 +124,47 @@ def names_in(code: types.CodeType) -> CodeNames:
     return CodeNames(*(mine.union(*theirs) for mine, *theirs in zip(own, *inner, strict=True)))
 
 
-class GlobalVariables:
-    """What the global variables that one function uses were."""
+_Variables = list[tuple[dict[str, Any], dict[str, Any]]]
+"""Namespaces, each with the values of the names that a function uses."""
 
-    def __init__(self, owner: types.FunctionType) -> None:
-        self.owner = owner
-        names = names_in(owner.__code__)
-        self._kept = [_choose_values(owner.__globals__, names.variables)]
-        modules = [*self._kept[0][1].values(), *map(sys.modules.get, names.modules)]
-        self._kept += [_choose_values(vars(each), names.attributes) for each in modules if _is_own_module(each)]
 
-    def list_parts(self) -> Iterable[Any]:
-        """Where the search goes on."""
-        return [value for _, value in self.label_parts()]
+def _read_globals(function: types.FunctionType) -> _Variables:
+    names = names_in(function.__code__)
+    own = _choose_values(function.__globals__, names.variables)
+    modules = [*own[1].values(), *map(sys.modules.get, names.modules)]
+    return [own, *(_choose_values(vars(each), names.attributes) for each in modules if _is_own_module(each))]
 
-    def label_parts(self) -> Iterator[tuple[str, Any]]:
-        """Each as the function calls it."""
-        for _, values in self._kept:
-            yield from ((name, value) for name, value in values.items() if value is not _ABSENT)
 
-    def _list_changed(self) -> Iterator[tuple[dict[str, Any], str, Any]]:
-        for namespace, values in self._kept:
-            for name, value in values.items():
-                now = dict.get(namespace, name, _ABSENT)
-                if now is not value and not _keeps_value(now) and not _keeps_value(value):
-                    yield namespace, name, value
+def _list_changed(before: _Variables) -> Iterator[tuple[dict[str, Any], str, Any]]:
+    for namespace, values in before:
+        for name, value in values.items():
+            now = dict.get(namespace, name, _UNSET)
+            if now is not value and not _keeps_value(now) and not _keeps_value(value):
+                yield namespace, name, value
 
-    def has_changed(self) -> bool:
-        """Whether one is bound to something else."""
-        return any(True for _ in self._list_changed())
 
-    def put_back(self) -> None:
-        """Bind again what was bound to something else, and unbind what is new."""
-        for namespace, name, value in self._list_changed():
-            if value is _ABSENT:
-                dict.pop(namespace, name, None)
-            else:
-                dict.__setitem__(namespace, name, value)
+def _write_globals(function: types.FunctionType, before: _Variables) -> None:
+    """Bind again what was bound to something else, and unbind what is new."""
+    for namespace, name, value in _list_changed(before):
+        if value is _UNSET:
+            dict.pop(namespace, name, None)
+        else:
+            dict.__setitem__(namespace, name, value)
+
+
+def _label_globals(before: _Variables) -> Iterator[Label]:
+    for _, values in before:
+        yield from ((name, value) for name, value in values.items() if value is not _UNSET)
+
+
+GLOBALS = Keeper(
+    _read_globals,
+    _write_globals,
+    lambda now, before: not any(True for _ in _list_changed(before)),
+    lambda before: [value for _, value in _label_globals(before)],
+    _label_globals,
+)
+"""The global variables that a function uses."""
 
 
 def uses_globals(function: types.FunctionType) -> bool:
@@ -223,7 +173,7 @@ def uses_globals(function: types.FunctionType) -> bool:
 
 
 def _choose_values(namespace: dict[str, Any], names: Iterable[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    return namespace, {name: dict.get(namespace, name, _ABSENT) for name in names}
+    return namespace, {name: dict.get(namespace, name, _UNSET) for name in names}
 
 
 def _is_own_module(value: Any) -> bool:

@@ -13,15 +13,25 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from devwidget.capture.restore.undoing import Undoing
+from devwidget.capture.restore.undoing import NotRestored, Undoing
+from devwidget.records.schema.message import Message
+
+
+def _leave_changed(before: Any) -> None:
+    """Name a setting that has another value.
+
+    Raises:
+        NotRestored: always.
+    """
+    raise NotRestored(Message("it has another value now"))
 
 
 class Switch(NamedTuple):
-    """One setting, and a word for it."""
+    """One setting, and a word for it; without `write` it is only named."""
 
     word: str
     read: Callable[[], Any]
-    write: Callable[[Any], Any]
+    write: Callable[[Any], Any] = _leave_changed
 
 
 class Settings:
@@ -71,9 +81,9 @@ def process_settings() -> Iterator[Switch]:
     yield Switch("switch interval", sys.getswitchinterval, sys.setswitchinterval)
     yield Switch("sys.excepthook", lambda: sys.excepthook, lambda kept: setattr(sys, "excepthook", kept))
     yield Switch("thresholds of the garbage collector", gc.get_threshold, lambda kept: gc.set_threshold(*kept))
-    yield _loggers()
-    yield Switch("decimal context", _read_decimal, _write_decimal)
-    yield Switch("locale", lambda: locale.setlocale(locale.LC_ALL), lambda kept: locale.setlocale(locale.LC_ALL, kept))
+    yield Switch("logging", _read_root_logger)
+    yield Switch("decimal context", lambda: repr(decimal.getcontext()))
+    yield Switch("locale", lambda: locale.setlocale(locale.LC_ALL))
     yield _warning_filters()
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
@@ -97,38 +107,8 @@ def _set_environment(kept: dict[Any, Any]) -> None:
             os.environ[read(name)] = read(value)
 
 
-def _loggers() -> Switch:
-    """Level, switches and handlers of each logger that there is; one that a module makes while it is loaded is its own."""
-    named = [each for each in list(logging.root.manager.loggerDict.values()) if isinstance(each, logging.Logger)]
-    there = [logging.root, *named]
-
-    def read() -> list[tuple[Any, ...]]:
-        return [(each.level, each.disabled, each.propagate, tuple(each.handlers)) for each in there]
-
-    def write(kept: list[tuple[Any, ...]]) -> None:
-        for logger, (level, disabled, propagate, handlers) in zip(there, kept, strict=True):
-            logger.setLevel(level)  # forgets what all loggers have cached of it
-            logger.disabled, logger.propagate, logger.handlers[:] = disabled, propagate, handlers
-
-    return Switch("logging", read, write)
-
-
-_OF_DECIMAL = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
-
-
-def _read_decimal() -> dict[str, Any]:
-    """Fields of this thread's context: contexts do not compare."""
-    context = decimal.getcontext()
-    return {field: getattr(context, field) for field in _OF_DECIMAL} | {
-        "flags": dict(context.flags),
-        "traps": dict(context.traps),
-    }
-
-
-def _write_decimal(kept: dict[str, Any]) -> None:
-    context = decimal.getcontext()  # the same object: the program may hold it
-    for field, value in kept.items():
-        setattr(context, field, value)
+def _read_root_logger() -> tuple[Any, ...]:
+    return logging.root.level, logging.root.disabled, tuple(logging.root.handlers)
 
 
 def _warning_filters() -> Switch:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -19,27 +19,6 @@ class GeneratorKind(NamedTuple):
 
     read: Callable[[Any], Any]
     write: Callable[[Any, Any], object]
-
-
-class GeneratorState:
-    """The state of one generator."""
-
-    def __init__(self, owner: Any, kind: GeneratorKind) -> None:
-        self.owner, self._kind, self._state = owner, kind, kind.read(owner)
-
-    def list_parts(self) -> Iterable[Any]:
-        """Nothing to be searched."""
-        return ()
-
-    label_parts = list_parts
-
-    def has_changed(self) -> bool:
-        """It draws other numbers, and is no other generator."""
-        return False
-
-    def put_back(self) -> None:
-        """Set it again."""
-        self._kind.write(self.owner, self._state)
 
 
 _PYTHON = GeneratorKind(random.Random.getstate, random.Random.setstate)
@@ -64,6 +43,16 @@ def generator_kind(kind: type) -> GeneratorKind | None:
     if issubclass(kind, numpy.RandomState):
         return GeneratorKind(numpy.RandomState.get_state, numpy.RandomState.set_state)
     return None
+
+
+def generator_step(owner: Any, kind: GeneratorKind) -> Step:
+    """Undo of draws from one generator."""
+    state = kind.read(owner)
+
+    def put_back() -> None:
+        kind.write(owner, state)
+
+    return owner, put_back
 
 
 def global_states() -> Iterator[Step]:

@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from gc import is_tracked
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from devwidget.capture.restore.blocks import MOST_READ_BYTES, BlockContents, Budget, is_block
-from devwidget.capture.restore.containers import Contents, container_kind
-from devwidget.capture.restore.iterators import IteratorState, is_iterator
+from devwidget.capture.restore.blocks import Blocks, is_block
+from devwidget.capture.restore.containers import container_keeper
+from devwidget.capture.restore.keepers import Keeper, Kept
 from devwidget.capture.restore.objects import (
-    Fields,
-    ScriptedState,
-    View,
+    FIELDS,
+    SCRIPTED,
     has_own_attributes,
     has_slots,
     is_scripted,
     is_users,
-    is_view,
+    leading_keeper,
     mro,
     packages_of,
 )
-from devwidget.capture.restore.program_code import Callee, Cell, ClassValues, GlobalVariables, is_callee, uses_globals
-from devwidget.capture.restore.random_generators import GeneratorState, generator_kind
-from devwidget.capture.restore.resources import look_of, reading_of
+from devwidget.capture.restore.outside import stranger_keepers
+from devwidget.capture.restore.program_code import CLASS, GLOBALS, callee_keeper, uses_globals
+from devwidget.capture.restore.random_generators import generator_kind, generator_step
 from devwidget.capture.restore.tensors import Tensors, is_wrapper
-from devwidget.capture.restore.undoing import format_reason
+from devwidget.capture.restore.undoing import Step, format_reason
 from devwidget.records.schema.message import Message
 
 MOST = 2_000_000
@@ -41,43 +40,30 @@ _TUPLE = id(tuple)
 _MAY_BE_EMPTY = frozenset(map(id, (dict, OrderedDict, list, set)))
 
 
-class SavedPart(Protocol):
-    """What one object was."""
-
-    owner: Any
-
-    def list_parts(self) -> Iterable[Any]:
-        """Objects to search."""
-
-    def label_parts(self) -> Iterable[tuple[str, Any]]:
-        """The same with how each is called from here."""
-
-    def has_changed(self) -> bool:
-        """Whether the object is not what it was, or nobody can tell; a random generator that has drawn numbers still is."""
-
-    def put_back(self) -> None:
-        """Make the object what it was; nothing if it still is."""
-
-
-Make = Callable[[Any], SavedPart]
-
-
 class ObjectKind(NamedTuple):
     """How objects of one class are read.
 
     Attributes:
         type: the class, held so that its id stays its own.
-        makes: what is kept of each, nothing for a class that is not the program's.
+        keepers: how each is kept, nothing for a class that is not the program's.
         is_tensor: they go into a table.
+        is_block: how they are kept depends on their size.
+        is_generator: they draw random numbers.
         is_class: they are classes themselves.
         is_function: they have code that names global variables.
     """
 
     type: type
-    makes: tuple[Make, ...]
+    keepers: tuple[Keeper, ...]
     is_tensor: bool = False
+    is_block: bool = False
+    is_generator: bool = False
     is_class: bool = False
     is_function: bool = False
+
+    def is_strange(self) -> bool:
+        """Whether nothing is known of them but their class."""
+        return not (self.keepers or self.is_tensor or self.is_block or self.is_generator)
 
 
 class ReachSearch:
@@ -85,13 +71,15 @@ class ReachSearch:
 
     Attributes:
         states: of all objects but tensors.
+        generators: undo of what random generators have drawn.
         tensors: tables of tensors.
         lost: what could not be read, and why.
         empty: containers that held nothing.
     """
 
     def __init__(self) -> None:
-        self.states: list[SavedPart] = []
+        self.states: list[Kept] = []
+        self.generators: list[Step] = []
         self.tensors: list[Tensors] = []
         self.lost: list[tuple[Any, str]] = []
         self.empty: list[Any] = []
@@ -99,8 +87,8 @@ class ReachSearch:
         self._kinds: dict[int, ObjectKind] = {}
         self._packages: set[str] = set()
         self._strangers: list[Any] = []
-        self._foreign: dict[int, SavedPart] = {}
-        self._budgets = Budget(), Budget(MOST_READ_BYTES)
+        self._foreign: list[Kept] = []
+        self._blocks = Blocks()
 
     def add_roots(self, roots: Iterable[Any]) -> list[Tensors]:
         """Read all that is new below some roots; returns the tables that came with it."""
@@ -131,30 +119,30 @@ class ReachSearch:
             met[id(value)] = value
             if kind.is_tensor:
                 tensors.append(value)
-            elif not kind.makes:
+            elif kind.is_block:
+                self._keep(value, self._blocks.choose_keeper(value))
+            elif kind.is_generator:
+                self._keep_generator(value)
+            elif not kind.keepers:
                 self._strangers.append(value)
             if kind.is_function and uses_globals(value):
-                self._keep_part(GlobalVariables, value)
-            for make in kind.makes:
-                self._keep_part(make, value)
-        below = [part for state in self.states[first:] for part in state.list_parts()]
+                self._keep(value, GLOBALS)
+            for keeper in kind.keepers:
+                self._keep(value, keeper)
+        below = [part for kept in self.states[first:] for part in kept.list_parts()]
         if tensors:
             self.tensors.append(Tensors(tensors))
             below += self.tensors[-1].list_parts()
         return below
 
     def add_source(self, source: Any) -> list[Tensors]:
-        """Read what a batch is drawn from: objects of its package belong to the program, and data is not read through."""
+        """Read what a batch is drawn from: objects of its package belong to the program."""
         self._packages |= packages_of(type(source))
-        self._budgets[1].is_closed = True
-        try:
-            return self.add_roots([source])
-        finally:
-            self._budgets[1].is_closed = False
+        return self.add_roots([source])
 
-    def list_changed(self) -> Iterator[SavedPart]:
-        """Objects, but for tensors, that are not what they were."""
-        return (part for part in self.states if part.has_changed())
+    def list_changed(self) -> Iterator[Kept]:
+        """Objects, but for tensors and random generators, that are not what they were."""
+        return (kept for kept in self.states if kept.has_changed())
 
     def list_filled(self) -> Iterator[Any]:
         """Containers that hold something now."""
@@ -168,32 +156,54 @@ class ReachSearch:
     def is_kept(self, value: Any) -> bool:
         """Whether an object was found and read, and so is put back."""
         kind = self._kinds.get(id(type(value))) if id(value) in self._met else None
-        return kind is not None and (kind.is_tensor or bool(kind.makes) or type(self._foreign.get(id(value))) is Fields)
+        if kind is None:
+            return False
+        if not kind.is_strange():
+            return True
+        return any(kept.owner is value and kept.keeper is FIELDS for kept in self._foreign)
 
     def left_alone(self) -> list[Any]:
         """Objects that were found and are none of the program's, such as open files."""
-        return [state.owner for state in self._foreign.values() if type(state) is not Fields]
+        return [kept.owner for kept in self._foreign if kept.keeper.write is None]
 
     def reached_code(self) -> Iterator[Any]:
         """Functions that were found, and the classes of all objects, whose methods may run."""
-        yield from (state.owner for state in self.states if type(state) is Callee)
+        yield from (kept.owner for kept in self.states if type(kept.owner) is types.FunctionType)
         yield from (kind.type for kind in self._kinds.values())
 
-    def _keep_part(self, make: Make, value: Any) -> None:
+    def _keep(self, value: Any, keeper: Keeper) -> None:
         try:
-            self.states.append(make(value))
+            self.states.append(Kept(value, keeper.read(value), keeper))
         except MemoryError:  # nothing has run yet, and nothing is run that may not be undone
             raise
         except Exception as error:
-            self.lost.append((value, Message("it cannot be read, {error}", error=format_reason(error))))
+            self._note_unread(value, error)
+
+    def _keep_generator(self, value: Any) -> None:
+        kind = generator_kind(type(value))
+        try:
+            if kind is not None:
+                self.generators.append(generator_step(value, kind))
+        except Exception as error:
+            self._note_unread(value, error)
+
+    def _note_unread(self, value: Any, error: Exception) -> None:
+        self.lost.append((value, Message("it cannot be read, {error}", error=format_reason(error))))
 
     def _find_kind(self, kind: type) -> ObjectKind:
-        is_module = issubclass(kind, nn.Module)
-        if is_module:
+        if issubclass(kind, nn.Module):
             self._packages |= packages_of(kind)
-        makes, is_class = tuple(self._find_makes(kind)), issubclass(kind, type)
-        found = ObjectKind(kind, makes, issubclass(kind, torch.Tensor), is_class, kind is types.FunctionType)
-        if Fields in makes:
+        keepers = tuple(self._find_keepers(kind))
+        found = ObjectKind(
+            kind,
+            keepers,
+            is_tensor=issubclass(kind, torch.Tensor),
+            is_block=is_block(kind),
+            is_generator=generator_kind(kind) is not None,
+            is_class=issubclass(kind, type),
+            is_function=kind is types.FunctionType,
+        )
+        if FIELDS in keepers:
             self._add_classes(kind)
         self._kinds[id(kind)] = found
         return found
@@ -203,37 +213,22 @@ class ReachSearch:
         for base in mro(kind):
             if id(base) not in self._met and has_own_attributes(base, self._packages):
                 self._met[id(base)] = base
-                self._keep_part(ClassValues, base)
+                self._keep(base, CLASS)
 
-    def _find_makes(self, kind: type) -> Iterator[Make]:
-        container = container_kind(kind)
-        if container is not None:
-            yield lambda value: Contents(value, container)
-        if is_block(kind):
-            budgets = self._budgets  # without the search itself, which would be a cycle and live on
-            yield lambda value: BlockContents(value, *budgets)
-        if is_callee(kind):
-            yield Callee
-        if is_iterator(kind) and reading_of(kind) is None and not is_users(kind, self._packages):
-            yield IteratorState
-        if kind is types.CellType:
-            yield Cell
-        generator = generator_kind(kind)
-        if generator is not None:
-            yield lambda value: GeneratorState(value, generator)
+    def _find_keepers(self, kind: type) -> Iterator[Keeper]:
+        found = container_keeper(kind), callee_keeper(kind), leading_keeper(kind)
+        yield from (keeper for keeper in found if keeper is not None)
         if is_scripted(kind):
-            yield ScriptedState
-        if is_view(kind):
-            yield View
+            yield SCRIPTED
         if issubclass(kind, torch.Tensor):  # what is in their `__dict__` is in the table
             if is_wrapper(kind) or has_slots(kind):
-                yield Fields
+                yield FIELDS
         elif is_users(kind, self._packages):
-            yield Fields
+            yield FIELDS
 
     def _no_strangers_now(self) -> list[Any]:
         """Objects of packages that have turned out to be those of the model's modules."""
-        accepted = {key for key, kind in self._kinds.items() if not kind.makes and is_users(kind.type, self._packages)}
+        accepted = {key for key, kind in self._kinds.items() if kind.is_strange() and is_users(kind.type, self._packages)}
         if not accepted:
             return []
         found = [value for value in self._strangers if id(type(value)) in accepted]
@@ -248,8 +243,7 @@ class ReachSearch:
         """Objects that are none of the program's: what they are, as far as that can be read, and what they hold of it."""
         found, self._strangers, first = self._strangers, [], len(self.states)
         for value in found:
-            look = look_of(type(value))
-            if look is not None:
-                self._keep_part(look, value)
-        self._foreign |= {id(state.owner): state for state in self.states[first:]}
-        return [part for state in self.states[first:] for part in state.list_parts()]
+            for keeper in stranger_keepers(value):
+                self._keep(value, keeper)
+        self._foreign += self.states[first:]
+        return [part for kept in self.states[first:] for part in kept.list_parts()]

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.restore.containers import Contents, container_kind
-from devwidget.capture.restore.search import LEAVES, SavedPart
+from devwidget.capture.restore.containers import container_keeper
+from devwidget.capture.restore.keepers import Kept
+from devwidget.capture.restore.search import LEAVES
 
 _DEEPEST = 8
 _MOST_NUMBERS = 2**18
@@ -42,7 +43,7 @@ class Untold(Exception):
 
 
 def describe_changes(
-    states: Iterable[SavedPart],
+    states: Iterable[Kept],
     containers: Iterable[Any],
     storages: Iterable[tuple[int, torch.Tensor]],
     is_kept: Callable[[Any], bool],
@@ -58,9 +59,9 @@ def describe_changes(
     """
     description = _Description(is_kept)
     for state in states:
-        if type(state) is not Contents:
+        if state.keeper is not container_keeper(type(state.owner)):
             raise Untold
-        description.add_container(state.owner, state.kind.parts(state.kind.read(state.owner)), _DEEPEST)
+        description.add_container(state.owner, state.keeper.parts(state.keeper.read(state.owner)), _DEEPEST)
     for each in containers:
         description.add_value(each, _DEEPEST)
     for key, values in storages:
@@ -86,7 +87,7 @@ class _Description:
             self._add_new(value, depth)
 
     def _add_new(self, value: Any, depth: int) -> None:
-        container = container_kind(type(value))
+        container = container_keeper(type(value))
         parts = None if container is None else list(container.parts(container.read(value)))
         if parts is None or not depth or (issubclass(type(value), _UNORDERED) and len(parts) > 1):
             raise Untold

@@ -21,11 +21,7 @@ SMALL_BYTES = 64 << 10
 MOST_SMALL_BYTES = 8 << 20
 MOST_SMALL = 4096
 """Storages of up to 64 KiB are saved at the start, 8 MiB and 4,096 of them at most: those may be written unseen, by
-NumPy or through a pointer. Of larger ones only the parts are saved that the step writes, just before it does, and of
-those of the host some bytes are compared, which tells that all of one was written unseen."""
-SAMPLES = 256
-MOST_UNDECLARED_BYTES = 16 << 20
-"""Copied of what is given to operators that do not say what they write, and of memory that is handed out."""
+through a pointer. Of larger ones only the parts are saved that the step writes, just before it does."""
 _LONGEST_TEXT = 2**31 - 1
 """Bytes that `ctypes.string_at` can copy: its length is an `int` of C, and wraps."""
 _MOST_PIECES = 64
@@ -43,13 +39,12 @@ class SavedStorages:
         self._holders: dict[int, Any] = {}
         self._sizes: dict[int, int] = {}
         self._pieces: dict[int, list[Piece]] = {}
-        self._samples: dict[int, bytes] = {}
         self._seen: set[int] = set()
         self._others: set[int] = set()
         self._reshaped: set[int] = set()
         self._failed: list[tuple[Any, str]] = []
         self._lock = threading.Lock()
-        self._left_bytes, self._left_number, self._left_undeclared = MOST_SMALL_BYTES, MOST_SMALL, MOST_UNDECLARED_BYTES
+        self._left_bytes, self._left_number = MOST_SMALL_BYTES, MOST_SMALL
 
     def add_tensors(self, aliases: Sequence[Any]) -> None:
         """The storages of these tensors; each is held by a tensor, so that its address stays its own."""
@@ -63,36 +58,24 @@ class SavedStorages:
             self.add_tensors(inner)
 
     def save_small(self) -> None:
-        """Copies of the small ones, as far as they go, and samples of the others."""
-        new = [key for key, size in self._sizes.items() if size and key not in self._pieces and key not in self._samples]
+        """Copies of the small ones, as far as they go."""
+        new = [key for key, size in self._sizes.items() if size and key not in self._pieces]
         for key in new:
             size = self._sizes[key]
             if size <= min(SMALL_BYTES, self._left_bytes) and self._left_number:
                 self._left_number -= 1
                 self._left_bytes -= size
                 self._save_bytes(key, 0, size)
-            else:
-                self._samples[key] = _sample_bytes(self._holders[key], size)
 
-    def before_write(self, tensor: Any, *, declared: bool = True) -> None:
-        """Save what a write into this tensor may change. Called from any thread.
-
-        Args:
-            declared: whether the operator says that it writes the tensor; what may only be written is saved within bounds.
-        """
+    def before_write(self, tensor: Any) -> None:
+        """Save what a write into this tensor may change. Called from any thread."""
         key = None if is_wrapper(type(tensor)) else _storage_key(tensor)
         if key is None:
             for part in list_components(tensor):
-                self.before_write(part, declared=declared)
+                self.before_write(part)
         elif key in self._holders:
-            first, last = _written_extent(tensor, self._sizes[key])
-            if not declared:
-                new = sum(stop - start for start, stop in _find_gaps(self._pieces.get(key, []), first, last))
-                if new > self._left_undeclared:
-                    return
-                self._left_undeclared -= new
             self._seen.add(key)
-            self._save_bytes(key, first, last)
+            self._save_bytes(key, *_written_extent(tensor, self._sizes[key]))
 
     def note_reshaped(self, tensor: Any) -> None:
         """A tensor gets another shape or storage: its version counts on, though nothing is written."""
@@ -127,8 +110,7 @@ class SavedStorages:
 
     def is_unsure(self, tables: Iterable[Tensors]) -> bool:
         """Whether more was written than is known."""
-        unseen = (tensor for table in tables for tensor in self.find_unseen(table))
-        return bool(self._failed) or any(True for _ in (*unseen, *self.find_sampled()))
+        return bool(self._failed) or any(True for table in tables for _ in self.find_unseen(table))
 
     def put_back(self, undoing: Undoing) -> None:
         """Sizes, then bytes."""
@@ -167,14 +149,6 @@ class SavedStorages:
             if key not in self._pieces or key in self._others or self._is_other(key):
                 self._others.add(key)
                 yield tensors.tensors[place]
-
-    def find_sampled(self) -> Iterator[Any]:
-        """Storages of which only a sample was kept, and that hold other bytes now."""
-        for key, before in self._samples.items():
-            holder, size = self._holders[key], self._sizes[key]
-            told = key in self._seen or key in self._others or key in self._pieces
-            if not told and _bytes_of(holder) == size and _sample_bytes(holder, size) != before:
-                yield holder
 
     def _is_other(self, key: int) -> bool:
         """Whether the saved parts of a storage hold other bytes now."""
@@ -249,14 +223,6 @@ def _host_address(holder: Any) -> int:
     """Where a storage begins, in the memory of the host; 0 on other devices."""
     here = vars(_BASE)["device"].__get__(holder).type == "cpu"
     return int(_BASE.untyped_storage(holder).data_ptr()) if here else 0
-
-
-def _sample_bytes(holder: Any, size: int) -> bytes:
-    """Bytes of a storage at equal distances, which are odd: else all would be the same byte of a number."""
-    address = _host_address(holder)
-    return (
-        memoryview((ctypes.c_char * size).from_address(address)).cast("B")[:: size // SAMPLES | 1].tobytes() if address else b""
-    )
 
 
 def _copy_bytes(holder: Any, first: int, last: int) -> bytes | torch.Tensor:

@@ -32,7 +32,6 @@ class Writing(NamedTuple):
         places, names: of the arguments that it writes.
         reshapes: it changes only what a tensor says of its storage.
         everything: it has no schema, and may write any argument.
-        undeclared: it is not one of torch's own, and its schema may not say what it writes.
     """
 
     func: Any
@@ -40,7 +39,6 @@ class Writing(NamedTuple):
     names: tuple[str, ...] = ()
     reshapes: bool = False
     everything: bool = False
-    undeclared: bool = False
 
 
 _known: dict[int, Writing] = {}
@@ -59,8 +57,7 @@ def find_writes(func: Any) -> Writing:
         if (argument.alias_info is not None and argument.alias_info.is_write) or (silent and argument.name in _STATISTICS)
     ]
     places, names = tuple(place for place, _ in written), tuple(name for _, name in written)
-    undeclared = not written and func.namespace not in torch_internals.NAMESPACES
-    return _known.setdefault(id(func), Writing(func, places, names, torch.Tag.inplace_view in func.tags, False, undeclared))
+    return _known.setdefault(id(func), Writing(func, places, names, torch.Tag.inplace_view in func.tags))
 
 
 class WriteMode(DispatchMode):
@@ -72,12 +69,12 @@ class WriteMode(DispatchMode):
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Save, then run the operator."""
         known = _known.get(id(func)) or find_writes(func)
-        if known.places or known.everything or known.undeclared:
+        if known.places or known.everything:
             self._save_written(known, args, kwargs)
         return redispatch(func, args, kwargs)
 
     def _save_written(self, known: Writing, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if known.everything or known.undeclared:
+        if known.everything:
             values = [*args, *kwargs.values()]
         else:
             values = [args[place] for place in known.places if place < len(args)]
@@ -90,25 +87,23 @@ class WriteMode(DispatchMode):
                     if known.reshapes:
                         self._storages.note_reshaped(tensor)
                     else:
-                        self._storages.before_write(tensor, declared=not known.undeclared)
+                        self._storages.before_write(tensor)
 
 
-_WRITE = ("apply_", "map_", "map2_")
-_HAND_OUT = ("numpy", "__array__", "__dlpack__", "data_ptr")
+_UNSEEN = ("apply_", "map_", "map2_", "numpy", "__array__", "__dlpack__")
+"""Methods that write past the dispatcher, or give memory to those who do."""
 
 
 def watch_handed_out(storages: SavedStorages, undo: Undo) -> None:
     """Save what these methods write, or give this thread to write, before they do."""
     undo.gather_contexts()
-    for name in (*_WRITE, *_HAND_OUT):
-        saving = functools.partial(_save_first, weakref.ref(storages), name in _WRITE, threading.get_ident())
+    for name in _UNSEEN:
+        saving = functools.partial(_save_first, weakref.ref(storages), threading.get_ident())
         undo.enter_context(make_patch(torch.Tensor, name, saving))
     undo.enter_gathered()
 
 
-def _save_first(
-    kept: weakref.ref[SavedStorages], writes: bool, thread: int, original: Callable[..., Any]
-) -> Callable[..., Any]:
+def _save_first(kept: weakref.ref[SavedStorages], thread: int, original: Callable[..., Any]) -> Callable[..., Any]:
     # Weak: what is imported during the step may keep this function for ever, and storages lead to the whole model.
     @functools.wraps(original)
     def watched(tensor: Any, *args: Any, **kwargs: Any) -> Any:
@@ -117,7 +112,7 @@ def _save_first(
         if storages is not None and threading.get_ident() == thread:
             with hide_from_modes(), torch_internals.DisableTorchFunction(), no_gradients():
                 if tensor.device.type == "cpu":
-                    storages.before_write(tensor, declared=writes)
+                    storages.before_write(tensor)
         return original(tensor, *args, **kwargs)
 
     return watched

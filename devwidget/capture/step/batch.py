@@ -24,6 +24,7 @@ from devwidget.capture.object_fields import (
     items_of,
     parts_of,
 )
+from devwidget.capture.step.iterator_copies import copy_iterator
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import BatchError, message
 from devwidget.records.schema.message import Message
@@ -54,8 +55,6 @@ def take_item(source: Any) -> Any:
     if is_loader(source):
         iterator = iter(_copy_loader(source))
     else:
-        from devwidget.capture.restore.iterators import copy_iterator  # only where something is traced
-
         copy = copy_iterator(source)
         iterator = source if copy is None else copy
     try:
@@ -80,7 +79,6 @@ def kept_source(batch: Any) -> Iterator[None]:
 
 def moves_on(batch: Any) -> bool:
     """Whether this is an iterator that cannot be put back once an item was taken: no copy of it can be made."""
-    from devwidget.capture.restore.iterators import copy_iterator
     from devwidget.capture.restore.objects import is_users
 
     if not is_source(batch) or is_loader(batch):

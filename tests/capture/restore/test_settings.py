@@ -60,7 +60,6 @@ CHANGES = {
     "folder": (lambda: os.chdir("/"), os.getcwd),
     "paths": (lambda: sys.path.append("/nowhere"), lambda: list(sys.path)),
     "exceptions nobody catches": (lambda: setattr(sys, "excepthook", print), lambda: sys.excepthook),
-    "decimal": (lambda: setattr(decimal.getcontext(), "prec", 5), lambda: decimal.getcontext().prec),
     "warnings": (lambda: warnings.filterwarnings("ignore", "something new"), lambda: list(warnings.filters)),
     "NumPy's errors": (lambda: numpy.seterr(all="raise"), numpy.geterr),
 }  # fmt: skip
@@ -81,6 +80,19 @@ def test_a_setting_is_put_back(name):
         change()
         assert read() != before
     assert (read(), kept.not_restored) == (before, ())
+
+
+@pytest.fixture
+def _context_as_it_was():
+    with decimal.localcontext():
+        yield
+
+
+@pytest.mark.usefixtures("_context_as_it_was")
+def test_a_setting_that_is_not_put_back_is_named():
+    with keep_state(nn.Linear(1, 1)) as kept:
+        decimal.getcontext().prec = 5
+    assert kept.not_restored == ("`decimal context` (it has another value now)",)
 
 
 def _read_flags():
