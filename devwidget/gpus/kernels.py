@@ -7,53 +7,53 @@ from __future__ import annotations
 
 import re
 import threading
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from devwidget.gpus import dtype_rules, errors, labels
-from devwidget.gpus.rules import Guard, OpSchema, convolution_types_error
+from devwidget.gpus.call import Call, Guard, OpSchema, Target
+from devwidget.gpus.rules import convolution_types_error
 from devwidget.gpus.state import SimulationState
-from devwidget.gpus.torch_internals import DisableTorchFunction, OpOverload, graph_task, tree_map
+from devwidget.gpus.torch_internals import DisableTorchFunction, graph_task, tree_map_only
 from devwidget.records.errors import SimulationError, message
 from devwidget.records.schema.message import Message
 
 
-def no_kernel(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def no_kernel(call: Call) -> None:
     """Operators that only the CPU has.
 
     Raises:
         NotImplementedError: for a tensor on a GPU.
     """
-    if target >= 0:
-        raise errors.no_kernel("aten::" + schema.name)
+    if call.is_on_gpu():
+        raise errors.no_kernel("aten::" + call.schema.name)
 
 
 def without_kernel_for(dtypes: frozenset[torch.dtype], further: Guard | None) -> Guard:
     """A guard against dtypes for which only the CPU has a kernel, behind another guard."""
 
-    def no_kernel_for_dtype(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> None:
+    def no_kernel_for_dtype(call: Call) -> None:
         if further is not None:
-            further(schema, args, kwargs, target)
-        given = args[0] if args else None
-        if isinstance(given, torch.Tensor) and given.dtype in dtypes and isinstance(target, int) and target >= 0:
-            others = [each.dtype for each in args if isinstance(each, torch.Tensor)]
+            further(call)
+        given = call.args[0] if call.args else None
+        if isinstance(given, torch.Tensor) and given.dtype in dtypes and call.is_on_gpu():
+            others = [each.dtype for each in call.args if isinstance(each, torch.Tensor)]
             # Else promoted.
             if all(dtype in dtypes or not (dtype.is_floating_point or dtype.is_complex) for dtype in others):
-                raise errors.no_dtype(schema.name, given.dtype)
+                raise errors.no_dtype(call.schema.name, given.dtype)
 
     return no_kernel_for_dtype
 
 
-def check_lengths(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def check_lengths(call: Call) -> None:
     """Packing reads the lengths on the host. Source: `PackedSequence.cpp`.
 
     Raises:
         RuntimeError: if they are on a GPU.
     """
-    lengths = args[1]
+    lengths = call["lengths"]
     label = labels.label_of(lengths)
     if label >= 0:
         kind = errors.type_name(lengths.dtype)
@@ -63,21 +63,21 @@ def check_lengths(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any
         )
 
 
-def check_convolution_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def check_convolution_types(call: Call) -> None:
     """Convolutions compare types, of which the device is a part, and cuDNN has no name for some. Source: `Convolution.cpp`.
 
     Raises:
         RuntimeError: if input, weight and bias differ, or are of such a type.
     """
-    if target < 0:
+    if not call.is_on_gpu():
         return
-    if args[0].dtype in (torch.int16, torch.int64) and torch.backends.cudnn.enabled:
-        kind = errors.type_name(args[0].dtype)
-        raise RuntimeError(f"getCudnnDataTypeFromScalarType() not supported for {kind}")
-    for place, name in ((1, "weight"), (2, "bias")):
-        other = args[place]
-        if other is not None and other.dtype != args[0].dtype:
-            raise convolution_types_error(args[0], other, name)
+    dtype = call["input"].dtype
+    if dtype in (torch.int16, torch.int64) and torch.backends.cudnn.enabled:
+        raise RuntimeError(f"getCudnnDataTypeFromScalarType() not supported for {errors.type_name(dtype)}")
+    for name in ("weight", "bias"):
+        other = call[name]
+        if other is not None and other.dtype != dtype:
+            raise convolution_types_error(call["input"], other, name)
 
 
 INTEGER_KERNELS = {
@@ -93,24 +93,25 @@ INTEGER_KERNELS = {
 """Products that GPUs have for floating types alone, with the names under which it says so. Source: `cuda/Blas.cpp`."""
 
 
-def check_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def check_product(call: Call) -> None:
     """Products: not of whole numbers or halves that are complex, and not without a workspace.
 
     Raises:
         NotImplementedError: for those on a GPU.
         torch.cuda.OutOfMemoryError: if the workspace does not fit.
     """
-    if target < 0:
+    if not call.is_on_gpu():
         return
+    target, args = call.target, call.args
     has_workspace = not (labels.inside.cudnn or graph_task() == labels.inside.cudnn_backward != -1)
     if has_workspace:
         take_workspace(target)
     dtype = args[0].dtype
     if not (dtype.is_floating_point or dtype.is_complex) or dtype == torch.complex32:
         kind = errors.type_name(dtype)
-        kernel = INTEGER_KERNELS[schema.name]
+        kernel = INTEGER_KERNELS[call.schema.name]
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
-    if has_workspace and schema.name == "addmm" and args[0].dim() == 1 and not kwargs:
+    if has_workspace and call.schema.name == "addmm" and args[0].dim() == 1 and not call.kwargs:
         pass_by_workspace(target, args[1].shape[0] * args[2].shape[1] * dtype.itemsize)
 
 
@@ -140,90 +141,55 @@ def pass_by_workspace(index: int, result: int) -> None:
         ledger.freed.extend(taken)
 
 
-def check_norm_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def check_norm_types(call: Call) -> None:
     """Layer and group norm read weight and bias in the dtype of the input. Source: `layer_norm_kernel.cu`.
 
     Raises:
         RuntimeError: if they differ, on a GPU.
     """
-    for other in args[1:]:
-        if target >= 0 and isinstance(other, torch.Tensor) and other.dtype != args[0].dtype:
-            wanted, found = (errors.type_name(tensor.dtype) for tensor in (args[0], other))
+    given = call.args[0]
+    for other in call.args[1:]:
+        if call.is_on_gpu() and isinstance(other, torch.Tensor) and other.dtype != given.dtype:
+            wanted, found = (errors.type_name(tensor.dtype) for tensor in (given, other))
             raise RuntimeError(f"expected scalar type {wanted} but found {found}")
 
 
-def check_batch_norm_types(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def check_batch_norm_types(call: Call) -> None:
     """Batch norm does too, but for inputs in low precision. Source: `Normalization.cu`.
 
     Raises:
         RuntimeError: if they differ, on a GPU.
     """
-    if args[0].dtype not in (torch.float16, torch.bfloat16):
-        check_norm_types(schema, args, kwargs, target)
+    if call["input"].dtype not in (torch.float16, torch.bfloat16):
+        check_norm_types(call)
 
 
-def check_integer_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
-    """A product of bytes has sizes of its own on a GPU. Source: `_int_mm_out_cuda` in `cuda/Blas.cpp`.
-
-    Raises:
-        RuntimeError: for others.
-    """
-    if target < 0:
-        return
-    rows, inner, columns = args[0].shape[0], args[0].shape[1], args[1].shape[1]
-    if rows <= 16:
-        raise RuntimeError(f"self.size(0) needs to be greater than 16, but got {rows}")
-    for name, size in (("self.size(1)", inner), ("mat2.size(1)", columns)):
-        if size == 0 or size % 8:
-            raise RuntimeError(f"{name} needs to be greater than 0 and a multiple of 8, but got {size}")
-
-
-def check_least_squares(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
-    """GPUs have one way to solve them. Source: `linalg_lstsq` in `BatchLinearAlgebra.cpp`.
-
-    Raises:
-        RuntimeError: for another.
-    """
-    if target >= 0 and kwargs.get("driver") not in (None, "gels"):
-        raise RuntimeError("torch.linalg.lstsq: `driver` other than `gels` is not supported on CUDA")
-
-
-def check_scaled_product(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
-    """Numbers of eight bits are multiplied by newer cards alone. Source: `_scaled_mm_allowed_device` in `cuda/Blas.cpp`.
-
-    Raises:
-        RuntimeError: on an older one.
-    """
-    if target >= 0 and torch.cuda.get_device_capability(target) < (8, 9):
-        raise RuntimeError(
-            "torch._scaled_mm is only supported on CUDA devices with compute capability >= 9.0 or 8.9, or ROCm MI300+"
-        )
-
-
-def check_class_indices(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
+def check_class_indices(call: Call) -> None:
     """Targets are 64-bit indices. Source: `NLLLoss.cu`.
 
     Raises:
         NotImplementedError: for others, on a GPU.
     """
-    given, indices = args[0], args[1]
-    if target >= 0 and indices.dtype not in (torch.int64, torch.uint8):
+    given, indices = call["self"], call["target"]
+    if call.is_on_gpu() and indices.dtype not in (torch.int64, torch.uint8):
         kernel = "nll_loss_forward_no_reduce_cuda_kernel_index"
-        if args[3] != 0 or given.dim() == 1:
+        if call["reduction"] != 0 or given.dim() == 1:
             kernel = f"nll_loss_forward_reduce_cuda_kernel_{'2d' if given.dim() == 2 else '1d'}_index"
         kind = errors.type_name(indices.dtype)
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
 
 
-def check_generator(generator: torch.Generator, target: int) -> None:
+def check_generator(generator: torch.Generator | None, target: Target) -> None:
     """A generator draws on its own device alone.
 
     Raises:
         RuntimeError: in CUDA's words.
     """
+    if generator is None or not isinstance(target, int) or target == labels.META:
+        return
     expected = "cuda" if target >= 0 else "cpu"
     found = labels.generator_kind(generator)
-    if found != expected and target != labels.META:
+    if found != expected:
         raise errors.wrong_generator(expected, found)
 
 
@@ -248,85 +214,13 @@ def take_workspace(index: int) -> None:
         account.workspaces[handle] = block
 
 
-MAXIMUM = 2
-"""The mode of an embedding bag that keeps the largest."""
-NONDETERMINISTIC = {
-    **{f"{name}_backward": f"{name}_backward_cuda" for name in ("avg_pool3d", "grid_sampler_2d", "grid_sampler_3d")},
-    **{f"_adaptive_avg_pool{n}d_backward": f"adaptive_avg_pool{n}d_backward_cuda" for n in (2, 3)},
-    **{f"fractional_max_pool{n}d_backward": f"fractional_max_pool{n}d_backward_cuda" for n in (2, 3)},
-    **{f"max_unpool{n}d": f"max_unpooling{n}d_forward_out" for n in (2, 3)},
-    **{f"upsample_{kind}_backward": f"upsample_{kind}_backward_out_cuda" for kind in errors.UPSAMPLING},
-    "adaptive_max_pool2d_backward": "adaptive_max_pool2d_backward_cuda",
-    "reflection_pad1d_backward": "reflection_pad1d_backward_out_cuda",
-    "reflection_pad2d_backward": "reflection_pad2d_backward_cuda",
-    "reflection_pad3d_backward": "reflection_pad3d_backward_out_cuda",
-    "nll_loss2d_forward": "nll_loss2d_forward_out_cuda_template",
-    "_ctc_loss_backward": "ctc_loss_backward_gpu",
-    "max_pool3d_with_indices_backward": "max_pool3d_with_indices_backward_cuda",
-    **dict.fromkeys(("histc", "histc.out"), "_histc_cuda with floating point input"),
-    **dict.fromkeys(("median.dim", "median.dim_values"), "median CUDA with indices output"),
-    **dict.fromkeys(("nanmedian.dim", "nanmedian.dim_values"), "median CUDA with indices output"),
-    **dict.fromkeys(("cumsum", "cumsum_", "cumsum.out"), "cumsum_cuda_kernel"),
-    **dict.fromkeys(("put", "put_"), "put_"),
-    **dict.fromkeys(("scatter_reduce.two", "scatter_reduce_.two", "scatter_reduce.two_out"), "scatter_reduce_cuda_prod_"),
-    "bincount": "_bincount_cuda",
-    "_embedding_bag_backward": "embedding_bag_backward_cuda_max",
-}
-"""Operator -> as what CUDA speaks of its kernel. Source: the docstring of `use_deterministic_algorithms`, and CUDA's."""
-_FLOATING_ONLY = {"cumsum", "histc"}
-_ONLY_WITH = {
-    "put": (3, (True,)),
-    "bincount": (1, None),
-    "_embedding_bag_backward": (8, (MAXIMUM,)),
-    "scatter_reduce": (4, ("prod",)),
-}
-"""Operator -> the place of an argument, and for which of its values the kernel is one that only GPUs have; None for any."""
-
-
-def alert_nondeterministic(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: int) -> None:
-    """Refuse, or warn of, a kernel that is not deterministic. Source: `alertNotDeterministic` in `Context.cpp`.
-
-    Raises:
-        RuntimeError: unless the user asked for a warning alone.
-    """
-    if target < 0 or not torch.are_deterministic_algorithms_enabled():
-        return
-    name = schema.name.partition(".")[0].removesuffix("_")
-    if name in _FLOATING_ONLY and not (args[0].is_floating_point() or args[0].is_complex()):
-        return
-    if name in _ONLY_WITH and not _has_argument(args, *_ONLY_WITH[name]):
-        return
-    says = f"{NONDETERMINISTIC[schema.name]} does not have a deterministic implementation, but you set "
-    if torch.is_deterministic_algorithms_warn_only_enabled():
-        warnings.warn(
-            f"{says}'torch.use_deterministic_algorithms(True, warn_only=True)'. You can file an issue at "
-            "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for this operation.",
-            stacklevel=2,
-        )
-        return
-    raise RuntimeError(
-        f"{says}'torch.use_deterministic_algorithms(True)'. You can turn off determinism just for this operation, or you can "
-        "use the 'warn_only=True' option, if that's acceptable for your application. You can also file an issue at "
-        "https://github.com/pytorch/pytorch/issues to help us prioritize adding deterministic support for this operation."
-    )
-
-
-def _has_argument(args: tuple[Any, ...], place: int, values: tuple[Any, ...] | None) -> bool:
-    given = args[place] if place < len(args) else None
-    return given is not None if values is None else given in values
-
-
-GUARDS: dict[str, Any] = {
+GUARDS: dict[str, Guard] = {
     "_pack_padded_sequence": check_lengths,
     "convolution": check_convolution_types,
     **dict.fromkeys("""native_batch_norm _native_batch_norm_legit _batch_norm_with_update""".split(), check_batch_norm_types),
     "native_layer_norm": check_norm_types,
     "native_group_norm": check_norm_types,
     "nll_loss_forward": check_class_indices,
-    **dict.fromkeys(("_int_mm", "_int_mm.out"), check_integer_product),
-    "linalg_lstsq": check_least_squares,
-    **dict.fromkeys(("_scaled_mm", "_scaled_mm.out"), check_scaled_product),
-    **dict.fromkeys(NONDETERMINISTIC, alert_nondeterministic),
     **dict.fromkeys(INTEGER_KERNELS, check_product),
 }
 LACKING: dict[str, frozenset[torch.dtype]] = {}
@@ -618,31 +512,29 @@ BY_ZERO = "ZeroDivisionError"
 _NO_MEMORY = re.compile(r"you tried to allocate (\d+) bytes")
 
 
-def run_substitute(
-    schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any, error: RuntimeError
-) -> Any:
+def run_substitute(call: Call, error: RuntimeError) -> Any:
     """The result of an operator for which the CPU has no kernel.
 
     Raises:
         RuntimeError: the error of the CPU's kernel in the words of the GPU, if it is about anything else.
     """
-    if (asked := _NO_MEMORY.search(message(error))) and isinstance(target, int):
-        raise errors.out_of_memory(target, int(asked[1]), SimulationState.ledger) from None
+    if (asked := _NO_MEMORY.search(message(error))) and call.is_on_gpu():
+        raise errors.out_of_memory(call.target, int(asked[1]), SimulationState.ledger) from None
     if message(error) == BY_ZERO:
-        return divide_by_zero(schema, func, args, kwargs)
-    kernel: Callable[..., Any] = func
+        return divide_by_zero(call)
+    kernel: Callable[..., Any] = call.func
     if is_kernel_missing(error):
-        if schema.name not in KERNELS:
-            raise refuse_kernel(func._schema.name) from None
-        kernel = KERNELS[schema.name]
+        if call.schema.name not in KERNELS:
+            raise refuse_kernel(call.func._schema.name) from None
+        kernel = KERNELS[call.schema.name]
         try:
-            return kernel(*args, **kwargs)
+            return kernel(*call.args, **call.kwargs)
         except RuntimeError as further:
             error = further
-    wider = _find_wider(schema, message(error))
+    wider = _find_wider(call.schema, message(error))
     if wider is None:
         raise errors.in_device_words(error) from None
-    return _run_widened(schema, kernel, args, kwargs, wider)
+    return _run_widened(call, kernel, wider)
 
 
 def _find_wider(schema: OpSchema, text: str) -> dict[torch.dtype, torch.dtype] | None:
@@ -656,52 +548,47 @@ def _find_wider(schema: OpSchema, text: str) -> dict[torch.dtype, torch.dtype] |
     return None if kind == "ComplexHalf" and schema.base not in COMPLEX_HALF else WIDER.get(kind)
 
 
-def _run_widened(
-    schema: OpSchema,
-    kernel: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    wider: dict[torch.dtype, torch.dtype],
-) -> Any:
+def _run_widened(call: Call, kernel: Callable[..., Any], wider: dict[torch.dtype, torch.dtype]) -> Any:
     narrower = {wide: narrow for narrow, wide in wider.items()}
-
-    def cast(value: Any, dtypes: dict[torch.dtype, torch.dtype]) -> Any:
-        return value.to(dtypes[value.dtype]) if isinstance(value, torch.Tensor) and value.dtype in dtypes else value
-
     with DisableTorchFunction():
-        wide_args, wide_kwargs = tree_map(lambda value: cast(value, wider), (args, kwargs))
-        result = tree_map(lambda value: cast(value, narrower), kernel(*wide_args, **wide_kwargs))
-        given, wide = schema.bind_args(args, kwargs), schema.bind_args(wide_args, wide_kwargs)
-        written = [given[name].copy_(wide[name]) for name in schema.written if isinstance(given.get(name), torch.Tensor)]
-    return result if schema.fresh or not written else written[0] if len(written) == 1 else tuple(written)
+        args, kwargs = _cast_tensors((call.args, call.kwargs), wider)
+        result = _cast_tensors(kernel(*args, **kwargs), narrower)
+        wide = Call(call.schema, call.func, args, kwargs)
+        written = [call[name].copy_(wide[name]) for name in call.schema.written if isinstance(call[name], torch.Tensor)]
+    if call.schema.fresh or not written:
+        return result
+    return written[0] if len(written) == 1 else tuple(written)
+
+
+def _cast_tensors(tree: Any, dtypes: dict[torch.dtype, torch.dtype]) -> Any:
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.to(dtypes.get(tensor.dtype, tensor.dtype)), tree)
 
 
 DIVISIONS = re.compile(r"(floor_divide|fmod|remainder)_?($|\.)|div_?\..*_mode$")
 """Those of whole numbers, by their names with the overload."""
 
 
-def has_zero_divisor(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def has_zero_divisor(call: Call) -> bool:
     """Whether a division is one of whole numbers, some of them by zero."""
-    given = schema.bind_args(args, kwargs)
-    dividend, divisor = _as_tensors(given)
+    dividend, divisor = _as_tensors(call.by_name())
     is_whole = not any(part.is_floating_point() or part.is_complex() for part in (dividend, divisor))
     return is_whole and bool((divisor == 0).any())
 
 
-def divide_by_zero(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
+def divide_by_zero(call: Call) -> torch.Tensor:
     """Whole numbers by zero are no error on a GPU: all bits of the result are one, or half of them for remainders of int64.
 
     Nothing promises these numbers. Source: `test_fmod_remainder_by_zero_integral` in torch's `test_binary_ufuncs.py`.
     """
     if not SimulationState.compute:
-        return SimulationState.values.call_for_shape(func, args, kwargs)  # type: ignore[no-any-return]
-    given = schema.bind_args(args, kwargs)
+        return SimulationState.values.call_for_shape(call.func, call.args, call.kwargs)  # type: ignore[no-any-return]
+    given = call.by_name()
     dividend, divisor = _as_tensors(given)
     is_zero, is_negative = divisor == 0, dividend < 0
     whole = divisor.masked_fill(is_zero, 1)
     given["other"] = whole if isinstance(given["other"], torch.Tensor) else whole.item()
-    result: torch.Tensor = func(**given)
-    if result.dtype == torch.int64 and schema.base in ("remainder", "fmod"):
+    result: torch.Tensor = call.func(**given)
+    if result.dtype == torch.int64 and call.schema.base in ("remainder", "fmod"):
         result.masked_fill_(is_zero & ~is_negative, (1 << 32) - 1)
         is_zero = is_zero & is_negative
     return result.masked_fill_(is_zero, -1 if result.dtype.is_signed else torch.iinfo(result.dtype).max)

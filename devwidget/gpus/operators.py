@@ -18,6 +18,7 @@ import torch
 from devwidget.capture.patching.mode_stack import DispatchMode, EndedDispatchMode, redispatch, without_any_dispatch_mode
 from devwidget.capture.patching.operator_key import above_autograd, hide_from_modes, key_threads
 from devwidget.gpus import errors, kernels, labels, machine, native_rules, rules
+from devwidget.gpus.call import NOTHING, ONE, Call, OpSchema, Target
 from devwidget.gpus.kernels import (
     DIVISIONS,
     GPU_FORMS,
@@ -31,7 +32,7 @@ from devwidget.gpus.kernels import (
 from devwidget.gpus.labels import CPU, CPU_DEVICE, DEVICES, LABELS, META, META_DEVICE, TEMPORARY, label_new, storage_id
 from devwidget.gpus.machine import Machine
 from devwidget.gpus.parts import PARTS
-from devwidget.gpus.rules import BY_NAME, NOTHING, ONE, OpSchema, rule_by_table
+from devwidget.gpus.rules import BY_NAME, rule_by_table
 from devwidget.gpus.state import SimulationState
 from devwidget.gpus.torch_internals import (
     DisableTorchFunction,
@@ -51,30 +52,27 @@ NUMBERS = (bool, int, float, complex)
 WANTS_TENSOR = "Expected a value of type 'Tensor'"
 
 
-def run_operator(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_operator(call: Call) -> Any:
     """The common path: all tensors on one device, or a rule that says where a mixture runs."""
-    target, has_temporary = find_target(schema, args, kwargs)
+    target = call.target = find_target(call)
+    schema = call.schema
     if target == META and SimulationState.compute:
-        return rules.run_beside_meta(schema, func, args, kwargs)
-    if kwargs and schema.has_generator and kwargs.get("generator") is not None:
-        kernels.check_generator(kwargs["generator"], target)
+        return rules.run_beside_meta(call)
+    if schema.has_generator:
+        kernels.check_generator(call.kwargs.get("generator"), target)
     if schema.guard is not None:
         with DisableTorchFunction():  # the modes of a recording are active in backward
-            schema.guard(schema, args, kwargs, target)
+            schema.guard(call)
     try:
-        result = (
-            redispatch(func, args, kwargs)
-            if SimulationState.compute
-            else SimulationState.values.call_operator(func, args, kwargs)
-        )
+        result = SimulationState.values.call_operator(call.func, call.args, call.kwargs)
     except RuntimeError as error:
         if WANTS_TENSOR in str(error):
-            return run_operator(schema, func, wrap_numbers(schema, args), kwargs)
+            return run_operator(Call(schema, call.func, wrap_numbers(schema, call.args), call.kwargs))
         if target == CPU:
             raise
-        result = kernels.run_substitute(schema, func, args, kwargs, target, error)
-    if has_temporary and schema.written:
-        adopt_temporaries(schema, args, kwargs, target)
+        result = kernels.run_substitute(call, error)
+    if call.is_mixed:
+        adopt_temporaries(call)
     if target == CPU:
         return result
     if schema.fresh == ONE:
@@ -82,7 +80,7 @@ def run_operator(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwar
     elif schema.fresh != NOTHING:
         label_results(result, target)
     asked = key_threads.place.asked
-    if asked is not None and asked[0] is args and not has_temporary and target >= 0 and not kwargs:
+    if asked is not None and asked[0] is call.args and call.is_on_gpu() and not call.is_mixed and not call.kwargs:
         asked[1] = DEVICES[target]
     return result
 
@@ -103,76 +101,68 @@ def run_without_storage(func: OpOverload, args: tuple[Any, ...], kwargs: dict[st
         with hide_from_modes():
             args = (torch.tensor(args[0]), *args[1:])
     label = labels.label_of(args[0])
-    result = (
-        redispatch(func, args, kwargs) if SimulationState.compute else SimulationState.values.call_operator(func, args, kwargs)
-    )
+    result = SimulationState.values.call_operator(func, args, kwargs)
     label_results(result, label)
     return result
 
 
-def find_target(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
-    """The label under which an operator runs, and whether a temporary takes part.
+def find_target(call: Call) -> Any:
+    """The label under which an operator runs, or one for each tensor of a list.
 
-    This is the hot path of the whole simulation: it stays one flat loop.
+    This is the hot path of the whole simulation: a loop that reads labels as long as they are the same, and leaves every other
+    call to `find_mixed_target`.
     """
-    target, has_temporary, get = UNSEEN, False, LABELS.get
+    target, get, schema = UNSEEN, LABELS.get, call.schema
     try:
-        for flag, value in zip(schema.flags, args):  # noqa: B905  # to say strict=False costs as much as a turn of the loop
-            if flag == NOTHING:
+        for flag, value in zip(schema.flags, call.args):  # noqa: B905  # to say strict=False costs as much as a turn of the loop
+            if flag == NOTHING or value is None:
                 continue
-            for tensor in (value,) if flag == ONE else value or ():
+            for tensor in (value,) if flag == ONE else value:
+                # A Python number may stand in the place of a tensor, and None in a list.
                 if type(tensor) is not _Tensor and not isinstance(tensor, _Tensor):
-                    # None, or a Python number in the place of a tensor.
                     continue
                 label = get(storage_id(tensor), CPU)
-                if label == target:
-                    continue
-                if label == TEMPORARY:
-                    has_temporary = True
-                if target == UNSEEN or target == TEMPORARY:  # noqa: SIM109  # a tuple costs more on this path
+                if target == UNSEEN:
                     target = label
-                elif label != TEMPORARY:
-                    return rules.resolve_mixture(schema, args, kwargs), True
-        if kwargs:
-            for name in schema.keyword_tensors.intersection(kwargs):
-                values = kwargs[name]
-                for tensor in values if isinstance(values, (list, tuple)) else (values,):
-                    label = labels.label_of(tensor) if isinstance(tensor, torch.Tensor) else target
-                    has_temporary = has_temporary or label == TEMPORARY
-                    if label == target or label == TEMPORARY != target:
-                        continue
-                    if target != UNSEEN and target != TEMPORARY:
-                        return rules.resolve_mixture(schema, args, kwargs), True
-                    target = label
+                elif label != target:
+                    return find_mixed_target(call)
     except NotImplementedError:
         # A tensor without storage, such as a sparse one.
-        return rules.resolve_mixture(schema, args, kwargs), True
-    return (CPU if target == UNSEEN else target), has_temporary
+        return find_mixed_target(call)
+    if target == TEMPORARY or (call.kwargs and not schema.tensors.isdisjoint(call.kwargs)):
+        return find_mixed_target(call)
+    return CPU if target == UNSEEN else target
 
 
-def adopt_temporaries(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any], target: Any) -> None:
-    """Temporaries that were written to are from now on where their partners are.
+def find_mixed_target(call: Call) -> Target:
+    """The same for tensors that are to be looked at one by one."""
+    call.is_mixed = True
+    return rules.resolve_mixture(call)
 
-    Args:
-        target: one label, or one for each tensor of a list.
-    """
-    for name in schema.written:
-        place = schema.names.index(name)
-        value = kwargs.get(name) if place >= len(args) else args[place]
+
+def adopt_temporaries(call: Call) -> None:
+    """Temporaries that were written to are from now on where their partners are."""
+    for name in call.schema.written:
+        value = call[name]
         for at, tensor in enumerate(value if isinstance(value, (list, tuple)) else (value,)):
             # A sparse tensor that was written to consists of new parts, which nobody has labelled.
             if isinstance(tensor, torch.Tensor) and (tensor.layout != torch.strided or labels.label_of(tensor) == TEMPORARY):
-                labels.put_label(tensor, target[at] if isinstance(target, tuple) else target)
+                labels.put_label(tensor, label_at(call.target, at))
 
 
-def label_results(result: Any, target: Any) -> None:
+def label_at(target: Target, place: int) -> int:
+    """The label of one tensor of a list."""
+    return target[place] if isinstance(target, tuple) else target
+
+
+def label_results(result: Any, target: Target) -> None:
     """Label every tensor of a nested result; `target` is one label or one for each."""
     if isinstance(result, torch.Tensor):
         if target != CPU:
-            label_new(result, target)
+            label_new(result, label_at(target, 0))
     elif isinstance(result, (list, tuple)):
         for at, part in enumerate(result):
-            label_results(part, target[at] if isinstance(target, tuple) else target)
+            label_results(part, label_at(target, at))
 
 
 # Operators that do more than follow a label: those that are told a device, and sums of gradients.
@@ -182,7 +172,7 @@ Holders = tuple[int, int]
 """How many in C++ and in Python hold a tensor."""
 
 
-def add_gradients(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def add_gradients(call: Call) -> Any:
     """`aten::add.Tensor`, whose result is laid out as autograd's engine leaves a sum of gradients.
 
     The engine adds the gradients that meet at a node in place if nobody else holds the first one or its storage (`accumulate`
@@ -190,16 +180,14 @@ def add_gradients(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwa
     of size one may get another stride than the first gradient has, and kernels choose their way by strides.
     """
     # Before the operator runs: its own calls hold the tensor too.
-    is_alone = graph_task() >= 0 and not torch.is_grad_enabled() and _is_alone(args)
-    result = run_operator(schema, func, args, kwargs)
-    if not is_alone or not _is_laid_out_otherwise(args[0], result):
-        return result
-    target, _ = find_target(schema, args, kwargs)
-    if target < 0:
+    is_alone = graph_task() >= 0 and not torch.is_grad_enabled() and _is_alone(call.args)
+    result = run_operator(call)
+    first = call.args[0]
+    if not is_alone or not call.is_on_gpu() or not _is_laid_out_otherwise(first, result):
         return result
     with hide_from_modes():
-        strided = torch.ops.aten.new_empty_strided.default(result, result.shape, args[0].stride()).copy_(result)
-    label_results(strided, target)
+        strided = torch.ops.aten.new_empty_strided.default(result, result.shape, first.stride()).copy_(result)
+    label_results(strided, call.target)
     return strided
 
 
@@ -259,79 +247,88 @@ LARGE = 1 << 20
 """Elements."""
 
 
-def run_factory(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_factory(call: Call) -> Any:
     """A tensor from nothing, on the device that is named."""
+    args, kwargs = call.args, call.kwargs
     label = find_asked_label(kwargs)
     # `at::tensor` in C++ writes numbers behind the modes' back into what it made on the CPU.
     is_real = label is None and kwargs.get("device") == CPU_DEVICE
     if label is None:
         # C++ code that names the CPU copied that from a tensor; if it names nothing it means the CPU.
         label = CPU if kwargs.get("device") is None else TEMPORARY
-    _refuse_pinning(label, kwargs)
-    if kwargs.get("generator") is not None:
-        kernels.check_generator(kwargs["generator"], label)
-    real = _real_kwargs(kwargs)
+    _check_options(kwargs, label)
     if label >= 0 and SimulationState.compute and args and isinstance(args[0], (list, tuple)):
         _ask_for_room(math.prod(args[0]), kwargs.get("dtype"), label)
-    result = func(*args, **kwargs) if is_real else SimulationState.values.call_factory(func, args, real, label == META)
+    if is_real:
+        result = call.func(*args, **kwargs)
+    else:
+        result = SimulationState.values.call_factory(call.func, args, _real_kwargs(kwargs), label == META)
     return _label_result(result, label, kwargs)
 
 
-def _refuse_pinning(label: int, kwargs: dict[str, Any]) -> None:
+def run_like(call: Call) -> Any:
+    """A tensor in the image of another: on that one's device, unless told otherwise."""
+    call = call.with_named_device()
+    label = find_asked_label(call.kwargs)
+    if label is None:
+        label = find_target(call)
+    _check_options(call.kwargs, label)
+    result = SimulationState.values.call_factory(call.func, call.args, _real_kwargs(call.kwargs), label == META)
+    return _label_result(result, label, call.kwargs)
+
+
+def _check_options(kwargs: dict[str, Any], label: int) -> None:
+    """Refuse what a factory cannot do on a device."""
     if label >= 0 and kwargs.get("pin_memory"):
         raise errors.cannot_make_pinned()
+    kernels.check_generator(kwargs.get("generator"), label)
 
 
-def run_like(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A tensor in the image of another: on that one's device, unless told otherwise."""
-    args, kwargs = schema.device_by_name(args, kwargs)
-    label = find_asked_label(kwargs)
-    if label is None:
-        label, _ = find_target(schema, args, kwargs)
-    _refuse_pinning(label, kwargs)
-    if kwargs.get("generator") is not None:
-        kernels.check_generator(kwargs["generator"], label)
-    result = SimulationState.values.call_factory(func, args, _real_kwargs(kwargs), label == META)
-    return _label_result(result, label, kwargs)
-
-
-def run_move(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_move(call: Call) -> Any:
     """`_to_copy`: a copy on the device that is named, or only a change of dtype where it is."""
-    label = find_asked_label(kwargs)
-    # A number that C++ wraps in a tensor comes down as a number, and goes where its partner is.
-    if label is None:
-        label = labels.label_of(args[0]) if isinstance(args[0], torch.Tensor) else TEMPORARY
-    if label != META and not SimulationState.compute and isinstance(args[0], torch.Tensor) and labels.label_of(args[0]) == META:
-        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    if label >= 0 and SimulationState.compute and labels.is_plain(args[0]) and labels.label_of(args[0]) != label:
-        _ask_for_room(args[0].numel(), kwargs.get("dtype") or args[0].dtype, label)
-    kwargs = _real_kwargs(kwargs)
+    given, kwargs = call.args[0], _real_kwargs(call.kwargs)
     kwargs.pop("non_blocking", None)
-    if label == META and not SimulationState.compute:
-        result = func(SimulationState.values.strip_values(args[0]), *args[1:], **kwargs, device=META_DEVICE)
-    else:
-        result = SimulationState.values.call_operator(func, args, kwargs)
+    # A number that C++ wraps in a tensor comes down as a number, and goes where its partner is.
+    source = labels.label_of(given) if isinstance(given, torch.Tensor) else TEMPORARY
+    label = find_asked_label(call.kwargs)
+    if label is None:
+        label = source
+    if not SimulationState.compute and META in (source, label):
+        return _move_to_meta(call, source, label, kwargs)
+    if label >= 0 and SimulationState.compute and labels.is_plain(given) and source != label:
+        _ask_for_room(given.numel(), kwargs.get("dtype") or given.dtype, label)
+    result = SimulationState.values.call_operator(call.func, call.args, kwargs)
     return _label_result(result, label, {})
 
 
-def run_pin(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _move_to_meta(call: Call, source: int, label: int, kwargs: dict[str, Any]) -> Any:
+    """A copy on meta, where tensors have no values anyway."""
+    if label != META:
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    given = SimulationState.values.strip_values(call.args[0])
+    return _label_result(call.func(given, *call.args[1:], **kwargs, device=META_DEVICE), label, {})
+
+
+def run_pin(call: Call) -> Any:
     """`_pin_memory`, under a `Tensor.pin_memory` that is torch's own.
 
     The thread of a `DataLoader` pins batches while another may import a part of torch, which puts all patches aside.
     """
-    if labels.label_of(args[0]) >= 0:
-        raise errors.cannot_pin(args[0].dtype)
-    return labels.mark_pinned(args[0].clone())
+    given = call["self"]
+    if labels.label_of(given) >= 0:
+        raise errors.cannot_pin(given.dtype)
+    return labels.mark_pinned(given.clone())
 
 
-def run_resize(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_resize(call: Call) -> Any:
     """An operator that may change the size of a storage, or take another one."""
-    if len(args) > 1 and isinstance(args[1], torch.UntypedStorage):
-        own, given = labels.label_of(args[0]), labels.LABELS.get(args[1]._cdata, CPU)
-        if max(own, given) >= 0 and own != given and own != TEMPORARY:
-            raise errors.other_memory(labels.name_of(own), labels.name_of(given))
-    SimulationState.values.forget_values(args[0])
-    result = SimulationState.values.call_operator(func, args, kwargs)
+    given, *rest = call.args
+    if rest and isinstance(rest[0], torch.UntypedStorage):
+        own, other = labels.label_of(given), labels.LABELS.get(rest[0]._cdata, CPU)
+        if max(own, other) >= 0 and own != other and own != TEMPORARY:
+            raise errors.other_memory(labels.name_of(own), labels.name_of(other))
+    SimulationState.values.forget_values(given)
+    result = SimulationState.values.call_operator(call.func, call.args, call.kwargs)
     labels.measure_tensor(result)
     return result
 
@@ -430,52 +427,52 @@ def _choose_special(schema: OpSchema) -> Any:
     return None
 
 
-def run_instead(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_instead(call: Call) -> Any:
     """An operator with a kernel for the CPU that GPUs do not have, for all that it is given or for some."""
-    label, _ = find_target(schema, args, kwargs)
-    result = GPU_FORMS[schema.name](*args, **kwargs) if label >= 0 and SimulationState.compute else None
+    call.target = find_target(call)
+    result = GPU_FORMS[call.schema.name](*call.args, **call.kwargs) if call.is_on_gpu() and SimulationState.compute else None
     if result is None:
-        return run_operator(schema, func, args, kwargs)
-    label_results(result, label)
+        return run_operator(call)
+    label_results(result, call.target)
     return result
 
 
-def divide_in_place(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def divide_in_place(call: Call) -> Any:
     """A division that overwrites a tensor: at a zero the CPU would stop when a part is written."""
-    target, _ = find_target(schema, args, kwargs)
+    call.target = find_target(call)
     with DisableTorchFunction():  # the modes of a recording are active in backward
-        if target >= 0 and SimulationState.compute and has_zero_divisor(schema, args, kwargs):
-            return divide_by_zero(schema, func, args, kwargs)
-    return run_operator(schema, func, args, kwargs)
+        if call.is_on_gpu() and SimulationState.compute and has_zero_divisor(call):
+            return divide_by_zero(call)
+    return run_operator(call)
 
 
-def run_foreign(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_foreign(call: Call) -> Any:
     """An operator of another library: if it is written in Python, its factories reach no mode, so it must see the CPU.
 
     Raises:
         NotImplementedError: if it was written for other devices than GPUs.
     """
-    if func.namespace == "quantized" and schema.name.partition("::")[2] not in QUANTIZED_ON_GPUS:
-        _refuse_on_gpus(schema, func, args, kwargs)
-    kernels = _kernels_of(func)
-    if kernels and SimulationState.compute and find_target(schema, args, kwargs)[0] >= 0:
+    if call.func.namespace == "quantized" and call.schema.name.partition("::")[2] not in QUANTIZED_ON_GPUS:
+        _refuse_on_gpus(call)
+    kernels = _kernels_of(call.func)
+    if kernels and SimulationState.compute and find_target(call) >= 0:
         if "cuda" not in kernels:
-            raise errors.no_kernel(func._schema.name)
-        func = kernels["cuda"]
-    if SimulationState.compute and any(map(_is_gpu, args)):  # before torch 2.9 FSDP2 tells one where to make a tensor
-        args = tuple(labels.CPU_DEVICE if _is_gpu(each) else each for each in args)
-    return run_on_cpu(schema, func, args, kwargs)
+            raise errors.no_kernel(call.func._schema.name)
+        call.func = kernels["cuda"]
+    if SimulationState.compute and any(map(_is_gpu, call.args)):  # before torch 2.9 FSDP2 tells one where to make a tensor
+        call.args = tuple(labels.CPU_DEVICE if _is_gpu(each) else each for each in call.args)
+    return run_on_cpu(call)
 
 
 def _is_gpu(given: Any) -> bool:
     return isinstance(given, torch.device) and given.type == "cuda"
 
 
-def run_on_cpu(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_on_cpu(call: Call) -> Any:
     """Run an operator whose code, where it is Python, is to see the real devices."""
     labels.inside.depth += 1
     try:
-        return run_operator(schema, func, args, kwargs)
+        return run_operator(call)
     finally:
         labels.inside.depth -= 1
 
@@ -486,11 +483,11 @@ QUANTIZED_ON_GPUS = frozenset(("embedding_bag_byte_rowwise_offsets", "embedding_
 """Of torch's operators for quantized modules. Source: `quantized/cuda/EmbeddingBag.cu`."""
 
 
-def _refuse_on_gpus(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _refuse_on_gpus(call: Call) -> None:
     """They have kernels for the CPU alone: for ordinary tensors, or for quantized ones."""
-    name = func._schema.name
+    name = call.func._schema.name
     backend = next((f"{kind}CUDA" for kind in ("", "Quantized") if has_kernel(name, f"{kind}CPU")), None)
-    if backend is not None and find_target(schema, args, kwargs)[0] >= 0:
+    if backend is not None and find_target(call) >= 0:
         raise errors.no_kernel(name, backend)
 
 
@@ -508,11 +505,11 @@ def _is_composite(func: OpOverload) -> bool:
     return has_kernel(name, "CompositeImplicitAutograd") and not has_kernel(name, "CPU")
 
 
-def find_parts(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+def find_parts(call: Call) -> Callable[..., Any] | None:
     """What runs the parts of a composite; None for nested tensors, which have kernels of their own."""
-    if any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in args):
+    if any(isinstance(arg, torch.Tensor) and arg.is_nested for arg in call.args):
         return None
-    return func.decompose
+    return call.func.decompose
 
 
 # The mode that every operator comes to.
@@ -588,15 +585,16 @@ class VirtualMode(DispatchMode):
                 if asked is not None and asked[0] is args and label >= 0:
                     asked[1] = DEVICES[label]  # a view is where its base is
             return redispatch(func, args, kwargs)
+        call = Call(schema, func, args, kwargs)
         if schema.take_apart is not None:
-            run_parts = schema.take_apart(schema, func, args, kwargs)
+            run_parts = schema.take_apart(call)
             if run_parts is not None:
                 # A mode is off while it handles an operator: entered again, it sees the parts.
                 with self:
                     return run_parts(*args, **kwargs)
         if schema.special is not None:
-            return schema.special(schema, func, args, kwargs)
-        return run_operator(schema, func, args, kwargs)
+            return schema.special(call)
+        return run_operator(call)
 
 
 class _AtRest(DispatchMode):

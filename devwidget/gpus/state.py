@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from devwidget.capture.memory.roles import MemoryBlock
+from devwidget.capture.patching.mode_stack import redispatch
 from devwidget.records.device import CUDA
 from devwidget.records.memory import in_blocks
 
@@ -276,9 +277,8 @@ class Values:
 
     mode: type[Any] | None = None
 
-    def call_operator(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator."""
-        return func(*args, **kwargs)
+    call_operator: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = staticmethod(redispatch)
+    """Runs an operator that has come down to a mode."""
 
     def call_for_shape(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operator of whose result nobody knows the values."""

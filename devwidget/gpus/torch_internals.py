@@ -68,7 +68,6 @@ NEEDED = {
     "suggest_memory_format": "torch._prims_common.suggest_memory_format",
     "to_copy": "torch.ops.aten._to_copy.default",
     "tree_leaves": "torch.utils._pytree.tree_leaves",
-    "tree_map": "torch.utils._pytree.tree_map",
     "tree_map_only": "torch.utils._pytree.tree_map_only",
     "validate_distributions": "torch.distributions.Distribution._validate_args",
 }

@@ -54,12 +54,6 @@ def answer_both() -> dict[str, Any]:
     return answer_surface() | answer_further()
 
 
-def answer_deterministic() -> dict[str, Any]:
-    """The same where kernels that repeat themselves are asked for."""
-    torch.use_deterministic_algorithms(True)
-    return {call: answer(call) for call in read_calls("deterministic")}
-
-
 def answer(call: str) -> dict[str, Any]:
     """The value of a program, which is its last expression or `y`, or its error."""
     make: Callable[..., Any] = functools.partial(torch.ones, device=GPU)

@@ -22,8 +22,6 @@ def test_operators_with_one_tensor_elsewhere_do_what_they_do_on_the_card(part, r
 
 
 SINCE = {
-    "o(3).cumsum(0).device": "torch 2.13 lists it as not deterministic, as virtual GPUs do for every torch",
-    "F.pad(r(1, 1, 4, 4).requires_grad_(), (1, 1, 1, 1), mode='reflect').sum().backward()": "the same",
     "torch.eye(2, device=gpu).to_sparse() @ torch.ones(2, 2)": SPARSE,
     "torch.sparse.mm(torch.eye(2).to_sparse(), o(2, 2))": SPARSE,
     "sparse.mm.reduce[0], argument 0 on cpu": SPARSE,
@@ -31,7 +29,7 @@ SINCE = {
 }
 """What else ends otherwise before torch 2.13."""
 KNOWN = OTHERWISE.keys() | (SINCE.keys() if VERSION < (2, 13) else set())
-SURFACES = surface_calls.answer_surface, surface_calls.answer_further, surface_calls.answer_deterministic
+SURFACES = surface_calls.answer_surface, surface_calls.answer_further
 
 
 @pytest.mark.parametrize("ask", SURFACES)

@@ -18,11 +18,14 @@ OTHERWISE = {
     "torch.cuda.nccl.is_available([o(1)])": "NCCL is there by name alone",
     "torch.cuda.set_per_process_memory_fraction(0.5, 3)": "another error for a GPU that is not there",
     "torch.compile(lambda a, b: a + b, backend='eager')(o(2), torch.ones(2))": "dynamo passes programs on virtual GPUs by",
+    "torch._int_mm(z(8, 8).to(torch.int8), z(8, 8).to(torch.int8))": "the kernel of the CPU takes more",
+    "torch.linalg.lstsq(r(4, 2), o(4, 1), driver='gelsd')": "the kernel of the CPU takes more",
 }
 """Why a program ends otherwise, in whether it raises, what, or what it gives; docs/virtual-gpus.md says so too."""
 MEANT_FOR_CPU = "the kernel of the CPU names its own tensors"
 FIRST_SEEN = "another operator of the function is the first to see two devices"
 SINCE = "torch has other words since 2.11"
+GENERAL = "rare kernels have no words of their own"
 IN_OTHER_WORDS = {
     "torch.randn(2, device=gpu, dtype=torch.long)": MEANT_FOR_CPU,
     "o(2, 2).expand(3)": MEANT_FOR_CPU,
@@ -37,6 +40,14 @@ IN_OTHER_WORDS = {
     "torch.sparse.mm(torch.eye(2).to_sparse(), o(2, 2))": SINCE,
     "torch.autograd.grad(o(2).requires_grad_().sum(), torch.ones(2, requires_grad=True))": SINCE,
     "np.sum(o(2))": SINCE,
+    "F.conv1d(torch.ones(1, 1, 3), o(1, 1, 2))": GENERAL,
+    "nn.Conv1d(1, 1, 1).cuda()(torch.ones(1, 1, 2))": GENERAL,
+    "nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 2, 2))": GENERAL,
+    "nn.ConvTranspose1d(1, 1, 2).cuda()(torch.ones(1, 1, 3))": GENERAL,
+    "nn.ConvTranspose2d(1, 1, 1).cuda()(torch.ones(1, 1, 2, 2))": GENERAL,
+    "nn.Bilinear(2, 2, 2).cuda()(torch.ones(1, 2), o(1, 2))": GENERAL,
+    "nn.Bilinear(2, 2, 2).cuda()(o(1, 2), torch.ones(1, 2))": GENERAL,
+    "nn.BatchNorm2d(1)(o(2, 1, 2, 2))": GENERAL,
 }
 """Why an error is the same with another text."""
 

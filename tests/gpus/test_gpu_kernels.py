@@ -1,10 +1,7 @@
-"""Kernels that GPUs have and the CPU lacks, those that GPUs lack, and those that are not deterministic."""
-
-import warnings
+"""Kernels that GPUs have and the CPU lacks, and those that GPUs lack."""
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 FIRST, SECOND = torch.device("cuda:0"), torch.device("cuda:1")
@@ -55,41 +52,6 @@ def test_fused_attention_alone_gives_what_the_cpu_gives():
     torch.testing.assert_close(found.cpu(), torch.nn.functional.scaled_dot_product_attention(q, q, q))
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION), pytest.raises(RuntimeError, match="No available kernel"):
         torch.nn.functional.scaled_dot_product_attention(*[q.to(SECOND)] * 3)
-
-
-def bag(x):
-    weight = x.reshape(1, 3).requires_grad_()
-    return nn.functional.embedding_bag(torch.zeros(1, 1, dtype=torch.long, device=x.device), weight, mode="max").sum()
-
-
-def test_a_kernel_that_is_not_deterministic_is_refused_on_request():
-    x = torch.ones(3, device=SECOND)
-    torch.use_deterministic_algorithms(True)
-    try:
-        with pytest.raises(RuntimeError, match="cumsum_cuda_kernel does not have a deterministic implementation"):
-            x.cumsum(0)
-        assert x.long().cumsum(0).tolist() == [1, 2, 3]
-        assert x.cpu().cumsum(0).tolist() == [1, 2, 3]
-        index = torch.tensor([0, 0], device=SECOND)
-        for call in (
-            lambda: x.put(index, x[:2], accumulate=True),
-            lambda: torch.bincount(index, x[:2]),
-            lambda: bag(x).backward(),
-            lambda: torch.median(x, 0, out=(torch.empty_like(x[0]), index[0])),
-            lambda: x.cumsum_(0),
-            lambda: x.scatter_reduce(0, torch.tensor([0, 0, 0], device=SECOND), x, "prod"),
-            lambda: torch.histc(x),
-        ):
-            with pytest.raises(RuntimeError, match="does not have a deterministic implementation"):
-                call()
-        assert torch.bincount(index).tolist() == [2]
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        with warnings.catch_warnings(record=True) as said:
-            warnings.simplefilter("always")
-            x.cumsum(0)
-        assert "cumsum_cuda_kernel does not have" in str(said[0].message)
-    finally:
-        torch.use_deterministic_algorithms(False)
 
 
 def test_a_gradient_of_zeros_is_where_its_tensor_is():

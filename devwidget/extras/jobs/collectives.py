@@ -17,11 +17,11 @@ import torch
 
 from devwidget.capture.recording.collectives import group_in
 from devwidget.gpus import labels
+from devwidget.gpus.call import Call
 from devwidget.gpus.errors import type_text
 from devwidget.gpus.labels import CPU, TEMPORARY
 from devwidget.gpus.operators import run_foreign, run_on_cpu
-from devwidget.gpus.rules import OpSchema
-from devwidget.gpus.torch_internals import DispatchKey, OpOverload, graph_task, suggest_memory_format
+from devwidget.gpus.torch_internals import DispatchKey, graph_task, suggest_memory_format
 
 GROUP, GROUP_NAME = "process_group", "group_name"
 PEERS = ("dst", "src")
@@ -64,42 +64,39 @@ def take_every_tensor() -> Iterator[None]:
         _lenient.is_asked = before
 
 
-def carrier_of(schema: OpSchema, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Carrier | None:
+def carrier_of(call: Call) -> Carrier | None:
     """What carries the tensors of a call, if its group has NCCL."""
     for name in (GROUP, GROUP_NAME) if CARRIERS else ():
-        if name in schema.names:
-            given = schema.bind_args(args, kwargs)[name]
-            return CARRIERS.get(group_in(given))
+        if name in call.schema.names:
+            return CARRIERS.get(group_in(call[name]))
     return None
 
 
-def find_parts(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[..., Any] | None:
+def find_parts(call: Call) -> Callable[..., Any] | None:
     """What runs a functional collective, which C++ makes of others that are to be seen one by one if its group has NCCL."""
-    if carrier_of(schema, args, kwargs) is None:
+    if carrier_of(call) is None:
         return None
-    return functools.partial(func._op_dk, DispatchKey.CompositeExplicitAutograd)
+    return functools.partial(call.func._op_dk, DispatchKey.CompositeExplicitAutograd)
 
 
-def run_in_group(schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_in_group(call: Call) -> Any:
     """One operator of `c10d`."""
-    carrier = carrier_of(schema, args, kwargs)
-    if carrier is None:
-        return run_foreign(schema, func, args, kwargs)
-    return run_collective(carrier, schema, func, args, kwargs)
+    carrier = carrier_of(call)
+    return run_foreign(call) if carrier is None else run_collective(carrier, call)
 
 
-def run_collective(carrier: Carrier, schema: OpSchema, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_collective(carrier: Carrier, call: Call) -> Any:
     """One operator of `c10d` whose group has NCCL.
 
     Raises:
         ValueError, DistBackendError: in the words of NCCL's backend, for tensors that it does not take.
     """
-    given = schema.bind_args(args, kwargs)
+    given, schema = call.by_name(), call.schema
     tensors = list(_iterate_tensors(given.values()))
     takes_every = _lenient.is_asked or _is_from_reducer(tensors)
     if not takes_every and all(labels.label_of(tensor) == CPU for tensor in tensors):
         # By the group itself, which has a backend for the CPU, or says that it has none.
-        return run_on_cpu(schema, func, args, kwargs)
+        return run_on_cpu(call)
     label = _find_gpu(tensors, takes_every)
     _check_layout(given)
     if label is not None:
@@ -113,7 +110,7 @@ def run_collective(carrier: Carrier, schema: OpSchema, func: OpOverload, args: t
     if schema.name == GATHER and _is_uneven(results := carried[schema.names[0]][0]):
         result = (results, carrier.gather_uneven(results, carried[schema.names[1]][0]))
     else:
-        result = run_on_cpu(schema, func, tuple(carried[name] for name in schema.names if name in carried), {})
+        result = run_on_cpu(Call(schema, call.func, tuple(carried[name] for name in schema.names if name in carried), {}))
     for tensor in tensors:
         if label is not None and labels.label_of(tensor) == TEMPORARY:
             labels.put_label(tensor, label)

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from devwidget.gpus import dtype_rules, kernels
-from devwidget.gpus.rules import OpSchema
+from devwidget.gpus.call import OpSchema
 from tests.gpus.judges import op_db
 from tests.gpus.judges.verdicts import DTYPES, Verdict, as_found, is_excused, tensors, wanting_gradients
 
