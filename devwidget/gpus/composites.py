@@ -17,7 +17,7 @@ from devwidget.capture.recording.births import TensorRef
 from devwidget.gpus import autocast, errors, labels
 from devwidget.gpus.autocast import lower_tensors
 from devwidget.gpus.labels import TEMPORARY, device_of, inside
-from devwidget.gpus.patching import Patches, replacing
+from devwidget.gpus.patching import Patches, overridable, replacing
 from devwidget.gpus.state import SimulationState
 from devwidget.gpus.torch_internals import (
     VariableFunctions,
@@ -81,7 +81,7 @@ def _list_tensors(value: Any) -> list[torch.Tensor]:
     return [tensor for tensor in values if isinstance(tensor, torch.Tensor)]
 
 
-@replacing
+@overridable(torch)
 def place_with_log_probs(
     original: Callable[..., Any],
     log_probs: torch.Tensor,
@@ -93,8 +93,6 @@ def place_with_log_probs(
 ) -> Any:
     """`ctc_loss` moves targets and lengths to where it needs them. Source: `LossCTC.cpp`."""
     given = (targets, input_lengths, target_lengths)
-    if has_torch_function((log_probs, *given)):
-        return handle_torch_function(torch.ctc_loss, (log_probs, *given), log_probs, *given, *args, **kw)
     device = device_of(log_probs)
     # Lengths are read behind the modes' back.
     list_numbers = SimulationState.values.list_numbers
@@ -283,11 +281,9 @@ def _check_signal(name: str, given: torch.Tensor, result: torch.Tensor, size: An
         )
 
 
-@replacing
+@overridable(torch)
 def pool_with_indices(original: Callable[..., torch.Tensor], input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """`max_pool1d` by the operator of GPUs; memory of the CPU is read without any. Source: `MaxPooling.cpp`."""
-    if has_torch_function((input,)):
-        return handle_torch_function(torch.max_pool1d, (input,), input, *args, **kwargs)
     if labels.label_of(input) < 0:
         return original(input, *args, **kwargs)
     try:

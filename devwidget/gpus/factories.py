@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 import torch.utils.dlpack
-from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
 
 from devwidget.capture.devices import default_device, set_default_device
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.gpus import errors, labels, machine, tensors
 from devwidget.gpus.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY
-from devwidget.gpus.patching import Patches, replacing, wrap_with_refusal
+from devwidget.gpus.patching import Patches, overridable, replacing, wrap_with_refusal
 from devwidget.gpus.state import SimulationState
 from devwidget.gpus.torch_internals import (
     FakeTensor,
@@ -88,12 +87,9 @@ def name_out_device(kwargs: dict[str, Any]) -> None:
     kwargs["device"] = CPU_DEVICE if SimulationState.compute else META_DEVICE
 
 
-@replacing
+@overridable(torch)
 def wrap_from_data(original: Callable[..., torch.Tensor], data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
     """`torch.tensor` and its kin: they fill a CPU tensor behind the modes' back and move it there."""
-    public = getattr(torch, original.__name__)
-    if has_torch_function((data,)):
-        return handle_torch_function(public, (data,), data, *args, **kwargs)  # type: ignore[no-any-return]
     device = kwargs.pop("device", None)
     if isinstance(data, torch.Tensor) and original.__name__ != "tensor":
         return _as_tensor(original, data, device, args, kwargs)
@@ -206,11 +202,9 @@ def from_dlpack(original: Callable[..., torch.Tensor], ext_tensor: Any, **kwargs
     return ext_tensor.detach() if isinstance(ext_tensor, torch.Tensor) else original(ext_tensor, **kwargs)
 
 
-@replacing
+@overridable(torch.Tensor)
 def new_tensor(original: Callable[..., torch.Tensor], self: torch.Tensor, data: Any, **kwargs: Any) -> torch.Tensor:
     """`Tensor.new_tensor`: on the device of the tensor, unless told otherwise."""
-    if has_torch_function((self,)):
-        return handle_torch_function(torch.Tensor.new_tensor, (self,), self, data, **kwargs)
     device = kwargs.pop("device", None)
     label = max(labels.label_of(self), CPU) if device is None else tensors.label_of_device(device)
     if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
@@ -349,11 +343,9 @@ def _new_tensor(cls: type[torch.Tensor], *args: Any, **kwargs: Any) -> torch.Ten
     return label_as_meant(tensor, CPU) if args else tensor
 
 
-@replacing
+@overridable(torch.Tensor)
 def wrap_new(original: Callable[..., torch.Tensor], self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """`Tensor.new`: a tensor on the same device."""
-    if has_torch_function_unary(self):
-        return handle_torch_function(torch.Tensor.new, (self,), self, *args, **kwargs)  # type: ignore[no-any-return]
     label = pop_asked_label(kwargs, max(labels.label_of(self), CPU))
     return label_as_meant(original(self, *args, **kwargs), label)
 

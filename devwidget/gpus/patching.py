@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
+from torch.overrides import handle_torch_function, has_torch_function
+
 from devwidget.capture.patching import registry
 from devwidget.capture.undo import Undo
 from devwidget.records.errors import SimulationError
@@ -39,6 +41,22 @@ def replacing(function: Callable[..., Any]) -> registry.Wrapper:
     """Make the wrapper for `Patches.wrap` of a function that is given the original before its own arguments."""
     # Partials, not closures: a partial adds no frame to each call, and the registry's own partial takes this one in.
     return functools.partial(functools.partial, function)
+
+
+def overridable(owner: Any) -> Callable[[Callable[..., Any]], registry.Wrapper]:
+    """As `replacing`, for a function of `owner` that classes of tensors and modes may take over, as they may torch's own."""
+
+    def decorate(function: Callable[..., Any]) -> registry.Wrapper:
+        @functools.wraps(function)
+        def run(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            given = (*args, *kwargs.values())
+            if has_torch_function(given):
+                return handle_torch_function(getattr(owner, original.__name__), given, *args, **kwargs)
+            return function(original, *args, **kwargs)
+
+        return replacing(run)
+
+    return decorate
 
 
 class Patches:

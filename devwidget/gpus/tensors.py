@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch.overrides import handle_torch_function, has_torch_function, has_torch_function_unary
+from torch.overrides import has_torch_function
 
 from devwidget.capture.object_fields import is_exactly
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.gpus import errors, gradients, labels, machine
 from devwidget.gpus.labels import CPU, DEVICES, LABELS, META, TEMPORARY, inside, storage_id
-from devwidget.gpus.patching import Patches, replacing, wrap_with_refusal
+from devwidget.gpus.patching import Patches, overridable, replacing, wrap_with_refusal
 from devwidget.gpus.state import SimulationState
 from devwidget.gpus.torch_internals import StorageBase, TensorBase, functorch, locate_name, parse_to
 from devwidget.records.schema.message import Message
@@ -54,11 +54,9 @@ def accept_numbers(original: Callable[..., Any], *args: Any, **kwargs: Any) -> A
 original_to: Any = TensorBase.to
 
 
-@replacing
+@overridable(torch.Tensor)
 def wrap_to(original: Callable[..., torch.Tensor], self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """A `Tensor.to` that knows virtual devices."""
-    if has_torch_function((self, *args)):
-        return handle_torch_function(torch.Tensor.to, (self, *args), self, *args, **kwargs)
     if labels.inside.depth:
         return original(self, *args, **kwargs)
     other: Any = args[0] if args else kwargs.get("other")
@@ -107,7 +105,7 @@ def convert_to(
     return labels.move_tensor(self, label, options)
 
 
-@replacing
+@overridable(torch.Tensor)
 def wrap_to_gpu(
     original: Callable[..., torch.Tensor],
     self: torch.Tensor,
@@ -116,23 +114,17 @@ def wrap_to_gpu(
     memory_format: torch.memory_format = torch.preserve_format,
 ) -> torch.Tensor:
     """A `Tensor.cuda` that moves to a virtual GPU."""
-    if has_torch_function_unary(self):
-        given = {"non_blocking": non_blocking} if non_blocking else {}
-        public = getattr(torch.Tensor, original.__name__)
-        return handle_torch_function(public, (self,), self, device, memory_format=memory_format, **given)  # type: ignore[no-any-return]
     label = machine.current_index() if device is None else label_of_device(device)
     if label < 0:
         raise RuntimeError("Invalid device, must be cuda device")
     return convert_to(original_to, self, label, None, non_blocking, False, memory_format)
 
 
-@replacing
+@overridable(torch.Tensor)
 def wrap_cpu(
     original: Callable[..., torch.Tensor], self: torch.Tensor, memory_format: torch.memory_format = torch.preserve_format
 ) -> torch.Tensor:
     """A `Tensor.cpu` that moves off a virtual GPU."""
-    if has_torch_function_unary(self):
-        return handle_torch_function(torch.Tensor.cpu, (self,), self, memory_format=memory_format)
     if labels.inside.depth:
         return original(self, memory_format=memory_format)
     return convert_to(original_to, self, CPU, None, False, False, memory_format)
@@ -183,11 +175,9 @@ def install_device_type(patches: Patches) -> None:
 # Attributes and methods of tensors.
 
 
-@replacing
+@overridable(torch.Tensor)
 def wrap_numpy(original: Callable[..., Any], self: torch.Tensor, *, force: bool = False) -> Any:
     """A `Tensor.numpy` that refuses tensors on a GPU. Source: `tensor_numpy.cpp`."""
-    if has_torch_function_unary(self):
-        return handle_torch_function(torch.Tensor.numpy, (self,), self, force=force)
     label = labels.label_of(self)
     if label >= 0 and not force:
         raise TypeError(
@@ -198,13 +188,11 @@ def wrap_numpy(original: Callable[..., Any], self: torch.Tensor, *, force: bool 
     return original(SimulationState.values.read_values(self.detach().cpu() if label >= 0 else self), force=force)
 
 
-@replacing
+@overridable(torch.Tensor)
 def wrap_type(
     original: Callable[..., Any], self: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any
 ) -> Any:
     """A `Tensor.type` that speaks of `torch.cuda.FloatTensor`."""
-    if has_torch_function_unary(self):
-        return handle_torch_function(cast(Any, torch.Tensor.type), (self,), self, dtype, non_blocking, **kwargs)
     if dtype is None:
         on_gpu = labels.label_of(self) >= 0
         if not SimulationState.compute:
@@ -228,22 +216,18 @@ def _device_of_type(tensor: torch.Tensor, *, is_gpu_type: bool) -> torch.device:
     return labels.DEVICES[label if label >= 0 else machine.current_index()]
 
 
-@replacing
+@overridable(torch.Tensor)
 def wrap_type_as(original: Callable[..., Any], self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """A `Tensor.type_as` that also moves."""
-    if has_torch_function((self, other)):
-        return handle_torch_function(torch.Tensor.type_as, (self, other), self, other)
     if labels.inside.depth:
         real: torch.Tensor = original(self, other)
         return real
     return convert_like(original_to, self, other, (), {})
 
 
-@replacing
+@overridable(torch.Tensor)
 def wrap_copy_(original: Callable[..., torch.Tensor], self: torch.Tensor, src: Any, non_blocking: bool = False) -> torch.Tensor:
     """A `Tensor.copy_` whose gradient finds its way back to another device."""
-    if has_torch_function((self, src)):
-        return handle_torch_function(torch.Tensor.copy_, (self, src), self, src, non_blocking)
     return original(self, place_like(self, src), non_blocking)
 
 
@@ -301,21 +285,17 @@ def place_like(tensor: torch.Tensor, value: Any) -> Any:
     return value
 
 
-@replacing
+@overridable(torch.Tensor)
 def wrap_data_ptr(original: Callable[..., int], self: torch.Tensor) -> int:
     """A `Tensor.data_ptr` by which programs tell tensors apart, also those without values, which all begin at 0."""
-    if has_torch_function_unary(self):
-        return handle_torch_function(torch.Tensor.data_ptr, (self,), self)
     if SimulationState.compute or labels.real_device(self) != labels.META_DEVICE or not self.numel():
         return original(self)
     return labels.storage_id(self) + int(self.storage_offset()) * self.element_size()
 
 
-@replacing
+@overridable(torch.Tensor)
 def wrap_tolist(original: Callable[..., Any], self: torch.Tensor) -> Any:
     """A `Tensor.tolist` that says why there is nothing to list."""
-    if has_torch_function_unary(self):
-        return handle_torch_function(torch.Tensor.tolist, (self,), self)
     SimulationState.values.check_known(self, "`Tensor.tolist`")
     return original(SimulationState.values.read_values(self))
 
@@ -390,19 +370,15 @@ def set_grad(self: torch.Tensor, value: Any) -> None:
     _grad.__set__(self, value)
 
 
-@replacing
+@overridable(torch.Tensor)
 def get_device(original: Callable[..., int], self: torch.Tensor) -> int:
     """A `Tensor.get_device` that knows virtual GPUs."""
-    if has_torch_function_unary(self):
-        return handle_torch_function(torch.Tensor.get_device, (self,), self)
     return max(labels.label_of(self), -1)
 
 
-@replacing
+@overridable(torch.Tensor)
 def pin_memory(original: Callable[..., torch.Tensor], self: torch.Tensor, device: Any = None) -> torch.Tensor:
     """A `Tensor.pin_memory` that works without a GPU. Source: `pin_memory` in `Memory.cpp`."""
-    if has_torch_function_unary(self):
-        return handle_torch_function(torch.Tensor.pin_memory, (self,), self)
     if labels.label_of(self) >= 0:
         raise errors.cannot_pin(self.dtype)
     return self if labels.is_pinned(self) else labels.mark_pinned(self.clone())
@@ -414,21 +390,17 @@ def is_pinned(original: Callable[..., bool], self: torch.Tensor, device: Any = N
     return labels.is_pinned(self)
 
 
-@replacing
+@overridable(torch.Tensor)
 def record_stream(original: Callable[..., None], self: torch.Tensor, stream: Any) -> None:
     """A `Tensor.record_stream` with nothing to do: work on virtual GPUs is done when a call returns."""
-    if has_torch_function_unary(self):
-        handle_torch_function(torch.Tensor.record_stream, (self,), self, stream)
-    elif labels.label_of(self) == CPU:
+    if labels.label_of(self) == CPU:
         raise errors.no_kernel("aten::record_stream", "CPU")
 
 
-@replacing
+@overridable(torch.Tensor)
 def refuse_off_host(original: Callable[..., torch.Tensor], self: torch.Tensor, *args: Any) -> torch.Tensor:
     """`Tensor.apply_` and its kin, which call Python for each number. Source: `tensor_apply.cpp`."""
     name = original.__name__
-    if has_torch_function((self, *args)):
-        return handle_torch_function(getattr(torch.Tensor, name), (self, *args), self, *args)  # type: ignore[no-any-return]
     if labels.label_of(self) >= 0:
         raise TypeError(f"{name} is only implemented on CPU tensors")
     return original(self, *args)
