@@ -65,7 +65,7 @@ def open_panel(
     opens: str = "",
 ) -> DeviceWidget:
     """The panel for a model; see `devwidget.show`. `given` has the keys batch, loss and target."""
-    from devwidget.applied_fix import Application
+    from devwidget.apply_fix import Application
     from devwidget.panel.panel import DeviceWidget
 
     refuse_model(model)

@@ -26,7 +26,7 @@ _API = (
     "trying",
     "fix_writer",
     "call_trials",
-    "applied_fix",
+    "apply_fix",
 )
 BELONGS_TO = {
     **dict.fromkeys(_API, "api"),

@@ -25,7 +25,7 @@ def words(text: str) -> set[str]:
 FOLDERS = words("records language capture memory gpus rules views report panel trying cli")
 FILES = words(
     """
-    api recording allowed_findings live_model post_mortem fix_writer applied_fix saved_files magics
+    api recording allowed_findings live_model post_mortem fix_writer apply_fix saved_files magics
     pytest_plugin pytest_explainer integrations
     """
 )
@@ -52,7 +52,7 @@ MAY_IMPORT = {
     "integrations": words("records"),
     "extras": words("records"),  # the registry
     "_version": words(""),
-    **dict.fromkeys(words("__init__ api recording allowed_findings live_model post_mortem fix_writer applied_fix"), EVERYTHING),
+    **dict.fromkeys(words("__init__ api recording allowed_findings live_model post_mortem fix_writer apply_fix"), EVERYTHING),
 }
 """Layer of the core -> the other layers that it may import; all may ask the registry of extras."""
 

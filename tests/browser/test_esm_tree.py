@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import expect
 
 from devwidget.records.snapshot import ModuleFacts, Snapshot
-from devwidget.report.page.tree_table import tree_table
+from devwidget.report.page.tree_columns import tree_table
 from devwidget.views.placement import tabulate_snapshot
 from tests.browser.esm import BarePage, large
 from tests.views.builders import GPU0, one_step, split_model, tensor

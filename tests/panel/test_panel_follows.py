@@ -44,7 +44,7 @@ class Notebook:
 
 @pytest.fixture
 def notebook(monkeypatch):
-    monkeypatch.setattr("devwidget.applied_fix._cells_since", {})
+    monkeypatch.setattr("devwidget.apply_fix._cells_since", {})
     with ipython() as shell:
         made = Notebook(shell)
         # as a kernel does, which knows a cell by its own text and not by what IPython makes of it

@@ -3,7 +3,7 @@
 import gzip
 import json
 
-from devwidget.report.page.tree_table import pack_table, tree_table
+from devwidget.report.page.tree_columns import pack_table, tree_table
 from devwidget.views.placement import tabulate_snapshot
 from tests.views.builders import split_model
 

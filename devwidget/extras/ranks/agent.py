@@ -22,6 +22,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.patching.global_hooks import STEP_ENDS
 from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model
+from devwidget.extras.ranks.answer import ReadMemory, Reporter
 from devwidget.extras.ranks.job import (
     HANDLER,
     Identity,
@@ -34,7 +35,6 @@ from devwidget.extras.ranks.job import (
 )
 from devwidget.extras.ranks.last_word import LastWords
 from devwidget.extras.ranks.records.rank import LastWord, RankReport
-from devwidget.extras.ranks.report import ReadMemory, Reporter
 from devwidget.extras.ranks.unix_http import end_connections
 from devwidget.records.errors import DevwidgetError, error_text
 from devwidget.records.schema.message import Message, in_language

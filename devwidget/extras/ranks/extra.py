@@ -16,5 +16,5 @@ EXTRA = Extra(
     words=("words.cluster", "words.frames", "page"),
     commands=("commands",),
     panel=("other_ranks",),
-    recorder={"path": "report"},
+    recorder={"path": "answer"},
 )

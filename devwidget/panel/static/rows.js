@@ -5,7 +5,7 @@ function numbers(kind, view) {
   return new kind(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength)); // copied: offsets may be unaligned
 }
 
-// The table out of one gzipped block; see `report/page/tree_table.py`.
+// The table out of one gzipped block; see `report/page/tree_columns.py`.
 export async function unpacked(table) {
   if (!table?.packed) return table ?? {};
   const stream = new Blob([table.packed]).stream().pipeThrough(new DecompressionStream("gzip"));

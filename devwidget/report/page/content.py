@@ -24,7 +24,7 @@ from devwidget.report.page.cards import (
     wait_cards,
 )
 from devwidget.report.page.parallel_cards import parallel_card, spread_cards
-from devwidget.report.page.tree_table import mark_columns, pack_table, tree_table
+from devwidget.report.page.tree_columns import mark_columns, pack_table, tree_table
 from devwidget.report.style.safe_text import displays_safely
 from devwidget.report.text.comparison import hop_rows, measure_rows, verdict_words
 from devwidget.report.text.device_words import crossing_words

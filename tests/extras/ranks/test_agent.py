@@ -13,10 +13,10 @@ import torch
 
 import devwidget
 from devwidget.extras.ranks import step_history
+from devwidget.extras.ranks.answer import Reporter
 from devwidget.extras.ranks.ask_ranks import ask_rank
 from devwidget.extras.ranks.job import HANDLER, find_identity, socket_of
 from devwidget.extras.ranks.records.rank import LocalTensor
-from devwidget.extras.ranks.report import Reporter
 from devwidget.extras.ranks.unix_http import Line
 from devwidget.records.errors import DevwidgetError
 from tests.extras.ranks.jobs import LONGEST, Job, running, wait_for

@@ -14,9 +14,9 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 
 from devwidget.extras.plan.parallel import run_in_fork
 from devwidget.extras.plan.parallel.rank_step import join_fake_group
+from devwidget.extras.ranks.answer import Reporter
 from devwidget.extras.ranks.job import find_identity
 from devwidget.extras.ranks.records.merging import Heard, merge
-from devwidget.extras.ranks.report import Reporter
 from devwidget.extras.ranks.rules.over_ranks import judge_cluster
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "fork"), reason="each rank is a forked process")]

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from devwidget.extras.ranks.report import find_stages
+from devwidget.extras.ranks.answer import find_stages
 from devwidget.extras.ranks.stacks import main_frames
 
 pipelining = pytest.importorskip("torch.distributed.pipelining")

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.extras.ranks.answer import Reporter
 from devwidget.extras.ranks.job import find_identity
-from devwidget.extras.ranks.report import Reporter
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.trace import Trace
 

@@ -2,7 +2,7 @@
 
 from array import array
 
-from devwidget.report.page.tree_table import ATTRIBUTE, GRADIENT, mark_columns, tree_table
+from devwidget.report.page.tree_columns import ATTRIBUTE, GRADIENT, mark_columns, tree_table
 from devwidget.report.style.units import format_bytes
 from devwidget.views.overlay import make_overlay
 from devwidget.views.placement import tabulate_snapshot

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from devwidget.applied_fix import Application
+from devwidget.apply_fix import Application
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Edit, Fix
 
@@ -33,7 +33,7 @@ def cell(monkeypatch):
     shell = types.SimpleNamespace(history_manager=history, compile=compiler)
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
     monkeypatch.setitem(linecache.cache, CELL, (len(RAN), None, RAN.splitlines(keepends=True), CELL))
-    monkeypatch.setattr("devwidget.applied_fix._cells_since", {})
+    monkeypatch.setattr("devwidget.apply_fix._cells_since", {})
     names = vars(sys.modules["__main__"])
     before = dict(names)
     exec(compile(RAN, CELL, "exec"), names)
