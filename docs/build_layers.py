@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DRAWING = ROOT / "docs" / "pictures" / "layers.svg"
 sys.path.insert(0, str(ROOT))  # for what the tests know of imports
 
-from tests.test_imports import imports, layer_of  # noqa: E402
+from tests.test_imports import imports, layer_of, target_of  # noqa: E402
 
 _API = (
     "recording",
@@ -25,7 +25,6 @@ _API = (
     "saved_files",
     "trying",
     "fix_writer",
-    "call_trials",
     "apply_fix",
 )
 BELONGS_TO = {
@@ -34,7 +33,7 @@ BELONGS_TO = {
     "__main__": "cli",
 }
 """Files that are halves of another; each is drawn with it. """
-DOORS = {"__init__", "_version"}
+DOORS = {"__init__", "_version", "integrations"}
 """Left out: every layer may go through them."""
 LAYERS = {
     "records": ("facts", 2),
@@ -63,7 +62,8 @@ def arrows() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for file, name in imports():
         parts = name.split(".")
-        if parts[0] != "devwidget" or len(parts) == 1:
+        asks_the_registry = parts[1:2] == ["extras"] and not target_of(name)[1]
+        if parts[0] != "devwidget" or len(parts) == 1 or asks_the_registry or file.parent.name == "extras":
             continue
         source, target = (BELONGS_TO.get(each, each) for each in (layer_of(file), parts[1]))
         if source != target and {source, target}.isdisjoint(DOORS):

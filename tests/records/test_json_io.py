@@ -9,7 +9,7 @@ import pytest
 
 import devwidget
 from devwidget.records.errors import UnreadableError
-from devwidget.records.loading.json_io import dumps, loads
+from devwidget.records.loading.json_io import dumps, list_kinds, loads
 from tests.every_view import show_all
 from tests.saved_records import real_files, real_records
 from tests.test_imports import fresh
@@ -52,9 +52,7 @@ def test_what_is_saved_loads_equal_and_shows_in_every_view() -> None:
     (("data", "findings", 0, "severity"), "fatal", "findings[0].severity: expected one of error, warning, info, got 'fatal'"),
     (("data", "seconds"), float("nan"), "expected a finite number, not NaN"),
     (("data", "modules"), {}, "modules: expected a list, got an object of 0"),
-    (("record",), "Model", "expected one of Changes, Cluster, Comparison, Explanation, Finding, Generation, "
-     "LargestBatch, Layout, OnCards, ParallelPlan, Plan, RankReport, Snapshot, Trace, WatchedJob, "
-     "WatchedRun as `record`, got 'Model'"),
+    (("record",), "Model", f"expected one of {', '.join(list_kinds())} as `record`, got 'Model'"),
     (("devwidget",), True, "expected a whole number of 1 or more as the version `devwidget`, got true"),
 ])  # fmt: skip
 def test_a_wrong_value_is_refused_with_its_path(path: tuple[str | int, ...], value: Any, message: str) -> None:
@@ -110,6 +108,6 @@ known = set(json_io.list_kinds())
 for module in pkgutil.walk_packages(devwidget.__path__, "devwidget."):
     if "records" in module.name:
         importlib.import_module(module.name)
-print(len(known), sorted(set(json_io.saved_kinds) - known))
+print("Trace" in known, sorted(set(json_io.saved_kinds) - known))
 """
-    assert fresh(program).split(" ", 1) == ["16", "[]\n"]
+    assert fresh(program) == "True []\n"
