@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from devwidget.capture.step.batch import Arguments
 from devwidget.extras.plan.changes import Changed, change_optimizer, class_of_optimizer, has_wide_weights, is_adam
 from devwidget.extras.plan.evidence.compared import Fit
 from devwidget.extras.plan.fine_tuning import ADAPTED, RANK, AdamW8bit, add_adapters
 from devwidget.extras.plan.loops import Loop
+from devwidget.extras.plan.questions import Question, Wanted
 from devwidget.extras.plan.records.answers import CardRow, OneCard
+from devwidget.extras.plan.records.plan import Plan
+from devwidget.gpus.virtual_machine import find_card
 from devwidget.records.errors import DevwidgetError, nearest
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase
@@ -108,36 +110,46 @@ def _renew_optimizer(optimizer: Any) -> Any:
     return change_optimizer(type(optimizer), **{name: value for name, value in optimizer.defaults.items() if name in known})
 
 
-def drop_labels(inputs: Arguments) -> Arguments:
-    """Return what a model is called with where no loss is asked of it."""
-    return Arguments(inputs.args, {name: value for name, value in inputs.kwargs.items() if name != "labels"}, None)
-
-
-def plan_row(
-    use: ModelUse, cards: Sequence[str], plan: Callable[[str, Try], OneCard], plain: Sequence[OneCard] = ()
-) -> CardRow:
+def plan_row(use: ModelUse, cards: Sequence[str], plain: Sequence[OneCard] = ()) -> Question[CardRow]:
     """Plan one use on cards, which are given from the smallest; where it does not fit, with changes.
 
     From the largest down: changes that do not help there are not tried on a smaller one.
 
     Args:
-        plan: plans one try on one card.
+        use: of the model.
+        cards: their names.
         plain: what came of the use as it is, if it was planned before.
     """
     found: list[OneCard] = []
     changes = use.tries[1:]
     for at in reversed(range(len(cards))):
-        tried = [plain[at] if plain else plan(cards[at], use.tries[0])]
+        tried = [plain[at] if plain else (yield from try_card(cards[at], use.tries[0]))]
         if tried[0].problem and not found:
             return CardRow(use.what, use.detail, problem=tried[0].problem)
         for change in changes if tried[0].fit != "fits" else ():
-            tried.append(plan(cards[at], change))
+            tried.append((yield from try_card(cards[at], change)))
             if tried[-1].fit == "fits":
                 break
         if not any(each.fits for each in tried):
             changes = ()
         found.append(min(tried, key=_rank_card))
     return CardRow(use.what, use.detail, tuple(reversed(found)))
+
+
+def try_card(name: str, tried: Try) -> Question[OneCard]:
+    """Plan the step on a card as a way to use the model has it."""
+    changed = replace(tried.changed, asked={**tried.changed.asked, "card": name, "memory": None})
+    try:
+        plan = yield Wanted(changed, is_inference=tried.is_inference)
+    except DevwidgetError as error:
+        return OneCard(name, 0, find_card(name).memory_bytes, False, problem=error.what, change=tried.what)
+    return describe_card(name, plan, tried.what)
+
+
+def describe_card(name: str, plan: Plan, change: str = "") -> OneCard:
+    """Return what a plan says of a card."""
+    gpu = plan.tightest
+    return OneCard(name, gpu.on_card, gpu.capacity, plan.fits, plan.fit == "fits by less", change=change)
 
 
 _ORDER: dict[Fit, int] = {"fits": 0, "fits by less": 1, "does not fit": 2}

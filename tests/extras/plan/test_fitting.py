@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.extras.plan.questions import answer_at_once
 from devwidget.extras.plan.records.plan import DevicePlan, Plan
-from devwidget.extras.plan.what_if import PlanGrid, fit_plans
+from devwidget.extras.plan.sizes import fit_plans
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from tests.extras.plan.test_what_if import plan, taken
@@ -16,13 +17,17 @@ from tests.extras.plan.test_what_if import plan, taken
 pytest.importorskip("anywidget")
 
 
-def planned(need):
-    return lambda batch, length: Plan("Net", "as is", (), (DevicePlan(DeviceId("cuda", 0), 1000, need(batch, length)),))
+def fit(need, batch, length):
+    def planned(samples, tokens):
+        return Plan("Net", "as is", (), (DevicePlan(DeviceId("cuda", 0), 1000, need(samples, tokens)),))
+
+    question = fit_plans(planned(batch, length), batch, length)
+    return answer_at_once(question, lambda wanted: planned(wanted.batch, wanted.length))
 
 
 @pytest.mark.parametrize("need", [lambda b, n: 100 + 7 * b * n + 3 * b * n * n, lambda b, n: 900 + b * n, lambda b, n: 5000])
 def test_lines_and_squares_are_told_exactly(need):
-    fitted = fit_plans(PlanGrid(planned(need)), 8, 64)
+    fitted = fit(need, 8, 64)
     for batch, length in itertools.product((1, 3, 8, 20, 32), (32, 50, 64, 100, 128)):
         assert fitted.estimate_at(batch, length) == (pytest.approx(need(batch, length), abs=1),)
     assert (fitted.batches, fitted.lengths, fitted.asked) == ((1, 8, 16, 32), (32, 64, 128), (8, 64))
@@ -30,7 +35,7 @@ def test_lines_and_squares_are_told_exactly(need):
 
 
 def test_where_the_need_bends_more_is_run_and_what_is_left_is_told():
-    fitted = fit_plans(PlanGrid(planned(lambda b, n: max(5000, 40 * b * n))), 8, 64)
+    fitted = fit(lambda b, n: max(5000, 40 * b * n), 8, 64)
     assert fitted.batches == (1, 4, 8, 12, 16, 24, 32)
     assert fitted.checked == len(fitted.batches) - 1
     assert 0 < fitted.off < 1
@@ -42,8 +47,8 @@ def test_a_model_for_texts_of_one_length_has_that_length():
             raise DevwidgetError("for texts of 64")
         return batch
 
-    assert fit_plans(PlanGrid(planned(need)), 8, 64).lengths == (64,)
-    assert fit_plans(PlanGrid(planned(lambda b, n: b)), 8, None).lengths == (0,)
+    assert fit(need, 8, 64).lengths == (64,)
+    assert fit(lambda b, n: b, 8, 0).lengths == (0,)
 
 
 @pytest.mark.slow

@@ -6,9 +6,13 @@ import pytest
 import torch
 
 import devwidget
+from devwidget.extras.plan.changes import Changed
 from devwidget.extras.plan.fine_tuning import AdamW8bit, add_adapters
 from devwidget.extras.plan.on_cards import ModelUse, Try, plan_row
+from devwidget.extras.plan.questions import answer_at_once
 from devwidget.extras.plan.records.answers import OneCard
+from devwidget.extras.plan.records.plan import DevicePlan, Plan
+from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
 
@@ -81,25 +85,25 @@ def test_what_is_none_is_refused():
         plan(make_model().eval(), optimizer=None).on_cards(also=("LoRA",))
 
 
-def cell(card, taken, change=""):
-    capacity = {"small": 10, "middle": 20, "large": 40}[card]
-    return OneCard(card, taken * GIB, capacity * GIB, taken <= capacity, change=change)
+CAPACITIES = {"T4": 14, "A10": 20, "A100-40GB": 40}
 
 
 def test_changes_are_tried_from_the_largest_card_down_as_long_as_one_helps():
     taken, run = {"": 45, "less": 30, "least": 25}, []
 
-    def plan_one(card, tried):
-        run.append((card, tried.what))
-        return cell(card, taken[tried.what], tried.what)
+    def plan_one(wanted):
+        change, card = wanted.changed.asked.get("change", ""), wanted.changed.asked["card"]
+        run.append((card, change))
+        return Plan("Net", "as is", (), (DevicePlan(DeviceId("cuda", 0), CAPACITIES[card] * GIB, taken[change] * GIB),))
 
-    way = ModelUse("training", "", (Try(), Try("less"), Try("least")))
-    row = plan_row(way, ("small", "middle", "large"), plan_one)
-    assert run == [("large", ""), ("large", "less"), ("middle", ""), ("middle", "less"), ("middle", "least"), ("small", "")]
+    changes = [Try(each, Changed(asked={"change": each})) for each in ("less", "least")]
+    row = answer_at_once(plan_row(ModelUse("training", "", (Try(), *changes)), CARDS), plan_one)
+    small, middle, large = CARDS
+    assert run == [(large, ""), (large, "less"), (middle, ""), (middle, "less"), (middle, "least"), (small, "")]
     assert [(each.card, each.change, each.fits) for each in row.cards] == [
-        ("small", "", False), ("middle", "least", False), ("large", "less", True),
+        (small, "", False), (middle, "least", False), (large, "less", True),
     ]  # fmt: skip
-    assert row.smallest == cell("large", 30, "less")
+    assert row.smallest == OneCard(large, 30 * GIB, 40 * GIB, True, change="less")
 
 
 def test_a_row_goes_to_a_file_and_a_frame_and_back():

@@ -20,7 +20,7 @@ AT_ONCE = {
 
 @pytest.mark.parametrize("question", ["batch", *(pytest.param(each, marks=pytest.mark.slow) for each in ("changes", "cards"))])
 def test_in_pieces_the_answer_is_the_same(question):
-    pieces = list(questions_of(asked := plan(64)).ask_in_pieces(question))
+    pieces = list(questions_of(asked := plan(64)).ask_between_cells(question))
     assert pieces == list(range(1, len(pieces) + 1))
     assert len(pieces) > 2
     assert asked.answers == (AT_ONCE[question](plan(64)),)
@@ -30,7 +30,7 @@ def test_another_setting_is_planned_as_if_it_were_asked_for():
     asked = plan(8)
     questions = questions_of(asked)
     setting = replace(questions.setting, batch=20, length=48, memory=(30 << 20,))
-    list(questions.try_in_pieces(setting))
+    list(questions.plan_between_cells(setting))
     model = Reader()
     from devwidget import plan as plan_step
 
@@ -47,7 +47,7 @@ def test_what_a_model_prints_and_warns_belongs_to_no_cell(capsys):
 
     asked = plan(8, model=Loud())
     assert "loud" in capsys.readouterr().out
-    list(questions_of(asked).try_in_pieces(replace(questions_of(asked).setting, batch=3)))
+    list(questions_of(asked).plan_between_cells(replace(questions_of(asked).setting, batch=3)))
     assert capsys.readouterr() == ("", "")
 
 
@@ -57,7 +57,7 @@ def test_a_question_of_an_inference_plan_is_about_inference_wherever_it_is_asked
     with torch.no_grad():
         smaller = plan(4, loss_fn=None, optimizer=None)
     setting = replace(questions_of(asked).setting, batch=4)
-    list(questions_of(asked).try_in_pieces(setting))
+    list(questions_of(asked).plan_between_cells(setting))
     assert questions_of(asked).tried[setting].devices == smaller.devices
     runs = {run.size: run.on_card for run in asked.largest_batch().runs}
     assert runs[16] == taken(plan_inference(16))
@@ -97,7 +97,7 @@ def test_random_numbers_and_the_model_stay_as_they_are():
     model = Reader()
     asked = plan(8, model=model)
     before = torch.random.get_rng_state(), {name: value.clone() for name, value in model.state_dict().items()}
-    list(questions_of(asked).ask_in_pieces("changes"))
+    list(questions_of(asked).ask_between_cells("changes"))
     assert torch.equal(torch.random.get_rng_state(), before[0])
     assert all(torch.equal(value, before[1][name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())

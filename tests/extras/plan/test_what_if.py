@@ -8,9 +8,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import devwidget
+from devwidget.extras.plan.questions import Wanted, answer_at_once
 from devwidget.extras.plan.records.answers import Changes, LargestBatch, PlannedChange, PlannedSize
 from devwidget.extras.plan.records.plan import DevicePlan, Plan
-from devwidget.extras.plan.what_if import LargestSearch
+from devwidget.extras.plan.sizes import search_largest
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading import json_io
@@ -83,10 +84,11 @@ def test_a_need_along_no_line_is_followed_too(need):
     def planned(size):
         return Plan("Net", "as is", (), (DevicePlan(DeviceId("cuda", 0), 1000, need(size)),))
 
-    search = LargestSearch(planned, {4: planned(4)})
-    search.plan_until_found()
-    assert search.largest_fitting() == max(size for size in range(1, 1000) if need(size) <= 1000)
-    assert len(search.plans) <= 24
+    plans = {4: planned(4)}
+    search = search_largest(plans, lambda size: Wanted(batch=size))
+    largest = answer_at_once(search, lambda wanted: planned(wanted.batch))
+    assert largest == max(size for size in range(1, 1000) if need(size) <= 1000)
+    assert len(plans) <= 24
 
 
 class Recomputed(Reader):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from devwidget.extras.plan.evidence.compared import Fit
 from devwidget.extras.plan.page.answers import fullest_of_size
 from devwidget.extras.plan.records.answers import AskedSize, Fitted, LargestBatch, OnCards
-from devwidget.extras.plan.records.plan import Plan, Questions, may_be_asked
+from devwidget.extras.plan.records.plan import Plan, may_be_asked
 from devwidget.report.style.safe_text import displays_safely
+
+if TYPE_CHECKING:
+    from devwidget.extras.plan.what_if import WhatIf
 
 Figure = dict[str, Any]
 _FITS: dict[Fit, str] = {"fits": "fits", "fits by less": "close", "does not fit": "over"}
@@ -24,7 +27,7 @@ _WHOLE = 8 * _GIB
 
 
 @displays_safely
-def form_content(questions: Questions, setting: AskedSize) -> dict[str, Any]:
+def form_content(questions: WhatIf, setting: AskedSize) -> dict[str, Any]:
     """The state of the form.
 
     Args:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from devwidget.extras.plan.evidence.compared import Fit, find_band, find_card_band, name_fit
-from devwidget.extras.plan.records.answers import Answered, AskedSize, Changes, Generation, LargestBatch, OnCards, group_answers
+from devwidget.extras.plan.records.answers import Answered, Changes, Generation, LargestBatch, OnCards, group_answers
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.fields import ProcessLocal, Size, process_local
@@ -16,6 +16,9 @@ from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 from devwidget.records.trace import Phase
+
+if TYPE_CHECKING:
+    from devwidget.extras.plan.what_if import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,56 +166,6 @@ class DevicePlan:
         return name_fit(self.fits, self.is_close)
 
 
-PIECEWISE = "changes", "batch", "sizes", "cards"
-"""Questions that a page asks: `cheapest_change`, `largest_batch`, the grid of `sliders`, `on_cards`."""
-
-
-class Questions(Protocol):
-    """What can be asked of a plan as long as its model is there; `planning` answers.
-
-    Attributes:
-        first: the plan.
-        answers: what was asked so far, the last of each kind.
-        tried: the same step with other settings, each a plan that can be asked itself.
-    """
-
-    first: Plan
-    answers: dict[str, Any]
-    tried: dict[AskedSize, Plan]
-
-    @property
-    def setting(self) -> AskedSize:
-        """That of the plan."""
-
-    @property
-    def cards(self) -> tuple[str, ...]:
-        """Names of all kinds of cards that are known."""
-
-    def ask_in_pieces(self, question: str) -> Iterator[int]:
-        """Answer one of `PIECEWISE` in pieces of one plan each, after which it yields their count; `answers` has the answer."""
-
-    def try_in_pieces(self, setting: AskedSize) -> Iterator[int]:
-        """Plan another setting in the same way, and leave the plan in `tried`."""
-
-    def show_live(self) -> Any:
-        """The page of the plan as a widget."""
-
-    def largest_batch(self) -> LargestBatch:
-        """See `Plan.largest_batch`."""
-
-    def cheapest_change(self) -> Changes:
-        """See `Plan.cheapest_change`."""
-
-    def generation(self, new_tokens: int, cache: str, num_beams: int) -> Generation:
-        """See `Plan.generation`."""
-
-    def sliders(self) -> Any:
-        """See `Plan.sliders`."""
-
-    def on_cards(self, cards: tuple[str, ...], also: Sequence[str]) -> OnCards:
-        """See `Plan.on_cards`."""
-
-
 @dataclass(frozen=True, slots=True)
 class Plan(Record):
     """Predicted memory of one step.
@@ -241,7 +194,7 @@ class Plan(Record):
     loop: PlannedLoop = PlannedLoop()
     other_loops: tuple[LoopPeak, ...] = ()
     answered: Answered = field(default=Answered(), compare=False)
-    _questions: ProcessLocal[Questions] = process_local()
+    _questions: ProcessLocal[Any] = process_local()
 
     @property
     def fits(self) -> bool:
@@ -261,7 +214,8 @@ class Plan(Record):
     @property
     def answers(self) -> tuple[Any, ...]:
         """What was asked of it so far, the last of each kind; its page shows them, and they are saved with it."""
-        return self.answered.all if self._questions.value is None else tuple(self._questions.value.answers.values())
+        questions = questions_of(self)
+        return self.answered.all if questions is None else tuple(questions.answers.values())
 
     def save(self, path: str | Path) -> Path:
         """Write it as JSON, with what was asked of it; `devwidget.load` reads it back, on any machine.
@@ -273,9 +227,10 @@ class Plan(Record):
 
     def _ipython_display_(self) -> None:
         """Show the page with its sliders where a notebook runs; what a viewer without a kernel shows is saved beside it."""
-        if self._questions.value is None:
+        questions = questions_of(self)
+        if questions is None:
             raise NotImplementedError("a plan without its model is shown as it was saved")
-        self._questions.value.show_live()
+        questions.show_live()
 
     def to_markdown(self) -> str:
         """The report as Markdown, to be pasted."""
@@ -287,7 +242,8 @@ class Plan(Record):
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or if there is no batch to be changed.
         """
-        return self._find_questions().largest_batch()
+        found: LargestBatch = self._find_questions().ask("batch")
+        return found
 
     def cheapest_change(self) -> Changes:
         """What would make the step smaller, each change planned in full: the cheapest that fits first.
@@ -295,7 +251,8 @@ class Plan(Record):
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here.
         """
-        return self._find_questions().cheapest_change()
+        found: Changes = self._find_questions().ask("changes")
+        return found
 
     def generation(self, new_tokens: int, cache: Literal["dynamic", "static"] = "dynamic", num_beams: int = 1) -> Generation:
         """What the model takes while it writes so many tokens more than the batch has, with a cache of keys and values.
@@ -323,7 +280,8 @@ class Plan(Record):
             DevwidgetError: for a plan that was loaded, whose model is not here; for a card that is not known; or for LoRA
                 of a step that trains nothing.
         """
-        return self._find_questions().on_cards(cards, also)
+        found: OnCards = self._find_questions().ask("cards", cards, also)
+        return found
 
     def sliders(self) -> Any:
         """The page of the plan, with sizes around it planned before it is there, so that its sliders answer at once.
@@ -335,20 +293,22 @@ class Plan(Record):
         """
         return self._find_questions().sliders()
 
-    def _find_questions(self) -> Questions:
-        if self._questions.value is None:
+    def _find_questions(self) -> WhatIf:
+        questions = questions_of(self)
+        if questions is None:
             raise DevwidgetError(
                 Message("this plan was loaded or made by hand: its model is not here"),
                 instead=Message("ask what devwidget.plan(...) returns"),
             )
-        return self._questions.value
+        return questions
 
 
-def may_be_asked(plan: Plan, questions: Questions) -> Plan:
+def may_be_asked(plan: Plan, questions: WhatIf) -> Plan:
     """The plan, as one that answers questions in this process; its model is kept as long as it or a copy of it is."""
     return replace(plan, _questions=ProcessLocal(questions))
 
 
-def questions_of(plan: Plan) -> Questions | None:
+def questions_of(plan: Plan) -> WhatIf | None:
     """What the plan can be asked in this process; None for one that was loaded."""
-    return plan._questions.value
+    questions: WhatIf | None = plan._questions.value
+    return questions

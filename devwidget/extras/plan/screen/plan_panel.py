@@ -11,7 +11,8 @@ from traitlets import Dict, Unicode
 
 from devwidget.extras.plan.page.draw_plan import STYLES, draw_live_parts, plan_in_notebook
 from devwidget.extras.plan.page.form import form_content, read_setting
-from devwidget.extras.plan.records.plan import PIECEWISE, Plan, Questions, may_be_asked, questions_of
+from devwidget.extras.plan.records.plan import Plan, may_be_asked, questions_of
+from devwidget.extras.plan.what_if import QUESTIONS, WhatIf
 from devwidget.language.speaking import both, say, say_count
 from devwidget.panel.actions import PieceJobs
 from devwidget.panel.bridge import Control, refer_to
@@ -104,7 +105,7 @@ class PlanWidget(Displayed, ipywidgets.VBox):
     def _saved_html(self) -> str:
         return as_saved(self._saved)
 
-    def _find_questions(self) -> Questions:
+    def _find_questions(self) -> WhatIf:
         questions = self._asked()
         if questions is None:
             raise _nobody_to_ask()
@@ -123,11 +124,11 @@ class PlanWidget(Displayed, ipywidgets.VBox):
     def _answer_question(self, asked: dict[str, Any]) -> None:
         if asked.get("ask") == "cancel":
             self.jobs.cancel()
-        if asked.get("ask") == "question" and asked.get("question") in PIECEWISE:
+        if asked.get("ask") == "question" and asked.get("question") in QUESTIONS:
             shown = questions_of(self.shown)
             if shown is not None:
                 self._wanted = self.setting
-                self.jobs.start(shown.ask_in_pieces(asked["question"]))
+                self.jobs.start(shown.ask_between_cells(asked["question"]))
         if asked.get("ask") == "setting":
             self._show_setting(asked)
 
@@ -140,7 +141,7 @@ class PlanWidget(Displayed, ipywidgets.VBox):
             self.draw()
             return
         self._wanted = setting
-        self.jobs.start(root.try_in_pieces(setting))
+        self.jobs.start(root.plan_between_cells(setting))
 
     def _tell_progress(self, count: int) -> None:
         words = say_count(*both("planning: {count} plan run", "planning: {count} plans run"), count)
