@@ -1,4 +1,4 @@
-"""Asks a child process, which sees no GPU, what cannot be answered in this one; tensors go there without values."""
+"""Asks other processes: a child that sees no GPU, where tensors go without values, or a copy of this one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ import io
 import linecache
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import torch
 from torch.nn.utils.parametrize import is_parametrized
@@ -75,9 +77,73 @@ def ask_child(question: Callable[..., Answer], *about: Any) -> Answer:
         return found
 
 
+def ask_copy(question: Callable[[], Answer]) -> Answer:
+    """Call a function in a copy of this process, which prints nowhere; raise what it raises.
+
+    Raises:
+        DevwidgetError: if the copy does not answer.
+    """
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        # The warning is about locks that other threads hold: the copy uses none of the threads.
+        warnings.filterwarnings("ignore", message=".*fork", category=DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        os.close(read)
+        _answer_and_exit(write, question)
+    os.close(write)
+    try:
+        with os.fdopen(read, "rb") as pipe:
+            letter = pipe.read()
+    except BaseException:
+        # Such as an interrupt: the copy must not go on alone.
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        os.waitpid(child, 0)
+    if not letter:
+        raise DevwidgetError(Message("the process of this rank died"))
+    found: Answer = read_answer(letter)
+    return found
+
+
+def _answer_and_exit(write: int, question: Callable[[], object]) -> None:
+    """Answer, in the copy, and end it without any clean-up that is the original's."""
+    try:
+        _silence_output()
+        # A fork copies the calling thread alone: what is given to the pool of threads would wait for ever.
+        torch.set_num_threads(1)
+        letter = pack_answer(question)
+        with os.fdopen(write, "wb") as pipe:
+            pipe.write(letter)
+    finally:
+        # Not `sys.exit`: what the original has registered for its own end must not run twice.
+        os._exit(0)
+
+
+def _silence_output() -> None:
+    """Send what the copy prints nowhere: it would be in the user's cell once for each rank."""
+    warnings.simplefilter("ignore")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
+    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - the process ends with it
+
+
 def answer_in_folder(folder: str) -> None:
     """Answer the question that lies in a folder, and leave the answer there."""
-    Path(folder, ANSWER).write_bytes(answer_question(Path(folder, QUESTION).read_bytes()))
+    with Path(folder, QUESTION).open("rb") as file:
+        # Paths and cells come first: the question names modules and cells that cannot be found without.
+        sys.path[:], cells, switches = pickle.load(file)
+        linecache.cache.update(cells)
+        letter = pack_answer(functools.partial(_answer_question, file, switches))
+    Path(folder, ANSWER).write_bytes(letter)
+
+
+def _answer_question(file: BinaryIO, switches: dict[str, Any]) -> Any:
+    question, about = pickle.load(file)
+    set_switches(switches)
+    return question(*about)
 
 
 class QuestionPickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -115,16 +181,10 @@ def write_question(question: Callable[..., Any], *about: Any) -> bytes:
     return file.getvalue()
 
 
-def answer_question(letter: bytes) -> bytes:
-    """Return the pickled answer to a question, or what was raised."""
-    file = io.BytesIO(letter)
-    # Paths and cells come first: the question names modules and cells that cannot be found without.
-    sys.path[:], cells, switches = pickle.load(file)
-    linecache.cache.update(cells)
+def pack_answer(question: Callable[[], object]) -> bytes:
+    """Return what a function returns or raises, pickled for `read_answer`."""
     try:
-        question, about = pickle.load(file)
-        set_switches(switches)
-        return bytes(cloudpickle.dumps((question(*about), None)))
+        return bytes(cloudpickle.dumps((question(), None)))
     except Exception as error:
         return _pack_failure(error)
 
