@@ -93,5 +93,11 @@ def name_fit(fits: bool, is_close: bool) -> Fit:
     return "does not fit" if not fits else "fits by less" if is_close else "fits"
 
 
+def judge_room(taken: int, capacity: int, context: int = 0, is_card: bool = False) -> Fit:
+    """Say whether so many bytes fit: reserved beside a context on a card that is named, else allocated."""
+    band = find_card_band(taken, context) if is_card else find_band("allocated").around(taken)
+    return name_fit(taken <= capacity, band[1] > capacity + context)
+
+
 def _round_up(share: float) -> float:
     return max(math.ceil(share * _FINEST) / _FINEST, 0.0)

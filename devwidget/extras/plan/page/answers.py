@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from devwidget.extras.plan.evidence.compared import Fit, find_band, find_card_band, name_fit
+from devwidget.extras.plan.evidence.compared import Fit, judge_room
 from devwidget.extras.plan.page.marks import (
     GLYPHS,
     Scale,
@@ -54,12 +54,18 @@ def draw_changes(changes: Changes) -> Markup:
         say("What would make it fit"), say("each line is a plan that was run; {size} without a change", size=without)
     )
     rungs = [part for fit, group in _group_changes(changes) for part in _draw_group(fit, group, scale, capacity, changes)]
-    failed = [_draw_failed(change) for change in changes.changes if change.problem]
-    return join_html(
-        heading,
-        html_element("div", draw_rung_head(scale, capacity, format_bytes(capacity), heads), *rungs, class_="dw-rungs"),
-        *failed,
-    )
+    failed = [_draw_failed(change.what, change.problem) for change in changes.changes]
+    head = draw_rung_head(scale, capacity, format_bytes(capacity), heads)
+    return join_html(heading, _draw_ladder(head, rungs), *failed)
+
+
+def _draw_ladder(head: Markup, rungs: Iterable[Markup]) -> Markup:
+    return html_element("div", head, *rungs, class_="dw-rungs")
+
+
+def _draw_failed(what: str, problem: str) -> Markup:
+    """What cannot be run, and why; nothing of what ran."""
+    return html_element("p", html_element("b", said(what)), ": ", said(problem)) if problem else Markup("")
 
 
 def _group_changes(changes: Changes) -> Iterator[tuple[Fit, list[PlannedChange]]]:
@@ -87,10 +93,6 @@ def _draw_group(fit: Fit, group: Sequence[PlannedChange], scale: Scale, capacity
         yield draw_rung(fit, words, scale, (change.on_card, capacity), cells, look)
 
 
-def _draw_failed(change: PlannedChange) -> Markup:
-    return html_element("p", html_element("b", said(change.what)), ": ", said(change.problem))
-
-
 def draw_batches(batch: LargestBatch) -> Markup:
     """The batches that were planned for the largest."""
     ordered = sorted(batch.runs, key=lambda run: run.size)
@@ -105,12 +107,8 @@ def draw_batches(batch: LargestBatch) -> Markup:
         look = "dw-rung-first" if run.size == batch.safe_size else ""
         rungs.append(draw_rung(run.fit, count_words(run.size, "sample"), scale, (run.on_card, batch.capacity), cells, look))
     heading = draw_heading(say("The largest batch"), largest_sentence(batch))
-    return join_html(
-        heading,
-        html_element(
-            "div", draw_rung_head(scale, batch.capacity, format_bytes(batch.capacity), heads), *rungs, class_="dw-rungs"
-        ),
-    )
+    head = draw_rung_head(scale, batch.capacity, format_bytes(batch.capacity), heads)
+    return join_html(heading, _draw_ladder(head, rungs))
 
 
 def draw_sizes(fitted: Fitted) -> Markup:
@@ -158,8 +156,7 @@ def fullest_of_size(fitted: Fitted, at: int) -> tuple[int, int, Fit]:
     """Of one plan of the grid what the fullest GPU takes, what it has, and the answer."""
     gpu = min(fitted.gpus, key=lambda gpu: gpu.capacity - gpu.taken[at])
     taken = gpu.taken[at]
-    most = find_card_band(taken, 0)[1] if fitted.card else find_band("allocated").around(taken)[1]
-    return taken, gpu.capacity, name_fit(taken <= gpu.capacity, most > gpu.capacity)
+    return taken, gpu.capacity, judge_room(taken, gpu.capacity, is_card=bool(fitted.card))
 
 
 def _draw_size(fitted: Fitted, row: int, column: int) -> Markup:
@@ -201,9 +198,9 @@ def draw_cards(cards: OnCards, step: str) -> Markup:
     heading = draw_heading(
         say("The same step on other cards"), say("{step}; a bar is of its own card, up to what a program finds", step=step)
     )
-    failed = [html_element("p", html_element("b", card.card), ": ", said(card.problem)) for card in cards.cards if card.problem]
+    failed = [_draw_failed(card.card, card.problem) for card in cards.cards]
     head = draw_rung_head(scale, 1, say("full"), heads)
-    return join_html(heading, html_element("div", head, *rungs, class_="dw-rungs"), *failed)
+    return join_html(heading, _draw_ladder(head, rungs), *failed)
 
 
 def _draw_ways(cards: OnCards, step: str) -> Markup:
@@ -215,9 +212,7 @@ def _draw_ways(cards: OnCards, step: str) -> Markup:
     lines = [_draw_card_line(at, card, run) for at, card in enumerate(cards.cards)]
     head = html_element("thead", html_element("tr", html_element("th", say("card")), *heads))
     table = html_element("table", head, html_element("tbody", *lines), class_="dw-cards", style=f"--dw-across:{len(run)}")
-    failed = [
-        html_element("p", html_element("b", said(row.what)), ": ", said(row.problem)) for row in cards.rows if row.problem
-    ]
+    failed = [_draw_failed(row.what, row.problem) for row in cards.rows]
     note = say("Where one does not fit as it is, changes were planned too, from the largest card down, as long as one helped.")
     return join_html(draw_heading(say("What fits which card"), more), answers, table, *failed, html_element("p", note))
 
@@ -268,5 +263,7 @@ def draw_generation(generation: Generation) -> Markup:
         fit = generation.name_fit_of(run.most)
         rungs.append(draw_rung(fit, count_words(run.length, "token"), scale, (run.most, capacity), cells))
     heading = draw_heading(say("Generation"), generation_sentence(generation))
-    ladder = html_element("div", draw_rung_head(scale, capacity, format_bytes(capacity), heads), *rungs, class_="dw-rungs")
-    return join_html(heading, ladder, *(html_element("p", draw_prose(words)) for words in generation_words(generation)))
+    head = draw_rung_head(scale, capacity, format_bytes(capacity), heads)
+    return join_html(
+        heading, _draw_ladder(head, rungs), *(html_element("p", draw_prose(words)) for words in generation_words(generation))
+    )

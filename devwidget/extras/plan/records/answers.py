@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from devwidget.extras.plan.evidence.compared import Fit, find_band, find_card_band, name_fit
+from devwidget.extras.plan.evidence.compared import Fit, judge_room, name_fit
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.fields import Length, ProcessLocal, Size, process_local
 from devwidget.records.schema.record import Record
@@ -174,8 +174,7 @@ class Generation(Record):
 
     def name_fit_of(self, taken: int) -> Fit:
         """The same of so many bytes: reserved beside the context where a card is named, else allocated."""
-        band = find_card_band(taken, self.context) if self.reserved else find_band("allocated").around(taken)
-        return name_fit(taken <= self.capacity, band[1] > self.capacity + self.context)
+        return judge_room(taken, self.capacity, self.context, is_card=bool(self.reserved))
 
 
 @dataclass(frozen=True, slots=True)
