@@ -75,7 +75,7 @@ def test_a_run_of_many_plans_lets_cells_run_between_and_can_be_cancelled(session
     expect(panel(session).locator(".dw-status")).to_contain_text("cancelled")
     expect(panel(session).locator(".dw-facts")).to_contain_text("batch 11 × length 32")
     assert "nobody" not in "".join(session.page.locator(".jp-OutputArea").all_inner_texts())
-    assert session.python("__import__('devwidget').simulator.active() is None") == "True"
+    assert session.python("__import__('devwidget').gpus.active() is None") == "True"
 
 
 def test_what_was_seen_last_is_what_is_saved(session):
