@@ -18,8 +18,7 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Edit, Fix, apply_edits
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
-from devwidget.trying.constructors import runs_in_constructor
-from devwidget.trying.edited_code import locate_edit, look_everywhere, pair_with_code_of_text
+from devwidget.trying.edited_code import locate_edit, look_everywhere, pair_with_code_of_text, runs_in_constructor
 
 When = Literal["later", "cell", "now"]
 _ORDER: tuple[When, ...] = ("later", "cell", "now")

@@ -235,7 +235,7 @@ def record_step(
             inputs = _without_graphs(inputs, recording._recorder, kept, undo)
             recording._recorder.enter_beside(kept.watch_writes)
             if watch is not None:
-                watch.begin_step(kept)
+                watch.begin_step()
                 inside = watch.own.inside
         _run_phases(dataclasses.replace(step, inputs=inputs), recording, name, progress, seen, inside)
         if kept is not None and then is not None:

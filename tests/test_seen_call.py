@@ -61,13 +61,13 @@ def test_what_is_run_again_leaves_model_and_random_numbers_as_they_were():
 
         def act(self):
             self.count += 1
-            Counting.count += 1
+
             SEEN.append(torch.rand(1))
 
     model = Counting().to("cuda:0")
     error, before = failure(model, batch()), torch.get_rng_state()
     assert devwidget.explain(error).findings[0].fixes[0].try_it().verified
-    assert (model.count, Counting.count, len(SEEN)) == (1, 1, 1)
+    assert (model.count, len(SEEN)) == (1, 1)
     assert torch.equal(torch.get_rng_state(), before)
     SEEN.clear()
 

@@ -170,6 +170,57 @@ class Attempt(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class RegisterBuffers:
+    """Plain attributes become buffers.
+
+    Attributes:
+        file: of the class.
+        class_name: whose constructor is edited.
+        attributes: that hold tensors, or None.
+    """
+
+    file: str
+    class_name: str
+    attributes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterParameters:
+    """A tensor becomes a parameter; a list or dict of tensors one of parameters.
+
+    Attributes:
+        file: of the class.
+        class_name: whose constructor is edited.
+        attribute: that holds them.
+        is_trained: they ask for gradients.
+    """
+
+    file: str
+    class_name: str
+    attribute: str
+    is_trained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterModules:
+    """A list or dict of modules becomes a module.
+
+    Attributes:
+        file: of the class.
+        class_name: whose constructor is edited.
+        attribute: that holds them.
+    """
+
+    file: str
+    class_name: str
+    attribute: str
+
+
+Effect = RegisterBuffers | RegisterParameters | RegisterModules
+"""What an edit of a constructor does to the modules that it has made, said by the rule that wrote the edit."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fix:
     """A repair.
 
@@ -197,6 +248,7 @@ class Fix:
     runs: Size = 0
     not_compared: str = ""
     _attempt: ProcessLocal[Attempt] = process_local()
+    _effect: ProcessLocal[Effect] = process_local()
 
     def __post_init__(self) -> None:
         _make_printable(self, "summary", "warns")

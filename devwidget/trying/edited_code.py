@@ -21,6 +21,7 @@ from devwidget.capture.object_fields import copy_items, is_a
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.capture.undo import Undo
 from devwidget.records.finding import Edit, apply_edits, splice_lines
+from devwidget.records.syntax import is_self_attribute
 
 Key = tuple[str, int]
 """Qualified name and first line of a function."""
@@ -30,10 +31,6 @@ _FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.al
 
 class NotTried(Exception):
     """The edits cannot be put in place of what they replace."""
-
-
-class NotFound(NotTried):
-    """What they replace is not among what was looked through."""
 
 
 class Place(NamedTuple):
@@ -54,7 +51,6 @@ class EditedFile:
         edits: as they were given.
         before: the tree of the old text.
         places: of each edit, in the tree of the new text.
-        statements: of each edit, its new ones.
         old, new: the code of each function.
         flags: of the compiler.
     """
@@ -63,7 +59,6 @@ class EditedFile:
     edits: Sequence[Edit]
     before: ast.Module
     places: list[Place]
-    statements: list[list[ast.stmt]]
     old: dict[Key, CodeType]
     new: dict[Key, CodeType]
     flags: int
@@ -105,7 +100,6 @@ def edit_file(file: str, edits: Sequence[Edit], numbers: Sequence[int], flags: i
         before, after = ast.parse("\n".join(rows)), ast.parse("\n".join(lines))
         spans = [_span(edit, numbering) for edit in edits]
         places = [locate_edit(after, *span) for span in spans]
-        statements = [[node for node in place.block if _within(node, *span)] for place, span in zip(places, spans, strict=True)]
         _renumber(after, numbering)
         for place, number in sorted(zip(places, numbers, strict=True), key=lambda pair: -pair[0].number):
             if place.function is not None:
@@ -113,7 +107,7 @@ def edit_file(file: str, edits: Sequence[Edit], numbers: Sequence[int], flags: i
         old, new = (_function_codes(tree, file, flags) for tree in (before, after))
     except (SyntaxError, ValueError, IndexError, RecursionError, MemoryError) as error:
         raise NotTried(str(error)) from error
-    return EditedFile(file, edits, before, places, statements, old, new, flags)
+    return EditedFile(file, edits, before, places, old, new, flags)
 
 
 def _numbers(edit: Edit) -> list[tuple[int, Edit | None]]:
@@ -157,8 +151,16 @@ def locate_edit(tree: ast.Module, first: int, last: int) -> Place:
         block = inner
 
 
-def _within(node: ast.stmt, first: int, last: int) -> bool:
-    return first <= _first(node) and (node.end_lineno or node.lineno) <= last
+def runs_in_constructor(place: Place) -> bool:
+    """Whether a method is called by the constructor of its class."""
+    if place.function is None or place.owner is None or place.function not in place.owner.body:
+        return False
+    for init in place.owner.body:
+        if isinstance(init, Function) and init.name == "__init__" and init.args.args:
+            calls = [node.func for node in ast.walk(init) if isinstance(node, ast.Call)]
+            if any(is_self_attribute(func, place.function.name, init.args.args[0].arg) for func in calls):
+                return True
+    return False
 
 
 def _first(node: ast.stmt) -> int:

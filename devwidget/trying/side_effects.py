@@ -1,7 +1,4 @@
-"""Who could notice a trial, which threads are its own, and what a step does outside of what is put back.
-
-What it does to files, processes, the network and queues is seen at the calls; what it leaves in memory is compared afterwards.
-"""
+"""Who could notice a trial, which threads are its own, and what a step does to files, processes and the network."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ import functools
 import io
 import itertools
 import os
-import queue
 import socket
 import subprocess
 import sys
@@ -26,11 +22,9 @@ from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import Lock
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.other_threads import running_thread
-from devwidget.capture.restore import SavedState
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Trace
-from devwidget.trying.reachable_state import ReachableState
 
 MOST_SECONDS = 5.0
 """A step that took longer is not run again unless somebody asks: a trial, and what it is held against, may take two each."""
@@ -88,21 +82,6 @@ class OwnThreads:
 Told = Callable[..., str]
 """What a call has done, given its arguments; "" if nothing that stays."""
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_OF_FILES = (
-    "write",
-    "remove",
-    "unlink",
-    "rename",
-    "replace",
-    "mkdir",
-    "rmdir",
-    "symlink",
-    "link",
-    "truncate",
-    "chmod",
-    "chdir",
-)
-_OF_PROCESSES = ("system", "fork", "posix_spawn", "kill", "putenv", "unsetenv")
 
 
 class _Call:
@@ -188,12 +167,6 @@ def _describe_write(file: Any) -> str:
     return Message("the step wrote to an open file")
 
 
-def _describe_change(name: str) -> Told:
-    """Of a function that is given the file first."""
-    told = _describe_call(name)
-    return lambda *args, **kwargs: "" if args and _is_compiled(_path_of(args[0])) else told()
-
-
 def _describe_call(name: str) -> Told:
     return lambda *args, **kwargs: Message("the step called `{name}`", name=name)
 
@@ -212,32 +185,27 @@ _NAMES: tuple[tuple[Any, str, Told], ...] = (
     (io, "open", _describe_open),
     (os, "open", _describe_open_by_flags),
     (torch, "save", _describe_save),
-    *((os, name, _describe_change(f"os.{name}")) for name in _OF_FILES if hasattr(os, name)),
-    *((os, name, _describe_call(f"os.{name}")) for name in _OF_PROCESSES if hasattr(os, name)),
     (subprocess.Popen, "__init__", _describe_call("subprocess.Popen")),
     *((socket.socket, name, _describe_call(f"socket.{name}")) for name in ("connect", "send", "sendall", "sendto")),
-    (queue.Queue, "put", _describe_call("Queue.put")),
 )
 _CALLS = list(itertools.starmap(_Call, _NAMES))
 
 
 class TrialWatch:
-    """Around a step and its being put back; `begin` comes between.
+    """Around a step and its being put back; `begin_step` comes between.
 
     Attributes:
         own: threads that work for the step; each of them is to enter it.
-        effects: sentences on what the step has left, each once; complete after the block.
+        effects: sentences on what the step has done outside of the process's memory, each once; complete after the block.
     """
 
     def __init__(self) -> None:
         self.own, self.effects = OwnThreads(), tuple[str, ...]()
         self._seen: dict[str, None] = {}
         self._undo = Undo()
-        self._state: ReachableState | None = None
 
-    def begin_step(self, kept: SavedState) -> None:
-        """The step begins; what it works on is kept."""
-        self._state = ReachableState(kept)
+    def begin_step(self) -> None:
+        """The step begins."""
         watch_calls(self.own, self._note_effect, self._undo)
 
     def _note_effect(self, words: str) -> None:
@@ -251,9 +219,4 @@ class TrialWatch:
 
     def __exit__(self, *exc_info: object) -> None:
         with self._undo:
-            self.effects = (*self._seen, *dict.fromkeys(self._list_changes()))
-        self._state = None
-
-    def _list_changes(self) -> Iterator[str]:
-        for name in self._state.list_changes() if self._state is not None else ():
-            yield Message("the step changed `{name}`", name=name)
+            self.effects = tuple(self._seen)

@@ -8,15 +8,16 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from time import monotonic as clock
+from typing import NamedTuple
 
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.source_code.reachable_objects import MOST_OBJECTS
 from devwidget.capture.step.batch import Arguments
 from devwidget.records.errors import DevwidgetError
-from devwidget.records.finding import Confidence, Finding, Fix
+from devwidget.records.finding import Confidence, Edit, Effect, Finding, Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Trace
-from devwidget.trying.edited_code import LiveFunctions, NotFound, NotTried
+from devwidget.trying.edited_code import LiveFunctions, NotTried
 from devwidget.trying.installed_edits import place_edits
 from devwidget.trying.reference_step import (
     Reference,
@@ -92,6 +93,22 @@ def _one_after_the_other() -> Iterator[bool]:
             _one_at_a_time.release()
 
 
+class _EditedRuns(NamedTuple):
+    """Steps with some edits.
+
+    Attributes:
+        runs: one, or two.
+        all_ran: whether every edit was reached.
+        is_exact: each edit stood where it will stand.
+        is_random: edited lines draw random numbers.
+    """
+
+    runs: list[Run]
+    all_ran: bool
+    is_exact: bool
+    is_random: bool
+
+
 class _Trials:
     """All trials of one trace.
 
@@ -109,7 +126,6 @@ class _Trials:
         self._subjects, self._again, self._left = subjects, again, MOST_TRIALS
         self._is_asked, self.runs = is_asked, 0
         self._end = clock() + LAST_BEGIN_SECONDS
-        self._ran = [(finding.fault.file, finding.fault.line) for finding in self._found if finding.fault is not None]
         files = {edit.file for each in self._found for fix in each.fixes for edit in fix.edits}
         kinds = {id(type(each)): type(each) for each in subjects.modules()}
         far = [subjects.model, subjects.loss_fn, subjects.inputs, subjects.optimizer]
@@ -194,41 +210,67 @@ class _Trials:
         return self._attempt(fixes, others, heal=heal) if not works and self._live.look_further() else works
 
     def _attempt(self, fixes: dict[int, Fix], others: list[Finding], *, heal: bool) -> bool | None:
+        """Whether the step runs with some fixes; None if that is not known. What is learnt is noted of each of them."""
         if why := self._why_not_now():
-            self._why |= dict.fromkeys(fixes.values(), why)
+            self._note_untried(fixes, why)
             return None
-        edits = list(dict.fromkeys(edit for fix in fixes.values() for edit in fix.edits))
         self._left -= 1
         try:
-            with uninterrupted(), silence_trial() as own, place_edits(edits, self._subjects, self._ran, self._live) as trial:
-                runs = self._again(heal, trial.make_inputs, own.inside, False)
-                self.runs += len(runs)
-                ran, is_exact = trial.all_ran(), trial.is_exact
+            trial = self._run_edited(list(fixes.values()), heal=heal)
         except NotTried as error:
             self._left += 1
-            if isinstance(error, NotFound) and not self._live.is_whole:
-                self._why |= dict.fromkeys(fixes.values(), _NOT_ALL_SEEN)
-            elif isinstance(error.args[0], Message):  # the others are no words for users
-                self._why |= dict.fromkeys(fixes.values(), error.args[0])
+            if isinstance(error.args[0], Message):  # the others are no words for users
+                self._note_untried(fixes, error.args[0])
             return None
-        if not ran and not self._live.is_whole:
-            self._why |= dict.fromkeys(fixes.values(), _NOT_ALL_SEEN)
-        if not ran or any("OutOfMemoryError" in each.trace.error for each in runs):
+        if not trial.all_ran:
+            if not self._live.is_whole:
+                self._note_untried(fixes, _NOT_ALL_SEEN)
             return None
+        if any("OutOfMemoryError" in each.trace.error for each in trial.runs):
+            return None  # the trial needs more memory than the step, which says nothing of the edit
+        return self._judge(fixes, others, trial)
+
+    def _run_edited(self, fixes: Sequence[Fix], *, heal: bool) -> _EditedRuns:
+        """The step with the edits of some fixes.
+
+        Raises:
+            NotTried: if they cannot be put in place.
+        """
+        edits = list(dict.fromkeys(edit for fix in fixes for edit in fix.edits))
+        effects: dict[Edit, Effect] = {}
+        for fix in fixes:
+            if fix._effect.value is not None:
+                effects |= dict.fromkeys(fix.edits, fix._effect.value)
+        with (
+            uninterrupted(),
+            silence_trial() as own,
+            place_edits(edits, self._subjects, self._live, effects) as trial,
+        ):
+            runs = self._again(heal, trial.make_inputs, own.inside, False)
+            self.runs += len(runs)
+            return _EditedRuns(runs, trial.all_ran(), trial.is_exact, is_random(edits))
+
+    def _judge(self, fixes: dict[int, Fix], others: list[Finding], trial: _EditedRuns) -> bool | None:
+        """Hold a trial against the step with everything on one device."""
+        runs = trial.runs
         reference = None if runs[0].trace.error else self._find_reference(runs, others)
-        how = self._how_it_fails(runs, others, reference, is_random(edits))
-        more = _new_findings(runs[0].trace, others)
-        if more and not how and self._only_waits(fixes, more):
-            return None
-        if more and not how:
-            how = Message("the step has {finding}", finding=_describe_finding(more[0]))
-        if how and reference is not None and others and reference.is_cut and not any(each.trace.error for each in runs):
-            return None  # what the other findings are about may be what differs
-        if not how:
+        failure = self._how_it_fails(runs, others, reference, trial.is_random)
+        new = _new_findings(runs[0].trace, others)
+        if not failure and new:
+            if self._only_waits(fixes, new):
+                return None
+            failure = Message("the step has {finding}", finding=_describe_finding(new[0]))
+        if not failure:
             self._not_compared |= dict.fromkeys(fixes.values(), self._why_not_compared(reference, runs))
             return True
-        self._how |= dict.fromkeys(fixes.values(), how)
-        return False if is_exact else None
+        ends_well = not any(each.trace.error for each in runs)
+        if ends_well and others and reference is not None and reference.is_cut:
+            return None  # the batch is cut for several GPUs: what differs may be what the other findings are about
+        self._how |= dict.fromkeys(fixes.values(), failure)
+        return False if trial.is_exact else None
+
+    def _note_untried(self, fixes: dict[int, Fix], why: str) -> None:
+        self._why |= dict.fromkeys(fixes.values(), why)
 
     def _how_it_fails(self, runs: Sequence[Run], others: list[Finding], reference: Reference | None, random: bool) -> str:
         """What is wrong with the steps of a trial, but for findings of the first; "" for nothing."""

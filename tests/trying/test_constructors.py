@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import devwidget
+from devwidget.records.schema.fields import ProcessLocal
 from devwidget.rules.placement import unregistered_tensor
 from tests.described import described
 
@@ -124,7 +125,9 @@ def test_a_candidate_that_cannot_be_registered_is_not_called_verified(monkeypatc
 
     def wrong(held, *others):
         for fix in real(held, *others):
-            yield fix and replace(fix, edits=tuple(replace(e, text=e.text.replace("'scale'", "'other'")) for e in fix.edits))
+            effect = ProcessLocal(replace(fix._effect.value, attributes=("other",)))
+            edits = tuple(replace(each, text=each.text.replace("'scale'", "'other'")) for each in fix.edits)
+            yield replace(fix, edits=edits, _effect=effect)
 
     monkeypatch.setattr(unregistered_tensor, "register_attribute", wrong)
     model = Scaled(3).to("cuda:0")
@@ -201,14 +204,31 @@ def test_buffers_of_helpers_and_of_unpacked_values_are_tried(kind):
     assert described(model) == before
 
 
-def test_an_attribute_of_the_class_is_a_buffer_for_one_step():
+def test_an_edit_of_a_class_and_its_constructor_is_likely_and_not_tried():
     model = OfTheClass().to("cuda:0")
-    before, of_class = described(vars(model)), dict(vars(OfTheClass))
     (found,) = devwidget.trace(model, torch.ones(2, 4, device="cuda:0")).findings
     assert "frequencies: torch.Tensor" in found.fixes[0].code
-    assert found.fixes[0].verified
-    assert described(vars(model)) == before
-    assert dict(vars(OfTheClass)) == of_class
+    assert (found.fixes[0].verified, found.fixes[0].confidence) == (False, "likely")
+
+
+class Tables(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.project = nn.Linear(4, 4)
+        self.tables = tuple(torch.full((4,), float(number)) for number in range(2))
+
+    def forward(self, x):
+        return self.project(x) * self.tables[0] + self.tables[1]
+
+
+def test_a_tuple_of_tensors_becomes_parameters_for_one_step():
+    model = Tables().to("cuda:0")
+    before = described(model)
+    found = devwidget.trace(model, torch.ones(2, 4, device="cuda:0")).findings
+    fixes = [fix for finding in found for fix in finding.fixes if "ParameterList" in fix.code]
+    assert fixes
+    assert all(fix.verified for fix in fixes)
+    assert described(model) == before
 
 
 class SetTwice(nn.Module):

@@ -122,18 +122,6 @@ class SavedState:
         """Sees what this thread writes while it is entered."""
         return WriteMode(self._storages)
 
-    def puts_back(self, value: Any) -> bool:
-        """Whether an object is one of those that will be as they were."""
-        return self._search.is_kept(value)
-
-    def left_alone(self) -> list[Any]:
-        """Objects that are reached and are not put back, since they are none of the program's."""
-        return self._search.left_alone()
-
-    def reached_code(self) -> Iterator[Any]:
-        """Functions that are reached, and the classes of all objects."""
-        return self._search.reached_code()
-
     def saved_bytes(self) -> int:
         """How much of the storages has been copied so far."""
         return self._storages.saved_bytes()

@@ -9,6 +9,7 @@ import _queue
 import contextvars
 import gc
 import io
+import itertools
 import queue
 import threading
 import types
@@ -49,6 +50,7 @@ _LOOKS: tuple[tuple[tuple[type, ...], Callable[[Any], Any]], ...] = (
     ((io.StringIO, io.BytesIO), _file_position),
     ((queue.Queue, queue.LifoQueue, queue.PriorityQueue), lambda each: len(each.queue)),
     ((_queue.SimpleQueue,), lambda each: each.qsize()),
+    ((itertools.count,), repr),
 )
 """What tells that an object of exactly these types has changed."""
 

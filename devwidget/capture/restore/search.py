@@ -162,15 +162,6 @@ class ReachSearch:
             return True
         return any(kept.owner is value and kept.keeper is FIELDS for kept in self._foreign)
 
-    def left_alone(self) -> list[Any]:
-        """Objects that were found and are none of the program's, such as open files."""
-        return [kept.owner for kept in self._foreign if kept.keeper.write is None]
-
-    def reached_code(self) -> Iterator[Any]:
-        """Functions that were found, and the classes of all objects, whose methods may run."""
-        yield from (kept.owner for kept in self.states if type(kept.owner) is types.FunctionType)
-        yield from (kind.type for kind in self._kinds.values())
-
     def _keep(self, value: Any, keeper: Keeper) -> None:
         try:
             self.states.append(Kept(value, keeper.read(value), keeper))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
-from devwidget.records.finding import Fix
+from devwidget.records.finding import Effect, Fix, RegisterBuffers, RegisterModules, RegisterParameters
+from devwidget.records.schema.fields import ProcessLocal
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import assigns_self_attribute, is_self_attribute, targets_of
 from devwidget.records.trace import Held
@@ -88,11 +90,18 @@ def _one_tensor(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, att
             f"self.register_buffer({attribute!r}, {text}{', persistent=False' if kind == 'constant' else ''})")  # fmt: skip
         draft.rewrite(each, new)
     words = Message("register it as a parameter") if kind == "parameter" else Message("register it as a buffer")
-    return fix(
+    found = fix(
         Message("{registered} in `{method}`", registered=words, method=getattr(code.scope(statement), "name", "__init__")),
         draft,
         "sure",
     )
+    if owner is None or len(inside) > 1:
+        return found
+    if kind == "parameter":
+        effect: Effect = RegisterParameters(code.file, owner.name, attribute, is_trained=True)
+        return _with_effect(found, effect) if _is_only_filled(code, owner, statement, attribute) else found
+    effect = RegisterBuffers(code.file, owner.name, (attribute,))
+    return _with_effect(found, effect) if _is_only_read(code, owner, statement, attribute) else found
 
 
 def _unpacked(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, wanted: Collection[str]) -> Fix | None:
@@ -121,7 +130,44 @@ def _unpacked(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, wante
     ]
     draft = Draft(code)
     draft.rewrite(statement, "\n".join(lines))
-    return fix(Message("register them as buffers") if len(wanted) > 1 else Message("register it as a buffer"), draft, "sure")
+    words = Message("register them as buffers") if len(wanted) > 1 else Message("register it as a buffer")
+    found, registered = fix(words, draft, "sure"), [name for name in names if name in wanted]
+    if owner is None or not all(_is_only_read(code, owner, statement, name) for name in registered):
+        return found
+    return _with_effect(found, RegisterBuffers(code.file, owner.name, tuple(registered)))
+
+
+def _with_effect(found: Fix | None, effect: Effect) -> Fix | None:
+    return None if found is None else replace(found, _effect=ProcessLocal(effect))
+
+
+_GROWS = {"append", "extend", "insert", "update"}
+
+
+def _is_only_read(code: Code, owner: ast.ClassDef, statement: ast.stmt, attribute: str) -> bool:
+    """Whether what was built after a statement would have been the same with a buffer in the place of the attribute."""
+    uses = _uses_after(code, owner, statement, attribute)
+    return uses is not None and all(isinstance(each.ctx, ast.Load) for each in uses)
+
+
+def _is_only_filled(code: Code, owner: ast.ClassDef, statement: ast.stmt, attribute: str) -> bool:
+    """Whether what was built after a statement has done no more with the attribute than to append to it."""
+    uses = _uses_after(code, owner, statement, attribute)
+    return uses is not None and all(getattr(code.parents.get(each), "attr", "") in _GROWS for each in uses)
+
+
+def _uses_after(code: Code, owner: ast.ClassDef, statement: ast.stmt, attribute: str) -> list[ast.Attribute] | None:
+    """Where the method uses the attribute below a statement; None where the statement does not run once, in the constructor."""
+    method = code.scope(statement)
+    if not isinstance(method, ast.FunctionDef) or method not in owner.body or statement not in method.body:
+        return None
+    at = method.body.index(statement)
+    if method.name == "__init__" and not any("__init__" in ast.unparse(each) for each in method.body[:at]):
+        return None  # the constructor of the base has not run
+    if method.name != "__init__" and len(_assignments(code, owner, statement, attribute)) != 1:
+        return None
+    nodes = [node for each in method.body[at + 1 :] for node in ast.walk(each)]
+    return [node for node in nodes if isinstance(node, ast.Attribute) and is_self_attribute(node, attribute)]
 
 
 def _kind_of(code: Code, owner: ast.ClassDef | None, value: ast.expr, attribute: str, dtype: str) -> str:
@@ -178,7 +224,10 @@ def _modules(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attrib
         text = "" if empty else code.text(inner)
         text = text[1:-1] if isinstance(inner, ast.GeneratorExp) and text.startswith("(") else text
         draft.replace(value, f"{spelled(code, kind)}({text})")
-    return fix(Message("register the modules"), draft, "sure")
+    found = fix(Message("register the modules"), draft, "sure")
+    if owner is None or not _is_only_filled(code, owner, statement, attribute):
+        return found
+    return _with_effect(found, RegisterModules(code.file, owner.name, attribute))
 
 
 def _register_list_beside(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str) -> Fix | None:
@@ -271,7 +320,10 @@ def _many_tensors(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, a
         return None
     draft = Draft(code)
     draft.replace(value, f"{spelled(code, 'ParameterDict' if named else 'ParameterList')}({items})")
-    return fix(Message("register each tensor, as a parameter that is not trained"), draft, "sure")
+    found = fix(Message("register each tensor, as a parameter that is not trained"), draft, "sure")
+    if owner is None or not _is_only_filled(code, owner, statement, attribute):
+        return found
+    return _with_effect(found, RegisterParameters(code.file, owner.name, attribute, is_trained=False))
 
 
 def _rebuilt(code: Code, owner: ast.ClassDef | None, statement: ast.stmt, attribute: str, value: ast.Call) -> Fix | None:

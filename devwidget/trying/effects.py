@@ -1,0 +1,174 @@
+"""Effects: what edited constructors would have done, done to the modules of a step.
+
+A model that is there cannot be built again: what its classes were given is gone, and its weights and hooks are what the step is
+tried on. All of this is put back with the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+
+from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered_entries, walk_modules
+from devwidget.capture.object_fields import class_name, mro_of, names_of
+from devwidget.capture.tensors import is_parameter, is_tensor
+from devwidget.records.device import PLACING_METHODS
+from devwidget.records.finding import Effect, RegisterBuffers, RegisterModules, RegisterParameters
+from devwidget.trying.edited_code import NotTried
+from devwidget.trying.trial_subjects import Subjects
+
+_PLACES = {"device", *PLACING_METHODS}
+
+
+def apply_effects(effects: Sequence[Effect], subjects: Subjects) -> None:
+    """Register what edited constructors would have registered, and move it where the module was moved.
+
+    Raises:
+        NotTried: if there is no such module, or it is not certain where it was moved after it had been built.
+    """
+    modules, applied = list(subjects.modules()), set[Effect]()
+    for module in modules:
+        mine = [effect for effect in effects if _is_made_by(module, effect)]
+        if not mine:
+            continue
+        device = _find_device(module, modules)
+        before = {id(tensor) for tensor in all_tensors(module)}
+        for effect in mine:
+            _apply_effect(effect, module)
+        _move_registered(module, before, device)
+        _add_to_optimizer(module, before, subjects)
+        applied |= {*mine}
+    if len(applied) < len(effects):
+        raise NotTried("no module was made by that constructor")
+
+
+def _is_made_by(module: nn.Module, effect: Effect) -> bool:
+    """Whether the edited class is that of the module, or a base of it."""
+    kinds = (kind for kind in mro_of(type(module)) if class_name(kind) == effect.class_name)
+    return any(effect.file in _files_of(kind) for kind in kinds)
+
+
+def _files_of(kind: type) -> set[str]:
+    return {each.__code__.co_filename for each in names_of(kind).values() if type(each) is FunctionType}
+
+
+def _apply_effect(effect: Effect, module: nn.Module) -> None:
+    match effect:
+        case RegisterBuffers(attributes=attributes):
+            for attribute in attributes:
+                _register_buffer(module, attribute, _take_attribute(module, attribute))
+        case RegisterParameters(attribute=attribute, is_trained=is_trained):
+            _set_attribute(module, attribute, _make_parameters(_take_attribute(module, attribute), is_trained))
+        case RegisterModules(attribute=attribute):
+            _set_attribute(module, attribute, _make_module(_take_attribute(module, attribute)))
+
+
+def _take_attribute(module: nn.Module, attribute: str) -> Any:
+    if attribute not in own(module):
+        raise NotTried(f"`{attribute}` is no plain attribute by now")
+    return own(module).pop(attribute)
+
+
+def _register_buffer(module: nn.Module, attribute: str, value: Any) -> None:
+    if value is not None and not is_tensor(value):
+        raise NotTried(f"`{attribute}` is no tensor by now")
+    nn.Module.register_buffer(module, attribute, value)
+
+
+def _set_attribute(module: nn.Module, attribute: str, value: Any) -> None:
+    nn.Module.__setattr__(module, attribute, value)
+
+
+def _make_parameters(value: Any, is_trained: bool) -> Any:
+    if is_tensor(value):
+        return nn.Parameter(value, requires_grad=is_trained)
+    if type(value) is dict and all(map(is_tensor, value.values())):
+        return nn.ParameterDict({name: nn.Parameter(part, requires_grad=is_trained) for name, part in value.items()})
+    if type(value) in (list, tuple) and all(map(is_tensor, value)):
+        return nn.ParameterList(nn.Parameter(part, requires_grad=is_trained) for part in value)
+    raise NotTried("it holds other things than tensors by now")
+
+
+def _make_module(value: Any) -> nn.Module:
+    try:
+        return nn.ModuleDict(value) if type(value) is dict else nn.ModuleList(value)
+    except (TypeError, KeyError) as error:
+        raise NotTried("it holds other things than modules by now") from error
+
+
+def _find_device(module: nn.Module, modules: Sequence[nn.Module]) -> torch.device:
+    """Where the module went after it had been built without a word of a device.
+
+    Its own tensors tell; if it has none, those of the module whose constructor names its class.
+    """
+    while True:
+        if any(_names_in(code) & _PLACES for code in _constructors_below(module)):
+            raise NotTried("its constructor chooses a device")
+        devices = {tensor.device for tensor in all_tensors(module)}
+        if len(devices) == 1:
+            return devices.pop()
+        owner = next((each for each in modules if _is_child(module, each)), None)
+        if devices or owner is None or not _names_class(type(owner), type(module)):
+            raise NotTried("it is not certain where the module was moved")
+        module = owner
+
+
+def _constructors_below(root: nn.Module) -> Iterator[CodeType]:
+    """The code of the constructors of a module and all modules below it, but for torch's."""
+    for _, module in walk_modules(root):
+        for kind in type(module).__mro__:
+            init = vars(kind).get("__init__")
+            if type(init) is FunctionType and kind.__module__.partition(".")[0] != "torch":
+                yield init.__code__
+
+
+def _names_class(owner: type, kind: type) -> bool:
+    init = vars(owner).get("__init__")
+    return type(init) is FunctionType and class_name(kind) in _names_in(init.__code__)
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """Names and keywords that some code uses, with the code inside it."""
+    found = set(code.co_names)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= _names_in(constant)
+        elif isinstance(constant, tuple):
+            found |= {each for each in constant if isinstance(each, str)}
+    return found
+
+
+def _is_child(module: nn.Module, owner: nn.Module) -> bool:
+    return any(child is module for _, child in registered_entries(owner, "_modules"))
+
+
+def _move_registered(root: nn.Module, before: set[int], device: torch.device) -> None:
+    dtypes = {tensor.dtype for tensor in all_tensors(root) if id(tensor) in before and tensor.is_floating_point()}
+    for _, module in walk_modules(root):
+        for group in TENSOR_GROUPS:
+            new = [(name, tensor) for name, tensor in registered_entries(module, group) if id(tensor) not in before]
+            for name, tensor in new:
+                if tensor.is_floating_point() and dtypes - {torch.get_default_dtype(), tensor.dtype}:
+                    raise NotTried("the module was cast as well")
+                if is_parameter(tensor):
+                    tensor.data = tensor.data.to(device)
+                else:
+                    dict.__setitem__(own(module)[group], name, tensor.to(device))
+
+
+def _add_to_optimizer(module: nn.Module, before: set[int], subjects: Subjects) -> None:
+    """What `model.parameters()` would have given the optimizer."""
+    parameters = [tensor for _, tensor in named_tensors(module, "_parameters") if tensor.requires_grad]
+    new = [tensor for tensor in parameters if id(tensor) not in before]
+    if subjects.optimizer is None or not new:
+        return
+    groups = subjects.optimizer.param_groups
+    known = {id(each) for group in groups for each in group["params"]}
+    trained = {id(each) for _, each in named_tensors(subjects.model, "_parameters")}
+    if len(groups) != 1 or known != trained - {id(each) for each in new}:
+        raise NotTried("it is not certain that the optimizer would train it")
+    groups[0]["params"].extend(new)
