@@ -11,9 +11,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 import devwidget
+from devwidget.capture.snapshot.odd_tensors import local_part
 from devwidget.extras.plan.parallel import run_in_fork
 from devwidget.extras.plan.parallel.rank_step import join_fake_group
-from devwidget.extras.ranks.rank_tensors import local_part
 
 TOKENS = torch.zeros(1, 4, dtype=torch.long)
 
