@@ -5,24 +5,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch.nn.functional import linear
 from torch.overrides import handle_torch_function, has_torch_function
 
-from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.recording.births import TensorRef
 from devwidget.gpus import autocast, errors, labels
 from devwidget.gpus.autocast import lower_tensors
 from devwidget.gpus.labels import TEMPORARY, device_of, inside
-from devwidget.gpus.patching import Patches, overridable, replacing
+from devwidget.gpus.patching import Patches, overridable
 from devwidget.gpus.state import SimulationState
 from devwidget.gpus.torch_internals import (
     VariableFunctions,
-    flash_attention,
-    flash_attention_backward,
     functions,
     functorch,
     graph_task,
@@ -57,6 +53,7 @@ def install_composite_checks(patches: Patches) -> None:
         if not isinstance(getattr(torch, name), types.FunctionType):
             patches.set(torch, name, wrapped)
     patches.wrap(torch, "ctc_loss", place_with_log_probs)
+    patches.wrap(torch, "max_pool1d", pool_with_indices)
     patches.set(*locate_name("group_tensors"), group_by_device_and_dtype)
 
 
@@ -133,16 +130,13 @@ def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
                 "Expected query, key, and value to have the same device type, but got "
                 f"query.device: {device_of(query)} key.device: {device_of(key)} and value.device: {device_of(value)} instead."
             )
-        is_on_gpu, result = here[0] >= 0, None
+        is_on_gpu = here[0] >= 0
         mask = args[0] if args else kwargs.pop("attn_mask", None)
         if is_on_gpu:
             _check_mask(query, mask)
             query, key, value, mask = lower_tensors((query, key, value, mask))
         args = mask, *args[1:]
-        if not SimulationState.compute:
-            result = SimulationState.values.run_attention(query, key, value, *args, **kwargs)
-        elif is_on_gpu:
-            result = attend_with_dropout(original, query, key, value, *args, **kwargs)
+        result = SimulationState.values.run_attention(query, key, value, *args, **kwargs)
         if result is not None:
             return result
         with choose_attention(query, mask is not None) if is_on_gpu else contextlib.nullcontext():
@@ -225,62 +219,6 @@ def _check_member(tensor: Any, first: torch.Tensor, key: tuple[torch.device, tor
     return tensor
 
 
-FOURIER = [kind + name + dims for kind in ("", "i") for name in ("fft", "rfft", "hfft") for dims in ("", "2", "n")]
-WIDER = {torch.float16: torch.float32, torch.complex32: torch.complex64}
-NARROWER = {wide: narrow for narrow, wide in WIDER.items()}
-ONE_SIDED = ("rfft", "ihfft")
-"""Those of real numbers, whose result has half the size."""
-
-
-def install_gpu_functions(patches: Patches) -> None:
-    """Put what a GPU does in front of them."""
-    for name in FOURIER:
-        patches.wrap(torch.fft, name, transform_in_half)
-    patches.wrap(torch, "max_pool1d", pool_with_indices)
-    patches.wrap(torch.linalg, "matrix_rank", write_rank_beside_input)
-    patches.wrap(torch.linalg, "multi_dot", check_factors)
-    for owner in (torch, torch.Tensor):
-        patches.wrap(owner, "tensor_split", check_sections)
-        patches.wrap(owner, "inner", check_inner)
-        patches.wrap(owner, "take_along_dim", check_indices)
-
-
-@replacing
-def transform_in_half(original: Callable[..., torch.Tensor], input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """A Fourier transform, which GPUs have in half precision. Source: `promote_type_fft` in `SpectralOps.cpp`."""
-    if has_torch_function((input,)):
-        public = getattr(torch.fft, original.__name__.removeprefix("fft_"))
-        return handle_torch_function(public, (input,), input, *args, **kwargs)  # type: ignore[no-any-return]
-    if getattr(input, "dtype", None) not in WIDER or labels.label_of(input) < 0:
-        return original(input, *args, **kwargs)
-    result = original(input.to(WIDER[input.dtype]), *args, **kwargs)
-    _check_signal(original.__name__.removeprefix("fft_"), input, result, *args, **kwargs)
-    return result.to(NARROWER[result.dtype])
-
-
-def _check_signal(name: str, given: torch.Tensor, result: torch.Tensor, size: Any = None, dim: Any = None, norm: Any = None,
-                  **named: Any) -> None:  # fmt: skip
-    """The sizes that are transformed are powers of two. Source: `CuFFTConfig` in `CuFFTPlanCache.h`.
-
-    Raises:
-        RuntimeError: for others.
-    """
-    size, dim = named.get("n", named.get("s", size)), named.get("dim", dim)
-    if dim is None:
-        count = len(size) if isinstance(size, (list, tuple)) else given.dim()
-        dim = tuple(range(-count, 0)) if name.endswith("n") else (-2, -1) if name.endswith("2") else -1
-    dims = dim if isinstance(dim, (list, tuple)) else (dim,)
-    signal = [result.shape[each] for each in dims]
-    if name.startswith(ONE_SIDED):
-        last = size[-1] if isinstance(size, (list, tuple)) else size
-        signal[-1] = given.shape[dims[-1]] if last in (None, -1) else last
-    if any(each & (each - 1) for each in signal):
-        raise RuntimeError(
-            "cuFFT only supports dimensions whose sizes are powers of two when computing in half precision, but got a signal "
-            f"size of{signal}"
-        )
-
-
 @overridable(torch)
 def pool_with_indices(original: Callable[..., torch.Tensor], input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
     """`max_pool1d` by the operator of GPUs; memory of the CPU is read without any. Source: `MaxPooling.cpp`."""
@@ -293,85 +231,12 @@ def pool_with_indices(original: Callable[..., torch.Tensor], input: torch.Tensor
         raise
 
 
-@replacing
-def write_rank_beside_input(original: Callable[..., torch.Tensor], A: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """`matrix_rank` makes its result of nothing but sizes, behind the modes' back: it is given one to write to."""
-    if has_torch_function((A,)):
-        return handle_torch_function(torch.linalg.matrix_rank, (A,), A, *args, **kwargs)  # type: ignore[no-any-return]
-    if kwargs.get("out") is None and labels.label_of(A) >= 0:
-        A, kwargs["out"] = A.detach(), torch.empty(0, dtype=torch.int64, device=labels.device_of(A))
-    return original(A, *args, **kwargs)
-
-
-@replacing
-def check_factors(original: Callable[..., Any], tensors: Sequence[torch.Tensor], **kwargs: Any) -> Any:
-    """Products of many matrices, all of which lie with the first. Source: `linalg_multi_dot` in `LinearAlgebra.cpp`."""
-    here = [device_of(tensor) for tensor in tensors]
-    place = next((place for place, device in enumerate(here) if device != here[0]), None)
-    if place is not None and not has_torch_function(tensors):
-        raise RuntimeError(
-            f"multi_dot(): all tensors must be on the same device but tensor 0 is on {here[0]} and tensor {place} on "
-            f"{here[place]}"
-        )
-    return original(tensors, **kwargs)
-
-
-@replacing
-def check_inner(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Inner products. Source: `inner` in `LinearAlgebra.cpp`."""
-    _check_kind("inner()", "DeviceType", *_find_pair("other", args, kwargs), lambda tensor: device_of(tensor).type)
-    return original(*args, **kwargs)
-
-
-@replacing
-def check_indices(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Source: `take_along_dim` in `TensorAdvancedIndexing.cpp`."""
-    _check_kind("torch.take_along_dim():", "Device", *_find_pair("indices", args, kwargs), device_of)
-    return original(*args, **kwargs)
-
-
-def _find_pair(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the tensor, which functions of torch take as `input` too, and the one by this name; None for what is not given."""
-    own = args[0] if args else kwargs.get("input")
-    return own, args[1] if len(args) > 1 else kwargs.get(name)
-
-
-def _check_kind(name: str, what: str, own: Any, other: Any, read: Callable[[torch.Tensor], Any]) -> None:
-    if not (isinstance(own, torch.Tensor) and isinstance(other, torch.Tensor)):
-        return  # torch says what is wrong with it
-    if has_torch_function((own, other)) or TEMPORARY in (labels.label_of(own), labels.label_of(other)):
-        return
-    expected, found = read(own), read(other)
-    if expected != found:
-        raise RuntimeError(
-            f"Expected tensor to have {expected} {what}, but got tensor with {found} {what} "
-            f"(while checking arguments for {name})"
-        )
-
-
-@replacing
-def check_sections(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A split at places that are read on the host. Source: `tensor_split` in `TensorShape.cpp`."""
-    named = (value for name, value in kwargs.items() if name != "input")
-    for sections in (*args[1:], *named):
-        if isinstance(sections, torch.Tensor) and labels.label_of(sections) >= 0:
-            raise RuntimeError(
-                f"tensor_split expected tensor_indices_or_sections to be on cpu, but it's on {labels.device_of(sections)}"
-            )
-    return original(*args, **kwargs)
-
-
-# Recurrent layers as cuDNN runs them: the tensors it takes, its casts under autocast, gradients that it cannot compute.
+# Recurrent layers as cuDNN runs them: the tensors it takes, its casts under autocast, no backward in evaluation.
 
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 CUDNN_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 TRAINING_ONLY = "cudnn RNN backward can only be called in training mode"
-FIRST_DERIVATIVE_ONLY = (
-    "the derivative for '_cudnn_rnn_backward' is not implemented. Double backwards is not supported for CuDNN RNNs due to "
-    "limitations in the CuDNN API. To run double backwards, please disable the CuDNN backend temporarily while running the "
-    "forward pass of your RNN. For example: \nwith torch.backends.cudnn.flags(enabled=False):\n    output = model(inputs)"
-)
 
 
 def install_recurrent(patches: Patches) -> None:
@@ -410,7 +275,8 @@ def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
             results = run(original, multiply, given, sizes, hidden, weights, *rest, **kwargs)
         if by_cudnn:
             train = kwargs["train"] if "train" in kwargs else rest[3]
-            _limit_gradients(results, (given, *_as_tuple(hidden), *weights), train)
+            if not train:
+                _refuse_gradients(results)
         return results
 
     return run_checked
@@ -484,106 +350,20 @@ def _casts_of_autocast(by_cudnn: bool) -> Iterator[Callable[[Any], Any]]:
         yield functools.partial(autocast.cast_tensors, autocast.choose_dtype(dtype))
 
 
-def _limit_gradients(results: tuple[torch.Tensor, ...], sources: tuple[torch.Tensor, ...], train: bool) -> None:
-    """Refuse what cuDNN cannot differentiate: a layer in evaluation, and gradients of gradients."""
-    nodes = {result.grad_fn for result in results if result.grad_fn is not None}
-    if not nodes or functorch.peek_interpreter_stack() is not None:
+def _refuse_gradients(results: tuple[torch.Tensor, ...]) -> None:
+    """Refuse backward through a layer in evaluation, which cuDNN cannot differentiate."""
+    if functorch.peek_interpreter_stack() is not None:
         return
-    # Weak: hooks are there as long as the loss, and the input of a layer is free after backward.
-    hook = functools.partial(_mark_gradients, [TensorRef(source) for source in sources]) if train else _refuse_backward
-    for node in nodes:
-        node.register_prehook(hook)
+    for result in results:
+        if result.grad_fn is not None:
+            result.grad_fn.register_prehook(_refuse_backward)
 
 
 def _refuse_backward(gradients: tuple[torch.Tensor | None, ...]) -> None:
     raise RuntimeError(TRAINING_ONLY)
 
 
-def _mark_gradients(sources: list[TensorRef], gradients: tuple[torch.Tensor | None, ...]) -> Any:
-    """The gradients that enter a layer, through which no others can be computed; only for `create_graph=True`."""
-    if not torch.is_grad_enabled():
-        return None
-    there = [tensor for tensor in (source() for source in sources) if tensor is not None and tensor.requires_grad]
-    mark: Any = _FirstDerivative.apply
-    return tuple(None if each is None else mark(each, *there) for each in gradients)
-
-
-class _FirstDerivative(torch.autograd.Function):
-    """A gradient that depends on the inputs of its layer, in a way that nobody knows."""
-
-    @staticmethod
-    def forward(ctx: Any, gradient: torch.Tensor, *sources: torch.Tensor) -> torch.Tensor:
-        return gradient.view_as(gradient)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        raise NotImplementedError(FIRST_DERIVATIVE_ONLY)
-
-
-# Attention with dropout, as fused kernels run it: they keep what went in and a seed, and never all scores.
-
-
-class Options(NamedTuple):
-    """Of one call, as `scaled_dot_product_attention` has them."""
-
-    dropout_p: float
-    is_causal: bool
-    scale: float | None
-    enable_gqa: bool
-
-
-def attend_with_dropout(
-    original: Callable[..., Any],
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, dropout_p: float = 0.0,
-    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
-) -> torch.Tensor | None:  # fmt: skip
-    """What comes out; None where a GPU runs no fused kernel, or nothing is dropped.
-
-    Args:
-        original: torch's own function, which computes it by all scores.
-    """
-    if not dropout_p or not is_fused(query, key, value, attn_mask, enable_gqa):
-        return None
-    if functorch.peek_interpreter_stack() is not None or torch.compiler.is_compiling():
-        return None  # neither can see through a function of Python
-    options = Options(dropout_p, is_causal, scale, enable_gqa)
-    given = original, options, query, key, value, to_numbers(attn_mask, query.dtype)
-    return _FusedAttention.apply(*given)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class _FusedAttention(torch.autograd.Function):
-    """The kernel without dropout stands for the one of the GPU, with its memory and for whoever looks on; what it gives is
-    replaced by what torch's own function gives, out of sight."""
-
-    @staticmethod
-    def forward(ctx: Any, original: Any, options: Options, query: Any, key: Any, value: Any, mask: Any) -> Any:
-        ctx.original, ctx.options, ctx.random = original, options, torch.default_generator.get_state()
-        out, sums = flash_attention(query, key, value, 0.0, options.is_causal, attn_mask=mask, scale=options.scale)
-        with hide_from_modes():
-            out.copy_(original(query, key, value, mask, **options._asdict()))
-        ctx.save_for_backward(query, key, value, mask, out, sums)
-        return out
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        query, key, value, mask, out, sums = ctx.saved_tensors
-        options = ctx.options
-        gradients = flash_attention_backward(
-            gradient, query, key, value, out, sums, 0.0, options.is_causal, attn_mask=mask, scale=options.scale
-        )
-        now = torch.default_generator.get_state()
-        torch.default_generator.set_state(ctx.random)
-        try:
-            with hide_from_modes(), torch.enable_grad():
-                # Copies, which are on no GPU for whoever checks the gradients.
-                leaves = [tensor.detach().clone().requires_grad_() for tensor in (query, key, value)]
-                again = ctx.original(*leaves, mask, **options._asdict())
-                for place, found in zip(gradients, torch.autograd.grad(again, leaves, gradient.clone()), strict=True):
-                    place.copy_(found)
-        finally:
-            torch.default_generator.set_state(now)
-        return None, None, *gradients, None
+# What fused kernels of attention take.
 
 
 def to_numbers(mask: Any, dtype: torch.dtype) -> Any:

@@ -386,29 +386,6 @@ def _write_into(kernel: Callable[..., torch.Tensor]) -> Callable[..., torch.Tens
     return into
 
 
-def _lu_factor(matrix: torch.Tensor, *, pivot: bool = True, check_errors: bool = False) -> tuple[torch.Tensor, ...]:
-    """LU factors in one tensor, without exchanging rows."""
-    rows, columns = matrix.shape[-2:]
-    packed, steps = matrix.clone(), min(rows, columns)
-    for k in range(steps):
-        packed[..., k + 1 :, k] /= packed[..., k, k, None]
-        packed[..., k + 1 :, k + 1 :] -= packed[..., k + 1 :, k, None] * packed[..., k, None, k + 1 :]
-    batch = matrix.shape[:-2]
-    pivots = torch.arange(1, steps + 1, dtype=torch.int32).expand(*batch, steps).contiguous()
-    zeros = packed.diagonal(dim1=-2, dim2=-1) == 0
-    first = zeros.int().argmax(-1) + 1 if steps else torch.zeros(batch)
-    return packed, pivots, torch.where(zeros.any(-1), first, 0).to(torch.int32)
-
-
-def _lu_factors(matrix: torch.Tensor, *, pivot: bool = True) -> tuple[torch.Tensor, ...]:
-    """The factors apart; without exchanges there is no permutation."""
-    packed, _, _ = _lu_factor(matrix)
-    rows, columns = matrix.shape[-2:]
-    steps = min(rows, columns)
-    lower = packed[..., :, :steps].tril(-1) + torch.eye(rows, steps, dtype=packed.dtype)
-    return matrix.new_empty(0), lower, packed[..., :steps, :].triu()
-
-
 def _sum_without_nan(tensor: torch.Tensor, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> torch.Tensor:
     """Complex numbers too."""
     found: torch.Tensor = aten.sum(tensor.masked_fill(tensor.isnan(), 0), dim, keepdim, dtype=dtype)
@@ -432,14 +409,6 @@ def _decompose_by_driver(matrix: torch.Tensor, *args: Any, driver: str | None = 
         )
     decompose = getattr(aten, _SVD)
     return (decompose.U if "U" in kwargs else decompose.default)(matrix, *args, **kwargs)
-
-
-def _sample_grid(image: torch.Tensor, grid: torch.Tensor, *args: Any) -> torch.Tensor:
-    """Halves are summed in single precision; the CPU's kernel computes in halves. Source: `GridSampler.cu`."""
-    if image.dtype not in WIDER["Half"] or grid.dtype != image.dtype:
-        return aten.grid_sampler_2d.default(image, grid, *args)  # type: ignore[no-any-return]
-    found: torch.Tensor = aten.grid_sampler_2d.default(image.float(), grid.float(), *args)
-    return found.to(image.dtype)
 
 
 def _soften_halves(name: str) -> Callable[..., torch.Tensor | None]:
@@ -470,7 +439,6 @@ GPU_FORMS: dict[str, Callable[..., Any]] = {
     "_softmax_backward_data": _narrow_gradient("_softmax_backward_data"),
     "_log_softmax_backward_data": _narrow_gradient("_log_softmax_backward_data"),
     "narrow_copy": _narrow_copy,
-    "grid_sampler_2d": _sample_grid,
     **dict.fromkeys((_SVD, f"{_SVD}.U"), _decompose_by_driver),
 }
 """Operators for which GPUs have none but this form, though the CPU has a kernel; None where that does the same."""
@@ -485,8 +453,6 @@ KERNELS: dict[str, Callable[..., Any]] = {
     **{f"{name}_out": _write_into(kernel) for name, kernel in _PRODUCTS.items()},
     **BATCH_NORM_KERNELS,
     "nansum": _sum_without_nan,
-    "linalg_lu_factor_ex": _lu_factor,
-    "linalg_lu": _lu_factors,
 }
 """By the operator's name."""
 
@@ -507,8 +473,6 @@ _NOT_ON_GPUS = re.compile(r"linalg|cholesky|inverse|^lu_|triangular_solve|ormqr|
 _MISSING = re.compile(r"not implemented for \'(\w+)\'|Unsupported dtype (\w+)")
 
 
-BY_ZERO = "ZeroDivisionError"
-"""As the CPU speaks of whole numbers."""
 _NO_MEMORY = re.compile(r"you tried to allocate (\d+) bytes")
 
 
@@ -520,8 +484,6 @@ def run_substitute(call: Call, error: RuntimeError) -> Any:
     """
     if (asked := _NO_MEMORY.search(message(error))) and call.is_on_gpu():
         raise errors.out_of_memory(call.target, int(asked[1]), SimulationState.ledger) from None
-    if message(error) == BY_ZERO:
-        return divide_by_zero(call)
     kernel: Callable[..., Any] = call.func
     if is_kernel_missing(error):
         if call.schema.name not in KERNELS:
@@ -562,38 +524,3 @@ def _run_widened(call: Call, kernel: Callable[..., Any], wider: dict[torch.dtype
 
 def _cast_tensors(tree: Any, dtypes: dict[torch.dtype, torch.dtype]) -> Any:
     return tree_map_only(torch.Tensor, lambda tensor: tensor.to(dtypes.get(tensor.dtype, tensor.dtype)), tree)
-
-
-DIVISIONS = re.compile(r"(floor_divide|fmod|remainder)_?($|\.)|div_?\..*_mode$")
-"""Those of whole numbers, by their names with the overload."""
-
-
-def has_zero_divisor(call: Call) -> bool:
-    """Whether a division is one of whole numbers, some of them by zero."""
-    dividend, divisor = _as_tensors(call.by_name())
-    is_whole = not any(part.is_floating_point() or part.is_complex() for part in (dividend, divisor))
-    return is_whole and bool((divisor == 0).any())
-
-
-def divide_by_zero(call: Call) -> torch.Tensor:
-    """Whole numbers by zero are no error on a GPU: all bits of the result are one, or half of them for remainders of int64.
-
-    Nothing promises these numbers. Source: `test_fmod_remainder_by_zero_integral` in torch's `test_binary_ufuncs.py`.
-    """
-    if not SimulationState.compute:
-        return SimulationState.values.call_for_shape(call.func, call.args, call.kwargs)  # type: ignore[no-any-return]
-    given = call.by_name()
-    dividend, divisor = _as_tensors(given)
-    is_zero, is_negative = divisor == 0, dividend < 0
-    whole = divisor.masked_fill(is_zero, 1)
-    given["other"] = whole if isinstance(given["other"], torch.Tensor) else whole.item()
-    result: torch.Tensor = call.func(**given)
-    if result.dtype == torch.int64 and call.schema.base in ("remainder", "fmod"):
-        result.masked_fill_(is_zero & ~is_negative, (1 << 32) - 1)
-        is_zero = is_zero & is_negative
-    return result.masked_fill_(is_zero, -1 if result.dtype.is_signed else torch.iinfo(result.dtype).max)
-
-
-def _as_tensors(given: dict[str, Any]) -> list[torch.Tensor]:
-    parts = (given["self"], given["other"])
-    return [part if isinstance(part, torch.Tensor) else torch.tensor(part) for part in parts]

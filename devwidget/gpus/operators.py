@@ -20,12 +20,9 @@ from devwidget.capture.patching.operator_key import above_autograd, hide_from_mo
 from devwidget.gpus import errors, kernels, labels, machine, native_rules, rules
 from devwidget.gpus.call import NOTHING, ONE, Call, OpSchema, Target
 from devwidget.gpus.kernels import (
-    DIVISIONS,
     GPU_FORMS,
     GUARDS,
     LACKING,
-    divide_by_zero,
-    has_zero_divisor,
     no_kernel,
     without_kernel_for,
 )
@@ -420,8 +417,6 @@ def _choose_special(schema: OpSchema) -> Any:
         return add_gradients
     if schema.name in GPU_FORMS:
         return run_instead
-    if schema.written and DIVISIONS.match(schema.name):
-        return divide_in_place
     if schema.has_device:
         return run_like if any(schema.flags) else run_factory
     return None
@@ -435,15 +430,6 @@ def run_instead(call: Call) -> Any:
         return run_operator(call)
     label_results(result, call.target)
     return result
-
-
-def divide_in_place(call: Call) -> Any:
-    """A division that overwrites a tensor: at a zero the CPU would stop when a part is written."""
-    call.target = find_target(call)
-    with DisableTorchFunction():  # the modes of a recording are active in backward
-        if call.is_on_gpu() and SimulationState.compute and has_zero_divisor(call):
-            return divide_by_zero(call)
-    return run_operator(call)
 
 
 def run_foreign(call: Call) -> Any:

@@ -131,7 +131,6 @@ INSTALLS = (
     scripting.install_eager_originals,
     factories.install_subclass_makers,
     factories.install_fake_devices,
-    composites.install_gpu_functions,
     patching.install_import_watch,
     scripting.install_scripting,
 )

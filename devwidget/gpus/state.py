@@ -280,10 +280,6 @@ class Values:
     call_operator: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = staticmethod(redispatch)
     """Runs an operator that has come down to a mode."""
 
-    def call_for_shape(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run an operator of whose result nobody knows the values."""
-        return func(*args, **kwargs)
-
     def call_factory(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], on_meta: bool) -> Any:
         """Run a factory for the device that stands for all others; `on_meta` if the user asked for meta."""
         return func(*args, **kwargs)

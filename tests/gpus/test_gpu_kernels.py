@@ -20,15 +20,6 @@ def test_products_are_returned_in_a_wider_dtype():
         torch.mm(x, x, out_dtype=torch.float64)
 
 
-def test_factors_without_exchanges_of_rows():
-    matrix = torch.tensor([[4.0, 3.0], [6.0, 3.0]], device=SECOND)
-    permutation, lower, upper = torch.linalg.lu(matrix, pivot=False)
-    assert permutation.numel() == 0
-    assert (lower @ upper).tolist() == matrix.tolist()
-    packed, pivots = torch.linalg.lu_factor(matrix, pivot=False)
-    assert (packed.device, pivots.tolist()) == (SECOND, [1, 2])
-
-
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 def test_complex_numbers_in_half_precision_are_computed_where_gpus_do_and_refused_where_they_do_not():
     x = torch.full((2, 2), 1 + 1j, dtype=torch.complex32, device=SECOND)
@@ -61,16 +52,6 @@ def test_a_gradient_of_zeros_is_where_its_tensor_is():
     assert y.grad.device == SECOND
 
 
-def test_tensors_may_be_given_by_their_name_as_generate_gives_them():
-    x, index = torch.ones(2, 3, device=SECOND), torch.zeros(2, 3, dtype=torch.long, device=SECOND)
-    assert torch.take_along_dim(input=x, indices=index, dim=1).device == SECOND
-    assert torch.inner(input=x, other=x).device == SECOND
-    assert torch.tensor_split(input=x, sections=2)[0].device == SECOND
-    with pytest.raises(RuntimeError, match="while checking arguments"):
-        torch.take_along_dim(input=x, indices=index.cpu(), dim=1)
-
-
-def test_a_rank_is_where_its_input_is_and_a_part_is_copied_with_the_errors_of_gpus():
-    assert torch.linalg.matrix_rank(torch.ones(2, 0, 0, device=SECOND)).device == SECOND
+def test_a_part_is_copied_with_the_errors_of_gpus():
     with pytest.raises(IndexError, match="Dimension out of range"):
         torch.narrow_copy(torch.ones(2, device=SECOND), 3, 0, 1)

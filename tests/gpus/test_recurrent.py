@@ -43,15 +43,6 @@ def test_backward_in_evaluation_is_refused(kind, dtype):
     model.cpu()(x)[0].sum().backward()
 
 
-def test_second_derivatives_are_refused(kind):
-    model, x = layer(kind)
-    x = x.cuda().requires_grad_()
-    for differentiate in (torch.Tensor.backward, lambda norm: torch.autograd.grad(norm, x)):
-        (gradient,) = torch.autograd.grad(model.cuda()(x)[0].sum(), x, create_graph=True)
-        with pytest.raises(NotImplementedError, match=r"'_cudnn_rnn_backward' is not implemented\. Double backwards is not"):
-            differentiate(gradient.norm())
-
-
 def test_the_input_is_free_after_backward(kind):
     model, x = kind(64, 1).cuda(), torch.ones(64, 64, 64, device="cuda")
     loss = model(x * model.weight_ih_l0[0, 0])[0].sum()

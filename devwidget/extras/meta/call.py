@@ -135,12 +135,6 @@ def call_operator(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any
     return result
 
 
-def call_for_shape(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator of whose result nobody knows the values, though those of its arguments may be known."""
-    known_values.forget_values(list(value_roles_of(func).list_written(args, kwargs)))
-    return _call_on_meta(func, args, kwargs)
-
-
 def _keep_suppositions(roles: ValueRoles, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
     """What is taken for granted of unknown numbers: they are finite, and choices among them are spread evenly."""
     answer = _if_finite(roles.name, args)

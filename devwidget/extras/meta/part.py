@@ -23,7 +23,6 @@ class UnknownValues(Values):
 
     mode = ModeWithoutValues
     call_operator = staticmethod(call.call_operator)
-    call_for_shape = staticmethod(call.call_for_shape)
     call_factory = staticmethod(call.call_factory)
     read_values = staticmethod(known_values.read_values)
     read_numbers = staticmethod(known_values.read_numbers)
