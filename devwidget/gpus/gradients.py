@@ -1,10 +1,10 @@
-"""Gradients in backward: where those must be that hooks and functions return and users start from, and where hooks run."""
+"""Gradients in backward: where those must be that hooks and functions return and users start from."""
 
 from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,11 +12,11 @@ from torch.autograd.function import BackwardCFunction
 
 from devwidget.capture.patches.custom_gradients import OVER
 from devwidget.capture.tensors import read_attribute
-from devwidget.gpus import labels, machine
+from devwidget.gpus import labels
 from devwidget.gpus.errors import type_text
 from devwidget.gpus.labels import TEMPORARY, name_of
 from devwidget.gpus.patching import Patches, replacing
-from devwidget.gpus.torch_internals import TensorBase, locate_name
+from devwidget.gpus.torch_internals import locate_name
 
 
 @replacing
@@ -30,7 +30,6 @@ def remember_devices(original: Callable[..., Any], cls: type, *args: Any, **kwar
         node: Any = next((node for node in nodes if hasattr(node, "_forward_cls")), None)
         if node is not None:
             node._devwidget_inputs = inputs
-            node._devwidget_streams = machine.current_streams()
             node._devwidget_outputs = [labels.label_of(o) if isinstance(o, torch.Tensor) else None for o in outputs]
     return result
 
@@ -45,8 +44,7 @@ def check_custom_gradients(original: Callable[..., Any], self: Any, *args: Any) 
     if expected is None:
         return original(self, *args)
     _place_zeros(args, self._devwidget_outputs)
-    here = next((label for label in self._devwidget_outputs if label is not None and label >= 0), TEMPORARY)
-    gradients = machine.call_on(here, self._devwidget_streams, original, self, *args)
+    gradients = original(self, *args)
     several = isinstance(gradients, (list, tuple))
     checked = tuple(
         check_gradient(gradient, label, place, describe_maker(type(self).__name__))
@@ -102,24 +100,18 @@ def check_hooks(original: Callable[..., Any], self: torch.Tensor, hook: Callable
 
     Source: `check_variable_result` in `variable.cpp`.
     """
-    streams = machine.current_streams()
 
     @functools.wraps(hook)
     def checked(gradient: torch.Tensor) -> Any:
-        result = machine.call_on(labels.label_of(gradient), streams, hook, gradient)
+        result = hook(gradient)
         if isinstance(result, torch.Tensor) and labels.device_of(result) != labels.device_of(gradient):
             raise _changed_type_error(gradient, result, hook)
         return result
 
     handle = original(self, checked)
-    if read_attribute(self, "is_leaf"):
-        remember_hook(handle, checked)
+    if read_attribute(self, "is_leaf"):  # which may outlive the simulation
+        _outliving.append((handle, weakref.ref(checked)))
     return handle
-
-
-def remember_hook(handle: Any, put: Callable[..., Any]) -> None:
-    """Remember what was put in the place of a hook of a leaf, which may outlive the simulation."""
-    _outliving.append((handle, weakref.ref(put)))
 
 
 def release_hooks() -> None:
@@ -151,7 +143,7 @@ def check_module_hooks(original: Callable[..., Any], self: Any, fn: Callable[[An
     """`BackwardHook._apply_on_tensors` that looks at what the full backward hooks of a module made of the gradients."""
 
     def hooked_and_checked(node: Any) -> None:
-        fn(_NodeOnGpu(node))
+        fn(node)
         expected = getattr(node, "_devwidget_inputs", [])
         name = describe_maker(type(node).__name__)
 
@@ -163,23 +155,6 @@ def check_module_hooks(original: Callable[..., Any], self: Any, fn: Callable[[An
         node.register_hook(check)
 
     return original(self, hooked_and_checked, args)
-
-
-class _NodeOnGpu:
-    """A node whose hook runs with the GPU of its gradients as the current one."""
-
-    def __init__(self, node: Any) -> None:
-        self._node = node
-
-    def register_hook(self, hook: Callable[..., Any]) -> Any:
-        """Put it on the node."""
-        streams = machine.current_streams()
-
-        def there(*gradients: Sequence[Any]) -> Any:
-            found = (labels.label_of(each) for group in gradients for each in group if isinstance(each, torch.Tensor))
-            return machine.call_on(max(found, default=labels.CPU), streams, hook, *gradients)
-
-        return self._node.register_hook(there)
 
 
 def settle_gradient(gradient: torch.Tensor, owner: torch.Tensor) -> None:
@@ -200,81 +175,6 @@ def check_roots(original: Callable[..., Any], t_outputs: Sequence[Any], *args: A
         if isinstance(gradient, torch.Tensor) and isinstance(given, torch.Tensor):
             settle_gradient(gradient, given)
     return gradients
-
-
-ON_GPU_MARK = "devwidget: runs on its GPU"
-_grad_fn: Any = TensorBase.grad_fn
-
-
-def install_hook_devices(patches: Patches) -> None:
-    """Replace what takes such hooks, but for those of tensors and modules, which are also checked."""
-    patches.wrap(*locate_name("push_saved_hooks"), unpack_on_gpu)
-    patches.wrap(torch.Tensor, "register_post_accumulate_grad_hook", accumulate_on_gpu)
-    patches.wrap(*locate_name("run_backward"), restore_gpu_afterwards)
-    patches.set(torch.Tensor, "grad_fn", property(get_grad_fn, None, None, _grad_fn.__doc__))
-
-
-def get_grad_fn(self: torch.Tensor) -> Any:
-    """`Tensor.grad_fn`, from now on run on its GPU and on the streams of this moment, for hooks that it may be given."""
-    node: Any = _grad_fn.__get__(self)
-    if node is not None and labels.label_of(self) >= 0 and ON_GPU_MARK not in node.metadata:
-        streams = node.metadata[ON_GPU_MARK] = machine.current_streams()
-
-        def go(gradients: tuple[Any, ...]) -> None:
-            found = [labels.label_of(each) for each in gradients if isinstance(each, torch.Tensor)]
-            if max(found, default=labels.CPU) >= 0:
-                machine.restore_current(max(found), streams)
-
-        node.register_prehook(go)
-    return node
-
-
-@replacing
-def restore_gpu_afterwards(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A backward pass, after which GPU and streams are the caller's own again."""
-    before = machine.current_index(), machine.current_streams()
-    try:
-        return original(*args, **kwargs)
-    finally:
-        machine.restore_current(*before)
-
-
-@replacing
-def unpack_on_gpu(original: Callable[..., None], pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
-    """Hooks for saved tensors, non-reentrant checkpoints among them: unpacked on the GPU where they were packed."""
-
-    def unpack(packed: tuple[int, Mapping[int, int], Any]) -> Any:
-        gpu, streams, kept = packed
-        return machine.call_on(gpu, streams, unpack_hook, kept)
-
-    original(_Packing(pack_hook), unpack)
-
-
-class _Packing:
-    """A hook that packs; checkpoints know theirs by attributes, since torch 2.15."""
-
-    def __init__(self, hook: Callable[[Any], Any]) -> None:
-        self._hook = hook
-
-    def __call__(self, tensor: torch.Tensor) -> tuple[int, Mapping[int, int], Any]:
-        return labels.label_of(tensor), machine.current_streams(), self._hook(tensor)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._hook, name)
-
-
-@replacing
-def accumulate_on_gpu(original: Callable[..., Any], self: torch.Tensor, hook: Callable[[Any], None]) -> Any:
-    """Hooks that run when a gradient is complete."""
-    streams = machine.current_streams()
-
-    @functools.wraps(hook)
-    def there(tensor: torch.Tensor) -> None:
-        machine.call_on(labels.label_of(tensor), streams, hook, tensor)
-
-    handle = original(self, there)
-    remember_hook(handle, there)
-    return handle
 
 
 def install_gradient_checks(patches: Patches) -> None:

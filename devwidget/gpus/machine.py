@@ -88,11 +88,6 @@ def current_index() -> int:
     return _current.index
 
 
-def current_streams() -> Mapping[int, int]:
-    """The current streams of this thread, as they are now."""
-    return _current.streams
-
-
 def current_stream_of(gpu: int) -> int:
     """The number of the current stream of a GPU, in this thread."""
     return _current.streams.get(gpu, DEFAULT_STREAM)
@@ -101,23 +96,6 @@ def current_stream_of(gpu: int) -> int:
 def set_current_stream(gpu: int, number: int) -> None:
     """Make a stream the current one of its GPU, in this thread."""
     _current.streams = {**_current.streams, gpu: number}
-
-
-def restore_current(gpu: int, at: Mapping[int, int]) -> None:
-    """Make a GPU and streams of earlier the current ones of this thread."""
-    _current.index, _current.streams = gpu, at
-
-
-def call_on(gpu: int, at: Mapping[int, int], function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function with a GPU as the current one, on streams of earlier; any other number than a GPU's changes nothing."""
-    if gpu < 0:
-        return function(*args)
-    before = _current.index, _current.streams
-    restore_current(gpu, at)
-    try:
-        return function(*args)
-    finally:
-        restore_current(*before)
 
 
 class Machine:

@@ -121,7 +121,6 @@ INSTALLS = (
     comm.install_comm,
     composites.install_composite_checks,
     gradients.install_gradient_checks,
-    gradients.install_hook_devices,
     autocast.install_autocast,
     cuda.install_generators,
     factories.install_legacy_types,

@@ -5,10 +5,8 @@ import pytest
 import torch
 import torch.utils.dlpack
 from torch import nn
-from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.parallel import comm, gather
 from torch.profiler import ProfilerActivity, profile
-from torch.utils.checkpoint import checkpoint
 
 from devwidget import SimulationError, simulate
 
@@ -39,68 +37,11 @@ def test_an_index_out_of_range_raises_at_once_and_later_calls_are_answered(call,
     assert (x + 1).sum().item() == 6
 
 
-def seen_in_hooks(x):
-    """The current GPU in each kind of hook that backward runs, for a tensor on some GPU."""
-    seen = []
-
-    def note(*args):
-        seen.append(torch.cuda.current_device())
-
-    model, leaf = nn.Linear(2, 2).to(x.device), x.clone().requires_grad_()
-    leaf.register_hook(note)
-    leaf.register_post_accumulate_grad_hook(note)
-    model.register_full_backward_hook(note)
-    model.register_full_backward_pre_hook(note)
-    with saved_tensors_hooks(lambda tensor: tensor.cpu(), lambda tensor: (note(), tensor.to("cuda"))[1]):
-        y = model(leaf).pow(2)
-    y.grad_fn.register_hook(note)
-    y.sum().backward()
-    return seen
-
-
-def test_hooks_of_backward_run_with_their_gpu_as_the_current_one():
-    seen = seen_in_hooks(torch.ones(1, 2, device=SECOND))
-    assert len(seen) >= 7
-    assert set(seen) == {1}
-    assert torch.cuda.current_device() == 0
-
-
-def test_a_checkpoint_is_computed_again_on_its_gpu():
-    seen, x = [], torch.ones(2, device=SECOND, requires_grad=True)
-
-    def double(x):
-        seen.append(torch.cuda.current_device())
-        return x * torch.full((2,), 2.0, device="cuda:1" if len(seen) == 1 else "cuda")
-
-    checkpoint(double, x, use_reentrant=False).sum().backward()
-    assert (seen, x.grad.tolist()) == ([0, 1], [2, 2])
-
-
-def test_backward_runs_on_the_gpu_and_the_streams_of_forward():
-    class Double(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x * 2
-
-        @staticmethod
-        def backward(ctx, gradient):
-            seen.append(torch.cuda.current_stream())
-            return gradient * torch.full((2,), 2.0, device="cuda")
-
-    x, seen, stream = torch.ones(2, device=SECOND, requires_grad=True), [], torch.cuda.Stream(1)
-    with torch.cuda.stream(stream):
-        y = Double.apply(x)
-        y.register_hook(lambda gradient: seen.append(torch.cuda.current_stream()))
-    y.sum().backward()
-    assert (seen, x.grad.tolist()) == ([stream, stream], [2, 2])
-    assert torch.cuda.current_stream(1) == torch.cuda.default_stream(1)
-
-
 def test_hooks_are_the_users_own_after_the_simulation(gpus):
     leaf, hook = torch.ones(2, requires_grad=True), print
-    leaf.register_post_accumulate_grad_hook(hook)
+    leaf.register_hook(hook)
     gpus.stop()
-    assert list(leaf._post_accumulate_grad_hooks.values()) == [hook]
+    assert list(leaf._backward_hooks.values()) == [hook]
 
 
 def test_gradients_of_two_gpus_are_not_unscaled_together():
