@@ -178,6 +178,6 @@ def active() -> Simulation | None:
 def memory() -> VirtualMemory:
     """The memory of the simulation that is running, for a recording to watch."""
     from devwidget.gpus.machine import VirtualMemory
-    from devwidget.gpus.state import SimulationState
+    from devwidget.gpus.state import simulation
 
-    return VirtualMemory(SimulationState.ledger)
+    return VirtualMemory(simulation.ledger)

@@ -16,7 +16,7 @@ from devwidget.gpus import autocast, errors, labels
 from devwidget.gpus.autocast import lower_tensors
 from devwidget.gpus.labels import TEMPORARY, device_of, inside
 from devwidget.gpus.patching import Patches, overridable
-from devwidget.gpus.state import SimulationState
+from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import (
     VariableFunctions,
     functions,
@@ -92,7 +92,7 @@ def place_with_log_probs(
     given = (targets, input_lengths, target_lengths)
     device = device_of(log_probs)
     # Lengths are read behind the modes' back.
-    list_numbers = SimulationState.values.list_numbers
+    list_numbers = simulation.values.list_numbers
     given = (targets, *(list_numbers(lengths, "`ctc_loss`") for lengths in (input_lengths, target_lengths)))
     moved = (part.to(device) if isinstance(part, torch.Tensor) else part for part in given)
     return original(log_probs, *moved, *args, **kw)
@@ -136,7 +136,7 @@ def check_attention(original: Callable[..., Any]) -> Callable[..., Any]:
             _check_mask(query, mask)
             query, key, value, mask = lower_tensors((query, key, value, mask))
         args = mask, *args[1:]
-        result = SimulationState.values.run_attention(query, key, value, *args, **kwargs)
+        result = simulation.values.run_attention(query, key, value, *args, **kwargs)
         if result is not None:
             return result
         with choose_attention(query, mask is not None) if is_on_gpu else contextlib.nullcontext():
@@ -271,7 +271,7 @@ def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
             if by_cudnn:
                 _check_hidden(hidden)
             multiply = _multiply_in_cudnn if by_cudnn else linear
-            run = SimulationState.values.run_recurrent
+            run = simulation.values.run_recurrent
             results = run(original, multiply, given, sizes, hidden, weights, *rest, **kwargs)
         if by_cudnn:
             train = kwargs["train"] if "train" in kwargs else rest[3]

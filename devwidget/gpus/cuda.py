@@ -20,9 +20,9 @@ import torch
 from devwidget.capture.torch_internals import Generator as RealGenerator
 from devwidget.gpus import errors, labels, machine, tensors
 from devwidget.gpus.labels import DEVICES
-from devwidget.gpus.machine import ANSWERS, ARCHITECTURE, VERSION, CudaProperties, Machine
+from devwidget.gpus.machine import ANSWERS, ARCHITECTURE, VERSION, CudaProperties
 from devwidget.gpus.patching import Patches, replacing, wrap_with_refusal
-from devwidget.gpus.state import SimulationState
+from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import (
     SHARDED_RANDOM,
     SHARDED_RANDOM_TRACKER,
@@ -58,7 +58,7 @@ class VirtualStream(torch.Stream):
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> VirtualStream:
         """A new stream on a device, the current one if none is given."""
-        if not SimulationState.is_running:
+        if not simulation.is_running:
             return _find_real("Stream")(device, priority, **kwargs)  # type: ignore[no-any-return]
         index = kwargs.get("device_index")
         if index is None:
@@ -136,7 +136,7 @@ class VirtualEvent:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """An event of virtual GPUs, or a real one where there are none."""
-        return super().__new__(cls) if SimulationState.is_running else _find_real("Event")(*args, **kwargs)
+        return super().__new__(cls) if simulation.is_running else _find_real("Event")(*args, **kwargs)
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, **_: Any) -> None:
         self._enable_timing, self._seconds = enable_timing, 0.0
@@ -334,7 +334,7 @@ class Generator(metaclass=_GeneratorType):
 
     def __new__(cls, device: Any = "cpu") -> Any:
         """A generator for a device."""
-        if not SimulationState.is_running:
+        if not simulation.is_running:
             return RealGenerator(device)
         is_virtual = torch.device(device).type == "cuda"
         return VirtualGenerator(device) if is_virtual else HostGenerator(device)
@@ -366,9 +366,9 @@ GPU_NAME = "devwidget virtual GPU"
 
 def gpu_properties(index: int) -> object:
     """The properties of one GPU."""
-    built_in = Machine.visible[machine.check_index(index)]
+    built_in = simulation.visible[machine.check_index(index)]
     identity = uuid.uuid5(uuid.NAMESPACE_DNS, f"devwidget-{built_in}")
-    return CudaProperties(GPU_NAME, Machine.capacities[built_in], identity, built_in)
+    return CudaProperties(GPU_NAME, simulation.capacities[built_in], identity, built_in)
 
 
 def device_count() -> int:
@@ -389,7 +389,7 @@ def install_functions(patches: Patches) -> None:
         "_get_device_properties": gpu_properties,
         "_exchange_device": machine.exchange_current,
         "_maybe_exchange_device": machine.maybe_exchange_current,
-        "default_generators": default_generators(len(Machine.capacities)),
+        "default_generators": default_generators(len(simulation.capacities)),
         "is_bf16_supported": lambda including_emulation=True: True,
         "get_arch_list": lambda: [ARCHITECTURE],
         "Stream": VirtualStream,
@@ -458,7 +458,7 @@ def is_initialized() -> bool:
     asking = sys._getframe(1).f_code
     if asking is cuda_lazy_init.__code__:
         machine.begin_use()
-    return asking in (cuda_lazy_init.__code__, cuda_lazy_call.__code__) or (Machine.is_in_use and not Machine.is_forked)
+    return asking in (cuda_lazy_init.__code__, cuda_lazy_call.__code__) or (simulation.is_in_use and not simulation.is_forked)
 
 
 class Markers:
@@ -480,7 +480,7 @@ class _stream(metaclass=_StreamType):
 
     def __new__(cls, device: Any = None, **kwargs: Any) -> Any:
         """A virtual stream, unless the device is no GPU."""
-        if not SimulationState.is_running:
+        if not simulation.is_running:
             return _real_stream(device, **kwargs)
         if isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda":
             return _real_stream(device, **kwargs)
@@ -492,7 +492,7 @@ class _event(metaclass=_StreamType):
 
     def __new__(cls, device: Any = None, **kwargs: Any) -> Any:
         """A virtual event, unless the device is no GPU."""
-        if not SimulationState.is_running:
+        if not simulation.is_running:
             return _real_event(device, **kwargs)
         if isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda":
             return _real_event(device, **kwargs)
@@ -526,7 +526,7 @@ def _do_nothing(*args: Any) -> None:
 
 
 def _is_in_bad_fork() -> bool:
-    return Machine.is_forked
+    return simulation.is_forked
 
 
 _refuse_jiterator = wrap_with_refusal(

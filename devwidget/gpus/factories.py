@@ -19,7 +19,7 @@ from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.gpus import errors, labels, machine, tensors
 from devwidget.gpus.labels import CPU, CPU_DEVICE, META, META_DEVICE, TEMPORARY
 from devwidget.gpus.patching import Patches, overridable, replacing, wrap_with_refusal
-from devwidget.gpus.state import SimulationState
+from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import (
     FakeTensor,
     FakeTensorMode,
@@ -84,7 +84,7 @@ def name_out_device(kwargs: dict[str, Any]) -> None:
         raise RuntimeError(
             f"device type {asked.type} does not match device type of out parameter ({labels.device_of(out).type})"
         )
-    kwargs["device"] = CPU_DEVICE if SimulationState.compute else META_DEVICE
+    kwargs["device"] = CPU_DEVICE if simulation.compute else META_DEVICE
 
 
 @overridable(torch)
@@ -95,10 +95,10 @@ def wrap_from_data(original: Callable[..., torch.Tensor], data: Any, *args: Any,
         return _as_tensor(original, data, device, args, kwargs)
     label = _label_for(data, device)
     pinned = kwargs.pop("pin_memory", False)
-    kwargs["device"] = META_DEVICE if label == META and SimulationState.compute else CPU_DEVICE
+    kwargs["device"] = META_DEVICE if label == META and simulation.compute else CPU_DEVICE
     if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
         data = data.cpu()
-    result = _own_memory(original(SimulationState.values.read_numbers(data), *args, **kwargs), label)
+    result = _own_memory(original(simulation.values.read_numbers(data), *args, **kwargs), label)
     return labels.mark_pinned(result) if pinned and label == CPU else _label_result(result, label)
 
 
@@ -175,8 +175,8 @@ def _own_memory(tensor: torch.Tensor, label: int) -> torch.Tensor:
 
 
 def _label_result(tensor: torch.Tensor, label: int) -> torch.Tensor:
-    tensor = SimulationState.values.strip_values(tensor)
-    if label >= 0 or (label == META and not SimulationState.compute):
+    tensor = simulation.values.strip_values(tensor)
+    if label >= 0 or (label == META and not simulation.compute):
         labels.put_label(tensor, label)
     return tensor
 
@@ -209,7 +209,7 @@ def new_tensor(original: Callable[..., torch.Tensor], self: torch.Tensor, data: 
     label = max(labels.label_of(self), CPU) if device is None else tensors.label_of_device(device)
     if isinstance(data, torch.Tensor) and labels.label_of(data) >= 0:
         data = data.cpu()
-    values = SimulationState.values
+    values = simulation.values
     return _label_result(original(values.read_values(self), values.read_numbers(data), **kwargs), label)
 
 
@@ -227,7 +227,7 @@ class _LegacyType(type):
     on_gpu: bool
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if not SimulationState.is_running:
+        if not simulation.is_running:
             return cls.replaced(*args, **kwargs)  # type: ignore[no-any-return]
         if args and isinstance(args[0], torch.Tensor) and (labels.label_of(args[0]) >= 0) != cls.on_gpu:
             raise cls._refuse_tensor(args[0])
@@ -246,7 +246,7 @@ class _LegacyType(type):
         return TypeError(f"expected {expected.replace('device=cpu', f'device={own}')} (got {there})")
 
     def __instancecheck__(cls, instance: object) -> bool:
-        if not SimulationState.is_running:
+        if not simulation.is_running:
             return isinstance(instance, cls.replaced)
         if not isinstance(instance, torch.Tensor) or instance.dtype != cls.real.dtype:
             return False
@@ -418,7 +418,7 @@ def install_fake_devices(patches: Patches) -> None:
     handlers: Any = fake_answers
     original = handlers[_DEVICE]
     patches.set(*locate_name("fake_answers"), handlers | {_DEVICE: lambda args: hide_gpu(original(args))})
-    if not SimulationState.compute:
+    if not simulation.compute:
         # Theirs are on meta, which torch's own code for them asks for: not of tensors of a program, which are all on meta here.
         patches.set(fake, "__new__", staticmethod(see_real_devices(fake.__new__)))
         patches.wrap(FakeTensorMode, "__torch_dispatch__", see_real_devices)

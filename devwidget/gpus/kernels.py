@@ -15,7 +15,7 @@ import torch
 from devwidget.gpus import dtype_rules, errors, labels
 from devwidget.gpus.call import Call, Guard, OpSchema, Target
 from devwidget.gpus.rules import convolution_types_error
-from devwidget.gpus.state import SimulationState
+from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import DisableTorchFunction, graph_task, tree_map_only
 from devwidget.records.errors import SimulationError, message
 from devwidget.records.schema.message import Message
@@ -127,7 +127,7 @@ def pass_by_workspace(index: int, result: int) -> None:
     Raises:
         torch.cuda.OutOfMemoryError: if both do not fit.
     """
-    ledger = SimulationState.ledger
+    ledger = simulation.ledger
     if not ledger.accounts[index].workspace:
         return
     taken = []
@@ -202,7 +202,7 @@ def take_workspace(index: int) -> None:
     Raises:
         torch.cuda.OutOfMemoryError: if it does not fit.
     """
-    ledger = SimulationState.ledger
+    ledger = simulation.ledger
     account = ledger.accounts[index]
     if not account.workspace:
         return
@@ -483,7 +483,7 @@ def run_substitute(call: Call, error: RuntimeError) -> Any:
         RuntimeError: the error of the CPU's kernel in the words of the GPU, if it is about anything else.
     """
     if (asked := _NO_MEMORY.search(message(error))) and call.is_on_gpu():
-        raise errors.out_of_memory(call.target, int(asked[1]), SimulationState.ledger) from None
+        raise errors.out_of_memory(call.target, int(asked[1]), simulation.ledger) from None
     kernel: Callable[..., Any] = call.func
     if is_kernel_missing(error):
         if call.schema.name not in KERNELS:

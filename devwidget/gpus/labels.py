@@ -18,7 +18,7 @@ from torch.overrides import has_torch_function_unary
 from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.gpus import errors, torch_internals
-from devwidget.gpus.state import SimulationState
+from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import DisableTorchFunction, FakeTensor, TensorBase, functorch, to_copy
 from devwidget.gpus.virtual_machine import MOST_GPUS
 
@@ -60,12 +60,12 @@ class LabelledStorage:
     __slots__ = ("address", "block", "ledger")
 
     def __init__(self, address: int, block: MemoryBlock | None) -> None:
-        self.address, self.block, self.ledger = address, block, SimulationState.ledger
+        self.address, self.block, self.ledger = address, block, simulation.ledger
 
     def __del__(self) -> None:
         # Module globals may be gone while the interpreter shuts down, so only what the object holds is used.
         # A storage that outlives its simulation must not take the label of another at the same address in the next one.
-        if self.ledger is SimulationState.ledger:
+        if self.ledger is simulation.ledger:
             LABELS.pop(self.address, None)
         if self.block is not None:
             self.ledger.freed.append(self.block)
@@ -215,7 +215,7 @@ def label_storage(storage: torch.UntypedStorage, label: int) -> None:
         return
     block = None
     if label >= 0:
-        ledger = SimulationState.ledger
+        ledger = simulation.ledger
         block = ledger.take_bytes(label, storage.nbytes())
         if block is None:
             raise errors.out_of_memory(label, storage.nbytes(), ledger)
@@ -236,7 +236,7 @@ def measure_storage(storage: torch.UntypedStorage) -> None:
     """Count a storage anew."""
     label = LABELS.get(storage._cdata, CPU)
     held = getattr(storage, "_devwidget", None)
-    if label >= 0 and held is not None and not SimulationState.ledger.is_for(held.block, storage.nbytes()):
+    if label >= 0 and held is not None and not simulation.ledger.is_for(held.block, storage.nbytes()):
         label_storage(storage, label)
 
 
@@ -245,7 +245,7 @@ def device_of(tensor: torch.Tensor) -> torch.device:
     label = label_of(tensor)
     if label >= 0:
         return DEVICES[label]
-    return real_device(tensor) if SimulationState.compute else META_DEVICE if label == META else CPU_DEVICE
+    return real_device(tensor) if simulation.compute else META_DEVICE if label == META else CPU_DEVICE
 
 
 def name_of(label: int) -> str:
@@ -352,11 +352,11 @@ def _copy_to(tensor: torch.Tensor, label: int, options: dict[str, Any]) -> torch
 def own_label(tensor: torch.Tensor) -> int:
     """The label of a tensor, in the words of a user: temporaries are on the CPU, and meta is a device."""
     label = label_of(tensor)
-    if label < 0 and SimulationState.compute and tensor.is_meta:
+    if label < 0 and simulation.compute and tensor.is_meta:
         return META
     return CPU if label == TEMPORARY else label
 
 
 def visible_device(real: torch.device, label: int) -> torch.device:
     """What the user sees of a tensor that is on no GPU: without values, the CPU is played by meta."""
-    return real if SimulationState.compute or label == META else CPU_DEVICE
+    return real if simulation.compute or label == META else CPU_DEVICE

@@ -17,7 +17,7 @@ import torch
 from devwidget.capture.devices import compose_memory, read_memory
 from devwidget.capture.memory.roles import FollowedBlocks, MemoryBlock
 from devwidget.gpus import errors, labels, torch_internals
-from devwidget.gpus.state import Account, Ledger, Listener, SimulationState
+from devwidget.gpus.state import Account, Ledger, Listener, simulation
 from devwidget.records.device import CUDA
 from devwidget.records.memory import DeviceMemory
 
@@ -98,44 +98,22 @@ def set_current_stream(gpu: int, number: int) -> None:
     _current.streams = {**_current.streams, gpu: number}
 
 
-class Machine:
-    """What the running simulation pretends to have.
-
-    Attributes:
-        capacities: bytes of each GPU that is built in.
-        open_account: opens the account of one, by its bytes.
-        visible: the GPUs that the program sees, in its order.
-        is_forked: whether this process began as a copy of one that had used a GPU.
-        is_in_use: whether the program has used a GPU; from then on, as on a real one, what is visible stays.
-    """
-
-    capacities: tuple[int, ...] = ()
-    open_account: Callable[[int], Account] = Account
-    visible: tuple[int, ...] = ()
-    is_in_use = False
-    is_forked = False
-    _read: str | None = None
-    _ignored: str | None = None
-
-
-def build_machine(capacities: tuple[int, ...], open_account: Callable[[int], Account] = Account) -> None:
-    """Set up the GPUs of a simulation; none to take them away."""
-    Machine.capacities, Machine.open_account = capacities, open_account
-    Machine.is_in_use, Machine.is_forked = False, False
+def build_machine() -> None:
+    """Open the accounts of the GPUs of a simulation that has begun, or has ended and has none."""
     given = _read_variable()
     # Set before the simulation, a list was of the real GPUs if there are any; an empty one hid them, and nobody asks for
     # virtual ones to see none of them.
-    is_of_real = given is not None and (torch_internals.has_real() or not _parse_visible(given, len(capacities)))
-    Machine._ignored = given if is_of_real else None
+    is_of_real = torch_internals.has_real() or not _parse_visible(given or "", len(simulation.capacities))
+    simulation.ignored_variable = given if is_of_real else None
     _update_visible(given)
     _current.index, _current.streams = 0, _Current.streams
 
 
 def count_gpus() -> int:
     """How many GPUs the program sees."""
-    if not Machine.is_in_use and _read_variable() != Machine._read:
+    if not simulation.is_in_use and _read_variable() != simulation.visible_variable:
         _update_visible(_read_variable())
-    return len(Machine.visible)
+    return len(simulation.visible)
 
 
 def _read_variable() -> str | None:
@@ -143,12 +121,12 @@ def _read_variable() -> str | None:
 
 
 def _update_visible(variable: str | None) -> None:
-    Machine._read = variable
-    count = len(Machine.capacities)
-    every = variable is None or variable == Machine._ignored
-    Machine.visible = tuple(range(count)) if every or variable is None else _parse_visible(variable, count)
-    SimulationState.ledger.current_stream = current_stream_of
-    SimulationState.ledger.accounts = tuple(Machine.open_account(Machine.capacities[number]) for number in Machine.visible)
+    simulation.visible_variable = variable
+    count = len(simulation.capacities)
+    every = variable is None or variable == simulation.ignored_variable
+    simulation.visible = tuple(range(count)) if every or variable is None else _parse_visible(variable, count)
+    simulation.ledger.current_stream = current_stream_of
+    simulation.ledger.accounts = tuple(simulation.open_account(simulation.capacities[number]) for number in simulation.visible)
 
 
 def _parse_visible(variable: str, count: int) -> tuple[int, ...]:
@@ -164,7 +142,7 @@ def _parse_visible(variable: str, count: int) -> tuple[int, ...]:
 
 
 def _after_fork() -> None:
-    Machine.is_forked = Machine.is_in_use
+    simulation.is_forked = simulation.is_in_use
 
 
 # A fork copies this process: what it had used of a GPU is all that tells the child.
@@ -177,11 +155,11 @@ def check_index(index: int) -> int:
     Raises:
         torch.AcceleratorError: for an invalid ordinal.
     """
-    if Machine.is_forked:
+    if simulation.is_forked:
         raise errors.forked_child()
     if not 0 <= index < count_gpus():
         raise errors.invalid_ordinal()
-    Machine.is_in_use = True
+    simulation.is_in_use = True
     return index
 
 
@@ -191,11 +169,11 @@ def begin_use() -> None:
     Raises:
         RuntimeError: in a child of a process that has used one, as CUDA does.
     """
-    if Machine.is_forked:
+    if simulation.is_forked:
         raise errors.forked_child()
-    if not Machine.is_in_use:
+    if not simulation.is_in_use:
         count_gpus()  # what is visible now stays
-        Machine.is_in_use = True
+        simulation.is_in_use = True
 
 
 def set_current(index: int) -> None:
@@ -235,7 +213,7 @@ def _account_of(index: int) -> Account:
     """
     if index >= count_gpus():
         raise errors.no_statistics(index)
-    return SimulationState.ledger.account_of(check_index(index))
+    return simulation.ledger.account_of(check_index(index))
 
 
 def memory_stats(index: int) -> dict[str, Any]:
@@ -245,7 +223,7 @@ def memory_stats(index: int) -> dict[str, Any]:
 
 def free_and_total(index: int) -> tuple[int, int]:
     """What `torch.cuda.mem_get_info` returns: cached bytes are not free."""
-    account = SimulationState.ledger.account_of(check_index(index))
+    account = simulation.ledger.account_of(check_index(index))
     return account.free, account.capacity
 
 
@@ -256,28 +234,28 @@ def reset_totals(index: int) -> None:
 
 def memory_snapshot(mempool: object = None) -> dict[str, Any]:
     """The segments of cards, without a history."""
-    SimulationState.ledger.settle_freed()
-    accounts = SimulationState.ledger.accounts
+    simulation.ledger.settle_freed()
+    accounts = simulation.ledger.accounts
     found = [segment for index, account in enumerate(accounts) for segment in account.list_segments(index)]
     return {"segments": found, "device_traces": [[] for _ in accounts], "allocator_settings": {}, "external_annotations": []}
 
 
 def memory_fraction(index: int) -> float:
     """The part of a GPU's memory that may be used."""
-    account = SimulationState.ledger.account_of(check_index(index))
+    account = simulation.ledger.account_of(check_index(index))
     return account.limit / account.capacity
 
 
 def reset_peaks(index: int) -> None:
     """Start the peaks of a GPU again."""
     _account_of(index)
-    SimulationState.ledger.reset_peaks(index)
+    simulation.ledger.reset_peaks(index)
 
 
 def empty_cache() -> None:
     """Give back what is cached on all GPUs."""
     # Asked for at each call, as in the tables: every simulation has a ledger of its own.
-    SimulationState.ledger.release_cache()
+    simulation.ledger.release_cache()
 
 
 MEMORY_FUNCTIONS: dict[str, Any] = {
@@ -287,8 +265,8 @@ MEMORY_FUNCTIONS: dict[str, Any] = {
     "memorySnapshot": memory_snapshot,
     **dict.fromkeys(("record_memory_history", "record_memory_history_legacy"), lambda *args: None),
     "emptyCache": empty_cache,
-    "clearCublasWorkspaces": lambda: SimulationState.ledger.drop_workspaces(),
-    "setMemoryFraction": lambda part, index: SimulationState.ledger.account_of(check_index(index)).limit_to(part),
+    "clearCublasWorkspaces": lambda: simulation.ledger.drop_workspaces(),
+    "setMemoryFraction": lambda part, index: simulation.ledger.account_of(check_index(index)).limit_to(part),
     "getMemoryFraction": memory_fraction,
     "getAllocatorBackend": lambda: "native",
     "getMemoryInfo": free_and_total,
@@ -336,9 +314,9 @@ def watch_allocations(
         refused: called with the ordinal of a GPU before an allocation that does not fit.
         on_guess: called when the program reads a choice that was guessed; without it nothing is guessed.
     """
-    ledger = SimulationState.ledger
+    ledger = simulation.ledger
     ledger.listeners += (_Watcher(watcher, refused),)
-    SimulationState.on_guess = on_guess
+    simulation.on_guess = on_guess
     for account in ledger.accounts:
         account.is_endless = True
     return ledger.accounts
@@ -346,13 +324,13 @@ def watch_allocations(
 
 def settle_accounts() -> None:
     """Bring the accounts of the running simulation up to date."""
-    SimulationState.ledger.settle_freed()
+    simulation.ledger.settle_freed()
 
 
 def list_blocks() -> set[MemoryBlock]:
     """List the blocks that are in use in the running simulation."""
     settle_accounts()
-    return SimulationState.ledger.blocks
+    return simulation.ledger.blocks
 
 
 class VirtualMemory:

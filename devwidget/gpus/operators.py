@@ -27,10 +27,9 @@ from devwidget.gpus.kernels import (
     without_kernel_for,
 )
 from devwidget.gpus.labels import CPU, CPU_DEVICE, DEVICES, LABELS, META, META_DEVICE, TEMPORARY, label_new, storage_id
-from devwidget.gpus.machine import Machine
 from devwidget.gpus.parts import PARTS
 from devwidget.gpus.rules import BY_NAME, rule_by_table
-from devwidget.gpus.state import SimulationState
+from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import (
     DisableTorchFunction,
     OpOverload,
@@ -53,7 +52,7 @@ def run_operator(call: Call) -> Any:
     """The common path: all tensors on one device, or a rule that says where a mixture runs."""
     target = call.target = find_target(call)
     schema = call.schema
-    if target == META and SimulationState.compute:
+    if target == META and simulation.compute:
         return rules.run_beside_meta(call)
     if schema.has_generator:
         kernels.check_generator(call.kwargs.get("generator"), target)
@@ -61,7 +60,7 @@ def run_operator(call: Call) -> Any:
         with DisableTorchFunction():  # the modes of a recording are active in backward
             schema.guard(call)
     try:
-        result = SimulationState.values.call_operator(call.func, call.args, call.kwargs)
+        result = simulation.values.call_operator(call.func, call.args, call.kwargs)
     except RuntimeError as error:
         if WANTS_TENSOR in str(error):
             return run_operator(Call(schema, call.func, wrap_numbers(schema, call.args), call.kwargs))
@@ -98,7 +97,7 @@ def run_without_storage(func: OpOverload, args: tuple[Any, ...], kwargs: dict[st
         with hide_from_modes():
             args = (torch.tensor(args[0]), *args[1:])
     label = labels.label_of(args[0])
-    result = SimulationState.values.call_operator(func, args, kwargs)
+    result = simulation.values.call_operator(func, args, kwargs)
     label_results(result, label)
     return result
 
@@ -254,12 +253,12 @@ def run_factory(call: Call) -> Any:
         # C++ code that names the CPU copied that from a tensor; if it names nothing it means the CPU.
         label = CPU if kwargs.get("device") is None else TEMPORARY
     _check_options(kwargs, label)
-    if label >= 0 and SimulationState.compute and args and isinstance(args[0], (list, tuple)):
+    if label >= 0 and simulation.compute and args and isinstance(args[0], (list, tuple)):
         _ask_for_room(math.prod(args[0]), kwargs.get("dtype"), label)
     if is_real:
         result = call.func(*args, **kwargs)
     else:
-        result = SimulationState.values.call_factory(call.func, args, _real_kwargs(kwargs), label == META)
+        result = simulation.values.call_factory(call.func, args, _real_kwargs(kwargs), label == META)
     return _label_result(result, label, kwargs)
 
 
@@ -270,7 +269,7 @@ def run_like(call: Call) -> Any:
     if label is None:
         label = find_target(call)
     _check_options(call.kwargs, label)
-    result = SimulationState.values.call_factory(call.func, call.args, _real_kwargs(call.kwargs), label == META)
+    result = simulation.values.call_factory(call.func, call.args, _real_kwargs(call.kwargs), label == META)
     return _label_result(result, label, call.kwargs)
 
 
@@ -290,11 +289,11 @@ def run_move(call: Call) -> Any:
     label = find_asked_label(call.kwargs)
     if label is None:
         label = source
-    if not SimulationState.compute and META in (source, label):
+    if not simulation.compute and META in (source, label):
         return _move_to_meta(call, source, label, kwargs)
-    if label >= 0 and SimulationState.compute and labels.is_plain(given) and source != label:
+    if label >= 0 and simulation.compute and labels.is_plain(given) and source != label:
         _ask_for_room(given.numel(), kwargs.get("dtype") or given.dtype, label)
-    result = SimulationState.values.call_operator(call.func, call.args, kwargs)
+    result = simulation.values.call_operator(call.func, call.args, kwargs)
     return _label_result(result, label, {})
 
 
@@ -302,7 +301,7 @@ def _move_to_meta(call: Call, source: int, label: int, kwargs: dict[str, Any]) -
     """A copy on meta, where tensors have no values anyway."""
     if label != META:
         raise NotImplementedError("Cannot copy out of meta tensor; no data!")
-    given = SimulationState.values.strip_values(call.args[0])
+    given = simulation.values.strip_values(call.args[0])
     return _label_result(call.func(given, *call.args[1:], **kwargs, device=META_DEVICE), label, {})
 
 
@@ -324,8 +323,8 @@ def run_resize(call: Call) -> Any:
         own, other = labels.label_of(given), labels.LABELS.get(rest[0]._cdata, CPU)
         if max(own, other) >= 0 and own != other and own != TEMPORARY:
             raise errors.other_memory(labels.name_of(own), labels.name_of(other))
-    SimulationState.values.forget_values(given)
-    result = SimulationState.values.call_operator(call.func, call.args, call.kwargs)
+    simulation.values.forget_values(given)
+    result = simulation.values.call_operator(call.func, call.args, call.kwargs)
     labels.measure_tensor(result)
     return result
 
@@ -345,7 +344,7 @@ def find_asked_label(kwargs: dict[str, Any]) -> int | None:
     if device.type == "cpu":
         return CPU if is_meant and not labels.inside.script else None
     # Without values the real device is meta, and C++ copies that.
-    return META if SimulationState.compute or is_meant else None
+    return META if simulation.compute or is_meant else None
 
 
 def _ask_for_room(count: int, dtype: torch.dtype | None, label: int) -> None:
@@ -355,7 +354,7 @@ def _ask_for_room(count: int, dtype: torch.dtype | None, label: int) -> None:
         torch.cuda.OutOfMemoryError: if it does not fit.
     """
     if count > LARGE:
-        ledger, requested = SimulationState.ledger, count * (dtype or torch.get_default_dtype()).itemsize
+        ledger, requested = simulation.ledger, count * (dtype or torch.get_default_dtype()).itemsize
         if not ledger.could_take(label, requested):
             raise errors.out_of_memory(label, requested, ledger)
 
@@ -364,7 +363,7 @@ def _real_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
     """The same arguments for the CPU."""
     kwargs = dict(kwargs)
     device = kwargs.get("device")
-    if not SimulationState.compute:
+    if not simulation.compute:
         kwargs.pop("device", None)
     elif device is not None and device.type == "cuda":
         kwargs["device"] = CPU_DEVICE
@@ -373,7 +372,7 @@ def _real_kwargs(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 
 def _label_result(result: Any, label: int, kwargs: dict[str, Any]) -> Any:
-    if label >= 0 or label == TEMPORARY or (label == META and not SimulationState.compute):
+    if label >= 0 or label == TEMPORARY or (label == META and not simulation.compute):
         label_results(result, label)
     elif kwargs.get("pin_memory") and isinstance(result, torch.Tensor):
         labels.mark_pinned(result)
@@ -425,7 +424,7 @@ def _choose_special(schema: OpSchema) -> Any:
 def run_instead(call: Call) -> Any:
     """An operator with a kernel for the CPU that GPUs do not have, for all that it is given or for some."""
     call.target = find_target(call)
-    result = GPU_FORMS[call.schema.name](*call.args, **call.kwargs) if call.is_on_gpu() and SimulationState.compute else None
+    result = GPU_FORMS[call.schema.name](*call.args, **call.kwargs) if call.is_on_gpu() and simulation.compute else None
     if result is None:
         return run_operator(call)
     label_results(result, call.target)
@@ -441,11 +440,11 @@ def run_foreign(call: Call) -> Any:
     if call.func.namespace == "quantized" and call.schema.name.partition("::")[2] not in QUANTIZED_ON_GPUS:
         _refuse_on_gpus(call)
     kernels = _kernels_of(call.func)
-    if kernels and SimulationState.compute and find_target(call) >= 0:
+    if kernels and simulation.compute and find_target(call) >= 0:
         if "cuda" not in kernels:
             raise errors.no_kernel(call.func._schema.name)
         call.func = kernels["cuda"]
-    if SimulationState.compute and any(map(_is_gpu, call.args)):  # before torch 2.9 FSDP2 tells one where to make a tensor
+    if simulation.compute and any(map(_is_gpu, call.args)):  # before torch 2.9 FSDP2 tells one where to make a tensor
         call.args = tuple(labels.CPU_DEVICE if _is_gpu(each) else each for each in call.args)
     return run_on_cpu(call)
 
@@ -530,7 +529,7 @@ def _label_if_strided(value: Any) -> int | None:
 
 def _after_fork() -> None:
     """In a child that was forked after its parent had used a GPU, tensors on GPUs are of no use."""
-    if Machine.is_forked:
+    if simulation.is_forked:
         # In the child alone: a check in the mode itself would cost every operator of every program.
         VirtualMode.__torch_dispatch__ = _without_gpus(VirtualMode.__torch_dispatch__)  # type: ignore[method-assign]
 
@@ -539,7 +538,7 @@ def _without_gpus(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def __torch_dispatch__(self: Any, func: Any, args: Any, kwargs: Any) -> Any:
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        if Machine.is_forked and any(labels.label_of(tensor) >= 0 for tensor in tensors):
+        if simulation.is_forked and any(labels.label_of(tensor) >= 0 for tensor in tensors):
             raise errors.lost_by_fork()
         return original(self, func, args, kwargs)
 
@@ -618,4 +617,4 @@ def new_mode() -> Any:
 
 
 def _kind_of_mode() -> type[VirtualMode]:
-    return SimulationState.values.mode or VirtualMode
+    return simulation.values.mode or VirtualMode

@@ -13,7 +13,7 @@ from devwidget.capture.patching.operator_key import above_autograd
 from devwidget.gpus import errors, labels, native_rules
 from devwidget.gpus.call import Call, Operand, OpSchema, Rule, Target
 from devwidget.gpus.labels import CPU, META, TEMPORARY, name_of
-from devwidget.gpus.state import SimulationState
+from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import DisableTorchFunction, select_convolution
 from devwidget.records.errors import message
 
@@ -32,7 +32,7 @@ def resolve_mixture(call: Call) -> Target:
         if len(distinct) < 2:
             return distinct.pop() if distinct else CPU
         on_meta = any(operand.tensor.is_meta for operand in call.operands)
-        if on_meta and SimulationState.compute and resolve is not by_destination:
+        if on_meta and simulation.compute and resolve is not by_destination:
             return META
         assert resolve is not None
         return resolve(call)

@@ -32,7 +32,7 @@ from devwidget.gpus.labels import LABELS
 from devwidget.gpus.operators import VirtualMode
 from devwidget.gpus.parts import check_parts, find_account_opener, find_values, install_parts, load_parts
 from devwidget.gpus.patching import Patches, replacing
-from devwidget.gpus.state import Ledger, SimulationState
+from devwidget.gpus.state import Simulation, simulation
 from devwidget.gpus.torch_internals import locate_name
 from devwidget.gpus.virtual_machine import VirtualMachine
 
@@ -154,10 +154,17 @@ class Session:
         """
         load_parts()
         check_parts(self._cluster)
-        self._undo.add_step(_reset_state, VirtualMachine((), True))
-        self._undo.add_step(setattr, SimulationState, "is_running", False)
-        SimulationState.is_running = True
-        _reset_state(self._cluster)
+        self._undo.add_step(_set_state, Simulation())
+        cluster = self._cluster
+        _set_state(
+            Simulation(
+                is_running=True,
+                capacities=cluster.memory_bytes,
+                open_account=find_account_opener(cluster),
+                compute=cluster.compute,
+                values=find_values(cluster),
+            )
+        )
         patches = Patches(self._undo)
         for install in INSTALLS:
             install(patches)
@@ -169,17 +176,15 @@ class Session:
 
     def is_in_use(self) -> bool:
         """Whether the program has used a GPU."""
-        return machine.Machine.is_in_use
+        return simulation.is_in_use
 
     def end(self) -> None:
         """Put everything back; modes that were entered after the simulation stay, in whatever thread this is."""
         self._undo.run_steps()
 
 
-def _reset_state(cluster: VirtualMachine) -> None:
+def _set_state(state: Simulation) -> None:
     """A new state, in which nothing is noted yet."""
-    SimulationState.compute, SimulationState.on_guess = cluster.compute, None
-    SimulationState.values = find_values(cluster)
-    SimulationState.ledger = Ledger(())
+    simulation.become(state)
     LABELS.clear()
-    machine.build_machine(cluster.memory_bytes, find_account_opener(cluster))
+    machine.build_machine()

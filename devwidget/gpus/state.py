@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -330,19 +330,41 @@ class Values:
         return original(given, *sizes, hidden, weights, *rest, **kwargs)
 
 
-class SimulationState:
+@dataclass(slots=True)
+class Simulation:
     """The state of the running simulation.
 
     Attributes:
-        ledger: of bytes.
         is_running: whether there is one: what was imported in one, such as `torch.device`, means torch's own afterwards.
+        capacities: bytes of each GPU that is built in, `open_account` what opens the account of one by them.
         compute: False if tensors have no values.
         values: what is done about these.
+        ledger: of bytes.
+        visible: the GPUs that the program sees, in its order, by the variable as it was last read: `visible_variable`.
+        ignored_variable: what that said of the real GPUs, if anything.
+        is_in_use: whether the program has used a GPU; from then on, as on a real one, what is visible stays.
+        is_forked: whether this process began as a copy of one that had used a GPU.
         on_guess: called when a program reads what was guessed; None where nothing is.
     """
 
-    ledger = Ledger(())
-    is_running = False
-    compute = True
-    values = Values()
+    is_running: bool = False
+    capacities: tuple[int, ...] = ()
+    open_account: Callable[[int], Account] = Account
+    compute: bool = True
+    values: Values = field(default_factory=Values)
+    ledger: Ledger = field(default_factory=lambda: Ledger(()))
+    visible: tuple[int, ...] = ()
+    visible_variable: str | None = None
+    ignored_variable: str | None = None
+    is_in_use: bool = False
+    is_forked: bool = False
     on_guess: Callable[[], None] | None = None
+
+    def become(self, other: Simulation) -> None:
+        """Have the state of another one, which nobody else holds."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(other, each.name))
+
+
+simulation = Simulation()
+"""One object for the whole process, because many hold it."""

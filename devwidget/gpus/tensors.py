@@ -15,7 +15,7 @@ from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.gpus import errors, gradients, labels, machine
 from devwidget.gpus.labels import CPU, DEVICES, LABELS, META, TEMPORARY, inside, storage_id
 from devwidget.gpus.patching import Patches, overridable, replacing, wrap_with_refusal
-from devwidget.gpus.state import SimulationState
+from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import StorageBase, TensorBase, functorch, locate_name, parse_to
 from devwidget.records.schema.message import Message
 
@@ -153,7 +153,7 @@ class device(metaclass=_DeviceType):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """A device."""
-        if not SimulationState.is_running:
+        if not simulation.is_running:
             return RealDevice(*args, **kwargs)
         given = args[0] if args else kwargs.get("device", kwargs.get("index"))
         if len(args) + len(kwargs) == 1 and isinstance(given, int) and not isinstance(given, bool):
@@ -184,8 +184,8 @@ def wrap_numpy(original: Callable[..., Any], self: torch.Tensor, *, force: bool 
             f"can't convert {labels.name_of(label)} device type tensor to numpy. Use Tensor.cpu() to "
             "copy the tensor to host memory first."
         )
-    SimulationState.values.check_known(self, "`Tensor.numpy`")
-    return original(SimulationState.values.read_values(self.detach().cpu() if label >= 0 else self), force=force)
+    simulation.values.check_known(self, "`Tensor.numpy`")
+    return original(simulation.values.read_values(self.detach().cpu() if label >= 0 else self), force=force)
 
 
 @overridable(torch.Tensor)
@@ -195,7 +195,7 @@ def wrap_type(
     """A `Tensor.type` that speaks of `torch.cuda.FloatTensor`."""
     if dtype is None:
         on_gpu = labels.label_of(self) >= 0
-        if not SimulationState.compute:
+        if not simulation.compute:
             return errors.type_text(self.dtype, on_gpu)
         # Sparse ones have names of their own.
         name = original(self)
@@ -288,7 +288,7 @@ def place_like(tensor: torch.Tensor, value: Any) -> Any:
 @overridable(torch.Tensor)
 def wrap_data_ptr(original: Callable[..., int], self: torch.Tensor) -> int:
     """A `Tensor.data_ptr` by which programs tell tensors apart, also those without values, which all begin at 0."""
-    if SimulationState.compute or labels.real_device(self) != labels.META_DEVICE or not self.numel():
+    if simulation.compute or labels.real_device(self) != labels.META_DEVICE or not self.numel():
         return original(self)
     return labels.storage_id(self) + int(self.storage_offset()) * self.element_size()
 
@@ -296,8 +296,8 @@ def wrap_data_ptr(original: Callable[..., int], self: torch.Tensor) -> int:
 @overridable(torch.Tensor)
 def wrap_tolist(original: Callable[..., Any], self: torch.Tensor) -> Any:
     """A `Tensor.tolist` that says why there is nothing to list."""
-    SimulationState.values.check_known(self, "`Tensor.tolist`")
-    return original(SimulationState.values.read_values(self))
+    simulation.values.check_known(self, "`Tensor.tolist`")
+    return original(simulation.values.read_values(self))
 
 
 _grad = TensorBase.grad
@@ -458,7 +458,7 @@ def new_storage(cls: type[Storage], *args: Any, device: Any = None, **kwargs: An
     """A storage on a virtual GPU, or a real one."""
     label = CPU if device is None else label_of_device(device)
     if label >= 0:
-        device = "cpu" if SimulationState.compute else "meta"
+        device = "cpu" if simulation.compute else "meta"
     made: Storage = StorageBase.__new__(cls, *args, **kwargs, **({} if device is None else {"device": device}))
     if label >= 0:
         labels.label_storage(made, label)
@@ -492,8 +492,8 @@ def copy_storage(storage: Storage, label: int) -> Storage:
         if values:
             copy.copy_(storage)
         if label != META:
-            SimulationState.values.copy_known(storage, copy)
-    if label >= 0 or (label == META and not SimulationState.compute):
+            simulation.values.copy_known(storage, copy)
+    if label >= 0 or (label == META and not simulation.compute):
         labels.label_storage(copy, label)
     return copy
 
@@ -560,7 +560,7 @@ def wrap_resize_(original: Callable[[Storage, int], Any], self: Storage, size: i
 @replacing
 def storage_data_ptr(original: Callable[[Storage], int], self: Storage) -> int:
     """As that of a tensor."""
-    return original(self) if SimulationState.compute or _real_device(self).type != "meta" else int(self._cdata)
+    return original(self) if simulation.compute or _real_device(self).type != "meta" else int(self._cdata)
 
 
 def refuse_sharing(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,9 +13,8 @@ from torch import distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from devwidget.extras.jobs.collectives import CARRIERS
-from devwidget.gpus.machine import Machine
 from devwidget.gpus.patching import Patches, replacing
-from devwidget.gpus.state import SimulationState
+from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import locate_name
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
@@ -55,7 +54,7 @@ class VirtualNccl(c10d.ProcessGroupGloo):
     supports_splitting = True
 
     def __init__(self, store: Any, rank: int, size: int, options: NcclOptions | None = None) -> None:
-        if not SimulationState.compute:
+        if not simulation.compute:
             raise SimulationError(
                 Message("virtual GPUs without values send nothing to other processes"),
                 why=Message("their tensors have no numbers"),
@@ -98,10 +97,10 @@ class VirtualNccl(c10d.ProcessGroupGloo):
         if (label, peer) in self._checked or self.size() == 1:
             return
         self._checked.add((label, peer))
-        own = f"{socket.gethostname()}/{Machine.visible[label]}"
+        own = f"{socket.gethostname()}/{simulation.visible[label]}"
         twin = self._find_twin(own) if peer is None else self._ask_peer(own, peer)
         if twin is not None:
-            raise duplicate_gpu(self.rank(), twin, Machine.visible[label])
+            raise duplicate_gpu(self.rank(), twin, simulation.visible[label])
 
     def _find_twin(self, own: str) -> int | None:
         """Another rank with this GPU; the last one is waited for, as whoever connects all ranks must."""

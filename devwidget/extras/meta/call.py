@@ -11,7 +11,7 @@ import torch
 from devwidget.extras.meta import known_values
 from devwidget.extras.meta.meta_kernels import META_KERNELS
 from devwidget.gpus.labels import CPU_DEVICE, META_DEVICE
-from devwidget.gpus.state import SimulationState
+from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import OpOverload, tree_leaves, tree_map_only
 
 
@@ -143,7 +143,7 @@ def _keep_suppositions(roles: ValueRoles, args: tuple[Any, ...], kwargs: dict[st
     if roles.name.startswith("_amp_foreach_non_finite_check_and_unscale"):
         # A scaler of the loss asks whether it found an infinite gradient.
         known_values.keep_values(args[1], False)
-    if roles.name in CHOOSERS and SimulationState.on_guess is not None:
+    if roles.name in CHOOSERS and simulation.on_guess is not None:
         dim = dict(zip(roles.names, args, strict=False)).get("dim", kwargs.get("dim", roles.defaults.get("dim")))
         found = spread_choices(roles.name, dim, args[0], result)
         if found is not None and known_values.is_small(found[0]):

@@ -14,7 +14,7 @@ import torch
 from devwidget.capture.interrupts import no_gradients
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.gpus.labels import META_DEVICE
-from devwidget.gpus.state import SimulationState
+from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import DisableTorchFunction, TensorBase, tree_leaves, tree_map_only
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
@@ -86,8 +86,8 @@ def are_guessed() -> bool:
 def all_read(tree: Any) -> Any:
     """As `all_known`, for a program that goes on by these values: it is told of if they are guessed."""
     real = all_known(tree)
-    if real is not None and _asked.has_guess and SimulationState.on_guess is not None:
-        SimulationState.on_guess()
+    if real is not None and _asked.has_guess and simulation.on_guess is not None:
+        simulation.on_guess()
     return real
 
 
