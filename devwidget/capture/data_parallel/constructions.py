@@ -20,7 +20,7 @@ from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
 from devwidget.capture.source_code.frames import user_frames
-from devwidget.capture.source_code.past.histories import construction, decisions
+from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.undo import Undo
 from devwidget.records.site import Site
 from devwidget.records.trace import FaultDetails, Held
@@ -57,8 +57,7 @@ def report_absent(state: RecordingState, device_ids: Any, frame: FrameType) -> N
 def built_at(wrapper: nn.Module, state: RecordingState, caller: FrameType | None) -> Site | None:
     """The line that built a wrapper; the source tells it of one that is older than the recording."""
     known = to_site(state.tracker.made.get(wrapper))
-    made = construction(list(user_frames(caller)), wrapper) if known is None else None
-    return made.site if made is not None else known
+    return known or find_construction(user_frames(caller), wrapper)
 
 
 def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] | None:
@@ -67,15 +66,10 @@ def first_misplaced(wrapper: nn.DataParallel[Any]) -> tuple[str, torch.Tensor] |
     return next(((name, tensor) for name, tensor in named if tensor.device != wrapper.src_device_obj), None)
 
 
-def _find_birth(
-    wrapper: nn.DataParallel[Any], name: str, tensor: torch.Tensor, devices: set[str], state: RecordingState
-) -> Site | None:
+def _find_birth(wrapper: nn.DataParallel[Any], tensor: torch.Tensor, devices: set[str], state: RecordingState) -> Site | None:
     """Where the wrapper was built; where one tensor came later than the rest moved, where that was made."""
     born = state.births.find_birth(tensor) if len(devices) > 1 else None
     known = to_site(born.find_root().site if born is not None else None)
-    if known is None and len(devices) > 1:
-        past = decisions(list(user_frames(sys._getframe())), wrapper, [f"module.{name}"], tensor, "device", moves=True)
-        known = past[0].site if past else None
     return known or built_at(wrapper, state, sys._getframe())
 
 
@@ -113,7 +107,7 @@ def report_misplaced(
             operands=(operand,),
             target=device_id(wanted),
             healed=state.heal,
-            birth=_find_birth(wrapper, name, tensor, devices, state),
+            birth=_find_birth(wrapper, tensor, devices, state),
             model_name=state.tracker.model_name,
             details=FaultDetails(
                 owner=owner,

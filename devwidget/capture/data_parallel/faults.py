@@ -35,7 +35,7 @@ from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, to_site
 from devwidget.capture.source_code.definitions import ClassName
 from devwidget.capture.source_code.frames import deep_tensors, user_frames
-from devwidget.capture.source_code.provenance import origin
+from devwidget.capture.source_code.provenance import find_origin
 from devwidget.capture.tensors import DEEPEST, is_tensor, node_of, tensors_in
 from devwidget.records.errors import error_text, message
 from devwidget.records.parallel import Piece
@@ -248,7 +248,7 @@ def report_cut_input(state: RecordingState, tensor: torch.Tensor, caller: FrameT
     birth = state.births.find_birth(tensor)
     made = to_site(birth.find_root().site) if birth is not None else None
     if made is None and caller is not None:
-        made = origin(list(user_frames(caller)), tensor, tensor.device).site
+        made = find_origin(list(user_frames(caller)), tensor, tensor.device).site
     return operand_of(tensor, "input", "", stray=True, birth=made)
 
 

@@ -18,7 +18,6 @@ from devwidget.capture.data_parallel.constructions import report_absent
 from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.explain.unwatched_calls import meet_absent_of_file, meet_state_on_gpu
 from devwidget.capture.faults import leaves, operand_names, uncalled
-from devwidget.capture.faults.made_by import moved_by
 from devwidget.capture.faults.owners import in_class
 from devwidget.capture.modules import is_module, own
 from devwidget.capture.object_fields import class_name, is_a, items_of
@@ -27,10 +26,8 @@ from devwidget.capture.recording.descriptions import fault_at, lost_operand, ope
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
-from devwidget.capture.source_code.definitions import ClassName, statements_of
+from devwidget.capture.source_code.definitions import ClassName, definition_of, statements_of
 from devwidget.capture.source_code.expressions import Scope
-from devwidget.capture.source_code.gradient_functions import move_in_forward
-from devwidget.capture.source_code.past.past_calls import definition_of
 from devwidget.capture.tensors import is_tensor, node_of
 from devwidget.records.errors import message
 from devwidget.records.site import Site
@@ -197,8 +194,6 @@ def wrong_gradient(context: ErrorContext) -> None:
         call, op = statements.assigned_call(made.text)
         partner = statements.first_parameter(made.file, made.line)
         operand = dataclasses.replace(operand, birth_call=call, birth_op=op, birth_direct=True, birth_partner=partner)
-        moved = move_in_forward(code, torch.device(found[3])) if not call else None
-        operand = moved_by(operand, moved) if moved is not None else operand
     call, target = f"{class_name(kind)}.backward", device_id(torch.device(found[2]))
     site = site_of(context.user)
     context.state.log.log_fault(fault_at(context.state.tracker, "operands", call, site, module=None, phase="backward",

@@ -12,8 +12,7 @@ from torch import nn
 
 from devwidget.capture.modules import own, walk_modules
 from devwidget.capture.object_fields import copy_items, is_a
-from devwidget.capture.source_code.classes import functions_of
-from devwidget.capture.source_code.past.past_calls import closure_of
+from devwidget.capture.source_code.classes import cell_contents, functions_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed
@@ -34,8 +33,14 @@ def outer_values(model: nn.Module, site: Site) -> Iterator[tuple[str, Any]]:
         code = function.__code__
         lines = [line for _, _, line in code.co_lines() if line is not None]
         if (code.co_filename, code.co_name) == (site.file, site.function) and min(lines) <= site.line <= max(lines):
-            known = {name: dict.get(function.__globals__, name) for name in code.co_names} | closure_of(function)
+            known = {name: dict.get(function.__globals__, name) for name in code.co_names} | _closure_of(function)
             yield from ((name, value) for name, value in known.items() if name in names)
+
+
+def _closure_of(function: FunctionType) -> dict[str, Any]:
+    """The variables of the functions around it that it uses."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=False)
+    return {name: cell_contents(cell) for name, cell in cells}
 
 
 def _functions(model: nn.Module) -> Iterator[FunctionType]:

@@ -15,7 +15,7 @@ from torch import nn
 from devwidget.capture import devices, torch_internals
 from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
-from devwidget.capture.explain.lost_operands import devices_named, left_over, made_there, trace_back
+from devwidget.capture.explain.lost_operands import devices_named, made_there, trace_back
 from devwidget.capture.explain.own_checks import own_check
 from devwidget.capture.explain.replica_errors import CAUGHT, failure_site, from_replica, output_not_joined
 from devwidget.capture.explain.traceback_frames import traceback_frames
@@ -109,7 +109,7 @@ def _read(error: BaseException) -> Reading:
             *(
                 (from_replica,)
                 if from_worker
-                else (output_not_joined, own_check, _failed_call, _missing_build, _by_its_words, made_there, left_over)
+                else (output_not_joined, own_check, _failed_call, _missing_build, _by_its_words, made_there)
             ),
         ):
             if not context.state.log.faults:

@@ -25,7 +25,7 @@ from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
 from devwidget.capture.source_code.classes import functions_of
-from devwidget.capture.source_code.past.makers import names_of_factories
+from devwidget.capture.source_code.factories import names_of_factories
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.device import CPU, DEVICE_NAME, PLACING_METHODS, DeviceId
 from devwidget.records.errors import message

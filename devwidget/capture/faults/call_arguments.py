@@ -13,9 +13,11 @@ from torch.overrides import get_testing_overrides
 
 from devwidget.capture.object_fields import format_value, is_exactly
 from devwidget.capture.patching.registry import PatchedFunction
-from devwidget.capture.source_code.past.decisions import CASTS
+from devwidget.capture.source_code.expressions import operands_of
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.syntax import parsed_statement
+
+_CASTS = {"half": torch.float16, "float": torch.float32, "double": torch.float64, "bfloat16": torch.bfloat16}
 
 
 def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
@@ -100,7 +102,7 @@ def cast_by(text: str) -> torch.dtype | None:
     """`torch.float32` for `out.float()`: what the result of a cast is, which a library may have made something else of."""
     node = _parsed(text)
     method = node.func if isinstance(node, ast.Call) else None
-    return CASTS.get(method.attr) if isinstance(method, ast.Attribute) else None
+    return _CASTS.get(method.attr) if isinstance(method, ast.Attribute) else None
 
 
 def _is_computed(part: ast.expr) -> bool:
@@ -114,16 +116,8 @@ def _parsed(text: str) -> ast.AST | None:
 
 
 def _parts(node: ast.AST, count: int) -> list[ast.expr]:
-    if isinstance(node, ast.BinOp):
-        return [node.left, node.right]
-    if isinstance(node, ast.AugAssign):
-        return [node.target, node.value]
-    if isinstance(node, ast.Compare):
-        return [node.left, *node.comparators]
-    if isinstance(node, ast.Subscript):
-        return [node.value, node.slice]
     if not isinstance(node, ast.Call):
-        return []
+        return operands_of(node)
     is_method = isinstance(node.func, ast.Attribute) and len(node.args) == count - 1
     return [node.func.value, *node.args] if is_method and isinstance(node.func, ast.Attribute) else node.args
 

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.faults.made_by import made_by
 from devwidget.capture.faults.owners import holder, in_class, in_module_beside, in_optimizer, registered_at, written_later
-from devwidget.capture.modules import is_module, own_tensors, walk_modules
+from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import copy_items, dict_of, format_value
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.event_log import device_id, format_dtype
@@ -30,12 +29,9 @@ from devwidget.capture.source_code.call_sites import (
 )
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import Scope
-from devwidget.capture.source_code.frames import deep_tensors, frames_at_work, lookup, name_in, user_frames
-from devwidget.capture.source_code.past.attribute_makers import attribute_makers
-from devwidget.capture.source_code.past.decisions import Aspect, Maker
-from devwidget.capture.source_code.past.given_arguments import where_given
-from devwidget.capture.source_code.past.histories import decisions, path_text
-from devwidget.capture.source_code.past.loop_variables import variables_taken
+from devwidget.capture.source_code.frames import deep_tensors, frames_at_work, lookup, name_in, path_text, user_frames
+from devwidget.capture.source_code.given_arguments import where_given
+from devwidget.capture.source_code.loop_variables import variables_taken
 from devwidget.capture.source_code.value_paths import path_of
 from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in, viewed_base, wrapped_tensor
 from devwidget.records.site import Site
@@ -83,51 +79,82 @@ class Names:
     def with_birth(self, operand: Operand, tensor: torch.Tensor, target: torch.device, *, of_dtype: bool = False) -> Operand:
         """The operand with the line that decided its device, or its dtype, and who keeps it."""
         birth = self._state.births.find_birth(tensor)
-        family = [t for b in birth.iterate_chain() if (t := b()) is not None] if birth else [tensor, *viewed_base(tensor)]
-        family += [] if (wrapped := wrapped_tensor(tensor)) is None or any(wrapped is t for t in family) else [wrapped]
-        for each in (*viewed_base(tensor), tensor):  # of `self.weight.T` too
-            if is_parameter(each) and not any(member is each for member in family):
-                family.insert(0, each)  # `nn.Parameter(data)` has the birth of its data, which somebody else may keep
-        given = None if of_dtype else where_given(self._at_work, family or [tensor], target)
-        given_as = self._state.given
-        field = next((given_as[member] for member in family or [tensor] if member in given_as), "")
-        operand = dataclasses.replace(operand, ineffective=self._ineffective(family or [tensor]), given=given, field=field)
-        root = None if birth is None else birth.dtype_root() if of_dtype else left_behind(birth) or birth.find_root()
-        if of_dtype and root is not None and not root.is_move:
-            root = self._cast_of_module(tensor.dtype) or root
-        if of_dtype and (root is None or not root.is_move) and (cast := self._past_cast(tensor.dtype)) is not None:
-            held = holder(self._state.tracker, self._frames, family or [tensor])
-            return made_by(dataclasses.replace(operand, held=held, from_move=True), [cast], target)
-        state = in_optimizer(self._frames, family)
-        giver = _follows(root, tensor.device, target) if root is not None and not of_dtype and state is None else None
-        weights = self._weights_of(root) if root is not None and giver is None and not of_dtype else None
-        if giver is not None:
-            root, family = giver, [member for member in (giver(),) if member is not None]
-        elif weights is not None:
-            root, family = left_behind(weights) or weights.find_root(), [w for w in (weights(),) if w is not None]
+        family = _list_family(tensor, birth)
+        operand = dataclasses.replace(operand, ineffective=self._ineffective(family), field=self._find_field(family))
+        if of_dtype:
+            root = self._find_cast(birth, tensor.dtype)
+        else:
+            operand = dataclasses.replace(operand, given=where_given(self._at_work, family, target))
+            root, family = self._find_placing(birth, tensor, family, target)
         if root is None or root.site is None:
             return self._by_source(operand, tensor, family, target, of_dtype=of_dtype)
-        left_out = next(iter(root.asked), None) if not root.is_move and not of_dtype else None
+        return self._by_birth(operand, tensor, family, root, target, of_dtype=of_dtype)
+
+    def _find_field(self, family: list[torch.Tensor]) -> str:
+        """`batch` or `target` of a traced step, if one of these tensors is part of it."""
+        fields = self._state.given
+        for tensor in family:
+            if tensor in fields:
+                return str(fields[tensor])
+        return ""
+
+    def _find_cast(self, birth: Birth | None, dtype: torch.dtype) -> Birth | None:
+        """The birth that decided a dtype: of the tensor, or of the running module that it was computed in."""
+        if birth is None:
+            return None
+        root = birth.dtype_root()
+        return root if root.is_move else self._cast_of_module(dtype) or root
+
+    def _find_placing(
+        self, birth: Birth | None, tensor: torch.Tensor, family: list[torch.Tensor], target: torch.device
+    ) -> tuple[Birth | None, list[torch.Tensor]]:
+        """The birth that decided a device, which may be that of another tensor, and the tensors that it is about."""
+        if birth is None:
+            return None, family
+        root = left_behind(birth) or birth.find_root()
+        giver = _follows(root, tensor.device, target)
+        if giver is not None and in_optimizer(self._frames, family) is None:
+            return giver, _living(giver)
+        weights = self._weights_of(root)
+        if weights is not None:
+            return left_behind(weights) or weights.find_root(), _living(weights)
+        return root, family
+
+    def _by_birth(
+        self,
+        operand: Operand,
+        tensor: torch.Tensor,
+        family: list[torch.Tensor],
+        root: Birth,
+        target: torch.device,
+        *,
+        of_dtype: bool,
+    ) -> Operand:
+        """The operand with what a recording saw of the birth that decided about it."""
+        decides_by_default = not root.is_move and not of_dtype
+        left_out = next(iter(root.asked), None) if decides_by_default else None
         site = left_out or root.site
+        if site is None:
+            return operand
         partners = tuple(self._partners(root, site, target))
-        before = root.parent if of_dtype and not root.is_move else None
-        promotion = (
-            Promotion(to_site(root.site), root.call, format_dtype(before.dtype)) if before is not None and root.call else None
-        )
-        return dataclasses.replace(
+        operand = dataclasses.replace(
             operand,
-            held=holder(self._state.tracker, self._frames, family or [tensor])
-            or self._of_weights(root, tensor)
-            or in_module_beside(self._frames, family),
+            held=self._find_holder(root, tensor, family),
             birth=to_site(site),
             birth_call=call_text(site),
-            birth_op=root.call if left_out is None else "",
-            birth_direct=root.direct and left_out is None,
             birth_partner=next((name for name in partners if name.isidentifier()), ""),
             birth_partners=partners,
             from_move=root.is_move,
-            promotion=promotion,
+            promotion=_promotion_at(root) if of_dtype else None,
         )
+        if left_out is not None:
+            return operand
+        return dataclasses.replace(operand, birth_op=root.call, birth_direct=root.direct)
+
+    def _find_holder(self, root: Birth, tensor: torch.Tensor, family: list[torch.Tensor]) -> Held | None:
+        """Who keeps a tensor, or what decided where it is."""
+        held = holder(self._state.tracker, self._frames, family or [tensor])
+        return held or self._of_weights(root, tensor) or in_module_beside(self._frames, family)
 
     def beside_the_model(self, operand: Operand, target: torch.device) -> Operand:
         """The operand; of one that a module keeps unregistered, where the registered ones are, and which line moved them."""
@@ -147,10 +174,7 @@ class Names:
         """The line that moved a registered tensor to where it is."""
         birth = self._state.births.find_birth(tensor)
         root = birth.find_root() if birth is not None else None
-        if root is not None and root.site is not None:
-            return to_site(root.site) if root.is_move else None
-        past = self._decisions(Held(path, name, "parameter"), tensor, "device")
-        return past[0].site if past and past[0].is_move else None
+        return to_site(root.site) if root is not None and root.is_move else None
 
     def _of_weights(self, root: Birth, tensor: torch.Tensor) -> Held | None:
         """The unregistered module whose weights an activation was computed with: those are why it is there."""
@@ -186,88 +210,66 @@ class Names:
                 return birth.dtype_root()
         return None
 
-    def _past_cast(self, dtype: torch.dtype) -> Maker | None:
-        """The cast that gave the running module this dtype in a function that has returned."""
-        tracker = self._state.tracker
-        inside = walk_modules(tracker.running) if tracker.running is not None else ()
-        for module, name, tensor in ((m, *each) for _, m in inside for each in own_tensors(m).items()):
-            birth = self._state.births.find_birth(tensor)
-            if tensor.dtype == dtype and (birth is None or birth.dtype_root().site is None):
-                held = Held(tracker.path_of(module), name, "parameter", "")
-                return next((made for made in self._decisions(held, tensor, "dtype") if made.is_move), None)
-        return None
-
     def _by_source(
         self, operand: Operand, tensor: torch.Tensor, family: list[torch.Tensor], target: torch.device, *, of_dtype: bool
     ) -> Operand:
         """The story of a tensor that is older than the recording, as the source tells it."""
-        aspect: Aspect = "dtype" if of_dtype else "device"
-        found = self._origin(tensor, family, target, aspect)
+        found = self._find_origin(family, target, "dtype" if of_dtype else "device")
         held = holder(self._state.tracker, self._frames, [*family, *found.tensors])
         if held is not None and self._is_followed(held, found):
             held = None
-        past = self._decisions(held, tensor, aspect) if held is not None else []
-        if held is not None and past:
-            kept = dataclasses.replace(operand, held=held, birth=past[0].site)
-            return kept if held.how in ("parameter", "buffer") else made_by(kept, past, target)
-        handed_on = found.site is None or not found.call  # `model = parts["model"]` has only handed on what holds it
-        if held is not None and (handed_on or held.how in ("parameter", "buffer")):
-            tracker = self._state.tracker
-            birth = written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "") or found.site
-            kept = dataclasses.replace(operand, held=held, birth=birth)
-            return kept if held.how in ("parameter", "buffer") else self._put_there(kept, held, tensor, target)
-        if held is None and found.site is None:
-            return self._of_object(operand, [tensor, *family], target)
+        operand = dataclasses.replace(operand, held=held)
+        if held is not None and held.how in ("parameter", "buffer"):
+            return dataclasses.replace(operand, birth=self._find_registration(held) or found.site)
+        if not found.call:  # `model = parts["model"]` has only handed on what holds it
+            stored = self._find_line_of_object(family) or (held.assigned if held is not None else None)
+            if stored is not None:
+                return _made_at(operand, stored)
+        partners = () if of_dtype else found.partners
         return dataclasses.replace(
             operand,
-            held=held,
             birth=found.site,
             birth_call=found.call,
             birth_op=found.op,
             birth_direct=found.direct,
-            birth_partner="" if of_dtype else next(iter(found.partners), ""),
-            birth_partners=() if of_dtype else found.partners,
+            birth_partner=next(iter(partners), ""),
+            birth_partners=partners,
             from_move=found.op in statements.MOVES,
-            ineffective=operand.ineffective or found.dropped,
         )
+
+    def _find_registration(self, held: Held) -> Site | None:
+        """The line that made a parameter or a buffer, or gave its module to the model."""
+        tracker = self._state.tracker
+        return written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "")
 
     def _is_followed(self, held: Held, found: provenance.Origin) -> bool:
         """Whether what a module keeps was moved to where another tensor is, which a line that still runs has made."""
         alone = held.how in ("parameter", "buffer") and held.left_behind is None
         return alone and found.direct and holder(self._state.tracker, [], list(found.tensors[-1:])) is None
 
-    def _origin(
-        self, tensor: torch.Tensor, family: list[torch.Tensor], target: torch.device, aspect: Aspect
-    ) -> provenance.Origin:
+    def _find_origin(self, family: list[torch.Tensor], target: torch.device, aspect: provenance.Aspect) -> provenance.Origin:
         """The first of a tensor and those it was computed from that has a name."""
-        found = provenance.origin(self._frames, tensor, target, aspect)
-        for older in family if found.site is None else ():
-            if older is not tensor and getattr(older, aspect) == getattr(tensor, aspect):
-                found = provenance.origin(self._frames, older, target, aspect)
+        (tensor, *older) = family
+        first = provenance.find_origin(self._frames, tensor, target, aspect)
+        if first.site is not None:
+            return first
+        for each in older:
+            if getattr(each, aspect) == getattr(tensor, aspect):
+                found = provenance.find_origin(self._frames, each, target, aspect)
                 if found.site is not None:
                     return found
-        return found
+        return first
 
-    def _decisions(self, held: Held, tensor: torch.Tensor, aspect: Aspect) -> list[Maker]:
-        """What decided about a tensor that a module of the model keeps, in functions that have returned."""
-        roots = [root for ref in self._state.tracker.roots if (root := ref()) is not None]
-        if held.module is None or len(roots) != 1:
-            return []
-        paths = [f"{held.module}.{held.name}".strip("."), *held.shared]
-        return decisions(self._frames, roots[0], paths, tensor, aspect, moves=held.how in ("parameter", "buffer"))
-
-    def _of_object(self, operand: Operand, family: list[torch.Tensor], target: torch.device) -> Operand:
-        """What an object beside the model keeps, such as a loss, a hook or an average: the line of its class that stores it."""
+    def _find_line_of_object(self, family: list[torch.Tensor]) -> Site | None:
+        """The line of a class that stores what an object beside the model keeps, such as a loss, a hook or an average."""
         for frame in self._frames:
             code = frame.f_code
             owner = locals_of(frame).get(code.co_varnames[0]) if code.co_argcount else None
             for name, value in self._kept_beside_the_model(owner):
-                kept = [t for t in tensors_in(value, depth=2) if any(t is each for each in family)]
+                kept = [tensor for tensor in tensors_in(value, depth=2) if any(tensor is each for each in family)]
                 if type(name) is str and kept:
-                    site = in_class(type(owner), functools.partial(classes.attribute_assignment, attribute=name))
-                    made = attribute_makers(owner, name, kept[0].device)
-                    return made_by(dataclasses.replace(operand, birth=site), made, target)
-        return operand
+                    return in_class(type(owner), functools.partial(classes.attribute_assignment, attribute=name))
+        return None
 
     def _kept_beside_the_model(self, owner: object) -> list[tuple[object, object]]:
         """What an object keeps that is no module of the model."""
@@ -276,11 +278,6 @@ class Names:
                 [*own_tensors(owner).items(), *copy_items(dict_of(owner))] if self._state.tracker.path_of(owner) is None else []
             )
         return list(copy_items(dict_of(owner))) if owner is not None else []
-
-    def _put_there(self, operand: Operand, held: Held, tensor: torch.Tensor, target: torch.device) -> Operand:
-        """What a module keeps, with the call that made it, as the methods of its class tell."""
-        owner = next((module for path, module in self._state.tracker.list_modules() if path == held.module), None)
-        return made_by(operand, attribute_makers(owner, held.name, tensor.device), target) if owner is not None else operand
 
     def variables_taken(self, tensor: torch.Tensor, target: torch.device) -> Taken | None:
         """The variables of the outermost function that has a stray."""
@@ -362,6 +359,39 @@ class Names:
         if is_module(owner) and code.co_name not in classes.INITIALISERS:
             there = ((path, each) for path, each in deep_tensors(owner) if each.device == target)
             yield from (f"self{path}" for path, each in there if _known_before(self._state, each, root))
+
+
+def _list_family(tensor: torch.Tensor, birth: Birth | None) -> list[torch.Tensor]:
+    """A tensor and those that it is, or was made of: what it views or wraps, and what a recording saw of its past."""
+    chain = birth.iterate_chain() if birth is not None else ()
+    family = [each for older in chain if (each := older()) is not None] or [tensor, *viewed_base(tensor)]
+    wrapped = wrapped_tensor(tensor)
+    if wrapped is not None and not any(wrapped is each for each in family):
+        family.append(wrapped)
+    for each in (*viewed_base(tensor), tensor):  # of `self.weight.T` too
+        if is_parameter(each) and not any(member is each for member in family):
+            family.insert(0, each)  # `nn.Parameter(data)` has the birth of its data, which somebody else may keep
+    return family
+
+
+def _living(birth: Birth) -> list[torch.Tensor]:
+    tensor = birth()
+    return [tensor] if tensor is not None else []
+
+
+def _promotion_at(root: Birth) -> Promotion | None:
+    """What an operator made of the dtype that it was given."""
+    before = root.parent
+    if before is None or root.is_move or not root.call:
+        return None
+    return Promotion(to_site(root.site), root.call, format_dtype(before.dtype))
+
+
+def _made_at(operand: Operand, site: Site) -> Operand:
+    """The operand, with the call on the line that made it, as that line writes it."""
+    call, op = statements.assigned_call(site.text)
+    owner = call.rpartition(f".{op}(")[0]
+    return dataclasses.replace(operand, birth=site, birth_call=call, birth_op=op, birth_direct=owner == "torch")
 
 
 def _follows(root: Birth, device: torch.device, target: torch.device) -> Birth | None:

@@ -20,7 +20,7 @@ from devwidget.capture.source_code import classes, statements
 from devwidget.capture.source_code.call_sites import globals_used, locals_of, user_frame
 from devwidget.capture.source_code.classes import functions_in
 from devwidget.capture.source_code.definitions import ClassName
-from devwidget.capture.source_code.past.histories import construction
+from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
 from devwidget.records.trace import Held
@@ -184,14 +184,13 @@ def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held
         return dataclasses.replace(held, shared=shared)
     is_root = any(ref() is module for ref in tracker.roots)
     module = _find_whole(frames, module, tensor.device) if is_root else module
-    made = construction(frames, module)
     return dataclasses.replace(
         held,
         shared=shared,
         left_behind=left,
         left_class=class_name(type(module)),
         left_root=is_root,
-        built=made.site if made is not None else None,
+        built=find_construction(frames, module),
     )
 
 

@@ -19,7 +19,7 @@ from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import VIEWS
 from devwidget.capture.recording.waits import LISTS, READS
 from devwidget.capture.source_code.call_sites import RawSite, caller, callers
-from devwidget.capture.source_code.past.given_arguments import where_left_out
+from devwidget.capture.source_code.given_arguments import where_left_out
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in
 

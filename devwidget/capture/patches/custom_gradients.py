@@ -14,7 +14,6 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
-from devwidget.capture.faults.made_by import moved_by
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import is_a, names_of, parts_of
 from devwidget.capture.patching.mode_stack import dispatch_modes
@@ -23,7 +22,6 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site
-from devwidget.capture.source_code.gradient_functions import move_in_forward
 from devwidget.capture.tensors import device_of, is_tensor, read_attribute
 from devwidget.capture.undo import Undo
 from devwidget.records.trace import Operand
@@ -173,8 +171,6 @@ def _check_gradients(
     near = [name for name, grad in given if is_tensor(grad) and grad.device == device]
     if near and operand.birth is not None and operand.birth.function == function.__name__:
         operand = dataclasses.replace(operand, birth_partner=near[0])
-    elif not near and (moved := move_in_forward(function.__code__, device_of(result))) is not None:
-        operand = moved_by(operand, moved)
     error = f"RuntimeError: invalid gradient: expected device {device} but got {result.device}"
     log_backward_fault(state, names, function, (forward.site, forward.module), operand, device, error)
     return result.to(device) if state.heal else result

@@ -17,11 +17,13 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import class_name
-from devwidget.capture.patches.optimizer_faults import describe_operand, find_construction, make_fault, mark_reachable
+from devwidget.capture.patches.optimizer_faults import describe_operand, make_fault, mark_reachable
 from devwidget.capture.patches.untrained import UntrainedParameters
 from devwidget.capture.recording.births import TensorRef
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import parameters_of
+from devwidget.capture.source_code.frames import user_frames
+from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
 from devwidget.records.trace import FaultDetails, Held, Operand
@@ -112,11 +114,11 @@ class IdleOptimizers:
         roots = self._list_untrained_roots(frame)
         if not roots:
             return
-        built = built or find_construction(frame, optimizer)
+        built = built or find_construction(user_frames(frame), optimizer)
         root = self._find_meant_root(optimizer, built, roots)
         if root is None:
             return
-        model_line = find_construction(frame, root)
+        model_line = find_construction(user_frames(frame), root)
         lacking = _list_with_gradients(root)
         names = operand_names.Names(self._state, frame)
         operands = tuple(_describe_parameter(name, each, root, model_line) for name, each in lacking)

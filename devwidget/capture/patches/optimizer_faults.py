@@ -14,8 +14,6 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code.call_sites import raw_site
-from devwidget.capture.source_code.frames import user_frames
-from devwidget.capture.source_code.past.histories import construction, filling
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, FaultDetails, Operand
@@ -45,17 +43,6 @@ def make_fault(
         model_name=names.model_name(),
         details=details,
     )
-
-
-def find_construction(frame: FrameType, made: object) -> Site | None:
-    """The line that built something that is older than the recording; None where the source does not tell."""
-    found = construction(list(user_frames(frame)), made)
-    return found.site if found is not None else None
-
-
-def find_state_line(frame: FrameType, optimizer: torch.optim.Optimizer) -> Site | None:
-    """Where the state of an optimizer that is older than the recording was put into it, else where it was built."""
-    return filling(list(user_frames(frame)), optimizer, ("state", ...)) or find_construction(frame, optimizer)
 
 
 def mark_reachable(frame: FrameType, missing: UntrainedParameters) -> bool:

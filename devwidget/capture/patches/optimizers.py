@@ -23,8 +23,6 @@ from devwidget.capture.patches import untrained
 from devwidget.capture.patches.idle_optimizers import IdleOptimizers
 from devwidget.capture.patches.optimizer_faults import (
     describe_operand,
-    find_construction,
-    find_state_line,
     make_fault,
     mark_reachable,
 )
@@ -39,6 +37,7 @@ from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code.call_sites import RawSite, line_of, raw_site, site_of, to_site, user_frame
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import user_frames
+from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.source_code.statements import assignment, statement_text
 from devwidget.capture.tensors import is_tensor
 from devwidget.capture.undo import Undo
@@ -227,7 +226,7 @@ def check_state(state: RecordingState, optimizer: torch.optim.Optimizer, made: M
             moved = state.births.find_birth(parameter)
             birth = moved.site if moved is not None else None
         birth = birth or (made[optimizer].site if optimizer in made else None)
-        known = to_site(birth) or find_state_line(frame, optimizer)
+        known = to_site(birth) or find_construction(user_frames(frame), optimizer)
         operand = describe_operand(f"state[{key!r}]", value)
         error = f"RuntimeError: {key} of a parameter on {parameter.device} is on {value.device}"
         _write_fault(state, names, frame, "optimizer", error, (operand,), details, known, device_id(parameter.device))
@@ -303,7 +302,7 @@ def _check_older(
         return
     missing.older.add(id(optimizer))  # much is looked at: once is enough
     frame = sys._getframe(3)
-    site = find_construction(frame, optimizer) if mark_reachable(frame, missing) else None
+    site = find_construction(user_frames(frame), optimizer) if mark_reachable(frame, missing) else None
     if site is None:
         return
     asked = modules_given_whole(frame, site) if _has_any(state, mine) else ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import weakref
 from collections import defaultdict
 from collections.abc import Iterator
@@ -22,8 +21,6 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import Log, device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import to_site
-from devwidget.capture.source_code.frames import user_frames
-from devwidget.capture.source_code.past.histories import decisions
 from devwidget.records.trace import Fault, Held
 
 SAMPLES = 32
@@ -51,12 +48,12 @@ class Ties:
         with torch_internals.DisableTorchFunction():
             groups = _alike_and_apart(root)
         if groups:  # seldom: most models are on one device, and nothing is read of them
-            self._compare_groups(root, groups)
+            self._compare_groups(groups)
 
-    def _compare_groups(self, root: nn.Module, groups: list[list[_Named]]) -> None:
+    def _compare_groups(self, groups: list[list[_Named]]) -> None:
         with uninterrupted(), torch_internals.DisableTorchFunction(), no_gradients(), without_any_dispatch_mode():
             for (_, first, _), (path, copy, owner) in itertools.chain.from_iterable(map(_equal_in, groups)):
-                self._pairs.append((self._report_fault(root, first, copy, path, owner), TensorRef(first), TensorRef(copy)))
+                self._pairs.append((self._report_fault(first, copy, path, owner), TensorRef(first), TensorRef(copy)))
 
     def note_trained(self) -> None:
         """Gradients have been computed: two parameters that both got one drift apart from now on."""
@@ -66,7 +63,7 @@ class Ties:
                 self._pairs.remove(pair)
                 self._log.log_fault(fault)
 
-    def _report_fault(self, root: nn.Module, first: nn.Parameter, copy: nn.Parameter, path: str, owner: nn.Module) -> Fault:
+    def _report_fault(self, first: nn.Parameter, copy: nn.Parameter, path: str, owner: nn.Module) -> Fault:
         births = [(birth, tensor) for tensor in (first, copy) if (birth := self._births.find_birth(tensor)) is not None]
         later = max(births, key=lambda b: b[0].find_root().number, default=None)
         site = to_site(later[0].find_root().site) if later is not None else None
@@ -74,9 +71,6 @@ class Ties:
         other = next((f"{p}.{n}" for r in self._tracker.roots if (each := r()) for p, m in walk_modules(each)
                       for n, t in registered_entries(m, "_parameters") if t is first), "")  # fmt: skip
         held = Held(module, name, "parameter", class_name(type(owner)), shared=(other,))
-        if site is None:
-            past = decisions(list(user_frames(sys._getframe())), root, [path], copy, "device", moves=True)
-            site = past[0].site if past else None
         stray = operand_of(copy, path, path, stray=True, birth=site, held=held)
         return fault_at(self._tracker, "tie", "Parameter", site, module=module, phase="build", operands=(stray,),
                         target=device_id(first.device), model_name=self._tracker.model_name)  # fmt: skip

@@ -44,11 +44,12 @@ def list_written(member: object) -> Iterator[FunctionType]:
 def _wrapped_by(function: FunctionType) -> list[FunctionType]:
     """What `functools.wraps` says that a function stands for, then the functions of the same name that it closes over."""
     told = _unwrap_member(function.__dict__.get("__wrapped__"))
-    cells = [_unwrap_member(value) for value in map(_cell_contents, function.__closure__ or ())]
+    cells = [_unwrap_member(value) for value in map(cell_contents, function.__closure__ or ())]
     return [each for each in (told, *cells) if each is not None and each.__name__ == function.__name__]
 
 
-def _cell_contents(cell: Any) -> object:
+def cell_contents(cell: Any) -> object:
+    """What a variable of an outer function holds; None if nothing yet."""
     try:
         return cell.cell_contents
     except ValueError:  # not assigned yet

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterator
+from types import CodeType
 from typing import NamedTuple
 
+from devwidget.capture.source_code.call_sites import is_library
 from devwidget.capture.source_code.source_index import FileIndex, index_of
 from devwidget.records.syntax import inner_statements, parsed
 
@@ -52,14 +54,12 @@ def definition(filename: str, first: int, name: str) -> ast.stmt | None:
     return _definition("".join(_under_if(index, found.first, found.last)), found.first) if found is not None else None
 
 
-def definition_around(filename: str, line: int) -> ast.stmt | None:
-    """The innermost function around a line."""
-    index = index_of(filename)
-    number = next(index.functions(line), None) if index is not None else None
-    if index is None or number is None:
+def definition_of(code: CodeType) -> _Function | None:
+    """The syntax tree of a user's function, with the lines of its file."""
+    if is_library(code.co_filename) or code.co_name.startswith("<"):
         return None
-    found = index.scopes[number]
-    return _definition("".join(_under_if(index, found.first, found.last)), found.first)
+    node = definition(code.co_filename, code.co_firstlineno, code.co_name)
+    return node if isinstance(node, _Function) else None
 
 
 def _class(text: str, first: int) -> ast.ClassDef | None:

@@ -91,33 +91,37 @@ class Scope:
 
     def leaves(self, node: ast.expr) -> Iterator[torch.Tensor]:
         """Tensors whose device an expression's result shares."""
+        for decider in self.deciders(node):
+            if not isinstance(decider, ast.Call):
+                yield decider
+
+    def deciders(self, node: ast.expr) -> Iterator[torch.Tensor | ast.Call]:
+        """The same, and the calls of torch in it, one of which may be a factory."""
         value = self.value(node)
         if is_tensor(value):
             yield value
-        elif isinstance(node, ast.Call):
-            yield from self._leaves_of_call(node)
-        elif isinstance(node, ast.Subscript | ast.Attribute):
-            yield from self.leaves(node.value)
-        elif isinstance(node, ast.Compare):
-            yield from self.leaves(node.left)
-        elif isinstance(node, ast.BinOp):
-            yield from self.leaves(node.left)
-            yield from self.leaves(node.right)
-        elif isinstance(node, ast.UnaryOp):
-            yield from self.leaves(node.operand)
-
-    def _leaves_of_call(self, node: ast.Call) -> Iterator[torch.Tensor]:
-        """Of a method its object, of a layer its weights, of a torch function its arguments; of others nothing is known."""
-        func = self.value(node.func)
-        if any(keyword.arg == "device" for keyword in node.keywords):
             return
+        match node:
+            case ast.Call():
+                yield from self._deciders_of_call(node)
+            case ast.Subscript(value=inner) | ast.Attribute(value=inner) | ast.Compare(left=inner) | ast.UnaryOp(operand=inner):
+                yield from self.deciders(inner)
+            case ast.BinOp(left=left, right=right):
+                yield from self.deciders(left)
+                yield from self.deciders(right)
+
+    def _deciders_of_call(self, node: ast.Call) -> Iterator[torch.Tensor | ast.Call]:
+        """Of a method its object, of a layer its weights, of a torch function its arguments; of others nothing is known."""
+        func, name = self.value(node.func), name_of_called(node)
+        names_device = any(keyword.arg == "device" for keyword in node.keywords)
         if is_module(func):
-            yield from list(own_tensors(func).values())[:1]
-        elif isinstance(node.func, ast.Attribute) and func is UNKNOWN and stays(node, self):
-            yield from self.leaves(node.func.value)
-        elif origin_of(func).startswith("torch") or (type(func) is types.BuiltinFunctionType and origin_of(func) != "builtins"):
-            for argument in node.args:
-                yield from self.leaves(argument)
+            yield from list(own_tensors(func).values())[: not names_device]
+        elif isinstance(node.func, ast.Attribute) and func is UNKNOWN and stays(node, self) and not names_device:
+            yield from self.deciders(node.func.value)
+        elif is_of_torch(func, name) or (type(func) is types.BuiltinFunctionType and origin_of(func) != "builtins"):
+            yield node
+            for argument in node.args if not names_device else ():
+                yield from self.deciders(argument)
 
 
 def stays(node: ast.Call, scope: Scope) -> bool:
@@ -135,18 +139,35 @@ def failing_call(frame: FrameType) -> Call | None:
     scope = Scope(frame)
     if isinstance(node, ast.AugAssign):
         name = _INPLACE.get(type(node.op), "__iadd__")
-        return _operator(getattr(torch.Tensor, name, _Named(name)), scope, [node.target, node.value])
+        return _operator(getattr(torch.Tensor, name, _Named(name)), scope, operands_of(node))
     if isinstance(node, ast.BinOp):
         name = _OPERATORS.get(type(node.op), "operator")
-        return _operator(getattr(torch, name, _Named(name)), scope, [node.left, node.right])
+        return _operator(getattr(torch, name, _Named(name)), scope, operands_of(node))
     if isinstance(node, ast.Compare):
         name = _OPERATORS.get(type(node.ops[0]), "compare")
-        return _operator(getattr(torch, name, _Named(name)), scope, [node.left, *node.comparators])
+        return _operator(getattr(torch, name, _Named(name)), scope, operands_of(node))
     if isinstance(node, ast.Subscript) and _is_stored(frame):
-        return _operator(torch.Tensor.__setitem__, scope, [node.value, node.slice, *_stored_values(frame, node)])
+        return _operator(torch.Tensor.__setitem__, scope, [*operands_of(node), *_stored_values(frame, node)])
     if isinstance(node, ast.Subscript):
-        return _operator(torch.Tensor.__getitem__, scope, [node.value, node.slice])
+        return _operator(torch.Tensor.__getitem__, scope, operands_of(node))
     return _call(node, scope) if isinstance(node, ast.Call) else None
+
+
+def operands_of(node: ast.AST | None) -> list[ast.expr]:
+    """What an operator or a call is given; of a method its object, too."""
+    match node:
+        case ast.BinOp(left=left, right=right):
+            return [left, right]
+        case ast.AugAssign(target=target, value=value):
+            return [target, value]
+        case ast.Subscript(value=value, slice=index):
+            return [value, index]
+        case ast.Compare(left=left, comparators=others):
+            return [left, *others]
+        case ast.Call(func=function, args=args, keywords=keywords):
+            owner = [function.value] if isinstance(function, ast.Attribute) else []
+            return [*owner, *args, *(keyword.value for keyword in keywords)]
+    return []
 
 
 def _is_stored(frame: FrameType) -> bool:
@@ -238,6 +259,16 @@ def _item(owner: Any, key: Any) -> Any:
     if type(owner) is dict and is_scalar(key):
         return next((value for each, value in items_of(owner) or () if type(each) is type(key) and each == key), UNKNOWN)
     return UNKNOWN
+
+
+def name_of_called(node: ast.Call) -> str:
+    """`zeros` of `torch.zeros(3)` and of `zeros(3)`; "" for what is called without a name."""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def is_of_torch(func: Any, name: str) -> bool:
+    """Whether a function is torch's, or stands in torch under this name in the place of it."""
+    return origin_of(func).startswith("torch") or (func is not UNKNOWN and func is getattr(torch, name, UNKNOWN))
 
 
 def origin_of(func: Any) -> str:

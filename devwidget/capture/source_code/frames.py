@@ -42,6 +42,31 @@ def name_in(frame: FrameType, matches: Any) -> str:
     return ""
 
 
+def path_text(frame: FrameType, wanted: object) -> str:
+    """How a frame's code writes an object of any kind: `optimizer`, `checkpoint['model']`, `run.model`; "" if it cannot."""
+    variables = {**globals_used(frame), **locals_of(frame)}
+    for name, value in variables.items():
+        if value is wanted:
+            return name
+    for name, value in variables.items():
+        for suffix, part in _members(value):
+            if part is wanted:
+                return name + suffix
+    return ""
+
+
+def _members(value: Any) -> list[tuple[str, Any]]:
+    """Items of a container and attributes of an object."""
+    if type(value) is dict:
+        items = itertools.islice(copy_items(value), MOST_ITEMS)
+        return [(f"[{key!r}]", part) for key, part in items if is_scalar(key)]
+    if type(value) is list or type(value) is tuple:
+        return [(f"[{index}]", part) for index, part in enumerate(value[:MOST_ITEMS])]
+    if not is_a(dict_of(value), dict):  # a class, whose fields are no dict
+        return []
+    return [(f".{name}", part) for name, part in copy_items(dict_of(value))[:MOST_ITEMS]]
+
+
 def _items(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     """Tensors in nested containers: `['args'][0]`."""
     pairs: list[tuple[str, Any]] = []

@@ -1,33 +1,32 @@
-"""Lineage by source: which line gave a tensor its value, for tensors that no recording saw being made."""
+"""Lineage by source: which line gave a value to a variable of a frame that still runs, for what no recording saw being made."""
 
 from __future__ import annotations
 
 import ast
-import linecache
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from types import FrameType
+from typing import Any, Literal
 
 import torch
 
 from devwidget.capture.modules import is_module
+from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code import statements
-from devwidget.capture.source_code.call_sites import locals_of
-from devwidget.capture.source_code.expressions import UNKNOWN, Scope, origin_of
-from devwidget.capture.source_code.frames import name_in
-from devwidget.capture.source_code.gradient_functions import MoveInForward, is_from_context, move_in_forward
-from devwidget.capture.source_code.past.decisions import Aspect, Maker
-from devwidget.capture.source_code.past.lost_values import argument_sources
-from devwidget.capture.source_code.past.makers import makers
-from devwidget.capture.source_code.past.past_calls import PastCall, definition_of
-from devwidget.capture.source_code.past.running_calls import enclosing_call, running_call, top_level
-from devwidget.capture.source_code.past.variable_changes import change_of
+from devwidget.capture.source_code.call_sites import locals_of, user_frame
+from devwidget.capture.source_code.caller_arguments import arguments_of
+from devwidget.capture.source_code.definitions import definition_of, statements_of
+from devwidget.capture.source_code.expressions import UNKNOWN, Scope, is_of_torch, name_of_called
+from devwidget.capture.source_code.factories import factory_of
+from devwidget.capture.source_code.frames import name_in, path_text
 from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of, selected
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed, parsed_expression, parsed_statement
+from devwidget.records.syntax import parsed_statement, targets_of
 
 MOST_STEPS = 16
+Aspect = Literal["device", "dtype"]
+"""What is asked of a tensor: who decided where it is, or who decided its dtype."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,6 @@ class Origin:
         tensors: the tensor and those on the same device that it was computed from.
         call, op, direct: source of the call on that line, its function, and whether that is torch's own.
         partners: names of tensors on the right device that are at hand there.
-        dropped: a later line that asked to move it, and kept nothing.
     """
 
     site: Site | None
@@ -48,10 +46,20 @@ class Origin:
     op: str = ""
     direct: bool = False
     partners: tuple[str, ...] = ()
-    dropped: Site | None = None
 
 
-def origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch.device, aspect: Aspect = "device") -> Origin:
+@dataclass(frozen=True, slots=True)
+class _Assignment:
+    """A line of a frame that assigned a value, and which part of it is meant."""
+
+    frame: FrameType
+    name: str
+    site: Site
+    keys: Keys
+    value: ast.expr
+
+
+def find_origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch.device, aspect: Aspect = "device") -> Origin:
     """Follow a tensor back through the assignments of living frames, innermost first.
 
     Args:
@@ -60,238 +68,201 @@ def origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch.devi
         target: where it should have been.
         aspect: what is wrong with it, which those that it was computed from share.
     """
-    tensors, last = [tensor], _Step(None, None)
+    tensors: list[torch.Tensor] = [tensor]
+    last: _Assignment | None = None
     while len(tensors) < MOST_STEPS:
-        step = _step(frames, tensors[-1], last, aspect)
-        if step is None:
+        assigned = _find_assignment(frames, tensors[-1], last, aspect)
+        if assigned is None:
             break
-        last = step if step.site is not None or step.makers else last
-        parents = [t for t in step.parents if _is_alike(t, tensor, aspect) and not any(t is old for old in tensors)]
-        if not parents:
+        last = assigned
+        older = [each for each in _parents(assigned, tensor, aspect) if not any(each is known for known in tensors)]
+        if not older:
             break
-        tensors.append(parents[0])
-    return _make_origin(last, tuple(tensors), target)
+        tensors.append(older[0])
+    if last is None:
+        return Origin(None, tuple(tensors))
+    if last.keys:
+        return Origin(_line_of_keyword(last) or last.site, tuple(tensors), partners=_partners(last, target))
+    return Origin(last.site, tuple(tensors), *_call_of(last), _partners(last, target))
 
 
-def _is_alike(one: torch.Tensor, other: torch.Tensor, aspect: Aspect) -> bool:
-    return one.dtype == other.dtype if aspect == "dtype" else one.device == other.device
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """One step back: the frame and the line that assigned a value, or what it is an item of, and what that came from."""
-
-    frame: FrameType | None
-    site: Site | None
-    parents: tuple[torch.Tensor, ...] = ()
-    makers: tuple[Maker, ...] = ()
-    is_item: bool = False
-
-
-def _step(frames: Sequence[FrameType], tensor: torch.Tensor, last: _Step, aspect: Aspect) -> _Step | None:
-    """What gave a tensor its value: the line that assigned it, else what the caller wrote for the argument that it is."""
-    assigned = _assignment(frames, tensor, last.frame, last.site.line if last.site is not None else 0, aspect)
-    if assigned is None:
-        return _of_sources(None, None, tensor, argument_sources(frames, tensor, aspect), aspect)
-    frame, site, keys = assigned
-    value = _value(site.text, site.line)
-    if value is None or _is_empty(value):
-        return None
-    if _moved_in_forward(frame, site, tensor.device) is not None:
-        return _Step(frame, site)
-    handed = Scope(frame).value(value)
-    if handed is not UNKNOWN and not isinstance(value, ast.Tuple | ast.List) and selected(handed, keys) is tensor:
-        name, path = path_of(ast.unparse(value))
-        filled = _find_filling(frames, frame, name, (*path, *keys), site.line)
-        if filled is None:
-            above = frames[next(index for index, each in enumerate(frames) if each is frame) + 1 :]
-            return _step(above, tensor, last, aspect) if above else None  # `mask = self.mask`, `x, y = batch`
-        site, keys = filled  # `mean = state['mean']`
-        value = _value(site.text, site.line) or value
-    own = _parents(frame, site, tensor, aspect)
-    if own is None:
-        return _Step(frame, site)
-    found = _of_sources(frame, site, tensor, makers(value, _scope(frames, frame, site), site, keys, aspect), aspect)
-    return replace(found, is_item=bool(keys), parents=(*own, *_find_given(frames, frame, site), *found.parents))
-
-
-def _scope(frames: Sequence[FrameType], frame: FrameType, site: Site) -> Scope:
-    """The variables of a frame as they were at a line."""
-    after = frames[next(index for index, each in enumerate(frames) if each is frame) + 1 :]
-    if site.function == frame.f_code.co_name:
-        return running_call(frame, after[0] if after else None, site.line)
-    return enclosing_call(frame, site.line) if site.file == frame.f_code.co_filename else Scope(frame)
-
-
-def _of_sources(
-    frame: FrameType | None, site: Site | None, tensor: torch.Tensor, found: list[Maker | torch.Tensor], aspect: Aspect
-) -> _Step:
-    made = [m for m in found if isinstance(m, Maker) and m.decides(tensor, aspect)]
-    return _Step(frame, site, tuple(t for t in found if is_tensor(t)), tuple(dict.fromkeys(made)))
-
-
-def _make_origin(last: _Step, tensors: tuple[torch.Tensor, ...], target: torch.device) -> Origin:
-    """The one call that made the tensor, else the line that assigned it."""
-    calls = {(m.site, m.call) for m in last.makers}
-    if len(calls) == 1:
-        (made, *_) = last.makers
-        partners = made.partners(target) or (_partner(last.frame, made.site, target) if last.frame is not None else ())
-        return Origin(made.site, tensors, made.call, made.op, True, partners, made.dropped)
-    if last.site is None or last.frame is None:
-        return Origin(None, tensors)
-    moved = _moved_in_forward(last.frame, last.site, tensors[-1].device)
-    if moved is not None:
-        return Origin(moved.site, tensors, moved.call, moved.method, True)
-    call, op, direct = _call_of(last.frame, last.site) if not last.is_item else ("", "", False)
-    return Origin(last.site, tensors, call, op, direct, _partner(last.frame, last.site, target))
-
-
-def _moved_in_forward(frame: FrameType, site: Site, device: torch.device) -> MoveInForward | None:
-    """The move that `forward` made of what a hand-written `backward` reads: `(mask,) = ctx.saved_tensors`."""
-    value = _value(site.text, site.line)
-    left = value is not None and is_from_context(ast.unparse(value), frame.f_code)
-    return move_in_forward(frame.f_code, device) if left else None
-
-
-def _assignment(
-    frames: Sequence[FrameType], tensor: torch.Tensor, home: FrameType | None, before: int, aspect: Aspect
-) -> tuple[FrameType, Site, Keys] | None:
-    """The frame and line that gave a tensor its name, and what of the name it is. In `home` only lines above `before` count."""
+def find_construction(frames: Iterable[FrameType], made: object) -> Site | None:
+    """The line of a living frame that built an object: it assigns a call of its class to the variable that holds it."""
     for frame in frames:
-        name, keys = path_of(name_in(frame, lambda value: value is tensor))
-        if name in ("", "self"):  # what `self` keeps is found through the model
-            continue
-        code, above = frame.f_code, before if frame is home else frame.f_lineno
-        filled = _find_filling(frames, frame, name, keys, above)
-        if filled is not None:
-            return frame, *filled
-        site = _last_assignment(frames, frame, name, above)
-        if site is None and name in frame.f_globals:
-            site = statements.cell_assignment(name)
-        for each in (site, _of_last_turn(frame, name, above)):
-            own = each is not None and (name not in code.co_varnames or each.function == code.co_name)  # no argument's namesake
-            if each is not None and own and not _denied(frames, frame, each, keys_of(each, name) + keys, tensor, aspect):
-                return frame, each, keys_of(each, name) + keys
+        name = path_of(path_text(frame, made))[0]
+        site = _line_that_assigned(frame, name, frame.f_lineno) if name else None
+        if site is not None and statements.assigned_call(site.text)[1] == class_name(type(made)):
+            return site
     return None
 
 
-def _find_filling(
-    frames: Sequence[FrameType], frame: FrameType, name: str, keys: Keys, before: int
-) -> tuple[Site, Keys] | None:
-    """The last line above another that put an item into what a variable holds: `state['speed'] = torch.zeros(3)`."""
-    here = Site(frame.f_code.co_filename, before, "", frame.f_code.co_name)
-    scope = _scope(frames, frame, here) if keys else None
-    change = change_of(scope, name, keys, before, moves=False) if isinstance(scope, PastCall) else None
-    inside = change is not None and change.value is not None and change.scope is scope and len(change.keys) < len(keys)
-    return (change.site, change.keys) if change is not None and inside else None
+def _find_assignment(
+    frames: Sequence[FrameType], tensor: torch.Tensor, last: _Assignment | None, aspect: Aspect
+) -> _Assignment | None:
+    """The line that gave a tensor its name, in the innermost frame in which it was not handed on from elsewhere."""
+    for frame in frames:
+        before = last.site.line if last is not None and last.frame is frame else frame.f_lineno
+        text = name_in(frame, lambda value: value is tensor)
+        name, _ = path_of(text)
+        if name in ("", "self"):  # what `self` keeps is found through the model
+            continue
+        assigned = _filled_above(frame, text, before) or _assigned_above(frame, text, before)
+        while assigned is not None and aspect == "device" and _made_elsewhere(assigned, tensor.device):
+            assigned = _assigned_above(frame, text, assigned.site.line)  # that branch did not run
+        if assigned is None:
+            assigned = _find_default(frame, text)
+        if assigned is None or _is_handed_on(assigned, tensor):  # `mask = self.mask`, `x, y = batch`
+            continue
+        return None if _is_empty(assigned.value) else assigned
+    return None
 
 
-def _last_assignment(frames: Sequence[FrameType], frame: FrameType, name: str, before: int) -> Site | None:
-    """The last line above another that can have run and assigns a variable."""
-    file = frame.f_code.co_filename
-    site = statements.assignment(file, name, before)
-    here = Site(file, before, "", frame.f_code.co_name)
-    scope = _scope(frames, frame, here) if site is not None and site.function == frame.f_code.co_name else None
-    if not isinstance(scope, PastCall):
-        at_top = site is not None and site.function == frame.f_code.co_name == "<module>"
-        return _at_top_level(frame, name, site, before) if site is not None and at_top else site
-    found = scope.find_assignment(name, before)
-    return scope.site(found) if found is not None else None
-
-
-def _at_top_level(frame: FrameType, name: str, site: Site, before: int) -> Site:
-    """The line itself, or the last one above of a branch that can have run."""
-    top = top_level(frame)
-    above = top.site_of_line(site.file, before).line if top is not None else 0
-    line = top.site_of_line(site.file, site.line).line if top is not None else 0
-    if top is None or any(each.lineno == line for each in top.ran_above(above)):
-        return site
-    found = top.find_assignment(name, above)
-    return top.shown(top.site(found)) if found is not None else site
-
-
-def _of_last_turn(frame: FrameType, name: str, line: int) -> Site | None:
-    """The last line that assigns a variable further down in a loop around a line, which ran in the turn before."""
-    file = frame.f_code.co_filename
-    tree = definition_of(frame.f_code) or parsed("".join(linecache.getlines(file)), deep=True)
-    loops = [each for each in ast.walk(tree) if isinstance(each, ast.For | ast.While)] if tree is not None else []
-    ends = [each.end_lineno or 0 for each in loops if each.lineno < line <= (each.end_lineno or 0)]
-    site = statements.assignment(file, name, max(ends) + 1) if ends else None
-    return site if site is not None and site.line >= line else None
-
-
-def _denied(
-    frames: Sequence[FrameType], frame: FrameType, site: Site, keys: Keys, tensor: torch.Tensor, aspect: Aspect
-) -> bool:
-    """Whether what the line says gives another device than the tensor has: it is in a branch or a turn that did not run."""
-    value = _value(site.text, site.line)
-    found = makers(value, _scope(frames, frame, site), site, keys, aspect) if value is not None else []
-    return bool(found) and all(isinstance(each, Maker) and not each.decides(tensor, aspect) for each in found)
-
-
-def _find_given(frames: Sequence[FrameType], home: FrameType, site: Site) -> list[torch.Tensor]:
-    """What the caller gave for an argument that the line replaces: `ids = ids.unsqueeze(0)`, by the same name there."""
-    name = site.text.partition("=")[0].strip()
-    value = _value(site.text)
-    own = [node.id for node in ast.walk(value) if isinstance(node, ast.Name)] if value is not None else []
-    code = home.f_code
-    if name not in own or name not in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
-        return []
-    above = frames[next(index for index, frame in enumerate(frames) if frame is home) + 1 :]
-    found = (locals_of(frame).get(name) for frame in above)
-    return [t for t in found if isinstance(t, torch.Tensor)][:1]
-
-
-def _parents(frame: FrameType, site: Site, tensor: torch.Tensor, aspect: Aspect) -> list[torch.Tensor] | None:
-    """What a value was computed from; None for an activation, which is where it is because of its layer's weights."""
-    value, scope = _value(site.text), Scope(frame)
-    found = [] if value is None else list(scope.leaves(value))
-    called = value is not None and any(isinstance(n, ast.Call) and is_module(scope.value(n.func)) for n in ast.walk(value))
-    weights = [t for t in found if is_parameter(t) and _is_alike(t, tensor, aspect)]
-    return None if weights and (called or len(weights) < len(found)) else found
-
-
-def _call_of(frame: FrameType, site: Site) -> tuple[str, str, bool]:
-    call, op = statements.assigned_call(site.text)
-    if not call:
-        return "", "", False
-    node = parsed_expression(call)
-    func = Scope(frame).value(node.func) if isinstance(node, ast.Call) else UNKNOWN
-    direct = origin_of(func).startswith("torch") or func is getattr(torch, op, None)
-    return call, op, direct
-
-
-def _partner(frame: FrameType, site: Site, target: torch.device) -> tuple[str, ...]:
-    """Tensors on the right device that the function has before that line, its arguments first."""
-    code, variables = frame.f_code, locals_of(frame)
-    if site.function != code.co_name or site.function == "<module>":
-        return ()
-    given = code.co_varnames[: code.co_argcount]
-    looped = _loop_variables(frame, site)
-    earlier = [n for n in variables if n not in given and (n in looped or _assigned_above(frame, n, site))]
-    names = [*given, *earlier]
-    return tuple(n for n in names if is_tensor(t := variables.get(n)) and t.device == target)
-
-
-def _loop_variables(frame: FrameType, site: Site) -> set[str]:
-    """The variables of the loops around a line."""
+def _filled_above(frame: FrameType, text: str, before: int) -> _Assignment | None:
+    """The last line above another in the function of a frame that assigns an item: `state['speed'] = torch.zeros(3)`."""
     node = definition_of(frame.f_code)
-    loops = [each for each in ast.walk(node) if isinstance(each, ast.For)] if node is not None else []
-    around = [each for each in loops if each.lineno < site.line <= (each.end_lineno or 0)]
-    return {part.id for each in around for part in ast.walk(each.target) if isinstance(part, ast.Name)}
+    if node is None or text.isidentifier():
+        return None
+    found = None
+    for each in statements_of(node):
+        if each.lineno < before and text in map(ast.unparse, targets_of(each)):
+            found = each
+    site = statements.site_at(frame.f_code.co_filename, found.lineno, frame.f_code.co_name) if found is not None else None
+    return _read_assignment(frame, text, site)
 
 
-def _assigned_above(frame: FrameType, name: str, site: Site) -> bool:
-    found = statements.assignment(frame.f_code.co_filename, name, site.line)
-    return found is not None and found.function == site.function
+def _assigned_above(frame: FrameType, text: str, before: int) -> _Assignment | None:
+    """The last line above another that assigns the variable that an expression begins with."""
+    return _read_assignment(frame, text, _line_that_assigned(frame, path_of(text)[0], before))
+
+
+def _read_assignment(frame: FrameType, text: str, site: Site | None) -> _Assignment | None:
+    statement = parsed_statement(site.text, site.line) if site is not None else None
+    if site is None or not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
+        return None
+    name, keys = path_of(text)
+    value, parts = statement.value, keys_of(site, name)
+    if keys and text in map(ast.unparse, targets_of(statement)):
+        return _Assignment(frame, name, site, (), value)
+    if parts and isinstance(value, ast.Tuple) and parts[0] < len(value.elts):  # `a, b = torch.ones(3), torch.zeros(3)`
+        value, parts = value.elts[parts[0]], ()
+    return _Assignment(frame, name, site, (*parts, *keys), value)
+
+
+def _made_elsewhere(assigned: _Assignment, device: torch.device) -> bool:
+    """Whether what a line computes with is all on another device than its result, so that it has not made that one."""
+    if assigned.keys:
+        return False
+    scope = Scope(assigned.frame)
+    factory = factory_of(assigned.value, scope)
+    devices = {each.device for each in scope.leaves(assigned.value) if each.dim()}
+    if factory is not None:
+        devices.add(factory.device)
+    return bool(devices) and device not in devices
+
+
+def _line_that_assigned(frame: FrameType, name: str, before: int) -> Site | None:
+    """The last line above another that assigns a variable of a frame; an argument has no line but those of its function."""
+    code = frame.f_code
+    site = statements.assignment(code.co_filename, name, before)
+    if site is None and name in frame.f_globals:
+        site = statements.cell_assignment(name)
+    if site is not None and name in code.co_varnames and site.function != code.co_name:
+        return None
+    return site
+
+
+def _find_default(frame: FrameType, name: str) -> _Assignment | None:
+    """What a function says for an argument that its caller left out."""
+    node, above = definition_of(frame.f_code), user_frame(frame.f_back)
+    given = arguments_of(frame, above)
+    if node is None or given is None or name in given:
+        return None
+    parameters = [*node.args.posonlyargs, *node.args.args]
+    last_ones = zip(parameters[::-1], node.args.defaults[::-1], strict=False)
+    for parameter, default in (*last_ones, *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)):
+        if parameter.arg == name and default is not None:
+            site = statements.site_at(frame.f_code.co_filename, default.lineno, "<module>")
+            return _Assignment(frame, name, site, (), default)
+    return None
+
+
+def _line_of_keyword(assigned: _Assignment) -> Site | None:
+    """The line that assigned `w`, where `loss = nn.CrossEntropyLoss(weight=w)` was built and its `weight` is asked for."""
+    if not isinstance(assigned.value, ast.Call):
+        return None
+    for keyword in assigned.value.keywords:
+        if keyword.arg == assigned.keys[-1] and isinstance(keyword.value, ast.Name):
+            return statements.assignment(assigned.site.file, keyword.value.id, assigned.site.line)
+    return None
+
+
+def _is_handed_on(assigned: _Assignment, tensor: torch.Tensor) -> bool:
+    """Whether the assigned expression is a place that has the tensor already."""
+    held: Any = Scope(assigned.frame).value(assigned.value)
+    if held is UNKNOWN or isinstance(assigned.value, ast.Tuple | ast.List):
+        return False
+    return selected(held, assigned.keys) is tensor
 
 
 def _is_empty(value: ast.expr) -> bool:
     """`parts = []`: what is in it now came later."""
-    elements = value.elts if isinstance(value, ast.List) else value.keys if isinstance(value, ast.Dict) else [value]
-    return not elements
+    match value:
+        case ast.List(elts=[]) | ast.Dict(keys=[]):
+            return True
+    return False
 
 
-def _value(statement: str, line: int = 1) -> ast.expr | None:
-    node = parsed_statement(statement, line)
-    return node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+def _parents(assigned: _Assignment, tensor: torch.Tensor, aspect: Aspect) -> list[torch.Tensor]:
+    """What a value was computed from and shares its place with; an activation is where its layer's weights are."""
+    scope = Scope(assigned.frame)
+    found = [*scope.leaves(assigned.value), *_given_by_caller(assigned)]
+    alike = [each for each in found if getattr(each, aspect) == getattr(tensor, aspect)]
+    weights = [each for each in alike if is_parameter(each)]
+    calls = [node for node in ast.walk(assigned.value) if isinstance(node, ast.Call)]
+    is_activation = any(is_module(scope.value(call.func)) for call in calls) or len(weights) < len(found)
+    return [] if weights and is_activation else alike
+
+
+def _given_by_caller(assigned: _Assignment) -> list[torch.Tensor]:
+    """What the caller gave for an argument that the line replaces: `ids = ids.unsqueeze(0)`."""
+    frame, above = assigned.frame, user_frame(assigned.frame.f_back)
+    reads = [node.id for node in ast.walk(assigned.value) if isinstance(node, ast.Name)]
+    argument = (arguments_of(frame, above) or {}).get(assigned.name) if assigned.name in reads else None
+    value = Scope(above).value(argument.node) if above is not None and argument is not None else None
+    return [value] if is_tensor(value) else []
+
+
+def _call_of(assigned: _Assignment) -> tuple[str, str, bool]:
+    """The call that decided: a factory, wherever it stands in the expression, else the whole of it."""
+    value, scope = assigned.value, Scope(assigned.frame)
+    factory = factory_of(value, scope)
+    if factory is not None:
+        return factory.text, factory.name, True
+    if not isinstance(value, ast.Call):
+        return "", "", False
+    name = name_of_called(value)
+    return ast.unparse(value), name, is_of_torch(scope.value(value.func), name)
+
+
+def _partners(assigned: _Assignment, target: torch.device) -> tuple[str, ...]:
+    """Tensors on the right device that the function has before that line, its arguments first."""
+    frame, site = assigned.frame, assigned.site
+    code, variables = frame.f_code, locals_of(frame)
+    if site.function != code.co_name or site.function == "<module>":
+        return ()
+    names = dict.fromkeys([*code.co_varnames[: code.co_argcount], *_loop_variables(frame, site)])
+    names |= dict.fromkeys(name for name in variables if _is_assigned_above(frame, name, site))
+    return tuple(name for name in names if is_tensor(held := variables.get(name)) and held.device == target)
+
+
+def _loop_variables(frame: FrameType, site: Site) -> list[str]:
+    """The variables of the loops around a line."""
+    node = definition_of(frame.f_code)
+    loops = [each for each in ast.walk(node) if isinstance(each, ast.For)] if node is not None else []
+    around = [each for each in loops if each.lineno < site.line <= (each.end_lineno or 0)]
+    return [part.id for each in around for part in ast.walk(each.target) if isinstance(part, ast.Name)]
+
+
+def _is_assigned_above(frame: FrameType, name: str, site: Site) -> bool:
+    found = statements.assignment(frame.f_code.co_filename, name, site.line)
+    return found is not None and found.function == site.function

@@ -12,9 +12,9 @@ import torch
 from devwidget.capture.modules import is_module, own_parameters, walk_modules
 from devwidget.capture.object_fields import dict_of
 from devwidget.capture.source_code.call_sites import RawSite, call_text, is_library, locals_of, site_of, to_site, user_frame
+from devwidget.capture.source_code.caller_arguments import arguments_of
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import MOST_ITEMS, lookup
-from devwidget.capture.source_code.past.running_calls import arguments_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Given

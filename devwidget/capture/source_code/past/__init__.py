@@ -1,1 +1,0 @@
-"""Functions that have returned: what their source, their arguments and their branches tell of the values they made."""
