@@ -20,7 +20,6 @@ from torch.overrides import handle_torch_function
 
 from devwidget.capture.object_fields import copy_items, is_a
 from devwidget.capture.source_code import statements
-from devwidget.capture.source_code.archives import know_source
 from devwidget.records.site import LibraryLine, Site
 
 
@@ -80,7 +79,6 @@ class _Owners(dict[str, int]):
         else:
             owner = INSTALLED if installed else MACHINERY if filename.startswith(_LIBRARY_FOLDERS) else USERS
         self[filename] = owner
-        know_source(filename)
         return owner
 
 

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from devwidget.capture.source_code.archives import know_source
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.site import cell_label
 from devwidget.records.syntax import LARGEST, inner_statements, is_shallow, parsed, targets_of
@@ -98,9 +97,6 @@ _known: dict[str, tuple[list[str], int, FileIndex | None]] = {}
 def index_of(filename: str) -> FileIndex | None:
     """The index of a file; None where there is no source, it does not parse (a cell with magics), or it is very large."""
     lines = linecache.getlines(filename)
-    if not lines:
-        know_source(filename)
-        lines = linecache.getlines(filename)
     known = _known.get(filename)
     if known is not None and known[0] is lines:  # linecache hands out the same list until the file changes
         return known[2]
