@@ -89,3 +89,49 @@ def test_a_stance_that_the_user_takes_while_a_recording_runs_is_the_users_before
     users.__exit__(None, None, None)
     assert stance() == "default"
     assert any(reason.startswith("compiled code") for reason in recording.trace.not_checked)
+
+
+class Masked(torch.nn.Module):
+    def mask(self):
+        return torch.ones(4).bool()
+
+    def forward(self, x):
+        return x.masked_fill(~self.mask(), 0.0)
+
+
+@pytest.fixture
+def failed():
+    """A call whose stray has no name, watched as it failed; its exception."""
+    with devwidget.simulate(1):
+        background_births.begin_watching()
+        try:
+            with pytest.raises(RuntimeError) as caught:
+                Masked().cuda()(torch.ones(4).cuda())
+            yield caught.value
+        finally:
+            background_births.end_watching()
+
+
+def test_of_a_value_that_is_gone_the_recorded_line_is_named(failed):
+    (finding,) = devwidget.explain(failed).findings
+    assert finding.birth.text == "return torch.ones(4).bool()"
+
+
+def test_operands_are_those_of_their_exception_alone(failed):
+    births = background_births.get_background_births()
+    assert [tensor.device.type for tensor in births.operands_of(failed)] == ["cuda", "cpu"]
+    assert births.operands_of(RuntimeError(str(failed))) == ()
+    with pytest.raises(RuntimeError):
+        torch.ones(3) @ torch.ones(4)
+    assert len(births.operands_of(failed)) == 2, "this call has mixed nothing"
+
+
+def test_large_operands_are_not_kept():
+    with devwidget.simulate(1):
+        background_births.begin_watching()
+        try:
+            with pytest.raises(RuntimeError) as caught:
+                torch.ones(5 << 20).cuda() + torch.ones(5 << 20)
+            assert background_births.get_background_births().operands_of(caught.value) == ()
+        finally:
+            background_births.end_watching()

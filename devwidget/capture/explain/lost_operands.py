@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FrameType
 
 import torch
@@ -19,7 +19,7 @@ from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.capture.source_code.call_sites import call_text, line_of, raw_site, site_of, to_site
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, failing_call, operands_of
 from devwidget.capture.source_code.factories import FactoryCall, factory_of
-from devwidget.capture.tensors import tensors_in
+from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.device import DEVICE_NAME
 from devwidget.records.errors import message
 from devwidget.records.syntax import parsed_expression, parsed_statement
@@ -42,8 +42,12 @@ def made_there(context: ErrorContext) -> None:
     others = [each for each in there if each.device == device_id(target)]
     at_hand = tuple(each.expression for each in others if each.expression)
     wrong = [device for device in named if device != target]
-    lost = [_describe_lost(context, user, node, wrong, target, at_hand) for node in _lost_expressions(user)]
-    strays = [operand for operand in lost if operand is not None] or _other_side(context, user, there, wrong, target)
+    expressions = _lost_expressions(user)
+    strays = _describe_kept(context, user, expressions, wrong, target)
+    if not strays:
+        lost = [_describe_lost(context, user, node, wrong, target, at_hand) for node in expressions]
+        strays = [operand for operand in lost if operand is not None]
+    strays = strays or _other_side(context, user, there, wrong, target)
     if not strays:
         return
     call, raw = failing_call(user), raw_site(user)
@@ -74,14 +78,48 @@ def _find_operands(context: ErrorContext, user: FrameType) -> Iterator[Operand]:
 
 
 def _lost_expressions(frame: FrameType) -> list[ast.expr]:
-    """The operands of the call that a frame was making whose values are gone, with the items of tuples and lists."""
-    raw, scope = site_of(frame), Scope(frame)
+    """The operands of the call that a frame was making whose values are gone."""
+    scope = Scope(frame)
+    return [item for item in _operand_expressions(frame) if scope.value(item) is UNKNOWN]
+
+
+def _operand_expressions(frame: FrameType) -> list[ast.expr]:
+    """The operands of the call that a frame was making, with the items of tuples and lists."""
+    raw = site_of(frame)
     text = call_text(raw)
     node = parsed_expression(text, line_of(raw)) or parsed_statement(text.strip(), line_of(raw))
     items: list[ast.expr] = []
     for operand in operands_of(node):
         items += operand.elts if isinstance(operand, ast.List | ast.Tuple) else [operand]
-    return [item for item in items if scope.value(item) is UNKNOWN]
+    return items
+
+
+def _describe_kept(
+    context: ErrorContext, user: FrameType, expressions: list[ast.expr], wrong: list[torch.device], target: torch.device
+) -> list[Operand]:
+    """The values that are gone and were on a wrong device, where births were watched as the call failed."""
+    gone = [node for node in expressions if _names_something(node)]
+    kept = _find_kept(context, user)
+    if len(gone) != len(kept):
+        return []
+    names = operand_names.Names(context.state, user)
+    found = []
+    for node, tensor in zip(gone, kept, strict=True):
+        if tensor.device in wrong and tensor.dim():
+            text = ast.unparse(node)
+            lost = lost_operand(device_id(tensor.device), text, "", stray=True, source=text)
+            found.append(names.with_birth(lost, tensor, target))
+    return found
+
+
+def _find_kept(context: ErrorContext, user: FrameType) -> list[torch.Tensor]:
+    """The operands of the failing call that no expression of its line gives any more, in their order."""
+    call = failing_call(user)
+    there = [tensor for _, tensor in arguments(call.func, call.args, call.kwargs)] if call is not None else []
+    scope = Scope(user)
+    there += [value for item in _operand_expressions(user) if is_tensor(value := scope.value(item))]
+    kept = context.state.births.operands_of(context.error)
+    return [tensor for tensor in kept if not any(tensor is each for each in there)]
 
 
 def _describe_lost(
@@ -156,18 +194,27 @@ def _with_lost_names(context: ErrorContext, user: FrameType, fault: Fault, given
     if fault.target is None:
         return fault
     names, target = operand_names.Names(context.state, user), torch.device(str(fault.target))
+    kept = context.state.births.operands_of(context.error)
     at_hand = tuple(o.expression for o in fault.operands if not o.stray and o.expression and o.device == fault.target)
     operands = []
     for operand in fault.operands:
         if operand.stray and not (operand.expression or operand.held or operand.birth):
-            source = _find_source(operand, given, of_dtype=fault.what == "dtype")
-            if source is not None:
+            source, itself = _find_source(operand, given, of_dtype=fault.what == "dtype"), _find_itself(operand, kept)
+            if itself is not None:
+                operand = names.with_birth(operand, itself, target, of_dtype=fault.what == "dtype")
+            elif source is not None:
                 named = operand_of(source, operand.argument, names.expression(source), stray=True)
                 operand = names.with_birth(named, source, target, of_dtype=fault.what == "dtype")
             elif fault.what != "dtype":
                 operand = _made_on_line(operand, user, at_hand)
         operands.append(operand)
     return dataclasses.replace(fault, operands=tuple(operands))
+
+
+def _find_itself(operand: Operand, kept: Iterable[torch.Tensor]) -> torch.Tensor | None:
+    """The one tensor that was kept and is as an operand."""
+    alike = [each for each in kept if device_id(each.device) == operand.device and format_dtype(each.dtype) == operand.dtype]
+    return alike[0] if len(alike) == 1 else None
 
 
 def _find_source(operand: Operand, given: list[torch.Tensor], *, of_dtype: bool) -> torch.Tensor | None:

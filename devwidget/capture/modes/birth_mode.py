@@ -14,7 +14,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults.failed_call import NOT_OURS
 from devwidget.capture.object_fields import SCALAR_IDS, is_a, parts_of
 from devwidget.capture.patching.mode_stack import FunctionMode
-from devwidget.capture.recording.births import LONGEST_CHAIN, Birth
+from devwidget.capture.recording.births import LONGEST_CHAIN, Birth, FailedCall
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import VIEWS
 from devwidget.capture.recording.waits import LISTS, READS
@@ -22,6 +22,7 @@ from devwidget.capture.source_code.call_sites import RawSite, caller, callers
 from devwidget.capture.source_code.given_arguments import where_left_out
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in
+from devwidget.records.errors import error_text
 
 _BACKWARD = frozenset({"backward", "grad"})
 _AUTOGRAD = (torch_internals.TENSOR_METHODS, "torch.autograd")
@@ -33,6 +34,8 @@ _QUESTIONS = frozenset({"size", "dim", "numel", "stride", "_set_grad_enabled"})
 """Answered at once. The last is what `no_grad` switches: a signal that struck us right after it would leave it so."""
 _Tensor, _Parameter, _Size, _FLOAT64 = torch.Tensor, torch.nn.Parameter, torch.Size, torch.float64
 _DisableTorchFunction = torch_internals.DisableTorchFunction
+_SMALL = 16 << 20
+"""Bytes of an operand that is kept after its call has failed."""
 MOST_DEVICES = 64
 """Devices read from tensors that are remembered: `device = x.device` serves the function that says so."""
 
@@ -235,7 +238,16 @@ class BirthMode(FunctionMode):
 
     def _run_healed_call(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
         """The result of the repaired call; NOT_OURS if the exception is none of our business."""
+        self._keep_operands(args, kwargs, error)
         return NOT_OURS
+
+    def _keep_operands(self, args: tuple[Any, ...], kwargs: Any, error: Exception) -> None:
+        """Keep what met in a call that has failed; the innermost call tells, because functions around it raise the same."""
+        births = self._state.births
+        given = tuple(tensor for tensor in _flatten_arguments(args, kwargs) if tensor.nbytes <= _SMALL)
+        has_mixed = len({tensor.device for tensor in given}) > 1 or len({tensor.dtype for tensor in given}) > 1
+        if has_mixed and (births.failed is None or births.failed.number != id(error)):
+            births.failed = FailedCall(id(error), error_text(error), given)
 
     def _nothing_read(self, func: Any, owner: Any, frame: FrameType) -> None:
         """An attribute is None."""

@@ -7,7 +7,7 @@ import operator
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -16,6 +16,7 @@ from torch.utils.weak import WeakIdRef
 from devwidget.capture import torch_internals
 from devwidget.capture.source_code.call_sites import RawSite
 from devwidget.capture.tensors import wrapped_tensor
+from devwidget.records.errors import error_text
 from devwidget.records.trace import Held, Operand, Phase
 
 
@@ -224,6 +225,20 @@ class _Ref(TensorRef):
         return ref
 
 
+class FailedCall(NamedTuple):
+    """A call that has raised, and its operands: those that have no name are gone when somebody asks why.
+
+    Attributes:
+        number: id of the exception.
+        error: its text: an id is used again.
+        operands: small ones alone, because they live as long as this.
+    """
+
+    number: int
+    error: str
+    operands: tuple[torch.Tensor, ...]
+
+
 FIRST_SWEEP = 1024
 """Tensors remembered before the dead among them are looked for; a callback at each death would cost more than the birth."""
 
@@ -235,6 +250,7 @@ class Births:
 
     Attributes:
         tensors: by the id of each tensor, which may be dead.
+        failed: the last call that has met tensors of several devices or dtypes.
 
     Args:
         older: asked for tensors that are not known here.
@@ -243,6 +259,7 @@ class Births:
     def __init__(self, older: Births | None = None) -> None:
         self._older = older
         self.tensors: dict[int, Birth] = {}
+        self.failed: FailedCall | None = None
         self._others: dict[int, _Ref] = {}
         self._storages: dict[int, Birth | _Ref] = {}
         self._sweep_at = FIRST_SWEEP
@@ -255,6 +272,13 @@ class Births:
         """Forget all but what those that are asked for older ones know."""
         for known in (self.tensors, self._others, self._storages):
             known.clear()
+
+    def operands_of(self, error: BaseException) -> tuple[torch.Tensor, ...]:
+        """The operands of the call that has raised this, if it was the last one."""
+        failed = self.failed if self.failed is not None or self._older is None else self._older.failed
+        if failed is None or (failed.number, failed.error) != (id(error), error_text(error)):
+            return ()
+        return failed.operands
 
     def _count_entries(self) -> int:
         return len(self.tensors) + len(self._others) + len(self._storages)
