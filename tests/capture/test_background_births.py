@@ -135,3 +135,14 @@ def test_large_operands_are_not_kept():
             assert background_births.get_background_births().operands_of(caught.value) == ()
         finally:
             background_births.end_watching()
+
+
+def test_the_exception_of_the_user_goes_its_way_whatever_an_operand_is():
+    sparse = torch.eye(4).to_sparse()
+    with devwidget.simulate(1):
+        background_births.begin_watching()
+        try:
+            with pytest.raises(RuntimeError, match="same device"):
+                torch.ones(4, 4).cuda() @ sparse
+        finally:
+            background_births.end_watching()

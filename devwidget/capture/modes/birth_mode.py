@@ -238,13 +238,18 @@ class BirthMode(FunctionMode):
 
     def _run_healed_call(self, func: Any, args: tuple[Any, ...], kwargs: Any, error: Exception, frame: FrameType) -> Any:
         """The result of the repaired call; NOT_OURS if the exception is none of our business."""
-        self._keep_operands(args, kwargs, error)
+        try:
+            with _DisableTorchFunction():
+                self._keep_operands(args, kwargs, error)
+        except Exception as trouble:  # a tensor class that answers no question; the exception of the user goes its way
+            self._state.log.log_trouble(trouble)
         return NOT_OURS
 
     def _keep_operands(self, args: tuple[Any, ...], kwargs: Any, error: Exception) -> None:
         """Keep what met in a call that has failed; the innermost call tells, because functions around it raise the same."""
         births = self._state.births
-        given = tuple(tensor for tensor in _flatten_arguments(args, kwargs) if tensor.nbytes <= _SMALL)
+        tensors = _flatten_arguments(args, kwargs)
+        given = tuple(tensor for tensor in tensors if tensor.numel() * tensor.element_size() <= _SMALL)
         has_mixed = len({tensor.device for tensor in given}) > 1 or len({tensor.dtype for tensor in given}) > 1
         if has_mixed and (births.failed is None or births.failed.number != id(error)):
             births.failed = FailedCall(id(error), error_text(error), given)
