@@ -13,9 +13,10 @@ from typing import Any
 import torch
 
 from devwidget import extras
+from devwidget.gpus.card_models import CardModel
 from devwidget.gpus.patching import Patches, replacing
 from devwidget.gpus.state import Account, Values
-from devwidget.gpus.virtual_machine import CardModel, VirtualMachine
+from devwidget.gpus.virtual_machine import VirtualMachine
 from devwidget.records.errors import SimulationError
 from devwidget.records.schema.message import Message
 

@@ -11,8 +11,9 @@ from devwidget.capture.memory.roles import MemoryBlock
 from devwidget.extras.cards.caching_allocator import CachingAllocator, NoRoom
 from devwidget.extras.cards.pools import SegmentBlock, iterate_from
 from devwidget.extras.cards.settings import NEVER, parse_settings
+from devwidget.gpus.card_models import CardModel
 from devwidget.gpus.state import Account
-from devwidget.gpus.virtual_machine import UNLIMITED, CardModel
+from devwidget.gpus.virtual_machine import UNLIMITED
 
 
 class PlacedBlock(MemoryBlock):

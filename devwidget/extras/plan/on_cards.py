@@ -17,7 +17,7 @@ from devwidget.extras.plan.loops import Loop
 from devwidget.extras.plan.questions import Question, Wanted
 from devwidget.extras.plan.records.answers import CardRow, OneCard
 from devwidget.extras.plan.records.plan import Plan
-from devwidget.gpus.virtual_machine import find_card
+from devwidget.gpus.card_models import find_card
 from devwidget.records.errors import DevwidgetError, nearest
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Phase

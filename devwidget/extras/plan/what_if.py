@@ -6,7 +6,7 @@ import contextlib
 import io
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -34,7 +34,7 @@ from devwidget.extras.plan.records.answers import (
 )
 from devwidget.extras.plan.records.plan import Plan, may_be_asked
 from devwidget.extras.plan.sizes import WantSize, fit_plans, largest_fitting, least_rooms, search_largest
-from devwidget.gpus.virtual_machine import CARDS, find_card
+from devwidget.gpus.card_models import CARDS, find_card
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
 
@@ -121,6 +121,11 @@ class WhatIf:
         if wanted.is_inference:
             kwargs, target = {name: value for name, value in kwargs.items() if name != "labels"}, None
         return Arguments(*(replace_tensors(part, change_tensor) for part in (self.inputs.args, kwargs, target)))
+
+    @property
+    def names(self) -> Collection[str]:
+        """The names of `QUESTIONS`."""
+        return QUESTIONS.keys()
 
     @property
     def batch(self) -> int | None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import devwidget
-from devwidget.gpus.virtual_machine import CARDS
+from devwidget.gpus.card_models import CARDS
 from devwidget.records.errors import SimulationError
 
 MIB = 1 << 20

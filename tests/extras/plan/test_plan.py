@@ -12,7 +12,7 @@ import devwidget
 from devwidget.capture.step.batch import Arguments
 from devwidget.extras.plan.records.plan import DevicePlan, Plan, PlanMoment
 from devwidget.extras.plan.rehearsal import MeanStep
-from devwidget.gpus.virtual_machine import CARDS
+from devwidget.gpus.card_models import CARDS
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import SimulationError
 from devwidget.records.loading import json_io

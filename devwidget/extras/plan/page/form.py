@@ -13,7 +13,7 @@ from devwidget.extras.plan.records.plan import Plan, may_be_asked
 from devwidget.report.style.safe_text import displays_safely
 
 if TYPE_CHECKING:
-    from devwidget.extras.plan.what_if import WhatIf
+    from devwidget.extras.plan.records.plan import Questions
 
 Figure = dict[str, Any]
 _FITS: dict[Fit, str] = {"fits": "fits", "fits by less": "close", "does not fit": "over"}
@@ -27,7 +27,7 @@ _WHOLE = 8 * _GIB
 
 
 @displays_safely
-def form_content(questions: WhatIf, setting: AskedSize) -> dict[str, Any]:
+def form_content(questions: Questions, setting: AskedSize) -> dict[str, Any]:
     """The state of the form.
 
     Args:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from devwidget.extras.plan.evidence.compared import Fit, find_band, find_card_band, name_fit
-from devwidget.extras.plan.records.answers import Answered, Changes, Generation, LargestBatch, OnCards, group_answers
+from devwidget.extras.plan.records.answers import Answered, AskedSize, Changes, Generation, LargestBatch, OnCards, group_answers
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.fields import ProcessLocal, Size, process_local
@@ -16,9 +16,6 @@ from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 from devwidget.records.trace import Phase
-
-if TYPE_CHECKING:
-    from devwidget.extras.plan.what_if import WhatIf
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +163,52 @@ class DevicePlan:
         return name_fit(self.fits, self.is_close)
 
 
+class Questions(Protocol):
+    """What a plan can be asked, as long as its model is here."""
+
+    @property
+    def first(self) -> Plan:
+        """The plan itself."""
+
+    @property
+    def setting(self) -> AskedSize:
+        """The batch, length and cards of that plan."""
+
+    @property
+    def tried(self) -> dict[AskedSize, Plan]:
+        """The same step in other settings."""
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        """What was asked so far."""
+
+    @property
+    def cards(self) -> Sequence[str]:
+        """Cards that can be asked about."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Questions that `ask` knows."""
+
+    def ask(self, question: str, *about: Any) -> Any:
+        """Answer at once."""
+
+    def ask_between_cells(self, question: str) -> Iterator[int]:
+        """Answer in pieces, each of which yields how many plans were run."""
+
+    def plan_between_cells(self, setting: AskedSize) -> Iterator[int]:
+        """Plan another setting in pieces."""
+
+    def generation(self, new_tokens: int, cache: str, num_beams: int) -> Generation:
+        """See `Plan.generation`."""
+
+    def sliders(self) -> Any:
+        """See `Plan.sliders`."""
+
+    def show_live(self) -> None:
+        """Show the page of the plan as a widget."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan(Record):
     """Predicted memory of one step.
@@ -293,7 +336,7 @@ class Plan(Record):
         """
         return self._find_questions().sliders()
 
-    def _find_questions(self) -> WhatIf:
+    def _find_questions(self) -> Questions:
         questions = questions_of(self)
         if questions is None:
             raise DevwidgetError(
@@ -303,12 +346,12 @@ class Plan(Record):
         return questions
 
 
-def may_be_asked(plan: Plan, questions: WhatIf) -> Plan:
+def may_be_asked(plan: Plan, questions: Questions) -> Plan:
     """The plan, as one that answers questions in this process; its model is kept as long as it or a copy of it is."""
     return replace(plan, _questions=ProcessLocal(questions))
 
 
-def questions_of(plan: Plan) -> WhatIf | None:
+def questions_of(plan: Plan) -> Questions | None:
     """What the plan can be asked in this process; None for one that was loaded."""
-    questions: WhatIf | None = plan._questions.value
+    questions: Questions | None = plan._questions.value
     return questions

@@ -11,8 +11,7 @@ from traitlets import Dict, Unicode
 
 from devwidget.extras.plan.page.draw_plan import STYLES, draw_live_parts, plan_in_notebook
 from devwidget.extras.plan.page.form import form_content, read_setting
-from devwidget.extras.plan.records.plan import Plan, may_be_asked, questions_of
-from devwidget.extras.plan.what_if import QUESTIONS, WhatIf
+from devwidget.extras.plan.records.plan import Plan, Questions, may_be_asked, questions_of
 from devwidget.language.speaking import both, say, say_count
 from devwidget.panel.actions import PieceJobs
 from devwidget.panel.bridge import Control, refer_to
@@ -105,7 +104,7 @@ class PlanWidget(Displayed, ipywidgets.VBox):
     def _saved_html(self) -> str:
         return as_saved(self._saved)
 
-    def _find_questions(self) -> WhatIf:
+    def _find_questions(self) -> Questions:
         questions = self._asked()
         if questions is None:
             raise _nobody_to_ask()
@@ -124,7 +123,7 @@ class PlanWidget(Displayed, ipywidgets.VBox):
     def _answer_question(self, asked: dict[str, Any]) -> None:
         if asked.get("ask") == "cancel":
             self.jobs.cancel()
-        if asked.get("ask") == "question" and asked.get("question") in QUESTIONS:
+        if asked.get("ask") == "question" and asked.get("question") in self._find_questions().names:
             shown = questions_of(self.shown)
             if shown is not None:
                 self._wanted = self.setting

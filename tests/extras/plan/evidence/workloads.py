@@ -15,7 +15,7 @@ from torch import nn
 
 import devwidget
 from devwidget.extras.plan.by_name import AdamW8bit, add_adapters
-from devwidget.gpus.virtual_machine import CARDS, CardModel
+from devwidget.gpus.card_models import CARDS, CardModel
 from tests.extras.plan.evidence import titan
 from tests.extras.plan.evidence.decoders import VOCABULARY, AdamWByHand, Decoder, cross_entropy, cross_entropy_of_softmax
 from tests.extras.plan.evidence.vision import VisionTransformer
