@@ -22,7 +22,6 @@ EXAMPLES = (
     ("python -m devwidget run --gpus 1 -m package.train", Message("a module in place of a script")),
     ("python -m devwidget run --gpus 2 torchrun --nproc-per-node 2 train.py", Message("a job whose processes have them too")),
     ("python -m devwidget check --gpus 2 train:step", Message("one step: train.step() returns (model, batch)")),
-    ("python -m devwidget show trace.json --format sarif", Message("text, json, brief (json within 4 kB), sarif, ...")),
     ("python -m devwidget html trace.json report.html", ""),
     ("python -m devwidget compare before.json after.json", ""),
     ("python -m devwidget fix apply trace.json", Message("write the edits, after a question, with a backup")),

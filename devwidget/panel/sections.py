@@ -105,6 +105,7 @@ def find_opener(value: object) -> Opener | None:
     """Find how an extra opens the panel of something; None for a model, and for what nobody knows."""
     extras.load_all("panel")
     for kind in type(value).__mro__:
-        if kind in _openers:
-            return _openers[kind]
+        for known, opener in _openers.items():
+            if kind is known:  # a class of the user may have a hash of its own
+                return opener
     return None

@@ -12,6 +12,7 @@ import pytest
 
 import devwidget
 from devwidget.cli.main import _build_parser, main
+from devwidget.extras import extras
 from devwidget.records.finding import Finding
 from devwidget.records.trace import Trace
 
@@ -77,6 +78,7 @@ def test_check_fails_with_the_report_and_keeps_the_trace(capsys: pytest.CaptureF
     assert status == 0
 
 
+@pytest.mark.skipif("formats" not in extras(), reason="an extra is not here")
 def test_the_report_is_written_for_other_programs(capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path) -> None:
     files = [f"--{form}={form}.json" for form in ("save", "json", "brief", "sarif", "perfetto")]
     assert told(capsys, "check", "--gpus", "1", *files, "outside_step.py:step")[0] == 1
@@ -102,6 +104,7 @@ def test_code_that_raises_is_2_with_its_traceback_and_the_reason(capsys: pytest.
     assert "error[wrong-device]" in err
 
 
+@pytest.mark.skipif("plan" not in extras(), reason="an extra is not here")
 def test_plan_says_by_its_status_whether_it_fits(capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys, "plan", "outside_step.py:large", "--gpus", "1", "--memory", "24GiB")[0] == 0
     status, out, _ = told(capsys, "plan", "outside_step.py:large", "--gpus", "1", "--memory", "512MiB")
@@ -109,11 +112,19 @@ def test_plan_says_by_its_status_whether_it_fits(capsys: pytest.CaptureFixture[s
     assert "does not fit" in out
 
 
+@pytest.mark.skipif("plan" not in extras(), reason="an extra is not here")
 def test_a_step_that_asks_for_a_gpu_is_planned_where_none_is(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = told(capsys, "plan", "outside_step.py:on_gpu", "--gpus", "2", "--memory", "24GiB", "--loop", "trainer")
     assert status == 0
     assert "forward, loss, backward, optimizer" in out
     assert "planned is transformers' Trainer" in out
+
+
+@pytest.mark.skipif("plan" not in extras(), reason="an extra is not here")
+def test_plan_says_which_argument_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = told(capsys, "plan", "--gpus", "1", "outside_step.py:odd")
+    assert status == 2
+    assert "did you mean 'loss_fn'?" in err
 
 
 @pytest.mark.parametrize(
@@ -122,7 +133,6 @@ def test_a_step_that_asks_for_a_gpu_is_planned_where_none_is(capsys: pytest.Capt
         (("check", "outside_step.py:stp"), "did you mean 'step'?"),
         (("check", "outside_step.py:alone"), "returned a `Linear`"),
         (("check", "outside_step.py:odd"), "did you mean 'loss_fn'?"),
-        (("plan", "--gpus", "1", "outside_step.py:odd"), "did you mean 'loss_fn'?"),
         (("check", "nothing"), "names no function"),
         (("check", "nothing.py:step"), "there is no file nothing.py"),
         (("check", "--memory", "2GiB", "outside_step.py:step"), "of how many GPUs?"),
@@ -171,6 +181,7 @@ def test_a_saved_record_is_shown_without_torch(tmp_path: pathlib.Path) -> None:
 def test_every_example_of_the_help_is_a_command_line_that_is_understood() -> None:
     examples = re.findall(r"^  (python -m devwidget .*?)(?:  .*)?$", _build_parser().epilog or "", re.MULTILINE)
     lines = [line.strip() for line in examples]
-    assert len(lines) == 13
+    of_extras = {"formats": 1, "plan": 2, "ranks": 1, "watch": 1}
+    assert len(lines) == 8 + sum(of_extras.get(name, 0) for name in extras())
     for line in lines:
         assert callable(_build_parser().parse_args(line.split()[3:]).command)

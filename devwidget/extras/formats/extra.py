@@ -4,4 +4,5 @@ from devwidget.extras import Extra
 
 EXTRA = Extra(
     formats={"json": "findings_json", "brief": "findings_json", "sarif": "sarif", "perfetto": "perfetto"},
+    commands=("commands",),
 )
