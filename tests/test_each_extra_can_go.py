@@ -83,7 +83,8 @@ def test_the_core_works_without_any(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", extras())
 def test_what_is_left_works_without_one(name: str, tmp_path: Path) -> None:
-    folder = copy_without([name], tmp_path)
+    """An extra that needs it goes along."""
+    folder = copy_without([name, *(other for other, extra in extras().items() if name in extra.after)], tmp_path)
     assert run_in(folder, "-c", EVERY_MODULE).endswith(" []\n")
     assert "['wrong-device']" in run_in(folder, "-c", ONE_STEP)
     run_in(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", *QUICK)
