@@ -1,14 +1,8 @@
 """The public names and their types; `devwidget/__init__.py` looks each up when it is used. Checked by tests/test_imports.py."""
 
-from collections.abc import Callable
-from typing import Any, overload
-
-import torch
-from torch import nn
-
 from devwidget import integrations as integrations
 from devwidget._version import __version__ as __version__
-from devwidget.api import Recording, allow, check, compare, explain, record, simulate, snapshot, trace
+from devwidget.api import Recording, allow, check, compare, explain, record, show, simulate, snapshot, trace
 from devwidget.capture.step.batch import Inputs
 from devwidget.extras.plan.api import place, plan
 from devwidget.extras.plan.records.answers import Changes, Generation, LargestBatch, Layout
@@ -38,21 +32,6 @@ from devwidget.records.site import LibraryLine, Site
 from devwidget.records.snapshot import ModuleFacts, Snapshot, TensorFacts
 from devwidget.records.trace import Fault, ModuleEvent, Move, Operand, OpEvent, Trace, Wait
 from devwidget.saved_files import load, open
-
-@overload
-def show(model: Cluster) -> RanksWidget: ...
-@overload
-def show(model: Watch | WatchedRun) -> DeviceWidget: ...
-@overload
-def show(
-    model: nn.Module,
-    batch: Any = ...,
-    *,
-    loss_fn: Callable[..., Any] | None = ...,
-    target: Any = ...,
-    optimizer: torch.optim.Optimizer | None = ...,
-    batch_expression: str = ...,
-) -> DeviceWidget: ...
 
 __all__ = [
     "Agent",

@@ -44,7 +44,7 @@ def struck(strike, every):
     def act():
         return devwidget.trace(model, batch)
 
-    assert [finding.fixes[0].verified for finding in act().findings] == [True, True, True]
+    assert [finding.fixes[0].verified for finding in act().findings] == [True, True, False]  # an edit of the class is not run
     with faults.LinesRun() as lines:
         act()
     chosen = [(line, count) for line, count in lines.counts.items() if TRYING in pathlib.Path(line[0]).parents][::every]

@@ -45,7 +45,8 @@ def _same_values(now: dict[str, Any], before: dict[str, Any]) -> bool:
 
 
 def _is_patched(value: Any) -> bool:
-    return issubclass(type(value), PatchedFunction)
+    function = value.__func__ if type(value) in (staticmethod, classmethod) else value
+    return issubclass(type(function), PatchedFunction)
 
 
 _FUNCTION = Keeper(_read_function, same=_same_values, parts=lambda before: before.values())
