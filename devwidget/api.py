@@ -7,7 +7,7 @@ import functools
 import inspect
 import pathlib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import nn
@@ -302,6 +302,22 @@ def is_about_placement(error: BaseException) -> bool:
     from devwidget import post_mortem
 
     return post_mortem.is_about_placement(error)
+
+
+@overload
+def show(
+    model: nn.Module,
+    batch: Any = ...,
+    *,
+    loss_fn: Callable[..., Any] | None = ...,
+    target: Any = ...,
+    optimizer: torch.optim.Optimizer | None = ...,
+    batch_expression: str = ...,
+) -> DeviceWidget: ...
+
+
+@overload
+def show(model: object) -> Any: ...
 
 
 @says_what_fits

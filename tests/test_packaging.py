@@ -11,6 +11,7 @@ from typing import Any, get_overloads
 import pytest
 import yaml
 
+from devwidget import api
 from devwidget.extras.plan.api import plan
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -75,8 +76,9 @@ def test_a_wheel_brings_nothing_that_only_tests_need() -> None:
     assert not any("pytest" in each for each in PROJECT["project"]["dependencies"])
 
 
-def test_a_type_checker_is_told_which_record_comes_back() -> None:
-    assert [each.__annotations__["return"] for each in get_overloads(plan)] == ["Plan", "ParallelPlan"]
+def test_a_type_checker_is_told_which_record_and_which_panel_come_back() -> None:
+    told = {call: [each.__annotations__["return"] for each in get_overloads(call)] for call in (plan, api.show)}
+    assert told == {plan: ["Plan", "ParallelPlan"], api.show: ["DeviceWidget", "Any"]}
 
 
 def shown_by_an_index() -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 import torch
+from torch import nn
 
+import devwidget
 from devwidget.capture.recording.births import Birth, Births
 from devwidget.capture.source_code.call_sites import RawSite
 
@@ -42,3 +45,36 @@ def test_what_shares_the_storage_of_a_new_tensor_has_its_birth_when_that_is_gone
     kept = torch.nn.Parameter(made.detach())
     del made
     assert births.find_birth(kept) is birth
+
+
+class Inner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class Outer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = Inner()
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+def resumed():
+    model = Outer()
+    model.eval()
+    return model
+
+
+def test_the_line_that_built_a_model_is_recorded_where_its_function_has_returned():
+    with devwidget.simulate(1), devwidget.record() as recording, contextlib.suppress(RuntimeError):
+        resumed()(torch.ones(2, 4).cuda())
+    (fault,) = recording.trace.faults
+    strays = [operand.held for operand in fault.operands if operand.stray]
+    assert strays
+    assert {(held.left_class, held.built.text) for held in strays} == {("Outer", "model = Outer()")}

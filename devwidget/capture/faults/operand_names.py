@@ -154,6 +154,8 @@ class Names:
     def _find_holder(self, root: Birth, tensor: torch.Tensor, family: list[torch.Tensor]) -> Held | None:
         """Who keeps a tensor, or what decided where it is."""
         held = holder(self._state.tracker, self._frames, family or [tensor])
+        if held is not None and held.left_behind is not None and held.built is None:
+            held = dataclasses.replace(held, built=_find_built(root, held.left_class))
         return held or self._of_weights(root, tensor) or in_module_beside(self._frames, family)
 
     def beside_the_model(self, operand: Operand, target: torch.device) -> Operand:
@@ -449,3 +451,9 @@ def _argument_nodes(text: str) -> Iterable[ast.expr]:
 def _is_requested(value: Any, requested: Any) -> bool:
     known = type(value) is str or type(value) is int or type(value) is DEVICE
     return value is requested or (known and str(value) == format_value(requested))
+
+
+def _find_built(root: Birth, left_class: str) -> Site | None:
+    """The recorded line that built the module that was left behind; None if it built another one around it."""
+    site = to_site(root.built)
+    return site if site is not None and statements.assigned_call(site.text)[1] == left_class else None

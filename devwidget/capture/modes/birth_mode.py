@@ -12,13 +12,14 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.faults.failed_call import NOT_OURS
+from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import SCALAR_IDS, is_a, parts_of
 from devwidget.capture.patching.mode_stack import FunctionMode
 from devwidget.capture.recording.births import LONGEST_CHAIN, Birth, FailedCall
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import VIEWS
 from devwidget.capture.recording.waits import LISTS, READS
-from devwidget.capture.source_code.call_sites import RawSite, caller, callers
+from devwidget.capture.source_code.call_sites import RawSite, caller, callers, locals_of, site_of, user_frame
 from devwidget.capture.source_code.given_arguments import where_left_out
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in
@@ -207,6 +208,8 @@ class BirthMode(FunctionMode):
             read = self._devices.get(id(given)) if given is not None else None
             if read is not None and read[0] is given:
                 birth.follows = read[1].deciding_birth()
+        if site is not None and site.code.co_name == "__init__":
+            birth.built = _find_construction(frame)
         if birth.direct and "device" in kwargs and kwargs["device"] is None:
             birth.asked = tuple(where_left_out(frame, "device"))
         return birth
@@ -268,6 +271,21 @@ class BirthMode(FunctionMode):
 
     def _note_transfer(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType) -> None:
         """A line of the user moved a tensor."""
+
+
+def _find_construction(frame: FrameType) -> RawSite | None:
+    """Where user code builds the outermost of the modules whose constructors run."""
+    found = user_frame(frame)
+    while found is not None and _is_constructor(found):
+        found = user_frame(found.f_back)
+    return site_of(found) if found is not None else None
+
+
+def _is_constructor(frame: FrameType) -> bool:
+    code = frame.f_code
+    if code.co_name != "__init__" or not code.co_argcount:
+        return False
+    return is_module(locals_of(frame).get(code.co_varnames[0]))
 
 
 def calls_itself(frame: FrameType, site: RawSite | None) -> bool:

@@ -83,6 +83,7 @@ class Birth(TensorRef):
         number: place in the trace; below zero for tensors older than the recording.
         asked: of a move in a method that is called like one, the lines that called it, innermost first; of what was made in
             a function that hands on the device that it is given, the line that gave it none.
+        built: of what the constructor of a module made, the line of the user that built the outermost module.
         call: the torch function that made it.
         site: the user's line; None where it is older, or derived on the same device and in the same dtype.
         direct: the user's line calls that function itself.
@@ -99,6 +100,7 @@ class Birth(TensorRef):
 
     __slots__ = (
         "asked",
+        "built",
         "call",
         "depth",
         "direct",
@@ -115,6 +117,7 @@ class Birth(TensorRef):
         "weights",
     )
     asked: tuple[RawSite, ...]
+    built: RawSite | None
     call: str
     depth: int
     direct: bool
@@ -207,8 +210,8 @@ class Birth(TensorRef):
         return birth
 
 
-_UNSAID = {"asked": (), "call": "", "site": None, "direct": False, "is_move": False, "origin": None, "follows": None,
-           "moved_on": False, "weights": None, "transfer": None}  # fmt: skip
+_UNSAID = {"asked": (), "built": None, "call": "", "site": None, "direct": False, "is_move": False, "origin": None,
+           "follows": None, "moved_on": False, "weights": None, "transfer": None}  # fmt: skip
 
 
 class _Ref(TensorRef):
