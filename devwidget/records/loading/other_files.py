@@ -65,7 +65,7 @@ def _read_content(file: pathlib.Path, content: Any, size: int) -> Any:
         if found is not None:
             return found
     if isinstance(content, dict):
-        raise UnreadableError(Message("it is of no tool that is known here"))
+        raise UnreadableError(Message("no tool that devwidget knows has written it"))
     return json_io.load(file)  # which says that it is none of ours
 
 
