@@ -12,7 +12,7 @@ from tests.test_imports import PACKAGE, extra_of
 
 FLOORS = {
     "capture": """
-        torch_internals object_fields process_rank interrupts undo devices patching tensors modules restore validation
+        torch_internals object_fields process_rank interrupts undo devices patching tensors modules walk restore validation
         source_code other_threads step snapshot recording faults data_parallel patches modes memory
         background_births explain recorder
     """.split(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 import types
 from collections import deque
@@ -12,20 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import Group, own, registered_entries
-from devwidget.capture.object_fields import (
-    SCALARS,
-    class_name,
-    class_values,
-    copy_items,
-    fields_of,
-    find_class_attribute,
-    is_a,
-    is_user_dict,
-    key_text,
-    module_name,
-)
-from devwidget.capture.tensors import is_parameter
+from devwidget.capture.modules import is_module
+from devwidget.capture.object_fields import SCALARS, class_name, class_values, is_user_dict, module_name
+from devwidget.capture.tensors import is_parameter, is_tensor
+from devwidget.capture.walk import Place, TooManyObjects, walk
 from devwidget.records.schema.message import Message
 
 Found = tuple[str, torch.Tensor, str]
@@ -40,38 +29,49 @@ _REPEATS = frozenset({"_flat_weights", "_flat_weight_refs", "_former_parameters"
 MOST_OBJECTS, MOST_IN_ONE = 100_000, 20_000
 """How many objects and tensors are looked at in one snapshot, and in one attribute (a data set, a replay buffer)."""
 
-MOST_LEVELS, LONG = 6, 256
+_DEEPEST, _DEEPEST_IN_CLASS = 10, 2
 _SCALARS = frozenset(map(id, (*SCALARS, torch.dtype, torch.device)))
 """Ids of types: to look a type up in a set would be a call of its metaclass."""
 _FOREIGN = sys.stdlib_module_names - {"types"} | {"numpy", "pandas", "builtins", "torch"}
-_SEQUENCES, _SETS = (list, tuple, deque), (set, frozenset)
+_CONTAINERS = (nn.Module, list, tuple, deque, set, frozenset, dict)
 
 
 class AttributeSearch:
-    """One search over all modules of a snapshot: each object is opened once, so cycles and shared helpers cost nothing."""
+    """One search over all modules of a snapshot: each object is opened once, so cycles and shared helpers cost nothing.
 
-    def __init__(self, is_registered: Callable[[object], bool], most: int = MOST_OBJECTS) -> None:
+    Attributes:
+        is_full: the last attribute holds more than was looked at.
+    """
+
+    is_full = False
+
+    def __init__(self, is_registered: Callable[[object], bool], most: int = MOST_IN_ONE) -> None:
         self._is_registered = is_registered
-        self._opened: set[int] = set()
-        self._handlers: dict[int, tuple[type, _Handler | None]] = {}
-        self._seen, self._limit, self._most = 0, most, most
+        self._opened: dict[int, Any] = {}  # objects too: an id is somebody else's when its object is gone
+        self._kinds: dict[int, tuple[type, bool]] = {}
+        self._left, self._most = max(most, MOST_OBJECTS), most
 
-    def search_attribute(self, name: str, value: Any) -> Iterator[Found]:
-        """Every tensor in one attribute of a module, up to a limit."""
-        self._limit = min(self._most, self._seen + MOST_IN_ONE)
-        yield from self.find_tensors(name, value)
+    def find_tensors(self, name: str, value: Any, deepest: int = _DEEPEST) -> Iterator[Found]:
+        """Every tensor in a value, up to a limit; an unregistered module in it gives its parameters and buffers."""
+        most = min(self._most, self._left)
+        self.is_full = False
+        try:
+            for place in walk([(name, value)], enter=self._opens, most=most, deepest=deepest):
+                self._left -= 1
+                tensor = place.value
+                if is_tensor(tensor) and not (is_parameter(tensor) and self._is_registered(tensor)):
+                    yield place.path, tensor, _describe_way(place)
+        except TooManyObjects:
+            self.is_full = True
 
     def of_class(self, kind: type) -> list[Found]:
         """Tensors that a class of the user and its bases define, of which every instance is the owner."""
         if module_name(kind).startswith("torch."):
             return []
-        self._limit = min(self._most, self._seen + MOST_IN_ONE)
-        return list(self.search_each(class_values(kind, nn.Module), 2, Message("class attribute")))
-
-    @property
-    def is_full(self) -> bool:
-        """The last attribute holds more than was looked at."""
-        return self._seen >= self._limit
+        values = dict(class_values(kind, nn.Module))
+        names = self.find_candidates(values, values)
+        found = [each for name in names for each in self.find_tensors(name, values[name], _DEEPEST_IN_CLASS)]
+        return [(name, tensor, Message("class attribute")) for name, tensor, _ in found]
 
     def find_candidates(self, attributes: dict[str, Any], names: Iterable[str]) -> list[str]:
         """The attributes that may hold tensors; this runs for every module, so it only looks at types."""
@@ -80,112 +80,32 @@ class AttributeSearch:
             return maybe
         repeated = attributes.get("_former_parameters")
         hidden: dict[str, Any] = repeated if type(repeated) is dict else {}
-        return [name for name in maybe if self._find_handler(type(attributes[name])) is not None and name not in hidden]
+        return [name for name in maybe if self._may_hold(type(attributes[name])) and name not in hidden]
 
-    def find_tensors(self, name: str, value: Any, levels: int = MOST_LEVELS, note: str = "") -> Iterator[Found]:
-        """Every tensor in a value; an unregistered module in it gives its parameters and buffers."""
-        handler = self._find_handler(type(value))
-        if handler is None or self.is_full:
-            return
-        self._seen += 1
-        if handler is _open_tensor:
-            if not (is_parameter(value) and self._is_registered(value)):
-                yield name, value, note
-        elif levels and id(value) not in self._opened:
-            self._opened.add(id(value))
-            yield from handler(self, name, value, levels - 1, note)
+    def _opens(self, value: Any) -> bool:
+        if id(value) in self._opened or not self._may_hold(type(value)):
+            return False
+        self._opened[id(value)] = value
+        return not (is_module(value) and self._is_registered(value))
 
-    def _find_handler(self, kind: type) -> _Handler | None:
-        known = self._handlers.get(id(kind))
+    def _may_hold(self, kind: type) -> bool:
+        known = self._kinds.get(id(kind))
         if known is None:
-            known = self._handlers[id(kind)] = kind, _choose_handler(kind)  # holds the class, so that its id stays its own
+            known = self._kinds[id(kind)] = kind, _may_hold_tensors(kind)  # holds the class, so that its id stays its own
         return known[1]
-
-    def search_each(self, parts: Iterable[tuple[str, Any]], levels: int, note: str) -> Iterator[Found]:
-        """Tensors in the named parts of something."""
-        for name, part in parts:
-            if self.is_full:
-                return
-            yield from self.find_tensors(name, part, levels, note)
-
-    def only_scalars(self, values: Any) -> bool:
-        """A quick look at a long container: a vocabulary of 50,000 words is not worth a walk."""
-        kinds = {id(kind): kind for kind in map(type, values)}
-        return all(key in _SCALARS or self._find_handler(kind) is None for key, kind in kinds.items())
-
-    def in_module(self, name: str, module: nn.Module, levels: int, note: str) -> Iterator[Found]:
-        """What a module holds that is registered nowhere, children included."""
-        if self._is_registered(module):
-            return
-        note = note or Message("of an unregistered {class_name}", class_name=class_name(type(module)))
-        for group in _GROUPS:
-            yield from self.search_each(
-                ((f"{name}.{key}", value) for key, value in registered_entries(module, group)), levels + 1, note
-            )
-        fields = dict(copy_items(own(module)))
-        names = self.find_candidates(fields, fields.keys() - STANDARD)
-        yield from self.search_each(((f"{name}.{key}", fields[key]) for key in sorted(names)), levels, note)
-
-
-_GROUPS: tuple[Group, ...] = ("_parameters", "_buffers", "_modules")
-_Handler = Callable[[AttributeSearch, str, Any, int, str], Iterator[Found]]
-
-
-def _choose_handler(kind: type) -> _Handler | None:
-    """How to open values of a type, None for those that hold no tensors worth finding."""
-    if id(kind) in _SCALARS or issubclass(kind, (type, types.ModuleType, torch.optim.Optimizer)):
-        return None
-    if issubclass(kind, torch.Tensor):
-        return _open_tensor
-    for base, handler in _CONTAINERS:
-        if issubclass(kind, base):
-            return handler
-    return _open_object if is_user_dict(kind) or _may_hold_tensors(kind) else None
 
 
 def _may_hold_tensors(kind: type) -> bool:
+    """Whether values of a type are tensors, or hold some that are worth finding."""
+    if id(kind) in _SCALARS or issubclass(kind, (type, types.ModuleType, torch.optim.Optimizer)):
+        return False
+    if issubclass(kind, (torch.Tensor, *_CONTAINERS)) or is_user_dict(kind):
+        return True
     module = module_name(kind)
     return module.startswith("torch.distributions") or module.partition(".")[0] not in _FOREIGN
 
 
-def _open_tensor(search: AttributeSearch, name: str, tensor: Any, levels: int, note: str) -> Iterator[Found]:
-    yield name, tensor, note
-
-
-def _open_sequence(search: AttributeSearch, name: str, values: Any, levels: int, note: str) -> Iterator[Found]:
-    base = next(kind for kind in (*_SEQUENCES, *_SETS) if is_a(values, kind))
-    if base.__len__(values) > LONG and search.only_scalars(_copy_parts(base, values)):
-        return
-    fields = find_class_attribute(type(values), "_fields") if base is tuple else None
-    if type(fields) is tuple and fields:
-        yield from search.search_each(
-            zip((f"{name}.{field}" for field in fields), tuple.__iter__(values), strict=False), levels, note
-        )
-    else:
-        yield from search.search_each(
-            ((f"{name}[{at}]", part) for at, part in enumerate(_copy_parts(base, values))), levels, note
-        )
-
-
-def _copy_parts(base: Any, values: Any) -> list[Any]:
-    """What is in a sequence or a set, copied at once: other threads may change it meanwhile."""
-    return list(itertools.islice(base.__iter__(values), MOST_IN_ONE + 1))
-
-
-def _open_mapping(search: AttributeSearch, name: str, values: dict[Any, Any], levels: int, note: str) -> Iterator[Found]:
-    if dict.__len__(values) > LONG and search.only_scalars(list(dict.values(values))):
-        return
-    items = list(itertools.islice(dict.items(values), MOST_IN_ONE + 1))
-    yield from search.search_each(((f"{name}[{key_text(key)}]", part) for key, part in items), levels, note)
-
-
-def _open_object(search: AttributeSearch, name: str, value: object, levels: int, note: str) -> Iterator[Found]:
-    yield from search.search_each(((f"{name}.{key}", part) for key, part in fields_of(value)), levels, note)
-
-
-_CONTAINERS: tuple[tuple[type | tuple[type, ...], _Handler], ...] = (
-    (nn.Module, AttributeSearch.in_module),
-    (_SEQUENCES, _open_sequence),
-    (_SETS, _open_sequence),
-    (dict, _open_mapping),
-)
+def _describe_way(place: Place) -> str:
+    """Which unregistered module a tensor is in, the outermost one."""
+    modules = [each.value for each in place.way() if is_module(each.value)]
+    return Message("of an unregistered {class_name}", class_name=class_name(type(modules[-1]))) if modules else ""

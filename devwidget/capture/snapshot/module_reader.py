@@ -147,7 +147,7 @@ class ModuleReader:
         """Add the tensors of plain attributes and of the class; the note says if the search had to stop."""
         registered, cut = own["_parameters"], []
         for start in names:
-            for name, tensor, note in self._search.search_attribute(start, own[start]):
+            for name, tensor, note in self._search.find_tensors(start, own[start]):
                 into.append(self.tensors.read_tensor(path, name, "attribute", tensor, note or _is_recomputed(name, registered)))
             if self._search.is_full:
                 cut.append(start)

@@ -30,9 +30,11 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, parameter_paths: dict[in
     for at, group in enumerate(groups_of(inner)):
         for number, parameter in enumerate(parts_of(group.get("params"))):
             path = parameter_paths.get(id(parameter), f"param_groups[{at}][{number}]")
-            yield from search.search_each(_name_values(path, items_of(states.get(id(parameter)))), 4, "")
-        settings = [(key, value) for key, value in group.items() if key != "params"]
-        yield from search.search_each(_name_values(f"param_groups[{at}]", settings), 2, "")
+            for key, value in items_of(states.get(id(parameter))) or ():
+                yield from search.find_tensors(f"{path}.{format_value(key)}", value)
+        for key, value in group.items():
+            if key != "params":
+                yield from search.find_tensors(f"param_groups[{at}].{key}", value)
 
 
 def attribute_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
@@ -40,7 +42,7 @@ def attribute_tensors(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, t
     trained = {id(parameter) for parameter in parameters_of(optimizer)}
     search, fields = AttributeSearch(lambda value: id(value) in trained), dict_of(optimizer)
     for name in search.find_candidates(fields, fields.keys() - {"state", "param_groups", "defaults"}):
-        yield from ((place, tensor) for place, tensor, _ in search.search_attribute(name, fields[name]))
+        yield from ((place, tensor) for place, tensor, _ in search.find_tensors(name, fields[name]))
 
 
 def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
@@ -52,10 +54,6 @@ def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 def parameters_of(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
     """What an optimizer trains."""
     return (parameter for group in groups_of(_find_innermost(optimizer)) for parameter in parts_of(group.get("params")))
-
-
-def _name_values(path: str, values: list[tuple[Any, Any]] | None) -> Iterator[tuple[str, Any]]:
-    return ((f"{path}.{format_value(key)}", value) for key, value in values or ())
 
 
 def _find_innermost(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
