@@ -169,7 +169,7 @@ def _verdict(reading: Reading, findings: tuple[Finding, ...]) -> str:
     answer = _find_answer(reading.error)
     if answer is not None:
         return answer
-    if reading.from_worker:
+    if CAUGHT.search(reading.error) is not None:
         return _IN_REPLICA
     if not _ABOUT.search(words):
         return EXPLAINED if reading.site is not None else _WITHOUT_LINE

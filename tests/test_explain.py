@@ -10,6 +10,7 @@ from torch import nn
 
 import devwidget
 from devwidget import post_mortem
+from devwidget.capture import background_births
 from devwidget.records.loading import json_io
 from tests.corpus import score
 from tests.sampling import sample
@@ -42,7 +43,9 @@ KIND_IS_OUT_OF_REACH = {
 FAULT_IS_OUT_OF_REACH = {
     "case_custom_function_grad_on_cpu": "the forward line of a node in backward is known only while forward runs",
 }
-FATAL = sorted(path for path in score.pathlib.Path(score.__file__).parent.glob("case_*.py") if score.expectations(path)[1])
+NOTHING_IS_LEFT = {"case_multi_data_parallel_three_bugs": "a worker failed, and its variables are kept only with `births on`"}
+CASES = sorted(score.pathlib.Path(score.__file__).parent.glob("case_*.py"))
+FATAL = [path for path in CASES if score.expectations(path)[1] and path.stem not in NOTHING_IS_LEFT]
 
 
 def explained(path):
@@ -86,6 +89,13 @@ def failing(act):
 def gpu():
     with devwidget.simulate(gpus=1):
         yield
+
+
+@pytest.fixture
+def watched():
+    background_births.begin_watching()
+    yield
+    background_births.end_watching()
 
 
 def test_the_text_names_the_values_the_cause_and_what_only_a_run_can_tell(gpu):
@@ -330,7 +340,7 @@ class Masked(nn.Module):
         return self.mask_of(self.fc(x))
 
 
-def test_a_closure_that_a_replica_shares_is_blamed_for_its_tensor():
+def test_a_closure_that_a_replica_shares_is_blamed_for_its_tensor(watched):
     with devwidget.simulate(gpus=2):
         band = torch.ones(4, device="cuda:0")
 
@@ -339,8 +349,8 @@ def test_a_closure_that_a_replica_shares_is_blamed_for_its_tensor():
 
         model = nn.DataParallel(Masked(mask_of).cuda(), device_ids=[0, 1])
         (found,) = devwidget.explain(failing(lambda: model(torch.ones(4, 4, device="cuda:0")))).findings
-    assert found.fixes[0].code == "return h * (band.to(h.device) > 0)"
-    assert found.operands == ("band float32[4] cuda:0", "h cuda:1")
+    assert found.fixes[0].code == "return h * ((band > 0).to(h.device))"
+    assert found.birth.text == 'band = torch.ones(4, device="cuda:0")'
 
 
 def test_without_source_the_variables_of_the_frame_are_told(gpu):

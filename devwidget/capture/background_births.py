@@ -10,6 +10,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.modes.birth_mode import BirthMode
 from devwidget.capture.patches.attention_fast_path import fast_paths
 from devwidget.capture.patches.unseen_tensors import watch_swaps
+from devwidget.capture.patches.worker_errors import keep_worker_errors
 from devwidget.capture.patching.eager_stance import force_eager
 from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.state import RecordingState
@@ -47,6 +48,7 @@ def _install_watch() -> None:
         _state = RecordingState(heal=False, first_number=_LONG_AGO)
         fast_paths(None, _undo)
         watch_swaps(_state, _undo)
+        keep_worker_errors(_undo)
         # Dynamo would trace into the mode, and compile anew whenever it comes or goes.
         force_eager(_undo)  # loads the compiler: a second
     if _mode is None:

@@ -14,6 +14,7 @@ from devwidget.capture import background_births, torch_internals
 from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.modules import is_module, registered_entries, walk_modules
 from devwidget.capture.object_fields import is_a
+from devwidget.capture.patches.worker_errors import worker_error
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import statements
@@ -28,11 +29,13 @@ class ErrorContext:
     """What is left of a failed program.
 
     Attributes:
-        error: the exception.
-        frames: of its traceback, outermost first.
+        raised: the exception.
+        error: the same, or what a worker of DataParallel raised behind it, if that was kept.
+        frames: of its traceback, outermost first, with those of the worker.
         state: as a recording would have it, without births.
     """
 
+    raised: BaseException
     error: BaseException
     frames: tuple[FrameType, ...]
     state: RecordingState
@@ -67,17 +70,30 @@ class ErrorContext:
 def context_of(error: BaseException) -> ErrorContext:
     """Read an exception's traceback."""
     frames = traceback_frames(error.__traceback__)
+    in_worker = worker_error(error)
+    if in_worker is not None:
+        frames += traceback_frames(in_worker.__traceback__)
     state = RecordingState(heal=False, older=background_births.get_background_births())
     running = [(module, frame) for frame in frames if (module := _called_module(frame)) is not None]
     name, root = _root(frames, [module for module, _ in running])
     if root is not None:
         state.tracker.attach_model(root, name)
     for module, frame in running:
+        wrapper = state.tracker.running
+        if is_a(wrapper, nn.DataParallel):
+            _name_replica(state, wrapper, module)
         state.tracker.enter_module(module, frame, 0.0, 0)
     state.tracker.forced = None if running else _phase(frames)
-    context = ErrorContext(error, tuple(frames), state)
+    context = ErrorContext(error, error if in_worker is None else in_worker, tuple(frames), state)
     _order(context)
     return context
+
+
+def _name_replica(state: RecordingState, wrapper: nn.DataParallel[Any], replica: nn.Module) -> None:
+    """Give the modules of a replica the paths of those that they are copies of."""
+    prefix = state.tracker.path_of(wrapper.module)
+    for path, part in walk_modules(replica):
+        state.tracker.name_module(part, f"{prefix}.{path}".strip("."))
 
 
 def _order(context: ErrorContext) -> None:

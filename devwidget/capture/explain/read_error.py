@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import linecache
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
@@ -17,7 +17,13 @@ from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
 from devwidget.capture.explain.lost_operands import devices_named, made_there, trace_back
 from devwidget.capture.explain.own_checks import own_check
-from devwidget.capture.explain.replica_errors import CAUGHT, failure_site, from_replica, output_not_joined
+from devwidget.capture.explain.replica_errors import (
+    failure_site,
+    from_replica,
+    is_from_replica,
+    mark_replica,
+    output_not_joined,
+)
 from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
@@ -30,7 +36,7 @@ from devwidget.capture.source_code.call_sites import forget_sites, locals_of, na
 from devwidget.capture.source_code.expressions import Call, failing_call
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import CUDA, KINDS
-from devwidget.records.errors import message
+from devwidget.records.errors import error_text, message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand
 
@@ -102,25 +108,31 @@ def outermost_call(error: BaseException) -> tuple[nn.Module, tuple[Any, ...], di
 
 def _read(error: BaseException) -> Reading:
     context = context_of(error)
+    in_worker = is_from_replica(context)
+    is_text_alone = in_worker and context.raised is context.error
     try:
-        from_worker = CAUGHT.search(message(error)) is not None
-        for step in (
-            *library_frames.ALL,
-            *(
-                (from_replica,)
-                if from_worker
-                else (output_not_joined, own_check, _failed_call, _missing_build, _by_its_words, made_there)
-            ),
-        ):
-            if not context.state.log.faults:
-                _guarded(step, context)
+        _run_readers(context, (*library_frames.ALL, from_replica))
+        if not in_worker:
+            _run_readers(context, (output_not_joined,))
+        if not is_text_alone:
+            _run_readers(context, (own_check, _failed_call, _missing_build, _by_its_words, made_there))
+        if in_worker:
+            mark_replica(context)
         faults = context.state.log.faults_seen()
         values = tuple(_values(context, _written_names(faults)))
         site = failure_site(context)
     finally:
         forget_sites()
     module = context.state.tracker.module
-    return Reading(context.error_text, site, module, faults, values, tuple(context.state.log.troubles), from_worker)
+    troubles = tuple(context.state.log.troubles)
+    return Reading(error_text(context.raised), site, module, faults, values, troubles, is_text_alone)
+
+
+def _run_readers(context: ErrorContext, readers: Iterable[Callable[[ErrorContext], None]]) -> None:
+    """Ask one reader after another, until one knows the fault."""
+    for reader in readers:
+        if not context.state.log.faults:
+            _guarded(reader, context)
 
 
 def _guarded(step: Any, context: ErrorContext) -> None:

@@ -1,0 +1,52 @@
+"""Exceptions of DataParallel workers, of which torch brings home the text alone: kept with their frames."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._utils import ExceptionWrapper
+
+from devwidget.capture.object_fields import dict_of
+from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.undo import Undo
+
+_KEPT = "_devwidget_worker_error"
+
+
+def keep_worker_errors(undo: Undo) -> None:
+    """Let the exception that the caller of a worker gets hold the one that the worker raised, and nobody else."""
+    undo.enter_context(make_patch(ExceptionWrapper, "__init__", _wrap_making))
+    undo.enter_context(make_patch(ExceptionWrapper, "reraise", _wrap_raising))
+
+
+def worker_error(error: BaseException) -> BaseException | None:
+    """What the worker raised that an exception comes from; None if it comes from none, or if nobody watched."""
+    kept = dict_of(error).get(_KEPT)
+    return kept if isinstance(kept, BaseException) else None
+
+
+def _wrap_making(original: Callable[..., None]) -> Callable[..., None]:
+    def init(self: Any, exc_info: Any = None, where: str = "in background") -> None:
+        error = sys.exception()
+        original(self, exc_info, where)
+        # The wrapper of a process is pickled; frames of a failed allocation would keep what filled the device.
+        if where.startswith("in replica") and not isinstance(error, torch.OutOfMemoryError):
+            vars(self)[_KEPT] = error
+
+    return init
+
+
+def _wrap_raising(original: Callable[..., None]) -> Callable[..., None]:
+    def reraise(self: Any) -> None:
+        kept = vars(self).pop(_KEPT, None)
+        try:
+            original(self)
+        except BaseException as error:
+            if kept is not None:
+                error.__dict__[_KEPT] = kept
+            raise
+
+    return reraise
