@@ -81,7 +81,6 @@ pictures: set-up-test
 
 docs: set-up-test
 	$(IN_VENV) docs/build_findings.py
-	$(IN_VENV) docs/build_claims.py
 	$(IN_VENV) docs/build_layers.py
 	$(IN_VENV) docs/build_site.py
 

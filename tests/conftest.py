@@ -23,7 +23,7 @@ from tests import faults
 from tests.golden import golden as golden
 from tests.golden import pytest_addoption as pytest_addoption
 from tests.older_torch import IS_OLDER
-from tests.strict_claims import strict_claims
+from tests.strict_sentences import strict_sentences
 
 os.environ["LANGUAGE"] = "en"  # also in the processes that tests start
 # What a shell starts in the background is deaf to Ctrl-C, and so are its children.
@@ -161,6 +161,6 @@ def _nothing_left_behind() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _claims_are_borne_out() -> Iterator[None]:
-    with strict_claims():
+def _sentences_are_borne_out() -> Iterator[None]:
+    with strict_sentences():
         yield

@@ -21,7 +21,7 @@ FLOORS = {
         loading
     """.split(),
     "rules": """
-        claim_words wording claims_checker repairs fault_finding registry made_on_host repeated_writes placement
+        wording repairs fault_finding registry made_on_host repeated_writes placement
         transfers training replicas
     """.split(),
     "gpus": """

@@ -26,7 +26,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +34,8 @@ from history import Changed, Commit, git_directory
 
 import devwidget
 from devwidget.cli.main import main as main_of_devwidget
-from devwidget.records.finding import Claim, Edit, Finding
+from devwidget.records.finding import Edit, Finding
 from devwidget.records.trace import Trace
-from devwidget.rules import claims_checker
 
 HERE = Path(__file__).parent
 LIMIT_S = 240
@@ -55,7 +53,6 @@ class Result:
         kinds: of the findings by which it was found.
         after: "clean", or what was said of the mended version.
         problem: why it could not be run.
-        refused: claims of both versions that their traces did not bear out.
     """
 
     fix: str
@@ -63,7 +60,6 @@ class Result:
     kinds: str
     after: str
     problem: str = ""
-    refused: int = 0
 
 
 def main() -> None:
@@ -82,17 +78,10 @@ def main() -> None:
     if options.save:
         options.save.write_text("".join(f"{json.dumps(asdict(result))}\n" for result in results), encoding="utf-8")
     print(Counter(f"{result.before}, {result.after.split(' ')[0]}" for result in results))
-    print(f"{sum(result.refused for result in results)} claims refused")
 
 
 def _row(result: Result) -> str:
-    return " | ".join(
-        ["", result.fix, result.before, result.kinds, result.after, result.problem, _counted(result.refused), ""]
-    ).strip()
-
-
-def _counted(refused: int) -> str:
-    return f"{refused} refused" if refused else ""
+    return " | ".join(["", result.fix, result.before, result.kinds, result.after, result.problem, ""]).strip()
 
 
 def _tried(fix: dict[str, Any], clones: Path, packages: Path | None) -> Result:
@@ -109,15 +98,8 @@ def _tried(fix: dict[str, Any], clones: Path, packages: Path | None) -> Result:
         if isinstance(before, str) or isinstance(after, str):
             return Result(name, "not run", "", "", f"{before}; {after}" if isinstance(before, str) else str(after))
         where, findings = _found(before, Path(scratch) / "before", commit.changed())
-        refused = sum(len(_refused(Path(scratch) / which)) for which in ("before", "after"))
     kinds = ", ".join(sorted({finding.kind for finding in findings}))
-    return Result(name, where, kinds, _said(after), refused=refused)
-
-
-def _refused(tree: Path) -> list[str]:
-    """The claims of one version that were not borne out, as its run wrote them."""
-    written = tree.with_suffix(".refused")
-    return written.read_text(encoding="utf-8").splitlines() if written.exists() else []
+    return Result(name, where, kinds, _said(after))
 
 
 def _run(fix: dict[str, Any], commit: Commit, which: str, tree: Path, packages: Path | None) -> Trace | str:
@@ -152,17 +134,7 @@ def _child(tree: Path, path: list[str], program: Path, trace: Path, log: Path) -
     sys.path[:0] = ["", *path]  # the first one becomes the folder of the program
     warnings.simplefilter("ignore")
     declare_nms()
-    claims_checker.is_borne_out = partial(_is_borne_out, tree.with_suffix(".refused"))
     sys.exit(main_of_devwidget(["run", "--gpus", "2", "--save", str(trace), str(program)]))
-
-
-def _is_borne_out(refused: Path, evidence: claims_checker.Evidence, claim: Claim) -> bool:
-    """As without this; what is refused is left out of the findings without a word, so it is written down."""
-    problem = evidence.refutes(claim)
-    if problem:
-        with refused.open("a", encoding="utf-8") as file:
-            print(f"{claim.kind} of {claim.name or claim.call!r}: {problem}", file=file)
-    return not problem
 
 
 def declare_nms() -> None:

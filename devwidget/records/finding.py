@@ -26,8 +26,7 @@ ClaimKind = Literal[
     "prefixed", "kept", "omitted", "wrapped", "outside", "gathered", "cut", "starved", "whole", "unjoined", "lost", "bare",
     "overwritten", "shuttled", "loaded", "compared", "answered", "waiting", "absent", "behind",
 ]  # fmt: skip
-"""Of the claims. `devwidget/rules/claims_checker.py` says of each what must have been seen for it, of the last four, which are
-about ranks, `devwidget/extras/ranks/rules/rank_claims.py`."""
+"""The last four are about ranks: `devwidget/extras/ranks/rules/rank_claims.py` says what must have been heard for each."""
 
 _CONTEXT = 2
 

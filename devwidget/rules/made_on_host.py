@@ -6,11 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression, targets_of
 from devwidget.records.trace import Operand, Trace, UserMove
-from devwidget.rules.claim_words import words_of
 from devwidget.rules.repairs.edits import Draft, chosen, fix
 from devwidget.rules.repairs.source_file import Code, Scope, code_at, root_of
 
@@ -53,19 +52,21 @@ def _judge_line(copies: list[UserMove], *, in_model: bool) -> Iterator[Finding]:
     random = made.birth_op in _RANDOM
     if random and not in_model and not _is_sized_like_data(call):
         return  # it stands for data, which does come from the host
-    claim = Claim("produced", name=made.birth_call, source=first.source, target=first.target, bytes=first.bytes,
-                  count=0 if in_model else len(copies), site=first.site)  # fmt: skip
+    facts = {"call": made.birth_call, "bytes": first.bytes, "source": first.source, "target": first.target}
+    headline = Message("`{call}`, {bytes} bytes, is made on {source} and copied to {target} at every call", **facts)
+    if not in_model:
+        facts["count"] = len(copies)
+        headline = Message("`{call}`, {bytes} bytes, is made on {source} and copied to {target} {count} times", **facts)
     yield Finding(
         kind=KIND,
         severity="info",
         module=first.module,
-        headline=words_of(claim),
+        headline=headline,
         why=Message("the copy takes time on the bus and in the host, and the GPU can make the tensor itself"),
         fault=first.site,
         birth=made.birth,
         fixes=chosen(_list_fixes(path, call, random=random)),
         notes=(Message("made on the GPU it has other random numbers"),) if random else (),
-        claims=(claim,),
     )
 
 

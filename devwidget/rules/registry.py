@@ -126,8 +126,6 @@ def all_rules() -> tuple[Rule, ...]:
 
 def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
     """The trace with its findings, worst first."""
-    from devwidget.rules.claims_checker import without_unfounded  # with the rules, not with `import devwidget`
-
     found: list[Finding] = []
     checked, not_checked = [], []
     chosen, unmet_needs = all_rules() if rules is None else tuple(rules), find_unmet_needs(trace)
@@ -142,9 +140,7 @@ def judge(trace: Trace, rules: Iterable[Rule] | None = None) -> Trace:
             not_checked.append(lacking)
         elif not lacking:
             checked.append(each.kind)
-    founded, unfounded = without_unfounded(trace, found)
-    not_checked += unfounded
-    ordered = worst_first(_in_harmony(list(_one_per_cause(_without_losers(founded, chosen))))) if founded else ()
+    ordered = worst_first(_in_harmony(list(_one_per_cause(_without_losers(found, chosen))))) if found else ()
     return dataclasses.replace(trace, findings=ordered, checked=tuple(checked), not_checked=(*trace.not_checked, *not_checked))
 
 

@@ -6,11 +6,10 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand, UserMove
-from devwidget.rules.claim_words import words_of
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.edits import Draft, chosen, fix
 from devwidget.rules.repairs.moves_where_made import where_made
@@ -45,17 +44,17 @@ def _made_without_device(operand: Operand) -> bool:
 
 def _make_fill_finding(write: UserMove) -> Finding:
     assert write.into is not None
-    claim = Claim("filled", name=write.into.name, source=write.source, target=write.target, bytes=write.bytes, site=write.site)
+    name = f"`{write.into.name}`" if write.into.name else Message("the tensor")
+    facts = {"name": name, "target": write.target, "source": write.source, "bytes": write.bytes}
     return Finding(
         kind=KIND,
         severity="warning",
         module=write.module,
-        headline=words_of(claim),
+        headline=Message("{name} on {target} is filled from {source}, {bytes} bytes at a time, and trained through", **facts),
         why=Message("at each write the host waits for the GPU, and each gradient goes back the same way"),
         fault=write.site,
         birth=write.into.birth,
         fixes=chosen((made_there(write), Fix(Message("make it on the device of what is written into it")))),
-        claims=(claim,),
     )
 
 
@@ -83,16 +82,15 @@ def repeated(crossings: Iterable[UserMove]) -> Iterator[Finding]:
 
 def _written_again(writes: list[UserMove]) -> Finding:
     write = writes[0]
-    claim = Claim("repeated", source=write.source, target=write.target, bytes=write.bytes, site=write.site)
+    facts = {"bytes": write.bytes, "source": write.source, "target": write.target}
     return Finding(
         kind=KIND,
         severity="info",
         module=write.module,
-        headline=words_of(claim),
+        headline=Message("the same {bytes} bytes are copied from {source} to {target} again and again by one line", **facts),
         why=Message("at each write the host waits for the bus, and the tensor has not changed since the last one"),
         fault=write.site,
         fixes=chosen((_moved_above(write), Fix(Message("move it to {target} once, before the loop", target=write.target)))),
-        claims=(claim,),
     )
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from devwidget.records.device import DeviceId
-from devwidget.records.finding import Claim, ClaimKind
+from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Operand, Trace
 
 _WORD = re.compile(r"[^\W\d]\w*")
@@ -30,14 +29,24 @@ def devices_met(fault: Fault) -> tuple[DeviceId, ...]:
     return tuple(sorted(strays | {operand.device for operand in fault.operands if operand.device == fault.target}))
 
 
-def about(kind: ClaimKind, fault: Fault, operand: Operand, **facts: Any) -> Claim:
-    """A claim about one tensor of a call, by a name that a reader finds in the line that failed, or in the one that made it."""
+def name_of(fault: Fault, operand: Operand) -> str:
+    """A tensor of a call by a name that stands in the line that failed, or in the one that made it; else by its argument."""
     lines = [site.text for site in (fault.site, operand.birth) if site is not None and site.text]
     known_as = (operand.expression, operand.name if operand.source else "")
-    names = [name for name in known_as if name and any(stands_in(name, line) for line in lines)]
-    own = names[0] if names else "" if lines else operand.expression
-    known = {"name": own, "argument": "" if own else operand.argument, "call": fault.call, "device": operand.device}
-    return Claim(kind, fault.number, **{**known, **facts})
+    if not lines and operand.expression:
+        return f"`{operand.expression}`"
+    for name in known_as:
+        if name and any(stands_in(name, line) for line in lines):
+            return f"`{name}`"
+    if operand.argument:
+        return Message("argument `{argument}` of `{call}`", argument=operand.argument, call=fault.call)
+    return Message("the tensor")
+
+
+def kept_name_of(fault: Fault, operand: Operand) -> str:
+    """The same, with the path under which a module keeps it; as `name_of` of what none keeps."""
+    path = path_of(operand)
+    return f"`{path}`" if path else name_of(fault, operand)
 
 
 def stands_in(name: str, text: str) -> bool:
@@ -49,12 +58,6 @@ def stands_in(name: str, text: str) -> bool:
 def words_in(text: str) -> set[str]:
     """The names and keywords of a piece of source."""
     return set(_WORD.findall(text))
-
-
-def about_kept(kind: ClaimKind, fault: Fault, operand: Operand, **facts: Any) -> Claim:
-    """The same, with the path under which a module keeps it; as `about` of what none keeps."""
-    path = path_of(operand)
-    return about(kind, fault, operand, **({"name": path, "argument": ""} if path else {}), **facts)
 
 
 def path_of(operand: Operand) -> str:

@@ -158,25 +158,6 @@ def score_diagnosis(path, findings):
 
 
 @contextlib.contextmanager
-def unfounded_claims():
-    """A list of what findings would say and the trace does not bear out: it is left out of them without a word."""
-    from devwidget.rules import claims_checker
-
-    found, usual = [], claims_checker.is_borne_out
-
-    def listed(evidence, claim):
-        problem = evidence.refutes(claim)
-        found.extend([f"unfounded: {claim.kind} of {claim.name or claim.call!r}: {problem}"] if problem else [])
-        return not problem
-
-    claims_checker.is_borne_out = listed
-    try:
-        yield found
-    finally:
-        claims_checker.is_borne_out = usual
-
-
-@contextlib.contextmanager
 def as_found():
     """Quiet, and what a program may switch for all that follow it in its process is put back."""
     import torch
@@ -199,16 +180,18 @@ def run_one(path, simulator, *, virtual=False):
     import devwidget
     import torch
 
+    from tests.strict_sentences import refute
+
     torch.manual_seed(0)
     on_cards = not virtual and torch.cuda.device_count() >= gpus_of(path)
     with contextlib.ExitStack() as stack:
         stack.enter_context(as_found())
-        unfounded = stack.enter_context(unfounded_claims())
         stack.enter_context(contextlib.nullcontext() if on_cards else devwidget.simulate(gpus=gpus_of(path)))
         recording = None if simulator else stack.enter_context(devwidget.record(heal=True))
         case, error = run_program(path, recording)
     if not simulator:
         problems, fields, expected = score_diagnosis(path, recording.trace.findings)
+        unfounded = [f"unfounded: {problem}" for problem in refute(recording.trace, recording.trace.findings)]
         return [*problems, *unfounded], fields, expected
     _, raises = expectations(path)
     seen = None if error is None else f"{type(error).__name__}: {error}"

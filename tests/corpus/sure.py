@@ -91,7 +91,7 @@ def after(path, finding, fix, found):
 
 def said_of(finding):
     """What a finding is about: another tensor at the same operator is another fault."""
-    return finding.kind, finding.headline, [claim.name for claim in finding.claims]
+    return finding.kind, finding.headline, finding.notes
 
 
 def scored(path):

@@ -42,7 +42,7 @@ def test_all_lines_of_a_program_are_one_hint_and_one_edit():
         "x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)",
         "y = y.cuda(non_blocking=True)",
     ]
-    assert found.claims[0].bytes == 8 * 2**20 + 64
+    assert found.headline.facts["bytes"] == 8 * 2**20 + 64
 
 
 def test_a_loader_of_which_no_line_is_known_has_a_cure_in_words():

@@ -21,7 +21,7 @@ def test_a_tensor_made_in_forward_is_one_finding(golden):
 
 
 def test_a_batch_made_elsewhere_is_moved_before_the_call():
-    made = {**BORN_HERE, "birth": site("h = torch.randn(2, 3)", 3, "build"), "birth_call": "torch.randn(2, 3)",
+    made = {**BORN_HERE, "birth": site("h = torch.randn(2, 3)", 2, "build"), "birth_call": "torch.randn(2, 3)",
             "birth_op": "randn", "birth_partner": ""}  # fmt: skip
     (found,) = findings(fault(operand("weight"), operand("h", CPU, **made)))
     assert found.fixes[0].code == "h = torch.randn(2, 3, device='cuda:0')"

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import CUDA, CURRENT_SETTERS, KINDS, PLACING_METHODS, AcceleratorKind
-from devwidget.records.finding import Claim, Confidence, Finding, Fix
+from devwidget.records.finding import Confidence, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 from devwidget.records.trace import Fault, Trace
@@ -40,7 +40,11 @@ def _make_finding(fault: Fault) -> Finding:
     return finding_of(
         fault,
         "invalid-device",
-        headline=Claim("nowhere", fault.number, name=fault.requested, others=fault.available),
+        headline=Message(
+            "`{requested}` is no device of this machine, which has {here}",
+            requested=fault.requested,
+            here=", ".join(fault.available),
+        ),
         why=_why(fault),
         birth=fault.birth or fault.site,
         fixes=_list_fixes(fault) if has_kind or _requested_kind(fault) is None else _list_portable_fixes(fault),

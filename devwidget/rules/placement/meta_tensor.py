@@ -18,7 +18,7 @@ from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.wording import about_kept, strays_in
+from devwidget.rules.wording import kept_name_of, strays_in
 
 
 @rule("meta-tensor", needs=("operations",))
@@ -29,10 +29,11 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _make_finding(fault: Fault, stray: Operand) -> Finding:
+    facts = {"name": kept_name_of(fault, stray), "call": fault.call}
     return finding_of(
         fault,
         "meta-tensor",
-        headline=about_kept("empty", fault, stray, site=fault.site),
+        headline=Message("{name} is on the meta device and has no data for `{call}`", **facts),
         why=Message("a meta tensor is a shape and a dtype; its data was never made or loaded"),
         birth=stray.birth,
         fixes=_list_fixes(fault, stray),

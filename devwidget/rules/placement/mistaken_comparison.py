@@ -11,10 +11,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import DeviceComparison, Trace
-from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended
 
@@ -23,29 +22,25 @@ from devwidget.rules.repairs.edits import Draft, chosen, mended
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each line that compares so."""
     for each in trace.comparisons:
-        claim = _claim(each)
         words = Message("compare the type alone")
         yield Finding(
             kind="mistaken-comparison",
             severity="info",
             module=None,
-            headline=words_of(claim),
+            headline=_headline(each),
             why=Message("a torch.device equals no text, and a device with a number is not the one without"),
             fault=each.site,
             notes=(Message("mended, it may come out the other way: what stands under it then runs for the first time"),),
             fixes=chosen((_typed(each, words), Fix(words, f'{each.subject}.type == "cuda"'))),
-            claims=(claim,),
         )
 
 
-def _claim(each: DeviceComparison) -> Claim:
-    gives, value = str(each.gives), each.value
-    return Claim("compared", name=each.expression, by=each.subject, call=value, how=gives, dtype=_against(each), site=each.site)
-
-
-def _against(comparison: DeviceComparison) -> str:
-    """`device` where a device is held against a text."""
-    return "device" if comparison.kept == "device" and "torch.device(" not in comparison.expression else ""
+def _headline(each: DeviceComparison) -> Message:
+    facts = {"expression": each.expression, "gives": each.gives, "subject": each.subject, "value": each.value}
+    with_a_text = each.kept == "device" and "torch.device(" not in each.expression
+    if with_a_text:
+        return Message("`{expression}` is {gives}: `{subject}` is the device {value}, and not its name", **facts)
+    return Message("`{expression}` is {gives}: `{subject}` is {value}, with a number", **facts)
 
 
 def _typed(comparison: DeviceComparison, words: Message) -> Fix | None:

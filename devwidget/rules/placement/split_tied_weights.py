@@ -11,8 +11,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Claim, Finding, Fix
-from devwidget.records.schema.message import Message
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.schema.message import Message, in_row
 from devwidget.records.syntax import is_self_attribute
 from devwidget.records.trace import Fault, Held, Operand, Trace
 from devwidget.rules.fault_finding import finding_of
@@ -46,8 +46,12 @@ def _copied(fault: Fault, stray: Operand, held: Held) -> Finding:
     return finding_of(
         fault,
         "split-tied-weights",
-        headline=Claim(
-            "copied", fault.number, name=stray.expression, device=stray.device, others=held.shared[:1], target=fault.target
+        headline=Message(
+            "`{expression}` on {device} began as a copy of `{other}` on {target}; both train",
+            expression=stray.expression,
+            device=stray.device,
+            other=held.shared[0],
+            target=fault.target,
         ),
         why=Message("two tensors with equal values are not tied: each takes its own steps from here on"),
         birth=stray.birth,
@@ -56,10 +60,12 @@ def _copied(fault: Fault, stray: Operand, held: Held) -> Finding:
 
 
 def _make_finding(fault: Fault, stray: Operand, held: Held) -> Finding:
+    others = in_row(f"`{other}`" for other in held.shared)
+    facts = {"path": path_of(stray), "others": others, "device": stray.device}
     return finding_of(
         fault,
         "split-tied-weights",
-        headline=Claim("shared", fault.number, name=path_of(stray), device=stray.device, others=held.shared),
+        headline=Message("`{path}` is one tensor with {others}, and is on {device} with it", **facts),
         why=Message("a shared parameter is one tensor and lives on one device"),
         birth=stray.birth,
         fixes=(_brought(fault, stray) if held.left_behind == "" else None, *_list_fixes(fault, held, stray)),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
@@ -19,7 +19,7 @@ from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.edits import Draft, mended
-from devwidget.rules.wording import about, strays_in
+from devwidget.rules.wording import name_of, strays_in
 
 
 @rule("unassigned-move", needs=("operations",))
@@ -34,15 +34,16 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _make_finding(fault: Fault, stray: Operand, move: Site) -> Finding:
     subject = calls.moved_name(move.text)
-    named = {"name": subject, "argument": ""} if subject else {}
+    name = f"`{subject}`" if subject else name_of(fault, stray)
+    facts = {"text": move.text, "call": fault.call}
     return finding_of(
         fault,
         "unassigned-move",
-        headline=Claim("discarded", fault.number, call=fault.call, site=move),
+        headline=Message("the result of `{text}` is thrown away, and `{call}` got the tensor that did not move", **facts),
         why=Message("`Tensor.to` returns the moved tensor and leaves the tensor itself where it is"),
         birth=move,
         fixes=_list_fixes(move, subject),
-        notes=(about("remained", fault, stray, site=move, **named),),
+        notes=(Message("{name} is still on {device}", name=name, device=stray.device),),
     )
 
 

@@ -12,12 +12,11 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import is_self_attribute, parsed_statement, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
-from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
@@ -27,13 +26,12 @@ from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.repairs.source_file import code_at, root_of
-from devwidget.rules.wording import about_kept, one_target
+from devwidget.rules.wording import one_target, path_of
 
 
 @rule("unregistered-tensor", needs=("forward",))
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault whose stray tensor a module keeps unregistered."""
-    evidence = Evidence(trace)
     moved = {crossing.site for crossing in trace.crossings if crossing.phase in ("forward", "loss")}
     for fault in trace.faults:
         for stray in fault.operands if fault.what in ("operands", "untrained") else ():
@@ -41,31 +39,35 @@ def check(trace: Trace) -> Iterator[Finding]:
             if stray.from_move and stray.birth in moved:
                 continue  # a line of the step took it there, whoever keeps it since
             if stray.stray and held is not None and held.how in ("attribute", "class attribute") and not held.moves_along:
-                yield _make_finding(evidence, fault, stray, held)
+                yield _make_finding(trace, fault, stray, held)
                 break
 
 
-def _make_finding(evidence: Evidence, fault: Fault, stray: Operand, held: Held) -> Finding:
+def _make_finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Finding:
+    keeps = {"owner_class": held.owner_class, "how": Message(held.how), "name": held.name}
     return finding_of(
         fault,
         "unregistered-tensor",
-        headline=strongest(evidence, _headlines(fault, stray, held)),
+        headline=_headline(fault, stray, held),
         why=Message("`Module.to` and `parameters()` reach parameters, buffers and registered modules; this is none of them"),
         birth=_birth(stray, held),
-        fixes=_list_fixes(evidence.trace, fault, stray, held),
-        notes=(Claim("assigned", fault.number, name=held.name, owner=held.owner_class, how=held.how, site=held.assigned),),
+        fixes=_list_fixes(trace, fault, stray, held),
+        notes=(Message("`{owner_class}` keeps it as a plain {how}, `{name}`", **keeps),),
     )
 
 
-def _headlines(fault: Fault, stray: Operand, held: Held) -> Iterator[Claim]:
-    """What is to be said of it, what says most first: `stayed` needs a model that has gone."""
+def _headline(fault: Fault, stray: Operand, held: Held) -> Message:
     if fault.what == "untrained":
-        yield about_kept("untrained", fault, stray)
-        return
+        return Message("`{path}` gets gradients, and no optimizer trains it", path=path_of(stray))
+    facts = {"path": path_of(stray), "device": stray.device, "target": fault.target}
+    if fault.target not in held.model_devices:
+        where = Message("{name} is on {device}", name=f"`{path_of(stray)}`", device=stray.device)
+        return Message("{where}; the others are on {target}", where=where, target=fault.target)
     if held.went is not None and _moves_whole(held.went) and not _is_made_again(stray.birth, held):
-        yield about_kept("stayed", fault, stray, target=fault.target, site=held.went)
-    yield about_kept("apart", fault, stray, target=fault.target, devices=held.model_devices)
-    yield about_kept("lies", fault, stray, target=fault.target)
+        return Message("`{path}` stayed on {device} when the model went to {target}", **facts)
+    if len(held.model_devices) > 1:
+        return Message("`{path}` is on {device}, and the model has parameters or buffers on {target}", **facts)
+    return Message("`{path}` is on {device}, the model on {target}", **facts)
 
 
 def _moves_whole(went: Site) -> bool:

@@ -12,7 +12,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Trace
@@ -39,10 +39,11 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 def _make_finding(fault: Fault) -> Finding:
     dtype = fault.details.dtype
+    place = Message("{dtype} on {target}", dtype=dtype, target=fault.target) if dtype else str(fault.target)
     return finding_of(
         fault,
         "unsupported-on-device",
-        headline=Claim("lacking", fault.number, call=fault.call, dtype=dtype, target=fault.target),
+        headline=Message("`{call}` has no kernel for {place}", call=fault.call, place=place),
         why=Message("kernels are written device by device and dtype by dtype"),
         birth=stray.birth if dtype and (stray := first_stray(fault)) is not None else None,
         fixes=_list_fixes(fault, dtype),

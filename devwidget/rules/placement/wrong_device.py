@@ -12,12 +12,10 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 
-from devwidget.records.device import DeviceId
-from devwidget.records.finding import Claim, ClaimKind, Finding, Fix
-from devwidget.records.schema.message import Message
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand, Trace
-from devwidget.rules.claims_checker import Evidence, strongest
 from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.copies import copy_moved, is_moved_away
@@ -37,7 +35,7 @@ from devwidget.rules.repairs.moves_where_made import (
 from devwidget.rules.repairs.moves_where_used import where_used
 from devwidget.rules.repairs.refusals import refused
 from devwidget.rules.repairs.source_file import code_at
-from devwidget.rules.wording import about, about_kept, devices_met, one_target, right_device, strays_in
+from devwidget.rules.wording import devices_met, kept_name_of, name_of, one_target, right_device, strays_in
 
 
 @rule(
@@ -55,20 +53,19 @@ from devwidget.rules.wording import about, about_kept, devices_met, one_target, 
 )
 def check(trace: Trace) -> Iterator[Finding]:
     """One finding for each fault of operands; the registry folds equal causes."""
-    evidence = Evidence(trace)
     for fault, stray in strays_in(trace, "operands"):
-        yield _make_finding(evidence, fault, stray, literal=one_target(trace, fault, stray))
+        yield _make_finding(trace, fault, stray, literal=one_target(trace, fault, stray))
 
 
-def _make_finding(evidence: Evidence, fault: Fault, stray: Operand, *, literal: bool) -> Finding:
+def _make_finding(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Finding:
     return finding_of(
         fault,
         "wrong-device",
         headline=_headline(fault, stray),
         why=_why(fault),
         birth=_birth(stray),
-        fixes=_list_fixes(evidence.trace, fault, stray, literal=literal),
-        notes=(strongest(evidence, _whereabouts(fault, stray)),),
+        fixes=_list_fixes(trace, fault, stray, literal=literal),
+        notes=(_whereabouts(fault, stray),),
         cause=_cause(fault, stray),
     )
 
@@ -89,16 +86,16 @@ def _cause(fault: Fault, stray: Operand) -> str:
     return f"left behind: {stray.held.left_behind}" if stray.held and stray.held.left_behind is not None else ""
 
 
-def _headline(fault: Fault, stray: Operand) -> Claim:
+def _headline(fault: Fault, stray: Operand) -> Message:
+    call, target = fault.call, fault.target
     if stray.argument == "generator":
-        return _needed(fault, (stray.device,), "generator")
+        facts = {"call": call, "devices": stray.device, "target": target}
+        return Message("`{call}` was given a generator on {devices} where it needs one on {target}", **facts)
+    devices = listed(map(str, devices_met(fault)))
     if _alone(fault):
-        return _needed(fault, devices_met(fault))
-    return Claim("given", fault.number, call=fault.call, devices=devices_met(fault), site=fault.site)
-
-
-def _needed(fault: Fault, devices: tuple[DeviceId, ...], how: str = "") -> Claim:
-    return Claim("needed", fault.number, call=fault.call, devices=devices, target=fault.target, how=how, site=fault.site)
+        facts = {"call": call, "devices": devices, "target": target}
+        return Message("`{call}` was given a tensor on {devices} where it needs one on {target}", **facts)
+    return Message("`{call}` was given tensors from {devices}", call=call, devices=devices)
 
 
 def _alone(fault: Fault) -> bool:
@@ -121,19 +118,29 @@ def _why(fault: Fault) -> str:
     return Message("a kernel runs on one device, and operands are not copied for you")
 
 
-def _whereabouts(fault: Fault, stray: Operand) -> Iterator[Claim]:
-    """What is to be said of where the tensor is, and how it came there: what says most first."""
-    target = None if _demands(fault) else fault.target
+def _whereabouts(fault: Fault, stray: Operand) -> Message:
+    """Where the tensor is, how it came there, and where the others are."""
+    where = _where(fault, stray)
+    if fault.target is None or _demands(fault):
+        return where
+    return Message("{where}; the others are on {target}", where=where, target=fault.target)
+
+
+def _where(fault: Fault, stray: Operand) -> Message:
+    device = stray.device
     if stray.held is not None and stray.held.how in ("parameter", "buffer"):
         if stray.held.left_behind == "":
-            yield about_kept("registered", fault, stray, target=target, how="model")
-        yield about_kept("registered", fault, stray, target=target)
-    elif stray.birth is not None:
-        kind: ClaimKind = "moved" if stray.from_move else "made"
-        yield about(kind, fault, stray, target=target, by=stray.birth_call, site=stray.birth)
-    elif stray.field:
-        yield about("came", fault, stray, target=target, how=stray.field)
-    yield about("lies", fault, stray, target=target, how="" if stray.birth is not None else "unplaced")
+            return Message("the whole model is on {device}", device=device)
+        return Message("{name} is on {device}", name=kept_name_of(fault, stray), device=device)
+    name = name_of(fault, stray)
+    if stray.birth is not None and stray.from_move:
+        return Message("{name} was moved to {device}", name=name, device=device)
+    if stray.birth is not None:
+        return Message("{name} was made on {device}", name=name, device=device)
+    if stray.field:
+        field = Message(stray.field)
+        return Message("{name} is on {device}, and comes from the {field}", name=name, device=device, field=field)
+    return Message("{name} is on {device}, and no line seen here put it there", name=name, device=device)
 
 
 def _list_fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Iterator[Fix | None]:

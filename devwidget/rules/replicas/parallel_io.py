@@ -13,7 +13,7 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import targets_of
@@ -55,18 +55,41 @@ def _notes(fault: Fault) -> Iterator[Message]:
         yield Message("no edit is written: the line that passes it and what `forward` does with it have to change together")
 
 
-def _headline(fault: Fault) -> Claim:
-    told, number = fault.details, fault.number
-    if told.problem == "scalar":
-        return Claim("gathered", number, owner=told.owner, count=told.replicas)
-    if told.problem == "axis":
-        shape = fault.operands[0].shape if fault.operands else ()
-        return Claim("cut", number, numbers=shape, count=told.dim, total=told.batch)
-    if told.problem == "whole":
-        return Claim("whole", number, name=told.name, owner=told.owner, count=told.samples, total=told.replicas)
-    if told.problem == "output":
-        return Claim("unjoined", number, name=told.name, owner=told.owner)
-    return Claim("starved", number, count=told.samples, total=told.replicas)
+def _headline(fault: Fault) -> Message:
+    told = fault.details
+    match told.problem:
+        case "scalar":
+            return Message(
+                "`{owner}.forward` returns a scalar, and {replicas} of them are gathered into a vector",
+                owner=told.owner,
+                replicas=told.replicas,
+            )
+        case "axis":
+            return Message(
+                "an input of shape {shape} is cut along axis {dim}, where the batch has length {batch}",
+                shape=list(fault.operands[0].shape) if fault.operands else [],
+                dim=told.dim,
+                batch=told.batch,
+            )
+        case "whole":
+            return Message(
+                "`{name}` ({owner}) has {samples} entries, and each of the {replicas} replicas is given all of them",
+                name=told.name,
+                owner=told.owner,
+                samples=told.samples,
+                replicas=told.replicas,
+            )
+        case "output":
+            return Message(
+                "`{owner}.forward` returns `{name}`, which cannot be joined from the parts of the replicas",
+                owner=told.owner,
+                name=told.name,
+            )
+    return Message(
+        "{samples} samples cannot feed {replicas} replicas, and the values that are no tensors go to all",
+        samples=told.samples,
+        replicas=told.replicas,
+    )
 
 
 def _list_fixes(fault: Fault, birth: Site | None) -> Iterator[Fix | None]:

@@ -13,7 +13,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from devwidget.records.device import CPU, PLACING_METHODS
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
@@ -46,15 +46,20 @@ def _met_inside(trace: Trace, wrapper: Fault) -> Iterator[int]:
 def _make_finding(trace: Trace, fault: Fault) -> Finding:
     ids, found = fault.details.device_ids, fault.details.found
     outside = fault.operands[0]
+    facts = {"name": outside.argument, "device": outside.device, "target": fault.target}
     away = is_moved_away(trace, outside.birth, fault.target)
     return finding_of(
         fault,
         "parallel-misplaced",
-        headline=Claim("wrapped", fault.number, numbers=ids, devices=found),
+        headline=Message(
+            "`DataParallel` with device_ids [{device_ids}] wraps a model on {found}",
+            device_ids=", ".join(map(str, ids)),
+            found=", ".join(map(str, found)),
+        ),
         why=Message("the replicas are copied from `device_ids[0]`, so every parameter and buffer must be there"),
         birth=outside.birth if away else fault.birth or fault.site,
         fixes=_fixes_of_move(fault, outside) if away else _list_fixes(fault),
-        notes=(Claim("outside", fault.number, argument=outside.argument, device=outside.device, target=fault.target),),
+        notes=(Message("`{name}` is on {device}, `device_ids[0]` is {target}", **facts),),
         operands=(),
     )
 

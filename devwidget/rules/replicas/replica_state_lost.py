@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import is_self_attribute
 from devwidget.records.trace import Fault, Trace
@@ -37,7 +37,9 @@ def _make_finding(fault: Fault) -> Finding:
     return finding_of(
         fault,
         "replica-state-lost",
-        headline=Claim("lost", fault.number, name=name) if written else Claim("bare", fault.number),
+        headline=Message("`self.{name}` is written in a replica and lost with it", name=name)
+        if written
+        else Message("`self.parameters()` is empty in a replica"),
         why=Message("DataParallel makes its replicas anew at every call and throws them away")
         if written
         else Message("a replica keeps its parameters as plain tensors, so that gradients flow back through the copies"),

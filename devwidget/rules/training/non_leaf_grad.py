@@ -11,10 +11,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended
 from devwidget.rules.wording import described
@@ -29,13 +28,13 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _make_finding(fault: Fault, operand: Operand) -> Finding:
-    claim = Claim("computed", fault.number, name=operand.expression, call=fault.call)
+    told = Message("has no `.grad`") if fault.call == "grad" else Message("was given to an optimizer")
+    facts = {"expression": operand.expression, "told": told}
     return Finding(
         kind="non-leaf-grad",
         severity="error",
         module=None,
-        headline=words_of(claim),
-        claims=(claim,),
+        headline=Message("`{expression}` {told} and is no leaf: an operation made it", **facts),
         why=Message("a move of a tensor that requires a gradient is an operation, and the leaf stays behind it"),
         fault=fault.site,
         birth=operand.birth,

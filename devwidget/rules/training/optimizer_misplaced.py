@@ -12,13 +12,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.device import PLACING_METHODS
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.device import PLACING_METHODS, DeviceId
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
-from devwidget.rules.claim_words import words_of
 from devwidget.rules.fault_finding import finding_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
@@ -45,7 +44,7 @@ def _of_object(fault: Fault, stray: Operand, held: Held) -> Finding:
     return finding_of(
         fault,
         "optimizer-misplaced",
-        headline=Claim("kept", fault.number, owner=held.owner_class, name=held.name, device=stray.device, target=fault.target),
+        headline=_keeps(held.owner_class, held.name, stray.device, fault),
         why=Message("nothing moves a tensor inside of an object there: neither `model.to` nor `load_state_dict` looks into it"),
         birth=stray.birth,
         fixes=_moved_there(fault, stray, held),
@@ -93,17 +92,16 @@ def _make_finding(fault: Fault, kernels: list[int]) -> Finding:
     optimizer = told.optimizer
     if told.problem == "state":
         device = fault.operands[0].device
-        claim = Claim("kept", fault.number, owner=optimizer, name=told.state, device=device, target=fault.target)
+        headline = _keeps(optimizer, told.state, device, fault)
         why = Message("the state {when}, and does not move with the model", when=_when(optimizer, told.history))
     else:
-        claim = _lacks(fault)
+        headline = _lacks(fault)
         why = _WHY_IT_LACKS.get(told.reason, _YOUNGER)
     return Finding(
         kind="optimizer-misplaced",
         severity="error",
         module=None,
-        headline=words_of(claim),
-        claims=(claim,),
+        headline=headline,
         why=why,
         fault=fault.site,
         birth=fault.birth or fault.site,
@@ -126,11 +124,28 @@ _WHY_IT_LACKS = {
 }
 
 
-def _lacks(fault: Fault) -> Claim:
+def _keeps(optimizer: str, state: str, device: DeviceId, fault: Fault) -> Message:
+    facts = {"optimizer": optimizer, "state": state, "device": device, "target": fault.target}
+    return Message("`{optimizer}` keeps `{state}` on {device} for parameters on {target}", **facts)
+
+
+_MOST_NAMES = 4
+"""Names of parameters in a headline."""
+
+
+def _lacks(fault: Fault) -> Message:
     """What the optimizer does not have."""
-    names = tuple(each.expression for each in fault.operands)
-    model = fault.model_name if fault.details.reason == "another model" else ""
-    return Claim("omitted", fault.number, owner=fault.details.optimizer, others=names, how=fault.details.reason, name=model)
+    optimizer = fault.details.optimizer
+    if fault.details.reason == "another model":
+        model = f"`{fault.model_name}`" if fault.model_name else Message("the model")
+        return Message(
+            "`{optimizer}` has none of the parameters of {model}, which received gradients", optimizer=optimizer, model=model
+        )
+    names = [each.expression for each in fault.operands]
+    missing = Message("`{names}`", names=", ".join(names))
+    if len(names) > _MOST_NAMES:
+        missing = Message("`{first}` and {count} more", first=names[0], count=len(names) - 1)
+    return Message("`{optimizer}` does not know {missing}, which received gradients", optimizer=optimizer, missing=missing)
 
 
 def _model_line(fault: Fault) -> Site | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, FaultDetails, Trace
 from devwidget.rules.fault_finding import finding_of
@@ -32,8 +32,13 @@ def _make_finding(fault: Fault) -> Finding:
     return finding_of(
         fault,
         "state-dict-prefix",
-        headline=Claim(
-            "prefixed", fault.number, owner=told.owner, name=told.right, others=(told.key,), count=told.count, total=told.total
+        headline=Message(
+            "`{owner}` calls it `{right}`, the checkpoint `{key}`: {count} of {total} keys miss by the prefix",
+            owner=told.owner,
+            right=told.right,
+            key=told.key,
+            count=told.count,
+            total=told.total,
         ),
         why=Message(
             "DataParallel registers the model as its child `module`; with strict=False the keys are skipped in silence"

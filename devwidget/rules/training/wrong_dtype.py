@@ -11,8 +11,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Claim, Finding, Fix
-from devwidget.records.schema.message import Message
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.schema.message import Message, listed
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
 from devwidget.rules.fault_finding import finding_of
@@ -20,7 +20,7 @@ from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.repairs.moves_where_used import cast_where_used
-from devwidget.rules.wording import about, strays_in
+from devwidget.rules.wording import name_of, strays_in
 
 
 @rule("wrong-dtype", needs=("operations",), loses_to=("unassigned-move",))
@@ -37,11 +37,12 @@ def check(trace: Trace) -> Iterator[Finding]:
 
 
 def _promotion(fault: Fault, stray: Operand, cause: str) -> Finding:
+    facts = {"name": name_of(fault, stray), "dtype": stray.dtype, "call": fault.call, "wanted": stray.dtype}
     return finding_of(
         fault,
         "wrong-dtype",
         severity="warning",
-        headline=about("promotes", fault, stray, dtype=stray.dtype, wanted=stray.dtype, site=fault.site),
+        headline=Message("{name} is {dtype} and makes the result of `{call}` {wanted}", **facts),
         why=Message("element-wise operators promote to the wider type, which is slow on most GPUs and spreads"),
         birth=stray.birth,
         fixes=_list_fixes(fault, stray),
@@ -69,7 +70,7 @@ def _make_finding(fault: Fault, stray: Operand) -> Finding:
     return finding_of(
         fault,
         "wrong-dtype",
-        headline=Claim("mixed", fault.number, call=fault.call, dtypes=types, site=fault.site),
+        headline=Message("`{call}` was given {types}", call=fault.call, types=listed(types)),
         why=Message("this operator wants one floating type and casts nothing for you"),
         birth=stray.birth,
         fixes=_list_fixes(fault, stray),
@@ -77,15 +78,17 @@ def _make_finding(fault: Fault, stray: Operand) -> Finding:
     )
 
 
-def _notes(fault: Fault, stray: Operand) -> tuple[Claim, ...]:
+def _notes(fault: Fault, stray: Operand) -> tuple[Message, ...]:
     """Which of them has another type, and what gave it that."""
-    typed = about("typed", fault, stray, dtype=stray.dtype, wanted=fault.details.wanted)
+    name, dtype = name_of(fault, stray), stray.dtype
+    typed = Message("{name} is {dtype}, the others are {wanted}", name=name, dtype=dtype, wanted=fault.details.wanted)
     since = stray.promotion
     if stray.from_move and stray.birth is not None:
-        return typed, about("cast", fault, stray, dtype=stray.dtype, site=stray.birth)
+        return typed, Message("{name} was cast to {dtype}", name=name, dtype=dtype)
     if since is None:
         return (typed,)
-    return typed, about("promoted", fault, stray, dtype=stray.dtype, by=since.call, wanted=since.dtype, site=since.site)
+    facts = {"name": name, "dtype": dtype, "call": since.call, "wanted": since.dtype}
+    return typed, Message("the {dtype} of {name} comes from `{call}`, which was given {wanted}", **facts)
 
 
 def _list_fixes(fault: Fault, stray: Operand) -> Iterator[Fix | None]:

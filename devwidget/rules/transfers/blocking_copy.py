@@ -13,10 +13,9 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Loading, Trace, UserMove
-from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, code_of_edits, mended, merged
 
@@ -49,7 +48,13 @@ def _finding(copies: list[UserMove], size: int) -> Finding:
     first = copies[0]
     loading = first.loading
     assert loading is not None
-    claim = Claim("loaded", bytes=size, target=first.target, how="pinned" if loading.is_pinned else "", site=first.site)
+    headline = Message(
+        "{bytes} bytes of a batch are copied to {target} from memory that is not pinned", bytes=size, target=first.target
+    )
+    if loading.is_pinned:
+        headline = Message(
+            "the host waits while {bytes} bytes of a batch are copied to {target}", bytes=size, target=first.target
+        )
     took = Message(
         "at 25 GB/s, as PCIe 4.0 has it, the copy takes {count} ms of each step at least",
         count=f"{size / _BYTES_PER_MILLISECOND:.1f}",
@@ -59,14 +64,13 @@ def _finding(copies: list[UserMove], size: int) -> Finding:
         kind="blocking-copy",
         severity="info",
         module=first.module,
-        headline=words_of(claim),
+        headline=headline,
         why=Message(
             "without pinned memory and `non_blocking=True` the host waits for the copy and for all that was queued before"
         ),
         notes=(took, *made),
         fault=first.site,
         fixes=chosen((_unblocked(copies), Fix(_summary(pinned=loading.is_pinned)))),
-        claims=(claim,),
     )
 
 

@@ -10,11 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import CopyCheck, Trace
-from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
+
+_LINKS = {
+    "yes": Message("the driver lets these two GPUs copy directly"),
+    "no": Message("the driver copies through the host between these two GPUs"),
+    "unknown": Message("nobody can tell whether these two GPUs copy directly"),
+}
+"""Answer of the driver -> what is said of it."""
 
 
 @rule("corrupted-copy", needs=("copy checks",), on_request=True)
@@ -29,21 +35,19 @@ def _make_finding(checks: list[CopyCheck]) -> Finding:
     count, wrong = sum(each.count for each in checks), sum(each.wrong for each in checks)
     damaged = [each for each in checks if each.wrong]
     first = damaged[0]
-    changed = Claim("changed", source=first.source, target=first.target, count=wrong, total=count)
-    linked = Claim("linked", source=first.source, target=first.target, how=first.peer_access)
+    facts = {"wrong": wrong, "count": count, "source": first.source, "target": first.target}
     return Finding(
         kind="corrupted-copy",
         severity="error",
         module=first.module,
-        headline=words_of(changed),
+        headline=Message("{wrong} of {count} copies from {source} to {target} arrived changed", **facts),
         why=Message("the checksums at both ends differ: what is computed on the other GPU is wrong, and nothing raises"),
         fault=first.site,
         fixes=(
             Fix(Message("mend the machine: IOMMU or ACS off, or a newer driver"), confidence="choice"),
             Fix(Message("until then copy through the host"), f'tensor.cpu().to("{first.target}")', "choice"),
         ),
-        notes=(words_of(linked),),
-        claims=(changed, linked),
+        notes=(_LINKS[first.peer_access],),
         also=tuple(dict.fromkeys(each.module for each in damaged if each.module not in (None, first.module))),
         cause=f"{first.source} -> {first.target}",
     )

@@ -12,11 +12,10 @@ import ast
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from devwidget.records.finding import Claim, Finding, Fix, Severity
+from devwidget.records.finding import Finding, Fix, Severity
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Trace, Wait
-from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended, without_edit
 from devwidget.rules.repairs.kept_sums import read_after_loop
@@ -89,22 +88,27 @@ def _is_often(wait: Wait) -> bool:
 
 
 def _make_finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: int) -> Finding:
-    in_steps = steps if steps > 1 and wait.turns > 1 else 0
-    waits = Claim("waits", name=_show_wait(wait), device=wait.device, count=wait.count, total=in_steps, site=wait.site)
     fixes = chosen(_list_fixes(wait, uses))
     why_not = without_edit(fixes, _why_no_edit(wait, uses)) if severity == "warning" else ()
-    called = (Claim("called", site=wait.called),) if wait.called is not None else ()
+    called = (Message("called at {place}", place=wait.called),) if wait.called is not None else ()
     return Finding(
         kind="host-sync",
         severity=severity,
         module=wait.module,
-        headline=words_of(waits),
+        headline=_headline(wait, steps),
         why=Message("a GPU works through a queue, and Python can have the value only when the queue is empty"),
-        notes=(*_costs(wait), *map(words_of, called), *why_not),
+        notes=(*_costs(wait), *called, *why_not),
         fault=wait.site,
         fixes=fixes,
-        claims=(waits, *called),
     )
+
+
+def _headline(wait: Wait, steps: int) -> Message:
+    times = Message("1 time") if wait.count == 1 else Message("{count} times", count=wait.count)
+    if steps > 1 and wait.turns > 1:
+        times = Message("{times} in {steps} steps", times=times, steps=steps)
+    shown = _show_wait(wait)
+    return Message("the host waits for {device} at `{shown}`, {times}", device=wait.device, shown=shown, times=times)
 
 
 def _why_no_edit(wait: Wait, uses: frozenset[str]) -> Message:

@@ -16,12 +16,11 @@ import dataclasses
 from collections.abc import Iterator
 
 from devwidget.records.device import DeviceId
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Held, Move, Trace, UserMove
 from devwidget.rules import made_on_host, repeated_writes
-from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.attributes import register_attribute
 from devwidget.rules.repairs.edits import Draft, chosen, mended
@@ -56,18 +55,16 @@ def _in_one_step(before: UserMove, last: UserMove) -> bool:
 def _make_finding(before: UserMove, last: UserMove) -> Finding:
     back, moved = before.source == last.target, min(before.bytes, last.bytes)  # of a whole one part may have been written
     words = Message("stay on the device") if back else Message("copy directly, without .{verb}", verb=_verb(before))
-    claim = Claim("crossed", devices=(before.source, before.target, last.target), bytes=moved, site=last.site)
+    path = Message("{first} to {second} to {third}", first=before.source, second=before.target, third=last.target)
     return Finding(
         kind="needless-hop",
         severity="warning",
         module=last.module,
-        headline=words_of(claim),
+        headline=Message("{bytes} bytes go from {path}, and nothing is computed on the way", bytes=moved, path=path),
         why=Message("each copy costs time on the bus, and one to the host makes the GPU wait"),
         fault=last.site,
         birth=before.site,
         fixes=chosen((repeated_writes.made_there(before), without_move(before.site, before.target, words), Fix(words))),
-        explains=(),
-        claims=(claim,),
     )
 
 
@@ -83,19 +80,16 @@ def _every_time(crossing: UserMove, held: Held) -> Finding:
         else Message("move it once")
     )
     fixes = list(register_attribute(held, dtype="")) if held.module is not None else [_moved_once(crossing, held)]
-    claim = Claim(
-        "repeated", name=held.name, source=crossing.source, target=crossing.target, bytes=crossing.bytes, site=crossing.site
-    )
+    facts = {"name": held.name, "bytes": crossing.bytes, "source": crossing.source, "target": crossing.target}
     return Finding(
         kind="needless-hop",
         severity="info" if crossing.is_index else "warning",  # torch makes the copy without a word
         module=crossing.module,
-        headline=words_of(claim),
+        headline=Message("`{name}`, {bytes} bytes, is copied from {source} to {target} at every call", **facts),
         why=Message("{owner} keeps it on {source}, where `Module.to` does not reach it", owner=owner, source=crossing.source),
         fault=crossing.site,
         birth=held.assigned,
         fixes=chosen((*fixes, Fix(once))),
-        claims=(claim,),
     )
 
 
@@ -133,17 +127,16 @@ def _count_turns(moves: list[Move], device: DeviceId) -> tuple[int, int]:
 
 
 def _make_hop_finding(site: Site, device: DeviceId, there: int, back: int) -> Finding:
-    claim = Claim("shuttled", call="generate", target=device, count=there, total=back, site=site)
+    facts = {"target": device, "count": there, "back": back}
     words = Message("give it inputs on {device}", device=device)
     return Finding(
         kind="needless-hop",
         severity="info",
         module=None,
-        headline=words_of(claim),
+        headline=Message("inside `generate` data goes from the host to {target} {count} times, and {back} times back", **facts),
         why=Message("each result is put where the prompt is, which is not where the model is, and the host waits for it"),
         fault=site,
         fixes=chosen((mended(site, words, _move_inputs), Fix(words, "inputs.to(model.device)"))),
-        claims=(claim,),
     )
 
 

@@ -11,10 +11,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Claim, Finding, Fix
-from devwidget.records.schema.message import Message
+from devwidget.records.finding import Finding, Fix
+from devwidget.records.schema.message import Message, listed
 from devwidget.records.trace import Trace, UserMove
-from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, fix, without_edit
 from devwidget.rules.repairs.moves_left_out import leave_out
@@ -53,19 +52,20 @@ def _make_finding(chain: list[UserMove]) -> Finding:
     fault = max(reversed(sites), key=sites.count)  # of a way out and a way back the way back
     first, total = chain[0], sum(crossing.bytes for crossing in chain)
     pair = tuple(sorted((first.source, first.target)))
-    claim = Claim("chained", devices=pair, count=len(chain), bytes=total, site=fault)
+    facts = {"names": listed(map(str, pair)), "count": len(chain), "total": total}
     fixes = chosen((_stay(chain), made_there(first), _grouped(chain), Fix(_GROUP, "", "likely")))
     return Finding(
         kind="ping-pong",
         severity="warning",
         module=next(c.module for c in chain if c.site == fault),
-        headline=words_of(claim),
+        headline=Message(
+            "one chain of data crosses between {names} {count} times in one forward pass, {total} bytes in all", **facts
+        ),
         why=Message("each crossing waits for the computation before it, so neither device is busy for long"),
         fault=fault,
         birth=chain[0].site if chain[0].site != fault else None,
         fixes=fixes,
         notes=without_edit(fixes, Message("no edit is written: no line was found that deals the layers out in turn")),
-        claims=(claim,),
         cause=f"{pair[0]}, {pair[1]} at {fault}",
     )
 

@@ -13,11 +13,10 @@ import ast
 from collections.abc import Callable, Iterator
 
 from devwidget.records.device import DeviceId
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace, UserMove
-from devwidget.rules.claim_words import words_of
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, chosen, mended
 
@@ -29,26 +28,33 @@ def check(trace: Trace) -> Iterator[Finding]:
         if crossing.meant:
             continue
         if crossing.unsafe_read is not None:
-            early = Claim("early", bytes=crossing.bytes, source=crossing.source, site=crossing.site)
-            yield _make_finding(crossing, early, crossing.source, crossing.unsafe_read)
+            yield _read_early(crossing, crossing.unsafe_read)
         elif crossing.overwritten is not None:
-            lost = Claim("overwritten", bytes=crossing.bytes, target=crossing.target, site=crossing.site)
-            yield _make_finding(crossing, lost, crossing.target, crossing.overwritten)
+            yield _overwritten(crossing, crossing.overwritten)
 
 
-def _make_finding(crossing: UserMove, claim: Claim, device: DeviceId, used: Site) -> Finding:
-    wait = f"torch.{device.kind}.synchronize()"
-    before = (
-        Message("wait once, before the first read")
-        if claim.kind == "early"
-        else Message("wait before the memory is written again, or write into another tensor in turn")
+def _read_early(crossing: UserMove, used: Site) -> Finding:
+    facts = {"bytes": crossing.bytes, "source": crossing.source}
+    headline = Message("{bytes} bytes from {source} are read on the host while they may still be under way", **facts)
+    return _make_finding(crossing, headline, crossing.source, used, Message("wait once, before the first read"))
+
+
+def _overwritten(crossing: UserMove, used: Site) -> Finding:
+    facts = {"bytes": crossing.bytes, "target": crossing.target}
+    headline = Message(
+        "{bytes} bytes of pinned memory are overwritten while their copy to {target} may still be under way", **facts
     )
+    before = Message("wait before the memory is written again, or write into another tensor in turn")
+    return _make_finding(crossing, headline, crossing.target, used, before)
+
+
+def _make_finding(crossing: UserMove, headline: Message, device: DeviceId, used: Site, before: Message) -> Finding:
+    wait = f"torch.{device.kind}.synchronize()"
     return Finding(
         kind="unsafe-async-copy",
         severity="error",
         module=crossing.unsafe_module,
-        headline=words_of(claim),
-        claims=(claim,),
+        headline=headline,
         why=Message("with `non_blocking=True` the copy returns at once, and nothing on the host waits for it"),
         fault=used,
         birth=crossing.site,

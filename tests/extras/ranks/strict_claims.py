@@ -1,11 +1,11 @@
-"""As `tests.strict_claims`, of what findings over ranks claim."""
+"""As `tests.strict_sentences`, of what findings over ranks claim."""
 
 from __future__ import annotations
 
 from devwidget.extras.ranks.records.cluster import Cluster
 from devwidget.extras.ranks.rules import rank_claims
 from devwidget.records.finding import Claim
-from tests.strict_claims import Unfounded
+from tests.strict_sentences import Unfounded
 
 quietly = rank_claims.is_borne_out
 """As it is where no test looks."""
