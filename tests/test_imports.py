@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib.util
 import json
 import re
@@ -115,19 +116,29 @@ def imported(node: ast.AST, package: str) -> Iterator[str]:
             yield from imported(child, package)
 
 
-def imports() -> Iterator[tuple[Path, str]]:
-    for file in sorted(PACKAGE.rglob("*.py")):
+@functools.cache
+def trees() -> dict[Path, ast.Module]:
+    return {file: ast.parse(file.read_text(encoding="utf-8")) for file in sorted(PACKAGE.rglob("*.py"))}
+
+
+@functools.cache
+def imports() -> tuple[tuple[Path, str], ...]:
+    found = list[tuple[Path, str]]()
+    for file, tree in trees().items():
         package = ".".join(("devwidget", *file.relative_to(PACKAGE).parent.parts))
-        for name in imported(ast.parse(file.read_text(encoding="utf-8")), package):
-            yield file, name
+        found += [(file, name) for name in imported(tree, package)]
+    return tuple(found)
 
 
-def named() -> Iterator[tuple[Path, str]]:
+@functools.cache
+def named() -> tuple[tuple[Path, str], ...]:
     """All imports of ours, for type checkers too."""
-    for file in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    found = list[tuple[Path, str]]()
+    for file, tree in trees().items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
-                yield from ((file, name) for name in imported(node, "") if name.startswith("devwidget"))
+                found += [(file, name) for name in imported(node, "") if name.startswith("devwidget")]
+    return tuple(found)
 
 
 def test_every_folder_and_file_stands_in_the_table() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from graphlib import CycleError, TopologicalSorter
@@ -21,7 +22,7 @@ FLOORS = {
         loading
     """.split(),
     "rules": """
-        wording repairs fault_finding registry made_on_host repeated_writes placement
+        wording repairs found registry made_on_host repeated_writes placement
         transfers training replicas
     """.split(),
     "gpus": """
@@ -44,6 +45,7 @@ def modules() -> dict[str, Path]:
             for file in PACKAGE.rglob("*.py")}  # fmt: skip
 
 
+@functools.cache
 def arrows() -> dict[str, set[str]]:
     """Module -> modules that it imports anywhere, for types alone too."""
     known = modules()

@@ -6,14 +6,14 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression, targets_of
 from devwidget.records.trace import Operand, Trace, UserMove
-from devwidget.rules.repairs.edits import Draft, chosen, fix
+from devwidget.rules.found import Found
+from devwidget.rules.repairs.edits import Draft, fix
 from devwidget.rules.repairs.source_file import Code, Scope, code_at, root_of
 
-KIND = "needless-hop"
 LEAST_BYTES = 4096
 """Of one copy: below a page making it costs as much as copying it, and programs are full of such."""
 _FIXED = frozenset({
@@ -31,7 +31,7 @@ _PURPOSES = frozenset({"device", "generator", "out", "pin_memory", None})
 """Keywords of somebody who thought about where it is made."""
 
 
-def find_remade(trace: Trace) -> Iterator[Finding]:
+def find_remade(trace: Trace) -> Iterator[Found]:
     """Lines of the model that copy what was made for this call, and lines around it that do so at most steps."""
     lines: dict[object, list[UserMove]] = {}
     for each in trace.crossings:
@@ -43,7 +43,7 @@ def find_remade(trace: Trace) -> Iterator[Finding]:
             yield from _judge_line(copies, in_model=in_model)
 
 
-def _judge_line(copies: list[UserMove], *, in_model: bool) -> Iterator[Finding]:
+def _judge_line(copies: list[UserMove], *, in_model: bool) -> Iterator[Found]:
     first, made = copies[0], copies[0].made
     assert made is not None
     call = parsed_expression(made.birth_call)
@@ -57,16 +57,14 @@ def _judge_line(copies: list[UserMove], *, in_model: bool) -> Iterator[Finding]:
     if not in_model:
         facts["count"] = len(copies)
         headline = Message("`{call}`, {bytes} bytes, is made on {source} and copied to {target} {count} times", **facts)
-    yield Finding(
-        kind=KIND,
-        severity="info",
-        module=first.module,
-        headline=headline,
+    yield Found(
+        first,
+        headline,
         why=Message("the copy takes time on the bus and in the host, and the GPU can make the tensor itself"),
-        fault=first.site,
         birth=made.birth,
-        fixes=chosen(_list_fixes(path, call, random=random)),
+        fixes=_list_fixes(path, call, random=random),
         notes=(Message("made on the GPU it has other random numbers"),) if random else (),
+        severity="info",
     )
 
 

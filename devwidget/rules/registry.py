@@ -10,13 +10,16 @@ import functools
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from devwidget.records.errors import error_text
-from devwidget.records.finding import SEVERITIES, Finding, Fix
+from devwidget.records.finding import SEVERITIES, Finding, Fix, Severity
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Phase
 from devwidget.records.trace import Trace
+
+if TYPE_CHECKING:
+    from devwidget.rules.found import Found
 
 Judged = TypeVar("Judged")
 
@@ -73,8 +76,6 @@ def describe_missing(needs: tuple[Need, ...], lacking: frozenset[Need]) -> str:
     return Message("{missing} in this trace", missing=listed(names)) if names else ""
 
 
-Check = Callable[[Trace], Iterator[Finding]]
-
 FOLDERS = ("placement", "transfers", "training", "replicas")
 
 
@@ -91,26 +92,43 @@ class Rule:
     """
 
     kind: str
-    check: Check
+    check: Callable[[Trace], Iterator[Finding]]
     needs: tuple[Need, ...]
-    loses_to: tuple[str, ...]
+    loses_to: tuple[str, ...] = ()
     on_request: bool = False
 
 
 _rules: dict[str, Rule] = {}
+Check = Callable[[Trace], Iterator["Found"]]
 
 
 def rule(
     kind: str,
+    severity: Severity,
     *,
     needs: tuple[Need, ...],
+    why: str = "",
     loses_to: tuple[str, ...] = (),
     on_request: bool = False,
 ) -> Callable[[Check], Check]:
-    """Register a check under the name of its kind; every rule needs something, if only that anything ran."""
+    """Register a check under the name of its kind; what it finds gets the severity and the reason of the rule.
+
+    Args:
+        kind: the name of the kind.
+        severity: of what it finds, unless that has one of its own.
+        needs: as in `Rule`; every rule needs something, if only that anything ran.
+        why: the rule of PyTorch behind it, unless what is found has one of its own.
+        loses_to: as in `Rule`.
+        on_request: as in `Rule`.
+    """
+    from devwidget.rules.found import make_finding  # with the rules, not with `import devwidget`
 
     def keep(check: Check) -> Check:
-        _rules[kind] = Rule(kind, check, needs, loses_to, on_request)
+        @functools.wraps(check)
+        def find(trace: Trace) -> Iterator[Finding]:
+            return (make_finding(kind, severity, why, found) for found in check(trace))
+
+        _rules[kind] = Rule(kind, find, needs, loses_to, on_request)
         return check
 
     return keep

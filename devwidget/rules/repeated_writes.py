@@ -6,20 +6,19 @@ import ast
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Operand, UserMove
+from devwidget.rules.found import Found
 from devwidget.rules.repairs.calls import FACTORIES
-from devwidget.rules.repairs.edits import Draft, chosen, fix
+from devwidget.rules.repairs.edits import Draft, fix
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.moves_where_used import above_the_loop
 from devwidget.rules.repairs.source_file import code_at
 
-KIND = "needless-hop"
 
-
-def fillings(crossings: Iterable[UserMove]) -> Iterator[Finding]:
+def fillings(crossings: Iterable[UserMove]) -> Iterator[Found]:
     """Lines that fill a tensor on the host more than once in a step, with values that are trained through.
 
     What is collected without a gradient is a result, and one that outlives the step or was told `device="cpu"` is there on
@@ -42,19 +41,16 @@ def _made_without_device(operand: Operand) -> bool:
     return all(keyword.arg not in ("device", None) for keyword in call.keywords)
 
 
-def _make_fill_finding(write: UserMove) -> Finding:
+def _make_fill_finding(write: UserMove) -> Found:
     assert write.into is not None
     name = f"`{write.into.name}`" if write.into.name else Message("the tensor")
     facts = {"name": name, "target": write.target, "source": write.source, "bytes": write.bytes}
-    return Finding(
-        kind=KIND,
-        severity="warning",
-        module=write.module,
-        headline=Message("{name} on {target} is filled from {source}, {bytes} bytes at a time, and trained through", **facts),
+    return Found(
+        write,
+        Message("{name} on {target} is filled from {source}, {bytes} bytes at a time, and trained through", **facts),
         why=Message("at each write the host waits for the GPU, and each gradient goes back the same way"),
-        fault=write.site,
         birth=write.into.birth,
-        fixes=chosen((made_there(write), Fix(Message("make it on the device of what is written into it")))),
+        fixes=(made_there(write), Fix(Message("make it on the device of what is written into it"))),
     )
 
 
@@ -66,7 +62,7 @@ def made_there(write: UserMove) -> Fix | None:
     return where_made(fault, write.into, literal=False)
 
 
-def repeated(crossings: Iterable[UserMove]) -> Iterator[Finding]:
+def repeated(crossings: Iterable[UserMove]) -> Iterator[Found]:
     """Lines that copy one tensor from the host into a tensor on a GPU again and again, and it is the same each time.
 
     What is filled before the first step is filled once; a program without steps has nothing else.
@@ -80,17 +76,15 @@ def repeated(crossings: Iterable[UserMove]) -> Iterator[Finding]:
     yield from map(_written_again, lines.values())
 
 
-def _written_again(writes: list[UserMove]) -> Finding:
+def _written_again(writes: list[UserMove]) -> Found:
     write = writes[0]
     facts = {"bytes": write.bytes, "source": write.source, "target": write.target}
-    return Finding(
-        kind=KIND,
-        severity="info",
-        module=write.module,
-        headline=Message("the same {bytes} bytes are copied from {source} to {target} again and again by one line", **facts),
+    return Found(
+        write,
+        Message("the same {bytes} bytes are copied from {source} to {target} again and again by one line", **facts),
         why=Message("at each write the host waits for the bus, and the tensor has not changed since the last one"),
-        fault=write.site,
-        fixes=chosen((_moved_above(write), Fix(Message("move it to {target} once, before the loop", target=write.target)))),
+        fixes=(_moved_above(write), Fix(Message("move it to {target} once, before the loop", target=write.target))),
+        severity="info",
     )
 
 

@@ -13,34 +13,33 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import CUDA, CURRENT_SETTERS, KINDS, PLACING_METHODS, AcceleratorKind
-from devwidget.records.finding import Confidence, Finding, Fix
+from devwidget.records.finding import Confidence, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules.fault_finding import finding_of
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended, read_to
 from devwidget.rules.repairs.source_file import Code
 
 
-@rule("invalid-device", needs=("operations",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule("invalid-device", "error", needs=("operations",))
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each request of a device that is not there."""
     for fault in trace.faults:
         if fault.what == "device":
             yield _make_finding(fault)
 
 
-def _make_finding(fault: Fault) -> Finding:
+def _make_finding(fault: Fault) -> Found:
     has_kind = _has_kind(fault)
     variable = _kind(fault).visible_variable
     visible = Message(
         "{variable} hides and renumbers cards: the first visible one is {type}:0", variable=variable, type=_kind(fault).type
     )
-    return finding_of(
+    return Found(
         fault,
-        "invalid-device",
-        headline=Message(
+        Message(
             "`{requested}` is no device of this machine, which has {here}",
             requested=fault.requested,
             here=", ".join(fault.available),

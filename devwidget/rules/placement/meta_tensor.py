@@ -12,29 +12,32 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import CUDA
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules.fault_finding import finding_of
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import kept_name_of, strays_in
 
 
-@rule("meta-tensor", needs=("operations",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "meta-tensor",
+    "error",
+    needs=("operations",),
+    why=Message("a meta tensor is a shape and a dtype; its data was never made or loaded"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each use of a tensor without data."""
     for fault, stray in strays_in(trace, "meta"):
         yield _make_finding(fault, stray)
 
 
-def _make_finding(fault: Fault, stray: Operand) -> Finding:
+def _make_finding(fault: Fault, stray: Operand) -> Found:
     facts = {"name": kept_name_of(fault, stray), "call": fault.call}
-    return finding_of(
+    return Found(
         fault,
-        "meta-tensor",
-        headline=Message("{name} is on the meta device and has no data for `{call}`", **facts),
-        why=Message("a meta tensor is a shape and a dtype; its data was never made or loaded"),
+        Message("{name} is on the meta device and has no data for `{call}`", **facts),
         birth=stray.birth,
         fixes=_list_fixes(fault, stray),
         operands=(o for o in fault.operands if o.stray),

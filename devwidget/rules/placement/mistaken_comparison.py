@@ -11,27 +11,29 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import DeviceComparison, Trace
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.edits import Draft, mended
 
 
-@rule("mistaken-comparison", needs=("operations",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "mistaken-comparison",
+    "info",
+    needs=("operations",),
+    why=Message("a torch.device equals no text, and a device with a number is not the one without"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each line that compares so."""
     for each in trace.comparisons:
         words = Message("compare the type alone")
-        yield Finding(
-            kind="mistaken-comparison",
-            severity="info",
-            module=None,
-            headline=_headline(each),
-            why=Message("a torch.device equals no text, and a device with a number is not the one without"),
-            fault=each.site,
+        yield Found(
+            each.site,
+            _headline(each),
             notes=(Message("mended, it may come out the other way: what stands under it then runs for the first time"),),
-            fixes=chosen((_typed(each, words), Fix(words, f'{each.subject}.type == "cuda"'))),
+            fixes=(_typed(each, words), Fix(words, f'{each.subject}.type == "cuda"')),
         )
 
 

@@ -11,18 +11,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.syntax import is_self_attribute
 from devwidget.records.trace import Fault, Held, Operand, Trace
-from devwidget.rules.fault_finding import finding_of
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import path_of, strays_in
 
 
-@rule("split-tied-weights", needs=("forward",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "split-tied-weights",
+    "error",
+    needs=("forward",),
+    why=Message("a shared parameter is one tensor and lives on one device"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each fault whose stray is a parameter that several modules share."""
     for fault, _ in strays_in(trace, "operands"):
         for stray in fault.operands:
@@ -42,11 +47,10 @@ def _is_carried(trace: Trace, fault: Fault) -> bool:
     return any(c.target == fault.target and c.site == fault.site for c in inside)
 
 
-def _copied(fault: Fault, stray: Operand, held: Held) -> Finding:
-    return finding_of(
+def _copied(fault: Fault, stray: Operand, held: Held) -> Found:
+    return Found(
         fault,
-        "split-tied-weights",
-        headline=Message(
+        Message(
             "`{expression}` on {device} began as a copy of `{other}` on {target}; both train",
             expression=stray.expression,
             device=stray.device,
@@ -59,14 +63,12 @@ def _copied(fault: Fault, stray: Operand, held: Held) -> Finding:
     )
 
 
-def _make_finding(fault: Fault, stray: Operand, held: Held) -> Finding:
+def _make_finding(fault: Fault, stray: Operand, held: Held) -> Found:
     others = in_row(f"`{other}`" for other in held.shared)
     facts = {"path": path_of(stray), "others": others, "device": stray.device}
-    return finding_of(
+    return Found(
         fault,
-        "split-tied-weights",
-        headline=Message("`{path}` is one tensor with {others}, and is on {device} with it", **facts),
-        why=Message("a shared parameter is one tensor and lives on one device"),
+        Message("`{path}` is one tensor with {others}, and is on {device} with it", **facts),
         birth=stray.birth,
         fixes=(_brought(fault, stray) if held.left_behind == "" else None, *_list_fixes(fault, held, stray)),
     )

@@ -11,19 +11,24 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules.fault_finding import finding_of
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import name_of, strays_in
 
 
-@rule("unassigned-move", needs=("operations",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "unassigned-move",
+    "error",
+    needs=("operations",),
+    why=Message("`Tensor.to` returns the moved tensor and leaves the tensor itself where it is"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each move that was asked for in vain and whose tensor was then missed."""
     for fault, _ in strays_in(trace, "operands", "dtype"):
         for stray in fault.operands:
@@ -32,15 +37,13 @@ def check(trace: Trace) -> Iterator[Finding]:
                 break
 
 
-def _make_finding(fault: Fault, stray: Operand, move: Site) -> Finding:
+def _make_finding(fault: Fault, stray: Operand, move: Site) -> Found:
     subject = calls.moved_name(move.text)
     name = f"`{subject}`" if subject else name_of(fault, stray)
     facts = {"text": move.text, "call": fault.call}
-    return finding_of(
+    return Found(
         fault,
-        "unassigned-move",
-        headline=Message("the result of `{text}` is thrown away, and `{call}` got the tensor that did not move", **facts),
-        why=Message("`Tensor.to` returns the moved tensor and leaves the tensor itself where it is"),
+        Message("the result of `{text}` is thrown away, and `{call}` got the tensor that did not move", **facts),
         birth=move,
         fixes=_list_fixes(move, subject),
         notes=(Message("{name} is still on {device}", name=name, device=stray.device),),

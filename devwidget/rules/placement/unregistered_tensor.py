@@ -12,12 +12,12 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import is_self_attribute, parsed_statement, targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
-from devwidget.rules.fault_finding import finding_of
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.attributes import is_taken, register_attribute
@@ -29,8 +29,13 @@ from devwidget.rules.repairs.source_file import code_at, root_of
 from devwidget.rules.wording import one_target, path_of
 
 
-@rule("unregistered-tensor", needs=("forward",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "unregistered-tensor",
+    "error",
+    needs=("forward",),
+    why=Message("`Module.to` and `parameters()` reach parameters, buffers and registered modules; this is none of them"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each fault whose stray tensor a module keeps unregistered."""
     moved = {crossing.site for crossing in trace.crossings if crossing.phase in ("forward", "loss")}
     for fault in trace.faults:
@@ -43,13 +48,11 @@ def check(trace: Trace) -> Iterator[Finding]:
                 break
 
 
-def _make_finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Finding:
+def _make_finding(trace: Trace, fault: Fault, stray: Operand, held: Held) -> Found:
     keeps = {"owner_class": held.owner_class, "how": Message(held.how), "name": held.name}
-    return finding_of(
+    return Found(
         fault,
-        "unregistered-tensor",
-        headline=_headline(fault, stray, held),
-        why=Message("`Module.to` and `parameters()` reach parameters, buffers and registered modules; this is none of them"),
+        _headline(fault, stray, held),
         birth=_birth(stray, held),
         fixes=_list_fixes(trace, fault, stray, held),
         notes=(Message("`{owner_class}` keeps it as a plain {how}, `{name}`", **keeps),),

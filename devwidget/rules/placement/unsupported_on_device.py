@@ -12,11 +12,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules.fault_finding import finding_of
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.wording import first_stray
@@ -29,22 +29,25 @@ _COMPLEX = re.compile(r"(fft_)?(i|r|ih)?fft(2|n)?|stft")
 """Transforms whose results are complex."""
 
 
-@rule("unsupported-on-device", needs=("operations",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "unsupported-on-device",
+    "error",
+    needs=("operations",),
+    why=Message("kernels are written device by device and dtype by dtype"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each call without a kernel."""
     for fault in trace.faults:
         if fault.what == "kernel":
             yield _make_finding(fault)
 
 
-def _make_finding(fault: Fault) -> Finding:
+def _make_finding(fault: Fault) -> Found:
     dtype = fault.details.dtype
     place = Message("{dtype} on {target}", dtype=dtype, target=fault.target) if dtype else str(fault.target)
-    return finding_of(
+    return Found(
         fault,
-        "unsupported-on-device",
-        headline=Message("`{call}` has no kernel for {place}", call=fault.call, place=place),
-        why=Message("kernels are written device by device and dtype by dtype"),
+        Message("`{call}` has no kernel for {place}", call=fault.call, place=place),
         birth=stray.birth if dtype and (stray := first_stray(fault)) is not None else None,
         fixes=_list_fixes(fault, dtype),
     )

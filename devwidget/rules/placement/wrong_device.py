@@ -12,11 +12,11 @@ import ast
 import dataclasses
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
 from devwidget.records.trace import Fault, Held, Operand, Trace
-from devwidget.rules.fault_finding import finding_of
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.copies import copy_moved, is_moved_away
 from devwidget.rules.repairs.devices import device_for
@@ -40,6 +40,7 @@ from devwidget.rules.wording import devices_met, kept_name_of, name_of, one_targ
 
 @rule(
     "wrong-device",
+    "error",
     needs=("operations",),
     loses_to=(
         "unregistered-tensor",
@@ -51,17 +52,16 @@ from devwidget.rules.wording import devices_met, kept_name_of, name_of, one_targ
         "parallel-io",
     ),
 )
-def check(trace: Trace) -> Iterator[Finding]:
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each fault of operands; the registry folds equal causes."""
     for fault, stray in strays_in(trace, "operands"):
         yield _make_finding(trace, fault, stray, literal=one_target(trace, fault, stray))
 
 
-def _make_finding(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Finding:
-    return finding_of(
+def _make_finding(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) -> Found:
+    return Found(
         fault,
-        "wrong-device",
-        headline=_headline(fault, stray),
+        _headline(fault, stray),
         why=_why(fault),
         birth=_birth(stray),
         fixes=_list_fixes(trace, fault, stray, literal=literal),

@@ -10,42 +10,44 @@ Source: https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.htm
 from __future__ import annotations
 
 import ast
-import dataclasses
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules.fault_finding import finding_of
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, fix, mended
 from devwidget.rules.repairs.source_file import Code, code_at
 
 
-@rule("parallel-io", needs=("replicas",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "parallel-io",
+    "error",
+    needs=("replicas",),
+    why=Message("DataParallel cuts every tensor along one axis, a piece for each GPU, and joins the outputs along it"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each input or output that does not fit the wrapper."""
     for fault in trace.faults:
         if fault.what == "io":
             yield _make_finding(fault)
 
 
-def _make_finding(fault: Fault) -> Finding:
+def _make_finding(fault: Fault) -> Found:
     told = fault.details
     birth = fault.birth or next((operand.birth for operand in fault.operands if operand.birth is not None), None)
-    found = finding_of(
+    return Found(
         fault,
-        "parallel-io",
-        headline=_headline(fault),
-        why=Message("DataParallel cuts every tensor along one axis, a piece for each GPU, and joins the outputs along it"),
+        _headline(fault),
         birth=birth,
         fixes=_list_fixes(fault, birth),
-        notes=tuple(_notes(fault)),
+        notes=_notes(fault),
         cause=f"{told.problem} {told.name}" if told.name else "",
+        explains=told.explains,
     )
-    return dataclasses.replace(found, explains=(*found.explains, *told.explains))
 
 
 def _notes(fault: Fault) -> Iterator[Message]:

@@ -9,15 +9,14 @@ Source: `torch.nn.DataParallel.forward`, "module must have its parameters and bu
 from __future__ import annotations
 
 import ast
-import dataclasses
 from collections.abc import Iterator
 
 from devwidget.records.device import CPU, PLACING_METHODS
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules.fault_finding import finding_of
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.copies import copy_moved, is_moved_away
@@ -26,13 +25,17 @@ from devwidget.rules.repairs.source_file import Code
 from devwidget.rules.wording import strays_in
 
 
-@rule("parallel-misplaced", needs=("replicas",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "parallel-misplaced",
+    "error",
+    needs=("replicas",),
+    why=Message("the replicas are copied from `device_ids[0]`, so every parameter and buffer must be there"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each wrapper that could not run."""
     for fault in trace.faults:
         if fault.what == "parallel":
-            finding = _make_finding(trace, fault)
-            yield dataclasses.replace(finding, explains=(*finding.explains, *_met_inside(trace, fault)))
+            yield _make_finding(trace, fault)
 
 
 def _met_inside(trace: Trace, wrapper: Fault) -> Iterator[int]:
@@ -43,24 +46,23 @@ def _met_inside(trace: Trace, wrapper: Fault) -> Iterator[int]:
             yield fault.number
 
 
-def _make_finding(trace: Trace, fault: Fault) -> Finding:
+def _make_finding(trace: Trace, fault: Fault) -> Found:
     ids, found = fault.details.device_ids, fault.details.found
     outside = fault.operands[0]
     facts = {"name": outside.argument, "device": outside.device, "target": fault.target}
     away = is_moved_away(trace, outside.birth, fault.target)
-    return finding_of(
+    return Found(
         fault,
-        "parallel-misplaced",
-        headline=Message(
+        Message(
             "`DataParallel` with device_ids [{device_ids}] wraps a model on {found}",
             device_ids=", ".join(map(str, ids)),
             found=", ".join(map(str, found)),
         ),
-        why=Message("the replicas are copied from `device_ids[0]`, so every parameter and buffer must be there"),
         birth=outside.birth if away else fault.birth or fault.site,
         fixes=_fixes_of_move(fault, outside) if away else _list_fixes(fault),
         notes=(Message("`{name}` is on {device}, `device_ids[0]` is {target}", **facts),),
         operands=(),
+        explains=_met_inside(trace, fault),
     )
 
 

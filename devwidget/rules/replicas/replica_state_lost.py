@@ -11,40 +11,44 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import is_self_attribute
 from devwidget.records.trace import Fault, Trace
-from devwidget.rules.fault_finding import finding_of
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, chosen, mended, without_edit
+from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.repairs.source_file import Code
 
 
-@rule("replica-state-lost", needs=("replicas",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule("replica-state-lost", "error", needs=("replicas",))
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each attribute that is lost, or look-up that finds nothing."""
     for fault in trace.faults:
         if fault.what == "replica":
             yield _make_finding(fault)
 
 
-def _make_finding(fault: Fault) -> Finding:
-    written = fault.details.problem == "write"
+def _make_finding(fault: Fault) -> Found:
     name = fault.details.attribute
-    fixes = chosen(_list_buffer_fixes(fault, name) if written else _looked_up(fault, name), fault)
-    why = Message("no edit is written: only a number that `__init__` begins and `forward` adds to can become a buffer")
-    return finding_of(
+    if fault.details.problem == "write":
+        return _written(fault, name)
+    return Found(
         fault,
-        "replica-state-lost",
-        headline=Message("`self.{name}` is written in a replica and lost with it", name=name)
-        if written
-        else Message("`self.parameters()` is empty in a replica"),
-        why=Message("DataParallel makes its replicas anew at every call and throws them away")
-        if written
-        else Message("a replica keeps its parameters as plain tensors, so that gradients flow back through the copies"),
-        fixes=fixes,
-        notes=without_edit(fixes, why) if written else (),
+        Message("`self.parameters()` is empty in a replica"),
+        why=Message("a replica keeps its parameters as plain tensors, so that gradients flow back through the copies"),
+        fixes=_looked_up(fault, name),
+        operands=(),
+    )
+
+
+def _written(fault: Fault, name: str) -> Found:
+    return Found(
+        fault,
+        Message("`self.{name}` is written in a replica and lost with it", name=name),
+        why=Message("DataParallel makes its replicas anew at every call and throws them away"),
+        fixes=_list_buffer_fixes(fault, name),
+        no_edit=Message("no edit is written: only a number that `__init__` begins and `forward` adds to can become a buffer"),
         operands=(),
     )
 

@@ -11,35 +11,36 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, Operand, Trace
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, chosen, mended
-from devwidget.rules.wording import described
+from devwidget.rules.repairs.edits import Draft, mended
 
 
-@rule("non-leaf-grad", needs=("backward",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "non-leaf-grad",
+    "error",
+    needs=("backward",),
+    why=Message("a move of a tensor that requires a gradient is an operation, and the leaf stays behind it"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each tensor that an optimizer refused, or that has no gradient where the code looks for it."""
     for fault in trace.faults:
         for operand in fault.operands if fault.what == "leaf" else ():
             yield _make_finding(fault, operand)
 
 
-def _make_finding(fault: Fault, operand: Operand) -> Finding:
+def _make_finding(fault: Fault, operand: Operand) -> Found:
     told = Message("has no `.grad`") if fault.call == "grad" else Message("was given to an optimizer")
     facts = {"expression": operand.expression, "told": told}
-    return Finding(
-        kind="non-leaf-grad",
-        severity="error",
-        module=None,
-        headline=Message("`{expression}` {told} and is no leaf: an operation made it", **facts),
-        why=Message("a move of a tensor that requires a gradient is an operation, and the leaf stays behind it"),
-        fault=fault.site,
+    return Found(
+        fault.site,
+        Message("`{expression}` {told} and is no leaf: an operation made it", **facts),
         birth=operand.birth,
-        fixes=chosen(_list_fixes(operand)),
-        operands=described([operand]),
+        fixes=_list_fixes(operand),
+        operands=[operand],
         explains=(fault.number,),
     )
 

@@ -13,23 +13,23 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS, DeviceId
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site, cell_label
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Held, Operand, Trace
-from devwidget.rules.fault_finding import finding_of
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.devices import written_device
-from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.repairs.moves_where_made import where_made
 from devwidget.rules.repairs.source_file import Code, code_at
-from devwidget.rules.wording import described, first_stray, right_device
+from devwidget.rules.wording import first_stray, right_device
 
 
-@rule("optimizer-misplaced", needs=("backward", "optimizer"))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule("optimizer-misplaced", "error", needs=("backward", "optimizer"))
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each optimizer and problem."""
     for fault in trace.faults:
         if fault.what == "optimizer":
@@ -39,12 +39,11 @@ def check(trace: Trace) -> Iterator[Finding]:
             yield _of_object(fault, stray, stray.held)
 
 
-def _of_object(fault: Fault, stray: Operand, held: Held) -> Finding:
+def _of_object(fault: Fault, stray: Operand, held: Held) -> Found:
     """The optimizer keeps its state in an object, and its step failed on that."""
-    return finding_of(
+    return Found(
         fault,
-        "optimizer-misplaced",
-        headline=_keeps(held.owner_class, held.name, stray.device, fault),
+        _keeps(held.owner_class, held.name, stray.device, fault),
         why=Message("nothing moves a tensor inside of an object there: neither `model.to` nor `load_state_dict` looks into it"),
         birth=stray.birth,
         fixes=_moved_there(fault, stray, held),
@@ -87,7 +86,7 @@ def _failed_on(fault: Fault, trace: Trace) -> list[int]:
     ]
 
 
-def _make_finding(fault: Fault, kernels: list[int]) -> Finding:
+def _make_finding(fault: Fault, kernels: list[int]) -> Found:
     told = fault.details
     optimizer = told.optimizer
     if told.problem == "state":
@@ -97,17 +96,14 @@ def _make_finding(fault: Fault, kernels: list[int]) -> Finding:
     else:
         headline = _lacks(fault)
         why = _WHY_IT_LACKS.get(told.reason, _YOUNGER)
-    return Finding(
-        kind="optimizer-misplaced",
-        severity="error",
-        module=None,
-        headline=headline,
+    return Found(
+        fault.site,
+        headline,
         why=why,
-        fault=fault.site,
         birth=fault.birth or fault.site,
-        fixes=chosen(_list_fixes(fault)),
-        operands=described(fault.operands[:4]),
-        notes=tuple(_note_lines(fault)),
+        fixes=_list_fixes(fault),
+        operands=fault.operands[:4],
+        notes=_note_lines(fault),
         explains=(fault.number, *kernels),
         cause=f"{optimizer} {told.problem} {fault.birth or fault.site}",
     )

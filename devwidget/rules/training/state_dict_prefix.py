@@ -11,37 +11,38 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Fault, FaultDetails, Trace
-from devwidget.rules.fault_finding import finding_of
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended
 
 
-@rule("state-dict-prefix", needs=("operations",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "state-dict-prefix",
+    "error",
+    needs=("operations",),
+    why=Message("DataParallel registers the model as its child `module`; with strict=False the keys are skipped in silence"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each checkpoint whose names miss the module's by a prefix."""
     for fault in trace.faults:
         if fault.what == "checkpoint":
             yield _make_finding(fault)
 
 
-def _make_finding(fault: Fault) -> Finding:
+def _make_finding(fault: Fault) -> Found:
     told = fault.details
-    return finding_of(
+    return Found(
         fault,
-        "state-dict-prefix",
-        headline=Message(
+        Message(
             "`{owner}` calls it `{right}`, the checkpoint `{key}`: {count} of {total} keys miss by the prefix",
             owner=told.owner,
             right=told.right,
             key=told.key,
             count=told.count,
             total=told.total,
-        ),
-        why=Message(
-            "DataParallel registers the model as its child `module`; with strict=False the keys are skipped in silence"
         ),
         birth=fault.birth,
         fixes=_list_fixes(fault),

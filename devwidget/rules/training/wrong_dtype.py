@@ -11,11 +11,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.syntax import targets_of
 from devwidget.records.trace import Fault, Operand, Trace
-from devwidget.rules.fault_finding import finding_of
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.calls import FACTORIES
 from devwidget.rules.repairs.edits import Draft, mended
@@ -23,8 +23,14 @@ from devwidget.rules.repairs.moves_where_used import cast_where_used
 from devwidget.rules.wording import name_of, strays_in
 
 
-@rule("wrong-dtype", needs=("operations",), loses_to=("unassigned-move",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "wrong-dtype",
+    "error",
+    needs=("operations",),
+    why=Message("this operator wants one floating type and casts nothing for you"),
+    loses_to=("unassigned-move",),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each fault of floating types."""
     for fault, stray in strays_in(trace, "dtype"):
         yield _make_finding(fault, stray)
@@ -36,26 +42,24 @@ def check(trace: Trace) -> Iterator[Finding]:
         yield _promotion(fault, stray, cause)
 
 
-def _promotion(fault: Fault, stray: Operand, cause: str) -> Finding:
+def _promotion(fault: Fault, stray: Operand, cause: str) -> Found:
     facts = {"name": name_of(fault, stray), "dtype": stray.dtype, "call": fault.call, "wanted": stray.dtype}
-    return finding_of(
+    return Found(
         fault,
-        "wrong-dtype",
-        severity="warning",
-        headline=Message("{name} is {dtype} and makes the result of `{call}` {wanted}", **facts),
+        Message("{name} is {dtype} and makes the result of `{call}` {wanted}", **facts),
         why=Message("element-wise operators promote to the wider type, which is slow on most GPUs and spreads"),
         birth=stray.birth,
         fixes=_list_fixes(fault, stray),
         cause=cause,
+        severity="warning",
     )
 
 
-def _constant(fault: Fault, stray: Operand) -> Finding:
+def _constant(fault: Fault, stray: Operand) -> Found:
     limits = f"torch.finfo({stray.expression or 'x'}.dtype)"
-    return finding_of(
+    return Found(
         fault,
-        "wrong-dtype",
-        headline=Message("`{call}` was given a number that {dtype} cannot hold", call=fault.call, dtype=stray.dtype),
+        Message("`{call}` was given a number that {dtype} cannot hold", call=fault.call, dtype=stray.dtype),
         why=Message("half precision ends at 65504; masks written for float32 use larger numbers"),
         birth=stray.birth or fault.site,
         fixes=(_constant_fix(fault, limits), Fix(Message("take the limit of the dtype, or float('-inf')"), f"{limits}.min")),
@@ -63,15 +67,13 @@ def _constant(fault: Fault, stray: Operand) -> Finding:
     )
 
 
-def _make_finding(fault: Fault, stray: Operand) -> Finding:
+def _make_finding(fault: Fault, stray: Operand) -> Found:
     if fault.details.problem == "constant":
         return _constant(fault, stray)
     types = tuple(sorted({o.dtype for o in fault.operands if "float" in o.dtype}))
-    return finding_of(
+    return Found(
         fault,
-        "wrong-dtype",
-        headline=Message("`{call}` was given {types}", call=fault.call, types=listed(types)),
-        why=Message("this operator wants one floating type and casts nothing for you"),
+        Message("`{call}` was given {types}", call=fault.call, types=listed(types)),
         birth=stray.birth,
         fixes=_list_fixes(fault, stray),
         notes=_notes(fault, stray),

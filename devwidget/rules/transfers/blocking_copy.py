@@ -13,11 +13,12 @@ import ast
 from collections.abc import Iterator
 
 from devwidget.records.device import PLACING_METHODS
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Loading, Trace, UserMove
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, chosen, code_of_edits, mended, merged
+from devwidget.rules.repairs.edits import Draft, code_of_edits, mended, merged
 
 LEAST_BYTES = 4 * 2**20
 """Of one batch: less takes under a millisecond even from memory that is not pinned, of which some 6 GB/s are copied."""
@@ -29,8 +30,13 @@ _BYTES_PER_MILLISECOND = 25 * 10**6
 """What PCIe 4.0 with 16 lanes copies from pinned memory. Source: NVIDIA's bandwidthTest, about 25 GB/s of 31.5."""
 
 
-@rule("blocking-copy", needs=("forward",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "blocking-copy",
+    "info",
+    needs=("forward",),
+    why=Message("without pinned memory and `non_blocking=True` the host waits for the copy and for all that was queued before"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for a program, with all lines that copy batches of its loaders."""
     copies = [each for each in trace.crossings if each.loading is not None and _waits(each, each.loading)]
     steps: dict[int, int] = {}
@@ -44,7 +50,7 @@ def _waits(copy: UserMove, loading: Loading) -> bool:
     return not copy.meant and copy.target.kind in _PINNING and not (loading.is_pinned and loading.is_asynchronous)
 
 
-def _finding(copies: list[UserMove], size: int) -> Finding:
+def _finding(copies: list[UserMove], size: int) -> Found:
     first = copies[0]
     loading = first.loading
     assert loading is not None
@@ -60,18 +66,8 @@ def _finding(copies: list[UserMove], size: int) -> Finding:
         count=f"{size / _BYTES_PER_MILLISECOND:.1f}",
     )
     made = (Message("the loader is made at {place}", place=loading.loader),) if loading.loader is not None else ()
-    return Finding(
-        kind="blocking-copy",
-        severity="info",
-        module=first.module,
-        headline=headline,
-        why=Message(
-            "without pinned memory and `non_blocking=True` the host waits for the copy and for all that was queued before"
-        ),
-        notes=(took, *made),
-        fault=first.site,
-        fixes=chosen((_unblocked(copies), Fix(_summary(pinned=loading.is_pinned)))),
-    )
+    fixes = (_unblocked(copies), Fix(_summary(pinned=loading.is_pinned)))
+    return Found(first, headline, notes=(took, *made), fixes=fixes)
 
 
 def _summary(*, pinned: bool) -> Message:

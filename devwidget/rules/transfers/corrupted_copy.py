@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import CopyCheck, Trace
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 
 _LINKS = {
@@ -23,31 +24,33 @@ _LINKS = {
 """Answer of the driver -> what is said of it."""
 
 
-@rule("corrupted-copy", needs=("copy checks",), on_request=True)
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "corrupted-copy",
+    "error",
+    needs=("copy checks",),
+    why=Message("the checksums at both ends differ: what is computed on the other GPU is wrong, and nothing raises"),
+    on_request=True,
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each pair of GPUs, at the first line whose copy was damaged."""
     pairs = dict.fromkeys((each.source, each.target) for each in trace.copy_checks if each.wrong)
     for source, target in pairs:
         yield _make_finding([each for each in trace.copy_checks if (each.source, each.target) == (source, target)])
 
 
-def _make_finding(checks: list[CopyCheck]) -> Finding:
+def _make_finding(checks: list[CopyCheck]) -> Found:
     count, wrong = sum(each.count for each in checks), sum(each.wrong for each in checks)
     damaged = [each for each in checks if each.wrong]
     first = damaged[0]
     facts = {"wrong": wrong, "count": count, "source": first.source, "target": first.target}
-    return Finding(
-        kind="corrupted-copy",
-        severity="error",
-        module=first.module,
-        headline=Message("{wrong} of {count} copies from {source} to {target} arrived changed", **facts),
-        why=Message("the checksums at both ends differ: what is computed on the other GPU is wrong, and nothing raises"),
-        fault=first.site,
+    return Found(
+        first,
+        Message("{wrong} of {count} copies from {source} to {target} arrived changed", **facts),
         fixes=(
             Fix(Message("mend the machine: IOMMU or ACS off, or a newer driver"), confidence="choice"),
             Fix(Message("until then copy through the host"), f'tensor.cpu().to("{first.target}")', "choice"),
         ),
         notes=(_LINKS[first.peer_access],),
-        also=tuple(dict.fromkeys(each.module for each in damaged if each.module not in (None, first.module))),
+        also=dict.fromkeys(each.module for each in damaged if each.module != first.module),
         cause=f"{first.source} -> {first.target}",
     )

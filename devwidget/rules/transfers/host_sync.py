@@ -12,12 +12,13 @@ import ast
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from devwidget.records.finding import Finding, Fix, Severity
+from devwidget.records.finding import Fix, Severity
 from devwidget.records.schema.message import Message
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Trace, Wait
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, chosen, mended, without_edit
+from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.repairs.kept_sums import read_after_loop
 from devwidget.rules.repairs.loops import index_at_once, run_all_turns
 from devwidget.rules.repairs.value_uses import loop_over, uses_of
@@ -40,8 +41,13 @@ _FOR_PEOPLE = frozenset({"prints", "keeps"})
 _CONDITIONS = ("if ", "elif ", "while ", "assert ")
 
 
-@rule("host-sync", needs=("forward",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "host-sync",
+    "warning",
+    needs=("forward",),
+    why=Message("a GPU works through a queue, and Python can have the value only when the queue is empty"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each source line that waits; a line where a fault was found already is not told twice."""
     faulty = {(f.site.file, f.site.line) for f in trace.faults if f.site is not None}
     for wait in _by_line(trace.waits):
@@ -87,19 +93,15 @@ def _is_often(wait: Wait) -> bool:
     return wait.turns > 0 and wait.count >= 2 * wait.turns
 
 
-def _make_finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: int) -> Finding:
-    fixes = chosen(_list_fixes(wait, uses))
-    why_not = without_edit(fixes, _why_no_edit(wait, uses)) if severity == "warning" else ()
+def _make_finding(wait: Wait, severity: Severity, uses: frozenset[str], steps: int) -> Found:
     called = (Message("called at {place}", place=wait.called),) if wait.called is not None else ()
-    return Finding(
-        kind="host-sync",
+    return Found(
+        wait,
+        _headline(wait, steps),
+        notes=(*_costs(wait), *called),
+        fixes=_list_fixes(wait, uses),
+        no_edit=_why_no_edit(wait, uses) if severity == "warning" else None,
         severity=severity,
-        module=wait.module,
-        headline=_headline(wait, steps),
-        why=Message("a GPU works through a queue, and Python can have the value only when the queue is empty"),
-        notes=(*_costs(wait), *called, *why_not),
-        fault=wait.site,
-        fixes=fixes,
     )
 
 

@@ -16,20 +16,27 @@ import dataclasses
 from collections.abc import Iterator
 
 from devwidget.records.device import DeviceId
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Held, Move, Trace, UserMove
 from devwidget.rules import made_on_host, repeated_writes
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.attributes import register_attribute
-from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.edits import Draft, mended
 from devwidget.rules.repairs.moves_left_out import without_move
 from devwidget.rules.repairs.source_file import Code, code_at
 
 
-@rule("needless-hop", needs=("operations",), loses_to=("ping-pong",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "needless-hop",
+    "warning",
+    needs=("operations",),
+    why=Message("each copy costs time on the bus, and one to the host makes the GPU wait"),
+    loses_to=("ping-pong",),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """Round trips, detours, what is copied or made anew at every call or turn, and tensors on the host filled from a GPU."""
     yield from repeated_writes.fillings(trace.crossings)
     yield from repeated_writes.repeated(trace.crossings)
@@ -52,19 +59,15 @@ def _in_one_step(before: UserMove, last: UserMove) -> bool:
     return not kept and before.step == last.step and "build" not in (before.phase, last.phase)
 
 
-def _make_finding(before: UserMove, last: UserMove) -> Finding:
+def _make_finding(before: UserMove, last: UserMove) -> Found:
     back, moved = before.source == last.target, min(before.bytes, last.bytes)  # of a whole one part may have been written
     words = Message("stay on the device") if back else Message("copy directly, without .{verb}", verb=_verb(before))
     path = Message("{first} to {second} to {third}", first=before.source, second=before.target, third=last.target)
-    return Finding(
-        kind="needless-hop",
-        severity="warning",
-        module=last.module,
-        headline=Message("{bytes} bytes go from {path}, and nothing is computed on the way", bytes=moved, path=path),
-        why=Message("each copy costs time on the bus, and one to the host makes the GPU wait"),
-        fault=last.site,
+    return Found(
+        last,
+        Message("{bytes} bytes go from {path}, and nothing is computed on the way", bytes=moved, path=path),
         birth=before.site,
-        fixes=chosen((repeated_writes.made_there(before), without_move(before.site, before.target, words), Fix(words))),
+        fixes=(repeated_writes.made_there(before), without_move(before.site, before.target, words), Fix(words)),
     )
 
 
@@ -72,7 +75,7 @@ def _verb(crossing: UserMove) -> str:
     return "cpu()" if crossing.target.kind == "cpu" else f"to({str(crossing.target)!r})"
 
 
-def _every_time(crossing: UserMove, held: Held) -> Finding:
+def _every_time(crossing: UserMove, held: Held) -> Found:
     owner = f"`{held.module}`" if held.module else Message("the model") if held.module is not None else Message("the program")
     once = (
         Message("register it as a buffer, so that it moves once, with the model")
@@ -81,15 +84,13 @@ def _every_time(crossing: UserMove, held: Held) -> Finding:
     )
     fixes = list(register_attribute(held, dtype="")) if held.module is not None else [_moved_once(crossing, held)]
     facts = {"name": held.name, "bytes": crossing.bytes, "source": crossing.source, "target": crossing.target}
-    return Finding(
-        kind="needless-hop",
-        severity="info" if crossing.is_index else "warning",  # torch makes the copy without a word
-        module=crossing.module,
-        headline=Message("`{name}`, {bytes} bytes, is copied from {source} to {target} at every call", **facts),
+    return Found(
+        crossing,
+        Message("`{name}`, {bytes} bytes, is copied from {source} to {target} at every call", **facts),
         why=Message("{owner} keeps it on {source}, where `Module.to` does not reach it", owner=owner, source=crossing.source),
-        fault=crossing.site,
         birth=held.assigned,
-        fixes=chosen((*fixes, Fix(once))),
+        fixes=(*fixes, Fix(once)),
+        severity="info" if crossing.is_index else "warning",  # torch makes the copy without a word
     )
 
 
@@ -106,7 +107,7 @@ _FEWEST_TURNS = 3
 _INPUTS = ("inputs", "input_ids", "inputs_embeds", "attention_mask", "token_type_ids", "encoder_outputs", "pixel_values")
 
 
-def find_generations(trace: Trace) -> Iterator[Finding]:
+def find_generations(trace: Trace) -> Iterator[Found]:
     """Lines that call `generate` of a library, in which data goes to a GPU and back again and again."""
     lines: dict[tuple[str, int], list[Move]] = {}
     for move in trace.moves:
@@ -126,17 +127,15 @@ def _count_turns(moves: list[Move], device: DeviceId) -> tuple[int, int]:
     return there, sum(move.count for move in moves if move.source == device and move.target.kind == "cpu")
 
 
-def _make_hop_finding(site: Site, device: DeviceId, there: int, back: int) -> Finding:
+def _make_hop_finding(site: Site, device: DeviceId, there: int, back: int) -> Found:
     facts = {"target": device, "count": there, "back": back}
     words = Message("give it inputs on {device}", device=device)
-    return Finding(
-        kind="needless-hop",
-        severity="info",
-        module=None,
-        headline=Message("inside `generate` data goes from the host to {target} {count} times, and {back} times back", **facts),
+    return Found(
+        site,
+        Message("inside `generate` data goes from the host to {target} {count} times, and {back} times back", **facts),
         why=Message("each result is put where the prompt is, which is not where the model is, and the host waits for it"),
-        fault=site,
-        fixes=chosen((mended(site, words, _move_inputs), Fix(words, "inputs.to(model.device)"))),
+        fixes=(mended(site, words, _move_inputs), Fix(words, "inputs.to(model.device)")),
+        severity="info",
     )
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.trace import Trace, UserMove
+from devwidget.rules.found import Found
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, chosen, fix, without_edit
+from devwidget.rules.repairs.edits import Draft, fix
 from devwidget.rules.repairs.moves_left_out import leave_out
 from devwidget.rules.repairs.source_file import Code, code_at
 from devwidget.rules.repeated_writes import made_there
@@ -25,8 +26,13 @@ ENOUGH = 3
 """Crossings of one chain of data: one excursion there and back is two, and may be meant."""
 
 
-@rule("ping-pong", needs=("forward",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "ping-pong",
+    "warning",
+    needs=("forward",),
+    why=Message("each crossing waits for the computation before it, so neither device is busy for long"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each pair of devices and forward pass, at the line that crosses most often."""
     known = {crossing.number: crossing for crossing in trace.crossings}
     longest: dict[tuple[object, ...], list[UserMove]] = {}
@@ -47,25 +53,18 @@ def _belongs(other: UserMove, last: UserMove, pair: frozenset[object]) -> bool:
     return same_pass and not other.meant and frozenset((other.source, other.target)) == pair
 
 
-def _make_finding(chain: list[UserMove]) -> Finding:
+def _make_finding(chain: list[UserMove]) -> Found:
     sites = [crossing.site for crossing in chain]
     fault = max(reversed(sites), key=sites.count)  # of a way out and a way back the way back
     first, total = chain[0], sum(crossing.bytes for crossing in chain)
     pair = tuple(sorted((first.source, first.target)))
     facts = {"names": listed(map(str, pair)), "count": len(chain), "total": total}
-    fixes = chosen((_stay(chain), made_there(first), _grouped(chain), Fix(_GROUP, "", "likely")))
-    return Finding(
-        kind="ping-pong",
-        severity="warning",
-        module=next(c.module for c in chain if c.site == fault),
-        headline=Message(
-            "one chain of data crosses between {names} {count} times in one forward pass, {total} bytes in all", **facts
-        ),
-        why=Message("each crossing waits for the computation before it, so neither device is busy for long"),
-        fault=fault,
+    return Found(
+        next(crossing for crossing in chain if crossing.site == fault),
+        Message("one chain of data crosses between {names} {count} times in one forward pass, {total} bytes in all", **facts),
         birth=chain[0].site if chain[0].site != fault else None,
-        fixes=fixes,
-        notes=without_edit(fixes, Message("no edit is written: no line was found that deals the layers out in turn")),
+        fixes=(_stay(chain), made_there(first), _grouped(chain), Fix(_GROUP, "", "likely")),
+        no_edit=Message("no edit is written: no line was found that deals the layers out in turn"),
         cause=f"{pair[0]}, {pair[1]} at {fault}",
     )
 

@@ -13,16 +13,22 @@ import ast
 from collections.abc import Callable, Iterator
 
 from devwidget.records.device import DeviceId
-from devwidget.records.finding import Finding, Fix
+from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace, UserMove
+from devwidget.rules.found import Found, Place
 from devwidget.rules.registry import rule
-from devwidget.rules.repairs.edits import Draft, chosen, mended
+from devwidget.rules.repairs.edits import Draft, mended
 
 
-@rule("unsafe-async-copy", needs=("operations",))
-def check(trace: Trace) -> Iterator[Finding]:
+@rule(
+    "unsafe-async-copy",
+    "error",
+    needs=("operations",),
+    why=Message("with `non_blocking=True` the copy returns at once, and nothing on the host waits for it"),
+)
+def check(trace: Trace) -> Iterator[Found]:
     """One finding for each asynchronous copy that was read too early, or whose source was overwritten too early."""
     for crossing in trace.crossings:
         if crossing.meant:
@@ -33,13 +39,13 @@ def check(trace: Trace) -> Iterator[Finding]:
             yield _overwritten(crossing, crossing.overwritten)
 
 
-def _read_early(crossing: UserMove, used: Site) -> Finding:
+def _read_early(crossing: UserMove, used: Site) -> Found:
     facts = {"bytes": crossing.bytes, "source": crossing.source}
     headline = Message("{bytes} bytes from {source} are read on the host while they may still be under way", **facts)
     return _make_finding(crossing, headline, crossing.source, used, Message("wait once, before the first read"))
 
 
-def _overwritten(crossing: UserMove, used: Site) -> Finding:
+def _overwritten(crossing: UserMove, used: Site) -> Found:
     facts = {"bytes": crossing.bytes, "target": crossing.target}
     headline = Message(
         "{bytes} bytes of pinned memory are overwritten while their copy to {target} may still be under way", **facts
@@ -48,21 +54,15 @@ def _overwritten(crossing: UserMove, used: Site) -> Finding:
     return _make_finding(crossing, headline, crossing.target, used, before)
 
 
-def _make_finding(crossing: UserMove, headline: Message, device: DeviceId, used: Site, before: Message) -> Finding:
+def _make_finding(crossing: UserMove, headline: Message, device: DeviceId, used: Site, before: Message) -> Found:
     wait = f"torch.{device.kind}.synchronize()"
-    return Finding(
-        kind="unsafe-async-copy",
-        severity="error",
-        module=crossing.unsafe_module,
-        headline=headline,
-        why=Message("with `non_blocking=True` the copy returns at once, and nothing on the host waits for it"),
-        fault=used,
+    return Found(
+        Place(used, crossing.unsafe_module),
+        headline,
         birth=crossing.site,
-        fixes=chosen(
-            (
-                mended(crossing.site, Message("let the copy block"), _blocking),
-                mended(used, before, _waiting(wait), "choice") or Fix(before, wait, "choice"),
-            )
+        fixes=(
+            mended(crossing.site, Message("let the copy block"), _blocking),
+            mended(used, before, _waiting(wait), "choice") or Fix(before, wait, "choice"),
         ),
     )
 
