@@ -35,17 +35,16 @@ BIRTH_IS_OUT_OF_REACH = {
     "case_numpy_of_cuda_output": "computed by layers that have returned; the line that called the model is given",
     "case_packed_lengths_on_gpu": RETURNED,
     "case_tied_head_moved_away": RETURNED,
-    "case_to_result_discarded": RETURNED,
-}
-KIND_IS_OUT_OF_REACH = {
-    "case_to_result_discarded": "the line that threw the move away is in a function that has returned: it is wrong-device then",
 }
 FAULT_IS_OUT_OF_REACH = {
     "case_custom_function_grad_on_cpu": "the forward line of a node in backward is known only while forward runs",
 }
-NOTHING_IS_LEFT = {"case_multi_data_parallel_three_bugs": "a worker failed, and its variables are kept only with `births on`"}
+FIX_IS_OUT_OF_REACH = {
+    "case_multi_data_parallel_three_bugs": "a worker failed, and its variables are kept only with `births on`",
+    "case_to_result_discarded": "what the line computes of the tensor is known only with `births on`",
+}
 CASES = sorted(score.pathlib.Path(score.__file__).parent.glob("case_*.py"))
-FATAL = [path for path in CASES if score.expectations(path)[1] and path.stem not in NOTHING_IS_LEFT]
+FATAL = [path for path in CASES if score.expectations(path)[1] and path.stem not in FIX_IS_OUT_OF_REACH]
 
 
 def explained(path):
@@ -60,7 +59,7 @@ def test_a_fatal_case_is_explained_from_its_exception_alone(path):
     explanation = explained(path)
     (found,) = explanation.findings
     expected, lines = score.expectations(path)[0], score.marker_lines(path)
-    assert path.stem in KIND_IS_OUT_OF_REACH or found.kind in {each["kind"] for each in expected}
+    assert found.kind in {each["kind"] for each in expected}
     faults = {lines.get(each["fault_line"]): each for each in expected}
     assert path.stem in FAULT_IS_OUT_OF_REACH or score.line_of(found.fault, path) in faults
     expect = faults.get(score.line_of(found.fault, path), expected[0])

@@ -41,7 +41,7 @@ def test_a_factory_without_a_device_is_the_cause(tmp_path, made, value, birth):
     assert (found.kind, found.fault.line, found.birth.line) == ("wrong-device", line(text, "# fails"), line(text, birth))
 
 
-@pytest.mark.parametrize("value", ["self.lin(x) * torch.ones(4) + self.noise(4)", "self.lin(x) * self.noise(4)"])
+@pytest.mark.parametrize("value", ["self.lin(x) * torch.ones(4) + self.noise(4)", "x * self.noise(4)"])
 def test_the_first_call_that_fails_is_cured(tmp_path, value):
     text = written(WORKER.format(made="2.0", value=value))
     explanation = run_failing(tmp_path, text)

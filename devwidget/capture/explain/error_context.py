@@ -43,14 +43,14 @@ class ErrorContext:
     @property
     def user(self) -> FrameType | None:
         """The innermost frame of user code."""
-        return next((f for f in reversed(self.frames) if not is_library(f.f_code.co_filename)), None)
+        return _innermost_user(self.frames)
 
     @property
     def below(self) -> tuple[FrameType, ...]:
         """Library frames below the user's line, and the user's own, innermost first."""
         user = self.user
-        index = next((at for at, each in enumerate(self.frames) if each is user), 0)
-        return self.frames[index:][::-1]
+        start = self.frames.index(user) if user is not None else 0
+        return self.frames[start:][::-1]
 
     @property
     def error_text(self) -> str:
@@ -63,8 +63,11 @@ class ErrorContext:
 
     def caller_of(self, frame: FrameType) -> FrameType:
         """The user frame above a library frame, or the frame itself."""
-        above = self.frames[: self.frames.index(frame)]
-        return next((f for f in reversed(above) if not is_library(f.f_code.co_filename)), frame)
+        return _innermost_user(self.frames[: self.frames.index(frame)]) or frame
+
+
+def _innermost_user(frames: tuple[FrameType, ...]) -> FrameType | None:
+    return next((frame for frame in reversed(frames) if not is_library(frame.f_code.co_filename)), None)
 
 
 def context_of(error: BaseException) -> ErrorContext:
@@ -98,12 +101,12 @@ def _name_replica(state: RecordingState, wrapper: nn.DataParallel[Any], replica:
 
 def _order(context: ErrorContext) -> None:
     """Which tensor is younger, by the lines that assign them: the data has moved on to where the youngest is."""
-    frame = context.user
+    frame, births = context.user, context.state.births
     for name, value in locals_of(frame).items() if frame is not None else ():
-        if frame is not None and is_tensor(value) and context.state.births.find_birth(value) is None:
+        if frame is not None and is_tensor(value) and births.find_birth(value) is None:
             site = statements.assignment(frame.f_code.co_filename, name, frame.f_lineno)
-            own = site is not None and site.function == frame.f_code.co_name
-            context.state.births.put_birth(value, Birth.make_birth(value, site.line if site is not None and own else 0))
+            is_of_function = site is not None and site.function == frame.f_code.co_name
+            births.put_birth(value, Birth.make_birth(value, site.line if site is not None and is_of_function else 0))
 
 
 def _called_module(frame: FrameType) -> nn.Module | None:
@@ -114,31 +117,47 @@ def _called_module(frame: FrameType) -> nn.Module | None:
 
 def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Module | None]:
     """The model and its name: what holds the outermost running module, else the largest module that the frames name."""
-    named = [(name, value) for frame in frames for name, value in _modules(frame)]
+    named = [pair for frame in frames for pair in _modules(frame)]
     if running:
-        around = [(name, value) for name, value in named if any(part is running[0] for _, part in walk_modules(value))]
-        trained = any(registered_entries(part, "_parameters") for module in running for _, part in walk_modules(module))
-        loss = not trained and all(value is running[0] for _, value in around)
-        named = [pair for pair in named if pair[1] is not running[0]] if loss else around
+        named = _find_around(named, running)
         if not named:
             return "", running[0]
-    sizes = {id(value): sum(1 for _ in walk_modules(value)) for _, value in named}
+    sizes = {id(module): sum(1 for _ in walk_modules(module)) for _, module in named}
     return max(named, key=lambda pair: sizes[id(pair[1])], default=("", None))
+
+
+def _find_around(named: list[tuple[str, nn.Module]], running: list[nn.Module]) -> list[tuple[str, nn.Module]]:
+    """The modules that hold the outermost running one; if that is a loss, which has no parameters, those beside it."""
+    outermost = running[0]
+    around = [(name, module) for name, module in named if any(part is outermost for _, part in walk_modules(module))]
+    is_alone = all(module is outermost for _, module in around)
+    if is_alone and not any(_has_parameters(module) for module in running):
+        return [(name, module) for name, module in named if module is not outermost]
+    return around
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    return any(registered_entries(part, "_parameters") for _, part in walk_modules(module))
 
 
 def _modules(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:
     """Modules that a user frame's code has a name for; `self` is one without a name."""
     if is_library(frame.f_code.co_filename):
         return
-    used = globals_used(frame)
-    own = {} if frame.f_code.co_name == "<module>" else locals_of(frame)  # at top level: every variable of the notebook
-    for name, value in {**used, **own}.items():
+    variables = dict(globals_used(frame))
+    if frame.f_code.co_name != "<module>":  # at top level: every variable of the notebook
+        variables |= locals_of(frame)
+    for name, value in variables.items():
         if is_module(value):
             yield ("" if name == "self" else name), value
 
 
 def _phase(frames: list[FrameType]) -> Phase:
-    names = {(frame.f_code.co_filename.rsplit("/", 1)[-1], frame.f_code.co_name) for frame in frames}
-    if ("_tensor.py", "backward") in names or ("__init__.py", "backward") in names:
-        return "backward"
-    return "optimizer" if any(is_a(locals_of(f).get("self"), torch.optim.Optimizer) for f in frames) else "other"
+    for frame in frames:
+        place = frame.f_code.co_filename.rsplit("/", 1)[-1], frame.f_code.co_name
+        if place in (("_tensor.py", "backward"), ("__init__.py", "backward")):
+            return "backward"
+    for frame in frames:
+        if is_a(locals_of(frame).get("self"), torch.optim.Optimizer):
+            return "optimizer"
+    return "other"

@@ -6,7 +6,7 @@ import ast
 import linecache
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -51,31 +51,49 @@ def _meet(state: RecordingState, error: BaseException, frame: FrameType | None) 
     if frame is None or not isinstance(error, Exception):
         return
     scope = Scope(frame)
-    for left, right in _compared(frame):
-        sides = [_read(scope, left), _read(scope, right)]
-        given = {ast.unparse(node): tensor for node, tensor, _ in sides if tensor is not None}
-        if sides[0][2] == sides[1][2] or UNKNOWN in (sides[0][2], sides[1][2]) or not given:
-            continue
-        call = FailedCall(state, _Check(frame), (), given, error, frame)
-        tensors = list(given.values())
-        named = [value for _, tensor, value in sides if tensor is None and type(value) is DEVICE]
-        target = named[0] if named else healing.target_device(call.name, tensors, state)
-        strays = [tensor for tensor in tensors if tensor.device != target]
-        if target is not None and strays:
-            call.report("operands", strays, target, NOT_OURS, FaultDetails(problem=PROBLEM))
-            return
+    for pair in _compared(frame):
+        sides = [_read_side(scope, node) for node in pair]
+        answers = [side.answer for side in sides]
+        tensors = {side.name: side.tensor for side in sides if side.tensor is not None}
+        if tensors and UNKNOWN not in answers and answers[0] != answers[1]:
+            call = FailedCall(state, _Check(frame), (), tensors, error, frame)
+            target = _find_target(call, sides)
+            strays = [tensor for tensor in tensors.values() if tensor.device != target]
+            if target is not None and strays:
+                call.report("operands", strays, target, NOT_OURS, FaultDetails(problem=PROBLEM))
+                return
+
+
+class _Side(NamedTuple):
+    """One side of a comparison: the tensor that it asks, how the line writes that, and what it answers."""
+
+    name: str
+    tensor: torch.Tensor | None
+    answer: Any
+
+
+def _find_target(call: FailedCall, sides: list[_Side]) -> torch.device | None:
+    """The device that a side names, else that of the tensor that decides."""
+    for side in sides:
+        if side.tensor is None and type(side.answer) is DEVICE:
+            return side.answer
+    return healing.target_device(call.name, list(call.tensors()), call.state)
 
 
 def _compared(frame: FrameType) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Both sides of what the raising line, or the `if` around it, wants to be equal."""
     tree = parsed("".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals)), deep=True)
-    line = frame.f_lineno
     for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Assert) and node.lineno <= line <= (node.end_lineno or line):
-            yield from _sides(node.test, _AGREE)
-        elif isinstance(node, ast.If) and any(isinstance(each, ast.Raise) and each.lineno <= line <= (each.end_lineno or line)
-                                              for each in node.body):  # fmt: skip
-            yield from _sides(node.test, _DIFFER)
+        match node:
+            case ast.Assert() if _is_at(node, frame.f_lineno):
+                yield from _sides(node.test, _AGREE)
+            case ast.If() if any(isinstance(each, ast.Raise) and _is_at(each, frame.f_lineno) for each in node.body):
+                yield from _sides(node.test, _DIFFER)
+
+
+def _is_at(node: ast.stmt, line: int) -> bool:
+    """Whether a statement has a line."""
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def _sides(test: ast.expr, operators: tuple[type[ast.cmpop], ...]) -> Iterator[tuple[ast.expr, ast.expr]]:
@@ -84,16 +102,25 @@ def _sides(test: ast.expr, operators: tuple[type[ast.cmpop], ...]) -> Iterator[t
             yield node.left, node.comparators[0]
 
 
-def _read(scope: Scope, node: ast.expr) -> tuple[ast.expr, torch.Tensor | None, Any]:
-    """The tensor that `x.device`, `x.device.type` or `x.get_device()` asks, with its name; and what it answers."""
-    if isinstance(node, ast.Attribute) and node.attr in ("type", "index"):
-        owner, tensor, device = _read(scope, node.value)
-        return owner, tensor, getattr(device, node.attr) if type(device) is DEVICE else UNKNOWN
-    method = node.func if isinstance(node, ast.Call) and not node.args else node
-    if isinstance(method, ast.Attribute) and method.attr in ("device", "is_cuda", "get_device"):
-        tensor = scope.value(method.value)
-        if is_tensor(tensor):
-            answers = {"device": tensor.device, "is_cuda": tensor.is_cuda, "get_device": tensor.device.index}
-            return method.value, tensor, answers[method.attr]
+def _read_side(scope: Scope, node: ast.expr) -> _Side:
+    """What `x.device`, `x.device.type` or `x.get_device()` asks and answers, or the value of another expression."""
+    match node:
+        case ast.Attribute(value=inner, attr="type" | "index" as name):
+            asked = _read_side(scope, inner)
+            answer = getattr(asked.answer, name) if type(asked.answer) is DEVICE else UNKNOWN
+            return _Side(asked.name, asked.tensor, answer)
+        case ast.Call(func=ast.Attribute() as method, args=[]) | (ast.Attribute() as method):
+            tensor = scope.value(method.value)
+            if is_tensor(tensor) and method.attr in ("device", "is_cuda", "get_device"):
+                return _Side(ast.unparse(method.value), tensor, _answer(tensor, method.attr))
     value = scope.value(node)
-    return node, None, value if type(value) in (DEVICE, str) else UNKNOWN
+    return _Side("", None, value if type(value) in (DEVICE, str) else UNKNOWN)
+
+
+def _answer(tensor: torch.Tensor, question: str) -> Any:
+    match question:
+        case "device":
+            return tensor.device
+        case "is_cuda":
+            return tensor.is_cuda
+    return tensor.device.index

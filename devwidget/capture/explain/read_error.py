@@ -15,7 +15,7 @@ from torch import nn
 from devwidget.capture import devices, torch_internals
 from devwidget.capture.explain import library_frames
 from devwidget.capture.explain.error_context import ErrorContext, context_of
-from devwidget.capture.explain.lost_operands import devices_named, made_there, trace_back
+from devwidget.capture.explain.lost_operands import devices_named, made_there
 from devwidget.capture.explain.own_checks import own_check
 from devwidget.capture.explain.replica_errors import (
     failure_site,
@@ -25,13 +25,14 @@ from devwidget.capture.explain.replica_errors import (
     output_not_joined,
 )
 from devwidget.capture.explain.traceback_frames import traceback_frames
-from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.devices import report_absent
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import is_a, is_exactly
+from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.source_code.call_sites import forget_sites, locals_of, names_read, site_of
 from devwidget.capture.source_code.expressions import Call, failing_call
 from devwidget.capture.tensors import is_tensor
@@ -81,28 +82,32 @@ def read_error(error: BaseException) -> Reading:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception and those that led to it, each once."""
     seen: list[BaseException] = []
     while error is not None and not any(error is other for other in seen):
         seen.append(error)
         yield error
-        cause = error.__cause__  # whose own `__bool__` is nobody's business
-        error = cause if cause is not None else None if error.__suppress_context__ else error.__context__
+        if error.__cause__ is None and error.__suppress_context__:
+            return
+        cause = error.__cause__  # not `or`: an exception may have a `__bool__`
+        error = cause if cause is not None else error.__context__
 
 
 def outermost_call(error: BaseException) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]] | None:
     """The module that the program called when it failed, with what it was called with; None if it was outside of all."""
-    for each in _chain(error):
-        for frame in traceback_frames(each.__traceback__):
-            if frame.f_code is not torch_internals.module_call:
-                continue
-            above = frame.f_back  # its arguments are those before the hooks, whose results this frame has
-            held = locals_of(above if above is not None and above.f_code is torch_internals.outer_module_call else frame)
-            if (
-                is_module(held.get("self"))
-                and is_exactly(held.get("args"), (tuple,))
-                and is_exactly(held.get("kwargs"), (dict,))
-            ):
-                return held["self"], held["args"], held["kwargs"]
+    frames = [frame for each in _chain(error) for frame in traceback_frames(each.__traceback__)]
+    for frame in frames:
+        if frame.f_code is not torch_internals.module_call:
+            continue
+        above = frame.f_back  # its arguments are those before the hooks, whose results this frame has
+        if above is not None and above.f_code is torch_internals.outer_module_call:
+            frame = above
+        variables = locals_of(frame)
+        module: Any = variables.get("self")
+        args: Any = variables.get("args")
+        kwargs: Any = variables.get("kwargs")
+        if is_module(module) and is_exactly(args, (tuple,)) and is_exactly(kwargs, (dict,)):
+            return module, args, kwargs
     return None
 
 
@@ -145,14 +150,17 @@ def _guarded(step: Any, context: ErrorContext) -> None:
 
 def _failed_call(context: ErrorContext) -> None:
     """The innermost call whose arguments explain the exception, as the families of faults judge it in a recording."""
-    if not is_a(context.error, Exception):
-        return
-    for frame in _without_meta_kernels(context.below):
-        for call in _calls(frame):
-            failed = FailedCall(context.state, call.func, call.args, call.kwargs, context.error, frame)
-            if any(family.handle_failure(failed) is not NOT_OURS or context.state.log.faults for family in FAMILIES):
-                trace_back(context)
-                return
+    for failed in _failed_calls(context, _without_meta_kernels(context.below)):
+        if any(family.handle_failure(failed) is not NOT_OURS or context.state.log.faults for family in FAMILIES):
+            return
+
+
+def _failed_calls(context: ErrorContext, frames: tuple[FrameType, ...]) -> Iterator[FailedCall]:
+    """The calls that frames were making, innermost first."""
+    if is_a(context.error, Exception):
+        for frame in frames:
+            call = _call_of(frame)
+            yield FailedCall(context.state, call.func, call.args, call.kwargs, context.error, frame)
 
 
 _NOT_LINKED = re.compile(r"not linked with support for (\w+) devices")
@@ -184,29 +192,26 @@ def _without_meta_kernels(frames: tuple[FrameType, ...]) -> tuple[FrameType, ...
 def _by_its_words(context: ErrorContext) -> None:
     """One side of the call is computed on the line and gone: the message says where that one was."""
     named, target = devices_named(context)
-    if target is None or len(named) < 2 or not is_a(context.error, Exception):
+    if target is None or len(named) < 2:
         return
-    for frame in context.below:
-        for call in _calls(frame):
-            failed = FailedCall(context.state, call.func, call.args, call.kwargs, context.error, frame)
-            strays = [tensor for tensor in failed.tensors() if tensor.device in named and tensor.device != target]
-            if strays:
-                failed.report("operands", strays, target, NOT_OURS)
-                trace_back(context)
-                return
+    for failed in _failed_calls(context, context.below):
+        strays = [tensor for tensor in failed.tensors() if tensor.device in named and tensor.device != target]
+        if strays:
+            failed.report("operands", strays, target, NOT_OURS)
+            return
 
 
-def _calls(frame: FrameType) -> Iterator[Call]:
+def _call_of(frame: FrameType) -> Call:
     """The call that a frame was making; where it was raising, a call of its own function with the variables it has."""
     call = failing_call(frame)
     if call is not None:
-        yield call
-    else:
-        names = None if _has_source(frame) else names_read(site_of(frame))
-        here = locals_of(frame).items()
-        held = {name: value for name, value in here if is_tensor(value) and (names is None or name in names)}
-        name = frame.f_code.co_name
-        yield Call(_Function("operation" if name.startswith("<") else name), (), held)
+        return call
+    names = None if _has_source(frame) else names_read(site_of(frame))
+    tensors = {name: value for name, value in locals_of(frame).items() if is_tensor(value)}
+    if names is not None:
+        tensors = {name: tensor for name, tensor in tensors.items() if name in names}
+    name = frame.f_code.co_name
+    return Call(_Function("operation" if name.startswith("<") else name), (), tensors)
 
 
 def _has_source(frame: FrameType) -> bool:
@@ -224,26 +229,28 @@ class _Function:
 def _values(context: ErrorContext, written: dict[str, str]) -> Iterator[Operand]:
     """Tensors that the failing line names, then what the library call below it was given."""
     user = context.user
-    seen: list[Any] = []
-    for frame in [user, *context.below] if user is not None else []:
+    if user is None:
+        return
+    names, seen = Names(context.state, user), list[torch.Tensor]()
+    for label, tensor in _tensors_met(user, context.below):
+        name = names.expression(tensor) or written.get(label) or label
+        is_word_of_torch = name[0].isdigit() or name == "input"  # which tells the reader nothing
+        if not is_word_of_torch and len(seen) < MOST_VALUES and not any(tensor is other for other in seen):
+            seen.append(tensor)
+            yield operand_of(tensor, name, name)
+
+
+def _tensors_met(user: FrameType, below: tuple[FrameType, ...]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of the calls that frames were making; of a layer its own too."""
+    for frame in (user, *below):
         call = failing_call(frame)
-        for label, tensor in _name_tensors(call) if call is not None else []:
-            name = operand_names.Names(context.state, user).expression(tensor) if user is not None else ""
-            name = name or written.get(label) or label
-            known = not name[0].isdigit() and name != "input"  # a position, or torch's word for it, tells the reader nothing
-            if known and not any(tensor is other for other in seen) and len(seen) < MOST_VALUES:
-                seen.append(tensor)
-                yield library_frames.described(name, tensor)
+        if call is not None:
+            yield from arguments(call.func, call.args, call.kwargs)
+            if is_module(call.func):
+                yield from own_tensors(call.func).items()
 
 
 def _written_names(faults: tuple[Fault, ...]) -> dict[str, str]:
     """What the user wrote for the values that a library has names of its own for, where the fault knows that."""
     operands = [operand for fault in faults[:1] for operand in fault.operands]
     return {each.argument: each.expression or each.source for each in operands}
-
-
-def _name_tensors(call: Call) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors of a call; of a layer its own."""
-    yield from arguments(call.func, call.args, call.kwargs)
-    owner = call.func if is_module(call.func) else None
-    yield from own_tensors(owner).items() if owner is not None else ()

@@ -6,6 +6,7 @@ import contextlib
 import linecache
 from collections.abc import Iterator
 from types import CodeType, FrameType
+from typing import Any
 
 from devwidget.capture.explain.traceback_frames import steps_down
 from devwidget.capture.source_code.call_sites import locals_of
@@ -18,30 +19,30 @@ _MAGICS = ("magics/execution.py", "magics\\execution.py")
 @contextlib.contextmanager
 def sources_at_hand(error: BaseException) -> Iterator[None]:
     """Let `linecache` find the source of a timed cell, taken from the frame that ran it, while the block runs."""
-    frames = [step.tb_frame for step in steps_down(error.__traceback__)]
-    names = [frame.f_code.co_filename for frame in frames]
-    given = {name: text for name in _TEXTS if name in names and (text := _text_for(frames, names.index(name)))}
-    linecache.cache.update({name: (len(text), None, text.splitlines(keepends=True), name) for name, text in given.items()})
+    name, text = _find_text([step.tb_frame for step in steps_down(error.__traceback__)])
+    if text:
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     try:
         yield
     finally:
-        for name in given:
+        if text:
             linecache.cache.pop(name, None)
 
 
-def _text_for(frames: list[FrameType], at: int) -> str:
-    """The source of a frame; "" if a function of an earlier cell, whose code bears the same name, has run below it."""
-    name = frames[at].f_code.co_filename
-    codes = {frame.f_code for frame in frames[at:] if frame.f_code.co_filename == name}
-    known = name in linecache.cache or not codes <= set(_codes_in(frames[at].f_code))
-    return "" if known else _text_of(frames[:at], _TEXTS[name])
-
-
-def _text_of(above: list[FrameType], names: tuple[str, ...]) -> str:
-    """What the innermost function of a magic was given to run."""
-    magics = (locals_of(frame) for frame in reversed(above) if frame.f_code.co_filename.endswith(_MAGICS))
-    found = (variables.get(name) for variables in magics for name in names)
-    return next((text for text in found if type(text) is str and text), "")
+def _find_text(frames: list[FrameType]) -> tuple[str, str]:
+    """The name and the source of a timed cell; "" if a function of an earlier one, whose code bears the same name, has run."""
+    variables: dict[str, Any] = {}
+    for at, frame in enumerate(frames):
+        name = frame.f_code.co_filename
+        if name.endswith(_MAGICS):
+            variables |= locals_of(frame)
+        if name in _TEXTS:
+            codes = {each.f_code for each in frames[at:] if each.f_code.co_filename == name}
+            texts = [variables[key] for key in _TEXTS[name] if type(variables.get(key)) is str]
+            if texts and name not in linecache.cache and codes <= set(_codes_in(frame.f_code)):
+                return name, texts[0]
+            return name, ""
+    return "", ""
 
 
 def _codes_in(code: CodeType) -> Iterator[CodeType]:
