@@ -184,7 +184,7 @@ class StepRecording(Recording):
         if has_edits and self._model is not None and not self.trace.error:
             from devwidget.trying.reference_step import results_of
 
-            self.left = results_of(seen, self._model, kept.describe_changes())
+            self.left = results_of(seen, self._model, kept.list_changed())
 
 
 class TrialRecording(StepRecording):
@@ -227,7 +227,7 @@ def record_step(
     keeps = keep_state(model, optimizer, loss_fn) if restore else contextlib.nullcontext()
     with uninterrupted(), outside, keeps as kept, Undo() as undo:
         if kept is not None and source is not None:
-            kept.add_source(source)
+            kept.add_roots(batch=source)
         with interruptible():
             inputs = inputs_of()
         if kept is not None:
@@ -372,9 +372,9 @@ def repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:
         traces: list[Trace] = []
 
         def then(given: Arguments, seen: dict[str, Any], kept: SavedState) -> None:
-            changes = kept.describe_changes()
-            left.append(results_of(seen, step.model, changes))
-            if not first.trace.error and (twice or changes is None or changes.parts):
+            changed = kept.list_changed()
+            left.append(results_of(seen, step.model, changed))
+            if not first.trace.error and (twice or changed is None or changed):
                 seen.clear()
                 second = TrialRecording(heal=heal, allow=allow)
                 _run_phases(dataclasses.replace(step, inputs=given), second, name, None, seen, inside)

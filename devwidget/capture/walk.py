@@ -6,7 +6,7 @@ import functools
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from types import CellType, FunctionType, MethodType, ModuleType
+from types import BuiltinMethodType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 from devwidget.capture.modules import is_module
@@ -26,6 +26,7 @@ from devwidget.capture.tensors import is_tensor
 _SEQUENCES: tuple[Any, ...] = (list, tuple, deque, set, frozenset)
 _BARE = (*_SEQUENCES, dict, FunctionType, MethodType, CellType)
 """Classes whose own objects have no fields beside what they hold."""
+_OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
 _GROUPS = ("_parameters", "_buffers", "_modules")
 
 
@@ -130,9 +131,11 @@ def _parts_of_callable(value: Any) -> Iterator[tuple[str, Any]]:
     if kind is MethodType:
         yield from ((".__self__", value.__self__), (".__func__", value.__func__))
     elif kind is FunctionType:
-        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=False)
-        yield from ((f".__closure__.{name}", cell) for name, cell in cells)
-        yield from ((f".{name}", getattr(value, name)) for name in ("__defaults__", "__kwdefaults__", "__dict__"))
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False):
+            yield from ((f".__closure__.{name}", part) for _, part in _read_cell(cell))
+        yield from ((f".{name}", getattr(value, name)) for name in _OF_FUNCTION)
+    elif kind is BuiltinMethodType:
+        yield ".__self__", value.__self__
     elif kind is CellType:
         yield from _read_cell(value)
     elif kind is functools.partial:

@@ -248,9 +248,10 @@ class LiveFunctions:
     def find_in(self, files: Collection[str]) -> dict[str, list[FunctionType]]:
         """Those of a part of the files."""
         if not self._found:
-            named = (each for each in self._list_named() if type(each) is FunctionType or is_a(each, type))
             with contextlib.suppress(TooManyObjects):
-                self._sort(reachable_objects(None, roots=[*self._near, *named], deepest=_NEAR))
+                self._sort(reachable_objects(None, roots=self._near, deepest=_NEAR))
+                named = [each for each in self._list_named() if type(each) is FunctionType or is_a(each, type)]
+                self._sort(reachable_objects(None, roots=named, deepest=_NEAR))
         return {file: self._found[file] for file in files}
 
     def look_further(self) -> bool:
@@ -266,9 +267,12 @@ class LiveFunctions:
         return sum(map(len, self._found.values())) > before or not self.is_whole
 
     def _list_named(self) -> Iterator[Any]:
-        modules = (module for module in list(sys.modules.values()) if type(module) is ModuleType)
-        for namespace in [copy_items(vars(module)) for module in modules if _is_of(module, self._files)]:
-            yield from (value for _, value in namespace)
+        """Values of the global variables of the files; functions that were found know modules that are not in `sys.modules`."""
+        modules = [module for module in list(sys.modules.values()) if type(module) is ModuleType]
+        namespaces = [vars(module) for module in modules if _is_of(module, self._files)]
+        namespaces += [function.__globals__ for found in self._found.values() for function in found]
+        for namespace in {id(each): each for each in namespaces}.values():
+            yield from (value for _, value in copy_items(namespace))
 
     def _sort(self, values: Iterable[Any]) -> None:
         """Add the functions among some values."""

@@ -12,7 +12,6 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import named_tensors, own
-from devwidget.capture.restore.state_changes import StateChanges
 from devwidget.capture.tensors import gradient_of, tensors_in
 from devwidget.capture.undo import Undo
 from devwidget.records.device import DeviceId
@@ -33,23 +32,17 @@ class Results:
         output: tensors of the output of the model, then the loss.
         buffers: by name.
         gradients: the length of that of each parameter that has one, by name; in the dtype of the gradient.
-        changes: all else, as far as it can be told.
+        left: the lengths of all other tensors in what is not as it was before; None where that cannot be told.
     """
 
     output: tuple[torch.Tensor, ...]
     buffers: dict[str, torch.Tensor]
     gradients: dict[str, torch.Tensor]
-    changes: StateChanges | None
+    left: tuple[torch.Tensor, ...] | None
 
     def leaves_as_much(self, other: Results) -> bool:
         """Whether two steps that began alike are known to have left the same, but for their gradients."""
-        mine, others = self.changes, other.changes
-        return (
-            mine is not None
-            and others is not None
-            and mine.parts == others.parts
-            and are_equal(mine.lengths, others.lengths, ())
-        )
+        return self.left is not None and other.left is not None and are_equal(self.left, other.left, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +53,19 @@ class Run:
     results: Results
 
 
-def results_of(seen: Mapping[str, Any], model: nn.Module, changes: StateChanges | None) -> Results:
-    """What a step has left, without what it was computed from, which would stay in memory."""
+def results_of(seen: Mapping[str, Any], model: nn.Module, changed: list[Any] | None) -> Results:
+    """What a step has left, without what it was computed from, which would stay in memory; `changed` is all that it changed."""
     output = {id(t): t.detach() for t in (*tensors_in(seen.get("out")), *tensors_in(seen.get("loss")))}
     buffers = {path: tensor.detach().clone() for path, tensor in named_tensors(model, "_buffers")}
     found = ((path, gradient_of(tensor)) for path, tensor in named_tensors(model, "_parameters"))
-    gradients = {path: _sum_gradient(each) for path, each in found if each is not None}
-    return Results(tuple(output.values()), buffers, gradients, changes)
+    gradients = {path: _measure_length(each) for path, each in found if each is not None}
+    left = None if changed is None else tuple(map(_measure_length, tensors_in(changed)))
+    return Results(tuple(output.values()), buffers, gradients, left)
 
 
-def _sum_gradient(gradient: torch.Tensor) -> torch.Tensor:
-    """One number for each gradient: a copy of all would take the memory of the model once more."""
-    plain = gradient.detach()
+def _measure_length(tensor: torch.Tensor) -> torch.Tensor:
+    """One number for each tensor: a copy of all would take the memory of the model once more."""
+    plain = tensor.detach()
     if plain.layout != torch.strided:
         plain = plain.coalesce().values() if plain.layout == torch.sparse_coo else plain.new_zeros(())
     return torch.linalg.vector_norm(plain) if plain.is_floating_point() or plain.is_complex() else plain.new_zeros(())

@@ -6,6 +6,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.restore import keep_state
+from devwidget.trying.reference_step import results_of
 from tests.trying.models import Faulty, first_fix, offer_instead
 
 
@@ -49,57 +50,39 @@ def test_an_edit_that_harms_only_the_second_step_is_found_out(monkeypatch):
     assert any("in the second step it gives other values" in note for note in found.notes) or found.fixes[0].verified
 
 
-def changes_of(model, act):
-    with keep_state(model) as kept:
+def left_by(model, act, optimizer=None):
+    with keep_state(model, optimizer) as kept:
         act(model)
-        return kept.describe_changes()
-
-
-def grown(value):
-    return lambda model: model.memory.append(value())
+        return results_of({}, model, kept.list_changed())
 
 
 def test_two_runs_that_leave_the_same_are_told_alike():
     model = Remembering()
-    act = grown(lambda: {"seen": torch.ones(3), "often": 2})
-    first, second = changes_of(model, act), changes_of(model, act)
-    assert first.parts == second.parts != ()
-    assert torch.equal(torch.stack(first.lengths), torch.stack(second.lengths))
-    assert changes_of(model, lambda model: None).parts == ()
+    first, second = (left_by(model, lambda model: model.memory.append({"seen": torch.ones(3)})) for _ in range(2))
+    assert first.leaves_as_much(second)
+    assert left_by(model, lambda model: None).left == ()
 
 
 @pytest.mark.parametrize(
     "other",
     [lambda: torch.ones(3, dtype=torch.float64), lambda: torch.ones(2), lambda: torch.ones(3, device="cuda:0")],
-    ids=["dtype", "shape", "device"],
+    ids=["dtype", "values", "device"],
 )
 def test_what_differs_is_told_apart(other):
     model = Remembering()
-    assert changes_of(model, grown(lambda: torch.ones(3))).parts != changes_of(model, grown(other)).parts
+    first, second = (left_by(model, lambda m, value=value: m.memory.append(value)) for value in (torch.ones(3), other()))
+    assert not first.leaves_as_much(second)
 
 
-def test_values_are_told_apart():
-    model = Remembering()
-    (one,), (two,) = (changes_of(model, lambda model, by=by: model.memory[0].add_(by)).lengths for by in (1, 2))
-    assert not torch.allclose(one, two)
-
-
-def test_what_nobody_can_describe_is_not_told():
-    class Anything:
-        pass
-
-    assert changes_of(Remembering(), grown(Anything)) is None
-
-
-def test_an_optimizer_is_described():
+def test_what_an_optimizer_leaves_is_measured():
     model = Faulty().to("cuda:0")
     optimizer = torch.optim.AdamW(model.parameters())
-    told = []
-    for _ in range(2):
-        with keep_state(model, optimizer) as kept:
-            for parameter in model.parameters():
-                parameter.grad = torch.ones_like(parameter)
-            optimizer.step()
-            told.append(kept.describe_changes())
-    assert told[0].parts == told[1].parts
-    assert len(told[0].lengths) == 8  # of two parameters themselves, their steps and both averages
+
+    def step(model):
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+
+    first, second = (left_by(model, step, optimizer) for _ in range(2))
+    assert first.leaves_as_much(second)
+    assert len(first.left) == 8  # of two parameters themselves, their steps and both averages

@@ -12,74 +12,18 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.object_fields import class_name
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.restore.keepers import Kept
-from devwidget.capture.restore.objects import FIELDS
-from devwidget.capture.restore.program_code import GLOBALS
-from devwidget.capture.restore.python_settings import Settings, process_settings
+from devwidget.capture.restore.object_paths import ObjectPaths
 from devwidget.capture.restore.random_generators import global_states
 from devwidget.capture.restore.search import ReachSearch
-from devwidget.capture.restore.state_changes import StateChanges, Untold, describe_changes
+from devwidget.capture.restore.settings import Settings, process_settings
 from devwidget.capture.restore.storages import SavedStorages
-from devwidget.capture.restore.tensors import Tensors
 from devwidget.capture.restore.torch_settings import MODES, torch_settings
 from devwidget.capture.restore.undoing import Step, Undoing
 from devwidget.capture.restore.writes import WriteMode, watch_handed_out
 from devwidget.capture.torch_internals import DisableTorchFunction
 from devwidget.capture.undo import Undo, paused_gc
 from devwidget.records.schema.message import Message
-
-_REGISTERED = ("['_parameters']", "['_buffers']", "['_modules']")
-_DEEPEST = 100
-
-
-class ObjectPaths:
-    """Paths of objects, found by going up from them to a root. Only made when there is something to name.
-
-    Args:
-        roots: what each root is called, "" for the model, whose parts are called by their path alone.
-    """
-
-    def __init__(self, states: Iterable[Kept], tables: Iterable[Tensors], roots: Iterable[tuple[str, Any]]) -> None:
-        self._roots = {id(root): name for name, root in roots}
-        self._up: dict[int, tuple[Any, str]] = {}
-        self._fields: set[int] = set()
-        for state in states:
-            if state.keeper is FIELDS:
-                self._fields.add(id(state.before.namespace))
-            for label, part in state.label_parts():
-                if state.keeper is GLOBALS:
-                    self._roots.setdefault(id(part), label)
-                self._up.setdefault(id(part), (state.owner, label))
-        for table in tables:
-            for tensor, label, part in table.label_parts():
-                self._up.setdefault(id(part), (tensor, label))
-
-    def find_path(self, value: Any) -> str:
-        """Such as `body.0.weight.grad` or `log['loss']`; its class where nothing leads to it."""
-        labels: list[str] = []
-        for _ in range(_DEEPEST):
-            if id(value) in self._roots:
-                words = self._roots[id(value)] + "".join(reversed(labels))
-                return words.removeprefix(".") or Message("the model")
-            if id(value) not in self._up:
-                break
-            owner, label = self._up[id(value)]
-            labels.append(self._as_attribute(owner, label))
-            value = owner
-        words = "".join(reversed(labels)).removeprefix(".")
-        if not words and issubclass(type(value), type):
-            return class_name(value)
-        return words or Message("a {kind}", kind=type(value).__name__)
-
-    def _as_attribute(self, owner: Any, label: str) -> str:
-        if id(owner) in self._fields:
-            return "" if label in _REGISTERED else f".{label[2:-2]}"
-        above = self._up.get(id(owner), (None, ""))
-        registered = above[1] in _REGISTERED and id(above[0]) in self._fields
-        return f".{label[2:-2]}" if registered and label.startswith("['") else label
-
 
 _UNSEEN = Message("it was written out of sight of torch's dispatcher, such as in a thread of its own")
 
@@ -105,18 +49,9 @@ class SavedState:
         named = [("" if name == "model" else name, root) for name, root in roots.items() if root is not None]
         self._roots += named
         with paused_gc(), _plain_torch():
-            self._add_storages(self._search.add_roots(root for _, root in named))
-
-    def add_source(self, source: Any) -> None:
-        """Keep what a loader, or an iterator, draws the batch from; that of a library notes there that it was begun."""
-        self._roots.append(("batch", source))
-        with paused_gc(), _plain_torch():
-            self._add_storages(self._search.add_source(source))
-
-    def _add_storages(self, tables: Iterable[Tensors]) -> None:
-        for table in tables:
-            self._storages.add_tensors([alias for alias in table.aliases if alias is not None])
-        self._storages.save_small()
+            for table in self._search.add_roots(root for _, root in named):
+                self._storages.add_tensors([alias for alias in table.aliases if alias is not None])
+            self._storages.save_small()
 
     def watch_writes(self) -> contextlib.AbstractContextManager[Any]:
         """Sees what this thread writes while it is entered."""
@@ -126,18 +61,22 @@ class SavedState:
         """How much of the storages has been copied so far."""
         return self._storages.saved_bytes()
 
-    def describe_changes(self) -> StateChanges | None:
-        """What the block has left until now; None where that cannot be told."""
+    def list_changed(self) -> list[Any] | None:
+        """Objects that are not what they were, and tensors over what was written, but for gradients and random generators.
+
+        Returns:
+            None where that cannot be told, and where settings have changed.
+        """
         search, storages = self._search, self._storages
         if self._settings.has_changed() or search.lost:
             return None
         with paused_gc(), _plain_torch():
-            if any(table.has_changed() for table in search.tensors) or storages.is_unsure(search.tensors):
+            if storages.is_unsure(search.tensors):
                 return None
-            written = storages.list_written(search.tensors)
-            with contextlib.suppress(Untold):
-                return describe_changes(search.list_changed(), search.list_filled(), written, search.is_kept)
-        return None
+            changed = list(search.list_changed())
+            for table in search.tensors:
+                changed += table.list_changed()
+            return changed + storages.list_written(search.tensors)
 
     def put_back(self) -> None:
         """Undo everything.
@@ -167,8 +106,7 @@ class SavedState:
         for table in self._search.tensors:
             yield "counts of writes", lambda table=table: table.put_versions_back(undoing)  # type: ignore[misc]
         yield "modes", lambda: self._settings.put_back(undoing, MODES)
-        yield from self._search.generators
-        yield from self._generators
+        yield from ((state.owner, state.put_back) for state in (*self._search.generators, *self._generators))
 
     def _find_unseen(self, found: list[Any]) -> None:
         with _plain_torch():
@@ -177,8 +115,8 @@ class SavedState:
     def _name_lost(self, lost: list[tuple[Any, str]]) -> tuple[str, ...]:
         if not lost:
             return ()
-        names = ObjectPaths(self._search.states, self._search.tensors, self._roots)
-        named = [(what if isinstance(what, str) else names.find_path(what), why) for what, why in lost]
+        paths = ObjectPaths(self._search.states, self._search.tensors, self._roots)
+        named = [(what if isinstance(what, str) else paths.find_path(what), why) for what, why in lost]
         return tuple(dict.fromkeys(Message("`{what}` ({why})", what=what, why=why) for what, why in named))
 
 
@@ -190,9 +128,8 @@ def keep_state(model: Any, optimizer: Any = None, loss_fn: Any = None) -> Iterat
     with Undo() as undo:
         undo.enter_context(saved.watch_writes())
         watch_handed_out(saved._storages, undo)
-        undo.add_step(
-            saved.put_back
-        )  # inside the mode: an inference mode that ends only now brings back torch's state of inside
+        # Inside the mode: an inference mode that ends only now brings back torch's state of inside.
+        undo.add_step(saved.put_back)
         yield saved
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
 from typing import Any
 
-from devwidget.capture.object_fields import is_exactly
-from devwidget.capture.restore.keepers import Keeper, Label
+from devwidget.capture.restore.keepers import Entries, Keeper
 
 ALL = slice(None)
 
@@ -21,29 +20,23 @@ def _same_entries(now: dict[Any, Any], before: dict[Any, Any]) -> bool:
     return _same_items(now, before) and all(map(operator.is_, now.values(), before.values()))
 
 
-def _same_members(now: set[Any], before: set[Any]) -> bool:
-    return len(now) == len(before) and set(map(id, now)) == set(map(id, before))
-
-
 def _same_pairs(now: list[tuple[Any, Any]], before: list[tuple[Any, Any]]) -> bool:
     return len(now) == len(before) and all(a[0] is b[0] and a[1] is b[1] for a, b in zip(now, before, strict=True))
 
 
-def _write_dict(owner: Any, entries: dict[Any, Any]) -> None:
+def _same_members(now: set[Any], before: set[Any]) -> bool:
+    return len(now) == len(before) and set(map(id, now)) == set(map(id, before))
+
+
+def _write_entries(owner: Any, entries: dict[Any, Any]) -> None:
     dict.clear(owner)
     dict.update(owner, entries)  # of an exact dict, so that neither hashes nor `__eq__` of the keys are asked
 
 
-def _write_ordered(owner: Any, pairs: list[tuple[Any, Any]]) -> None:
-    OrderedDict.clear(owner)
+def _write_pairs(base: Any, owner: Any, pairs: list[tuple[Any, Any]]) -> None:
+    base.clear(owner)
     for key, value in pairs:
-        OrderedDict.__setitem__(owner, key, value)
-
-
-def _write_pairs(owner: Any, pairs: list[tuple[Any, Any]]) -> None:
-    dict.clear(owner)
-    for key, value in pairs:
-        dict.__setitem__(owner, key, value)
+        base.__setitem__(owner, key, value)
 
 
 def _write_set(owner: Any, members: set[Any]) -> None:
@@ -60,42 +53,23 @@ def _write_list(owner: Any, items: list[Any]) -> None:
     list.__setitem__(owner, ALL, items)
 
 
-def _of_entries(entries: dict[Any, Any]) -> Iterable[Any]:
-    return [*entries, *entries.values()]
+def _members(before: set[Any]) -> Entries:
+    return ((None, each) for each in before)
 
 
-def _of_pairs(pairs: list[tuple[Any, Any]]) -> Iterable[Any]:
-    return [part for pair in pairs for part in pair]
+def _make_pairs_keeper(base: Any) -> Keeper:
+    return Keeper(lambda owner: list(base.items(owner)), functools.partial(_write_pairs, base), _same_pairs, iter)
 
 
-def _by_key(pairs: Iterable[tuple[Any, Any]]) -> Iterator[Label]:
-    for key, value in pairs:
-        name = f"[{key!r}]" if is_exactly(key, (str, int, bool)) else f"[a {type(key).__name__}]"
-        yield name, value
-        yield "", key
-
-
-def _by_place(items: Iterable[Any]) -> Iterator[Label]:
-    return ((f"[{place}]", item) for place, item in enumerate(items))
-
-
-_ENTRIES = Keeper(dict.copy, _write_dict, _same_entries, _of_entries, lambda held: _by_key(held.items()))
-_OWN_ENTRIES = Keeper(lambda owner: list(dict.items(owner)), _write_pairs, _same_pairs, _of_pairs, _by_key)
-_PAIRS = Keeper(lambda owner: list(OrderedDict.items(owner)), _write_ordered, _same_pairs, _of_pairs, _by_key)
-_ITEMS = Keeper(lambda owner: list.__getitem__(owner, ALL), _write_list, _same_items, iter, _by_place)
-_TUPLE = Keeper(lambda owner: tuple.__getitem__(owner, ALL), None, _same_items, iter, _by_place)
-_QUEUE = Keeper(lambda owner: list(deque.__iter__(owner)), _write_deque, _same_items, iter, _by_place)
-_MEMBERS = Keeper(lambda owner: set().union(owner), _write_set, _same_members, iter)
-_FROZEN = Keeper(lambda owner: set().union(owner), None, _same_members, iter)
-
+_ENTRIES = Keeper(dict.copy, _write_entries, _same_entries, dict.items)
 _KINDS: tuple[tuple[type, Keeper], ...] = (
-    (OrderedDict, _PAIRS),
-    (dict, _OWN_ENTRIES),
-    (list, _ITEMS),
-    (tuple, _TUPLE),
-    (deque, _QUEUE),
-    (set, _MEMBERS),
-    (frozenset, _FROZEN),
+    (OrderedDict, _make_pairs_keeper(OrderedDict)),
+    (dict, _make_pairs_keeper(dict)),
+    (list, Keeper(lambda owner: list.__getitem__(owner, ALL), _write_list, _same_items, enumerate)),
+    (tuple, Keeper(lambda owner: tuple.__getitem__(owner, ALL), entries=enumerate)),
+    (deque, Keeper(lambda owner: list(deque.__iter__(owner)), _write_deque, _same_items, enumerate)),
+    (set, Keeper(lambda owner: set().union(owner), _write_set, _same_members, _members)),
+    (frozenset, Keeper(lambda owner: set().union(owner), entries=_members)),
 )
 """Subclasses before their bases."""
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from devwidget.capture.object_fields import class_name
+from devwidget.capture.object_fields import class_name, is_exactly
 from devwidget.capture.restore.undoing import NotRestored
 from devwidget.records.schema.message import Message
 
-Label = tuple[str, Any]
-"""How a part is called from the object that holds it, "" where a reader would know no name, and the part."""
+Entries = Iterable[tuple[Any, Any]]
+"""Key or name of each part, and the part."""
 
 
 def always_same(now: Any, before: Any) -> bool:
@@ -19,8 +19,14 @@ def always_same(now: Any, before: Any) -> bool:
     return True
 
 
-def _no_parts(before: Any) -> Iterable[Any]:
+def no_entries(before: Any) -> Entries:
+    """Of what holds no objects."""
     return ()
+
+
+def item_label(key: Any) -> str:
+    """How an item is written behind the name of its container."""
+    return f"[{key!r}]" if is_exactly(key, (str, int, bool)) else f"[a {type(key).__name__}]"
 
 
 class Keeper(NamedTuple):
@@ -30,15 +36,15 @@ class Keeper(NamedTuple):
         read: what an object holds, as a value that stays what it is.
         write: make it hold that again; None for what is only named when it has changed.
         same: whether what is read now is what was read before.
-        parts: objects in what was read, for the search to go on.
-        labels: the same with how each is called; None where a reader would know no names.
+        entries: objects in what was read, for the search to go on.
+        label: how a part is written behind the name of the object, from its key.
     """
 
     read: Callable[[Any], Any]
     write: Callable[[Any, Any], object] | None = None
     same: Callable[[Any, Any], bool] = always_same
-    parts: Callable[[Any], Iterable[Any]] = _no_parts
-    labels: Callable[[Any], Iterable[Label]] | None = None
+    entries: Callable[[Any], Entries] = no_entries
+    label: Callable[[Any], str] = item_label
 
 
 @dataclass(slots=True)
@@ -49,15 +55,9 @@ class Kept:
     before: Any
     keeper: Keeper
 
-    def list_parts(self) -> Iterable[Any]:
-        """Objects to search."""
-        return self.keeper.parts(self.before)
-
-    def label_parts(self) -> Iterable[Label]:
-        """The same with how each is called from here."""
-        if self.keeper.labels is None:
-            return (("", part) for part in self.list_parts())
-        return self.keeper.labels(self.before)
+    def entries(self) -> Entries:
+        """The parts to search."""
+        return self.keeper.entries(self.before)
 
     def has_changed(self) -> bool:
         """Whether the object is not what it was."""

@@ -5,31 +5,30 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import awake_module
-from devwidget.capture.restore.undoing import Step
+from devwidget.capture.restore.keepers import Keeper, Kept
 
 
-class GeneratorKind(NamedTuple):
-    """How the state of a type of generator is read and set."""
-
-    read: Callable[[Any], Any]
-    write: Callable[[Any, Any], object]
-
-
-_PYTHON = GeneratorKind(random.Random.getstate, random.Random.setstate)
-_TORCH = GeneratorKind(torch_internals.Generator.get_state, torch_internals.Generator.set_state)
+def _make_keeper(read: Callable[[Any], Any], write: Callable[[Any, Any], object]) -> Keeper:
+    """A state is set without being compared."""
+    return Keeper(read, write, lambda now, before: False)
 
 
 def _set_bits(owner: Any, state: Any) -> None:
     owner.bit_generator.state = state
 
 
-def generator_kind(kind: type) -> GeneratorKind | None:
+_PYTHON = _make_keeper(random.Random.getstate, random.Random.setstate)
+_TORCH = _make_keeper(torch_internals.Generator.get_state, torch_internals.Generator.set_state)
+_BITS = _make_keeper(lambda owner: owner.bit_generator.state, _set_bits)
+
+
+def generator_keeper(kind: type) -> Keeper | None:
     """How generators of a type are kept; None if it is none."""
     if issubclass(kind, torch_internals.Generator):
         return _TORCH
@@ -39,36 +38,25 @@ def generator_kind(kind: type) -> GeneratorKind | None:
     if numpy is None:
         return None
     if issubclass(kind, numpy.Generator):
-        return GeneratorKind(lambda owner: owner.bit_generator.state, _set_bits)
+        return _BITS
     if issubclass(kind, numpy.RandomState):
-        return GeneratorKind(numpy.RandomState.get_state, numpy.RandomState.set_state)
+        return _make_keeper(numpy.RandomState.get_state, numpy.RandomState.set_state)
     return None
 
 
-def generator_step(owner: Any, kind: GeneratorKind) -> Step:
-    """Undo of draws from one generator."""
-    state = kind.read(owner)
-
-    def put_back() -> None:
-        kind.write(owner, state)
-
-    return owner, put_back
-
-
-def global_states() -> Iterator[Step]:
-    """Undo of draws from the generators of Python, NumPy and torch on every device."""
-    kept = random.getstate()
-    yield "random", lambda: random.setstate(kept)
+def global_states() -> Iterator[Kept]:
+    """The generators of Python, NumPy and torch on every device."""
+    yield _keep_global("random", random.getstate, random.setstate)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
-        numpy_state = numpy.random.get_state()
-        yield "numpy.random", lambda: numpy.random.set_state(numpy_state)
-    cpu = torch.get_rng_state()
-    yield "torch's random generator", lambda: torch.set_rng_state(cpu)
+        yield _keep_global("numpy.random", numpy.random.get_state, numpy.random.set_state)
+    yield _keep_global("torch's random generator", torch.get_rng_state, torch.set_rng_state)
     module = awake_module()
     if module is not None:
-        states = module.get_rng_state_all()
-        yield "the GPUs' random generators", lambda: module.set_rng_state_all(states)
+        yield _keep_global("the GPUs' random generators", module.get_rng_state_all, module.set_rng_state_all)
     if torch.backends.mps.is_available():
-        mps = torch.mps.get_rng_state()
-        yield "the random generator of mps", lambda: torch.mps.set_rng_state(mps)
+        yield _keep_global("the random generator of mps", torch.mps.get_rng_state, torch.mps.set_rng_state)
+
+
+def _keep_global(word: str, read: Callable[[], Any], write: Callable[[Any], object]) -> Kept:
+    return Kept(word, read(), _make_keeper(lambda _: None, lambda _, state: write(state)))

@@ -103,10 +103,10 @@ class SavedStorages:
         """Bytes of all saved parts."""
         return sum(stop - start for pieces in self._pieces.values() for start, stop, _ in pieces)
 
-    def list_written(self, tables: Sequence[Tensors]) -> list[tuple[int, Any]]:
-        """Id of each storage that was written, but for those of gradients, and a tensor of all that is in it."""
+    def list_written(self, tables: Sequence[Tensors]) -> list[Any]:
+        """A tensor over each storage that was written, but for those of gradients."""
         gradients = set[int]().union(*(table.gradient_storages() for table in tables))
-        return [(key, _as_one_row(self._holders[key])) for key in sorted(self._seen - gradients)]
+        return [self._holders[key] for key in sorted(self._seen - gradients)]
 
     def is_unsure(self, tables: Iterable[Tensors]) -> bool:
         """Whether more was written than is known."""
@@ -245,12 +245,6 @@ def _write_bytes(holder: Any, first: int, last: int, copy: bytes | torch.Tensor)
         _byte_window(holder, first, last).copy_(copy)
     elif len(copy) > SMALL_BYTES or _copy_bytes(holder, first, last) != copy:
         ctypes.memmove(_host_address(holder) + first, copy, len(copy))
-
-
-def _as_one_row(holder: Any) -> torch.Tensor:
-    """All of a storage, in the dtype of a tensor over it."""
-    empty = torch.empty(0, dtype=vars(_BASE)["dtype"].__get__(holder), device=vars(_BASE)["device"].__get__(holder))
-    return empty.set_(_BASE.untyped_storage(holder))
 
 
 def _byte_window(holder: Any, first: int, last: int) -> torch.Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.restore.objects import class_namespace, mro
+from devwidget.capture.object_fields import find_class_attribute
 from devwidget.capture.restore.undoing import NotRestored, Undoing
 from devwidget.records.schema.message import Message
 
@@ -43,9 +43,7 @@ def _or_none(read: Read, tensor: Any) -> Any:
 
 def is_wrapper(kind: type) -> bool:
     """Whether tensors of a class hand every operator on to tensors in their fields."""
-    own = (class_namespace(base) for base in mro(kind))
-    found = next((names["__torch_dispatch__"] for names in own if "__torch_dispatch__" in names), None)
-    return found is not _NO_DISPATCH
+    return find_class_attribute(kind, "__torch_dispatch__") is not _NO_DISPATCH
 
 
 class Tensors:
@@ -85,9 +83,9 @@ class Tensors:
         for word, parts in zip(words, (self.aliases, self._gradients, *self._slots, self._namespaces), strict=True):
             yield from ((tensor, word, part) for tensor, part in zip(self.tensors, parts, strict=True) if part is not None)
 
-    def has_changed(self) -> bool:
-        """Whether one is not what it was, but for its gradient; what is written into it, its storage tells."""
-        return any(True for _ in self._find_changed())
+    def list_changed(self) -> Iterator[Any]:
+        """Those that are not what they were, but for their gradients; what is written into them, their storages tell."""
+        return (self.tensors[place] for place in self._find_changed())
 
     def gradient_storages(self) -> set[int]:
         """Ids of the storages of gradients."""

@@ -15,7 +15,7 @@ from torch.optim import optimizer as optimizers
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import awake_module, set_default_device
 from devwidget.capture.patching.global_hooks import OUR_KEY, GlobalHook
-from devwidget.capture.restore.python_settings import Switch
+from devwidget.capture.restore.settings import Switch
 from devwidget.records.device import KINDS
 
 FLAGS = (

@@ -73,17 +73,18 @@ def kept_source(batch: Any) -> Iterator[None]:
     from devwidget.capture.restore import keep_state
 
     with keep_state(None) as kept:
-        kept.add_source(batch)
+        kept.add_roots(batch=batch)
         yield
 
 
 def moves_on(batch: Any) -> bool:
     """Whether this is an iterator that cannot be put back once an item was taken: no copy of it can be made."""
-    from devwidget.capture.restore.objects import is_users
+    from devwidget.capture.restore.fields import has_kept_fields, is_own_class
 
     if not is_source(batch) or is_loader(batch):
         return False
-    return not is_users(type(batch), set()) and copy_iterator(batch) is None
+    is_put_back = is_own_class(type(batch)) and has_kept_fields(type(batch))
+    return not is_put_back and copy_iterator(batch) is None
 
 
 def _copy_loader(loader: Any) -> Any:

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 import attr
 import numpy
-import pandas
 import pytest
 import torch
 
@@ -60,8 +59,6 @@ BACK = {
     "cached function": (lambda: CALLED, lambda helper: helper(), lambda helper: list(CALLS)),
     "cache of transformers": (
         _cache, lambda h: h.update(torch.ones(1, 1, 3, 2), torch.ones(1, 1, 3, 2), 0), lambda h: h.get_seq_length()),
-    "cell of a table": (
-        lambda: pandas.DataFrame({"a": [1.0, 2.0]}), lambda h: h._mgr.blocks[0].values.fill(5), lambda h: h["a"].tolist()),
 }  # fmt: skip
 
 

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture.restore.program_code import names_in
 from tests.described import described, differences
 
 
@@ -109,10 +108,3 @@ class Net(nn.Module):
     cell = _program(text)
     devwidget.trace(cell["Net"](), torch.rand(2, 4))
     assert (cell["calls"], cell["hooked"]) == ([], [])
-
-
-def test_only_names_of_variables_are_looked_up():
-    cell = _program("def loss(out):\n    def inner(): return other\n    return out.size(depth)")
-    names = names_in(cell["loss"].__code__)
-    assert names.variables == {"other", "depth"}
-    assert "size" in names.attributes

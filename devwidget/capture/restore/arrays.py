@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import array
+import operator
 import sys
 from typing import Any
 
 from devwidget.capture.restore.containers import ALL
-from devwidget.capture.restore.keepers import Keeper, always_same
+from devwidget.capture.restore.keepers import Entries, Keeper
 
 MOST_BYTES = 16 << 20
-"""Copied of all blocks together."""
+"""Copied of all arrays together."""
 _SAMPLES = 256
+
+
+def is_array(kind: type) -> bool:
+    """Whether instances of a class are arrays."""
+    return kind is bytearray or kind is array.array or is_numpy(kind)
 
 
 def is_numpy(kind: type) -> bool:
@@ -20,29 +26,24 @@ def is_numpy(kind: type) -> bool:
     return numpy is not None and issubclass(kind, numpy.ndarray)
 
 
-def is_block(kind: type) -> bool:
-    """Whether instances of a class are blocks."""
-    return issubclass(kind, bytearray | array.array) or is_numpy(kind)
-
-
-class Blocks:
-    """Chooses how each block is kept, as long as there is room for copies."""
+class ArrayBudget:
+    """Chooses how each array is kept, as long as there is room for copies."""
 
     def __init__(self) -> None:
         self._left_bytes = MOST_BYTES
 
     def choose_keeper(self, block: Any) -> Keeper:
         """Of an array that cannot be written, only what it is a view of is looked at."""
-        kind = type(block)
-        if is_numpy(kind) and not _plain(block).flags.writeable:
+        if not is_numpy(type(block)):
+            size, copied, sampled = memoryview(block).nbytes, _BYTES, _SAMPLED_BYTES
+        elif not _plain(block).flags.writeable:
             return _READ_ONLY
-        size = _plain(block).nbytes if is_numpy(kind) else memoryview(block).nbytes
+        else:
+            size, copied, sampled = _plain(block).nbytes, _ARRAY, _SAMPLED
         if size > self._left_bytes:
-            return _SAMPLED
+            return sampled
         self._left_bytes -= size
-        if is_numpy(kind):
-            return _ARRAY
-        return _BYTES if issubclass(kind, bytearray) else _NUMBERS
+        return copied
 
 
 def _plain(block: Any) -> Any:
@@ -64,37 +65,27 @@ def _write_array(block: Any, copy: Any) -> None:
         numpy.copyto(_plain(block), copy)
 
 
-def _objects_in(copy: Any) -> list[Any]:
-    return copy.ravel().tolist() if copy.dtype.hasobject else []
+def _objects_in(copy: Any) -> Entries:
+    return enumerate(copy.ravel().tolist()) if copy.dtype.hasobject else ()
 
 
 def _read_samples(block: Any) -> tuple[Any, bytes]:
-    """Shape or length, and values at equal distances."""
-    if not is_numpy(type(block)):
-        view = memoryview(block)
-        return len(view), view[:: len(view) // _SAMPLES + 1].tobytes()
+    """Shape and values at equal distances."""
     plain = _plain(block)
     return plain.shape, plain.flat[:: plain.size // _SAMPLES + 1].tobytes()
+
+
+def _read_sampled_bytes(block: Any) -> tuple[int, bytes]:
+    view = memoryview(block)
+    return len(view), view[:: len(view) // _SAMPLES + 1].tobytes()
 
 
 def _base_of(block: Any) -> Any:
     return sys.modules["numpy"].ndarray.base.__get__(block)
 
 
-def _same_values(now: Any, before: Any) -> bool:
-    return bool(now == before)
-
-
 _ARRAY = Keeper(lambda block: _plain(block).copy(), _write_array, _same_arrays, _objects_in)
-_READ_ONLY = Keeper(_base_of, None, always_same, lambda base: (base,))
-_BYTES = Keeper(
-    lambda block: bytearray.__getitem__(block, ALL),
-    lambda block, copy: bytearray.__setitem__(block, ALL, copy),
-    _same_values,
-)
-_NUMBERS = Keeper(
-    lambda block: array.array.__getitem__(block, ALL),
-    lambda block, copy: array.array.__setitem__(block, ALL, copy),
-    lambda now, before: now.tobytes() == before.tobytes(),
-)
-_SAMPLED = Keeper(_read_samples, None, _same_values)
+_READ_ONLY = Keeper(_base_of, entries=lambda base: (("base", base),))
+_BYTES = Keeper(lambda block: block[ALL], lambda block, copy: block.__setitem__(ALL, copy), operator.eq)
+_SAMPLED = Keeper(_read_samples, same=operator.eq)
+_SAMPLED_BYTES = Keeper(_read_sampled_bytes, same=operator.eq)

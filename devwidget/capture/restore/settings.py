@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import decimal
-import functools
 import gc
 import locale
 import logging
@@ -33,32 +32,31 @@ class Switch(NamedTuple):
     read: Callable[[], Any]
     write: Callable[[Any], Any] = _leave_changed
 
+    def differs(self, before: Any) -> bool:
+        """Whether it has another value now; one that torch refuses to tell, as it contradicts others, does."""
+        try:
+            return bool(self.read() != before)
+        except (AttributeError, KeyError):  # virtual GPUs have ended meanwhile
+            return False
+        except Exception:
+            return True
+
 
 class Settings:
     """What settings were, of those that have a value."""
 
     def __init__(self, switches: Iterable[Switch]) -> None:
-        self._kept = list(_read_values(switches))
+        self._before = list(_read_values(switches))
 
     def has_changed(self) -> bool:
         """Whether one has another value now."""
-        return any(True for _ in self._list_changed())
+        return any(switch.differs(before) for switch, before in self._before)
 
     def put_back(self, undoing: Undoing, count: int | None = None) -> None:
         """Set those that have another value now; all of them, or so many of the first."""
-        for switch, before in self._list_changed(count):
-            undoing.attempt_step(switch.word, functools.partial(switch.write, before))
-
-    def _list_changed(self, count: int | None = None) -> Iterator[tuple[Switch, Any]]:
-        for switch, before in self._kept[:count]:
-            try:
-                if switch.read() == before:
-                    continue
-            except (AttributeError, KeyError):  # virtual GPUs have ended meanwhile
-                continue
-            except Exception:  # torch refuses to tell where settings contradict each other
-                pass
-            yield switch, before
+        for switch, before in self._before[:count]:
+            if switch.differs(before):
+                undoing.attempt_step(switch.word, lambda write=switch.write, value=before: write(value))  # type: ignore[misc]
 
 
 def _read_values(switches: Iterable[Switch]) -> Iterator[tuple[Switch, Any]]:
@@ -78,10 +76,10 @@ def process_settings() -> Iterator[Switch]:
     yield Switch("environment", _read_environment, _set_environment)
     yield Switch("current folder", os.getcwd, os.chdir)
     yield Switch("sys.path", lambda: list(sys.path), lambda kept: sys.path.__setitem__(slice(None), kept))
-    yield Switch("switch interval", sys.getswitchinterval, sys.setswitchinterval)
     yield Switch("sys.excepthook", lambda: sys.excepthook, lambda kept: setattr(sys, "excepthook", kept))
-    yield Switch("thresholds of the garbage collector", gc.get_threshold, lambda kept: gc.set_threshold(*kept))
-    yield Switch("logging", _read_root_logger)
+    yield Switch("switch interval", sys.getswitchinterval)
+    yield Switch("thresholds of the garbage collector", gc.get_threshold)
+    yield Switch("logging", lambda: (logging.root.level, logging.root.disabled, tuple(logging.root.handlers)))
     yield Switch("decimal context", lambda: repr(decimal.getcontext()))
     yield Switch("locale", lambda: locale.setlocale(locale.LC_ALL))
     yield _warning_filters()
@@ -105,10 +103,6 @@ def _set_environment(kept: dict[Any, Any]) -> None:
     for name, value in kept.items():
         if now.get(name) != value:
             os.environ[read(name)] = read(value)
-
-
-def _read_root_logger() -> tuple[Any, ...]:
-    return logging.root.level, logging.root.disabled, tuple(logging.root.handlers)
 
 
 def _warning_filters() -> Switch:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import devwidget
-from devwidget.capture.restore import blocks
+from devwidget.capture.restore import arrays
 from tests.capture.restore.changing_models import Changing
 
 MIB = 1 << 20
@@ -45,7 +45,7 @@ def _read_only(table):
 def test_what_cannot_be_written_is_not_read(tmp_path):
     view = _in_a_file(tmp_path, "r")
     tables = [view, view[5:].reshape(-1, 1), _read_only(numpy.zeros(5 * MIB)), numpy.frombuffer(bytes(64))]
-    chosen = [blocks.Blocks().choose_keeper(table) for table in tables]
+    chosen = [arrays.ArrayBudget().choose_keeper(table) for table in tables]
     assert all(keeper.read(table) is table.base for keeper, table in zip(chosen, tables, strict=True))
 
 

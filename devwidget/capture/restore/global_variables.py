@@ -1,0 +1,92 @@
+"""The global variables that functions of the program use, in their own module and in others of the program."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from devwidget.capture.patching.registry import PatchedFunction
+from devwidget.capture.restore.fields import is_own_package
+from devwidget.capture.restore.keepers import Entries, Keeper
+
+_UNSET = object()
+
+
+class Variable(NamedTuple):
+    """A name of a namespace, and its value."""
+
+    namespace: dict[str, Any]
+    name: str
+    value: Any
+
+    def has_changed(self) -> bool:
+        """Whether it has another value; no import is undone, and what recordings put in the place of a function is theirs."""
+        now = dict.get(self.namespace, self.name, _UNSET)
+        return now is not self.value and not _stays(now) and not _stays(self.value)
+
+    def write(self) -> None:
+        """Bind again what was bound to something else, and unbind what is new."""
+        if self.value is _UNSET:
+            dict.pop(self.namespace, self.name, None)
+        else:
+            dict.__setitem__(self.namespace, self.name, self.value)
+
+
+def _stays(value: Any) -> bool:
+    return isinstance(value, types.ModuleType | PatchedFunction)
+
+
+@functools.lru_cache(4096)
+def names_in(code: types.CodeType) -> frozenset[str]:
+    """Names of variables, modules and attributes in the code of a function and of those inside it."""
+    inner = [names_in(each) for each in code.co_consts if isinstance(each, types.CodeType)]
+    return frozenset(code.co_names).union(*inner)
+
+
+def _read_variables(function: types.FunctionType) -> list[Variable]:
+    """In the module of the function, and of other modules of the program those that it may mean by `module.name`."""
+    if not is_own_package(_name_of(function.__globals__)):
+        return []
+    names = names_in(function.__code__)
+    found = _choose_variables(function.__globals__, names)
+    modules = [each.value for each in found] + [sys.modules.get(name) for name in names]
+    for namespace in {id(each): vars(each) for each in modules if _is_own_module(each)}.values():
+        found += _choose_variables(namespace, names)
+    return found
+
+
+def _choose_variables(namespace: dict[str, Any], names: frozenset[str]) -> list[Variable]:
+    return [Variable(namespace, name, dict.get(namespace, name, _UNSET)) for name in names]
+
+
+def _is_own_module(value: Any) -> bool:
+    return type(value) is types.ModuleType and is_own_package(_name_of(vars(value)))
+
+
+def _name_of(namespace: dict[str, Any]) -> str:
+    name = dict.get(namespace, "__name__")
+    return name if type(name) is str else ""
+
+
+def _changed(before: list[Variable]) -> Iterator[Variable]:
+    return (each for each in before if each.has_changed())
+
+
+def _same_variables(now: list[Variable], before: list[Variable]) -> bool:
+    return not any(True for _ in _changed(before))
+
+
+def _write_variables(function: types.FunctionType, before: list[Variable]) -> None:
+    for each in _changed(before):
+        each.write()
+
+
+def _list_values(before: list[Variable]) -> Entries:
+    return [(each.name, each.value) for each in before if each.value is not _UNSET]
+
+
+GLOBALS = Keeper(_read_variables, _write_variables, _same_variables, _list_values, str)
+"""The global variables that a function uses."""

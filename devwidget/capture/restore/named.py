@@ -1,0 +1,125 @@
+"""What is named if it has changed, and not put back: code, classes, and objects that stand for something outside of Python."""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+import io
+import itertools
+import threading
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from devwidget.capture.modules import registered_entries
+from devwidget.capture.object_fields import dict_of, find_class_attribute, is_exactly, is_scalar, module_name
+from devwidget.capture.patching.registry import PatchedFunction
+from devwidget.capture.restore.fields import is_heap, is_own_class
+from devwidget.capture.restore.keepers import Entries, Keeper
+from devwidget.capture.walk import children
+
+_CODE = (
+    *(types.FunctionType, types.MethodType, types.BuiltinMethodType, staticmethod, classmethod, property, functools.partial),
+    *(types.CellType, type(functools.lru_cache(len))),
+)
+_ABSENT = object()
+
+
+def _read_parts(owner: Any) -> dict[str, Any]:
+    """But for annotations, which Python makes when they are first asked for."""
+    return {path: part for path, part in children(owner) if not path.startswith(".__annot")}
+
+
+def _same_parts(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    return now.keys() == before.keys() and all(_is_same(now[name], part) for name, part in before.items())
+
+
+def _is_same(now: Any, before: Any) -> bool:
+    """By identity, numbers and texts by value; what a recording puts in for its time is no change."""
+    if now is before or _is_patched(now) or _is_patched(before):
+        return True
+    return type(now) is type(before) and is_scalar(now) and bool(now == before)
+
+
+def _is_patched(value: Any) -> bool:
+    function = value.__func__ if is_exactly(value, (staticmethod, classmethod)) else value
+    return issubclass(type(function), PatchedFunction)
+
+
+def _parts_of_program(before: dict[str, Any]) -> Entries:
+    """What belongs to the library is its own affair."""
+    return [(path, part) for path, part in before.items() if _is_programs(type(part))]
+
+
+def _is_programs(kind: type) -> bool:
+    return is_own_class(kind) or (is_heap(kind) and issubclass(kind, torch.Tensor | torch.nn.Module))
+
+
+CODE = Keeper(_read_parts, same=_same_parts, entries=dict.items, label=str)
+"""A function or a class: what its variables and attributes hold is put back; one that is another object is named."""
+OUTSIDE = Keeper(_read_parts, same=_same_parts, entries=_parts_of_program, label=str)
+"""An object that stands for something outside, or has a field that does."""
+REFERENCE = Keeper(lambda owner: (("()", weakref.ref.__call__(owner)),), entries=iter, label=str)
+"""A weak reference leads to an object."""
+
+
+def _read_scripted(owner: Any) -> dict[str, Any]:
+    """Parameters, buffers and attributes of a scripted module, which are in C++, and its children."""
+    module, concrete = dict_of(owner).get("_c"), dict_of(owner).get("_concrete_type")
+    if module is None:  # the shell that `torch.jit.trace` returns around the real one
+        return {}
+    names = concrete.get_attributes() if concrete is not None else ()
+    found = {f".{name}": module.getattr(name) for name in names if module.hasattr(name)}
+    for group in ("_parameters", "_buffers", "_modules"):
+        found |= {f".{name}": part for name, part in registered_entries(owner, group)}
+    return found
+
+
+def _same_attributes(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    """What comes out of C++ as a copy is no other attribute."""
+    compared = [name for name, part in before.items() if is_scalar(part) or isinstance(part, torch.Tensor)]
+    return all(name in now and _is_same(now[name], before[name]) for name in compared)
+
+
+SCRIPTED = Keeper(_read_scripted, same=_same_attributes, entries=dict.items, label=str)
+"""Tensors of scripted modules are put back, other attributes are named."""
+
+
+def _file_position(file: Any) -> Any:
+    """How far it is read or written; nothing of a pipe or a terminal."""
+    if file.closed:
+        return "closed"
+    try:
+        return file.tell()
+    except (OSError, ValueError):
+        return None
+
+
+_FILES = (io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper, io.StringIO, io.BytesIO)
+_LOOKS: tuple[tuple[tuple[type, ...], Callable[[Any], Any]], ...] = (
+    ((type(threading.Lock()), type(threading.RLock())), lambda lock: repr(lock).split(" at ")[0]),
+    (_FILES, _file_position),
+    ((itertools.count,), repr),
+    ((contextvars.ContextVar,), lambda variable: variable.get(_ABSENT)),
+)
+"""What tells that an object of exactly these types, which are written in C, has changed."""
+
+
+_ITERATOR = Keeper(lambda iterator: iterator.__length_hint__(), same=_is_same)
+
+
+def named_keeper(kind: type) -> Keeper | None:
+    """How callables, references and objects written in C are compared; None where nothing tells that they have changed."""
+    if any(kind is each for each in _CODE):
+        return CODE
+    if issubclass(kind, weakref.ref):
+        return REFERENCE
+    for kinds, look in _LOOKS:
+        if any(kind is each for each in kinds):
+            return Keeper(look, same=_is_same)
+    if module_name(kind) == "builtins" and find_class_attribute(kind, "__length_hint__") is not None:
+        return _ITERATOR
+    return None
