@@ -204,6 +204,14 @@ def watched(model: str, tool: str, rounds: int) -> Iterator[dict[str, Any]]:
     yield {"plain": plain, "watched": watched}
 
 
+def cells(model: str, _: str, rounds: int) -> Iterator[dict[str, Any]]:
+    """CPU seconds of a cell, plain and with births that are watched by themselves, in turns."""
+    from births_cells import compare
+
+    plain, watched = compare(WORKLOADS[model](), min(rounds, 7))
+    yield {"plain": plain, "watched": watched}
+
+
 class Named(torch.nn.Module):
     """A path and a line that occur in no other text."""
 
@@ -222,7 +230,9 @@ def told(tool: str, _: str, rounds: int) -> Iterator[dict[str, Any]]:
     yield {"module": "projection" in words, "line": Path(__file__).name in words}
 
 
-KINDS = {each.__name__: each for each in (recording, told, snapshot, kept, answer, importing, small_steps, growth, watched)}
+KINDS = {
+    each.__name__: each for each in (recording, told, snapshot, kept, answer, importing, small_steps, growth, watched, cells)
+}
 
 
 def main() -> None:

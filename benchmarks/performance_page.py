@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from births_cells import MINUTE_S
 from performance_goals import AS_MUCH, Answers, behind, figure, lacks, of_kind
 from recorders import RECORDERS
 from watch_cost import SMALL
@@ -101,6 +102,7 @@ def page(measured: dict[str, Any], asked: list[str]) -> str:
         "## The whole call around a training step; milliseconds beyond plain\n\n" + _recordings(answers, "whole", "step"),
         "## A look at a model, milliseconds\n\n" + _looks(answers),
         "## A training step of a watched run, against plain\n\n" + _watched(answers),
+        "## A training cell of 60 s after `%load_ext devwidget`, against plain\n\n" + _cells(answers),
         "## What people wait for\n\n" + _waited(answers),
         "## What is kept\n\n" + _kept(answers),
         "## Growth: microseconds for each unit of one whole call\n\n" + _growth(answers),
@@ -192,6 +194,15 @@ def _watched_cell(answer: dict[str, Any] | None, small: dict[str, Any] | None) -
         return ""
     known = f" ({1 + (small['watched'] - small['plain']) / answer['plain']:.4f})" if small is not None else ""
     return f"{answer['watched'] / answer['plain']:.3f}{known}"
+
+
+def _cells(answers: Answers) -> str:
+    """What births that are watched by themselves take of a minute: the first calls of a cell alone are watched."""
+    rows = []
+    for model, _, answer in of_kind(answers, "cells"):
+        lost = answer["watched"] - answer["plain"]
+        rows.append([model, f"{lost:.2f}", f"{1 + lost / MINUTE_S:.4f}"])
+    return _table(["model", "seconds that births take", "ratio"], rows)
 
 
 def _waited(answers: Answers) -> str:

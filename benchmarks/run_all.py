@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from answer_cost import ANSWERS, CLICKED
+from births_cells import MODELS as OF_CELLS
 from performance_page import LATE, page, this_machine
 from recorders import RECORDERS
 from watch_cost import MODELS, TOOLS
@@ -41,6 +42,7 @@ def figures() -> Iterator[tuple[str, str, str]]:
     yield from (("snapshot", str(size), tool) for tool in LOOKS for size in (1_000, 10_000, 100_000))
     yield from (("kept", model, "") for model in WORKLOADS)
     yield from (("watched", model, tool) for tool in TOOLS for model in MODELS)
+    yield from (("cells", model, "") for model in OF_CELLS)
     yield from (("answer", "clicks", model) for model in CLICKED)
     yield from (("answer", name, "") for name in ANSWERS if name != "clicks")
     yield from (("importing", "", ""), ("small_steps", "", ""))

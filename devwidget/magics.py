@@ -110,7 +110,9 @@ _LINES = {
     "%devwidget fix apply": Message("write them: into your files, with a backup, or as the text of the next cell"),
     "%devwidget simulate N [MEMORY]": Message("N virtual GPUs, such as: %devwidget simulate 2 16GiB"),
     "%devwidget simulate off": Message("stop them; without words: how many there are"),
-    "%devwidget births on | off": Message("remember where tensors are made, in every cell; without words: whether it does"),
+    "%devwidget births on | off": Message(
+        "remember where all tensors are made, not only those of the first calls of each cell; or none"
+    ),
     "%%devtrace [MODEL]": Message("first line of a cell: run it, then say what moved and what went wrong"),
 }
 _SUMMARY = Message("Open the panel of a model, explain an exception, mend its lines, or have virtual GPUs.")
@@ -132,6 +134,7 @@ def usage_lines() -> str:
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext devwidget`; loading twice changes nothing."""
     if _offer_explanation not in shell.events.callbacks["post_run_cell"]:
+        _watch_cells(shell)  # first: an explanation is no part of the cell
         shell.events.register("post_run_cell", _offer_explanation)
         shell.events.register("pre_run_cell", _fold_frames)
     shell.register_magic_function(LineMagic(shell), magic_kind="line", magic_name="devwidget")
@@ -273,17 +276,14 @@ class LineMagic:
 
         refuse_other(words, ["on", "off", "status"], "births")
         if words == ["on"]:
-            _births_on(self.shell)
-            print(
-                say(
-                    "each call that makes a tensor takes {time} us longer, measured here and now",
-                    time=f"{background_births.cost_ns() / 1000:.1f}",
-                )
-            )
+            _watch_cells(self.shell)
+            background_births.begin_watching()
+            cost = f"{background_births.cost_ns() / 1000:.1f}"
+            print(say("each call that makes a tensor takes {time} us longer, measured here and now", time=cost))
             print(say("compiled functions run eagerly until `%devwidget births off`"))
         if words == ["off"]:
             _births_off(self.shell)
-        print(say("births: off") if background_births.get_background_births() is None else say("births: on"))
+        print(_describe_births(self.shell))
 
     def _switch_simulation(self, words: list[str]) -> None:
         from devwidget import api
@@ -334,35 +334,46 @@ class CellMagic:
             print(dataclasses.replace(trace, error=trace.error.partition(":")[0]))  # IPython shows the exception in full
 
 
-def _births_on(shell: Any) -> None:
-    """Watch this cell from here, and those that follow."""
-    from devwidget.api import background_births
-
-    if _resume_births not in shell.events.callbacks["pre_run_cell"]:
-        shell.events.register("pre_run_cell", _resume_births)
+def _watch_cells(shell: Any) -> None:
+    """Watch cells from the next one on, by themselves only their first calls."""
+    if _begin_births not in shell.events.callbacks["pre_run_cell"]:
+        shell.events.register("pre_run_cell", _begin_births)
         shell.events.register("post_run_cell", _pause_births)
-    background_births.begin_watching()
 
 
 def _births_off(shell: Any) -> None:
-    if _resume_births in shell.events.callbacks["pre_run_cell"]:
+    if _begin_births in shell.events.callbacks["pre_run_cell"]:
         from devwidget.api import background_births
 
-        shell.events.unregister("pre_run_cell", _resume_births)
+        shell.events.unregister("pre_run_cell", _begin_births)
         shell.events.unregister("post_run_cell", _pause_births)
         background_births.end_watching()
 
 
-def _resume_births(info: Any) -> None:
+def _begin_births(info: Any) -> None:
     from devwidget.api import background_births
 
-    background_births.begin_watching()
+    background_births.begin_cell()
 
 
 def _pause_births(result: Any) -> None:
     from devwidget.api import background_births
 
     background_births.pause_watching()
+
+
+def _describe_births(shell: Any) -> str:
+    from devwidget.api import background_births
+
+    if _begin_births not in shell.events.callbacks["pre_run_cell"]:
+        return say("births: off")
+    match background_births.which_watched():
+        case background_births.Watching.EVERY:
+            return say("births: on")
+        case background_births.Watching.COMPILED:
+            return say("births: off, because something was compiled; `%devwidget births on` runs it eagerly")
+        case _:
+            return say("births: on for the first {count} calls of each cell", count=f"{background_births.MOST_CALLS:,}")
 
 
 def _compile_cell(shell: Any, cell: str) -> Callable[[], Any]:

@@ -1,8 +1,17 @@
-"""Births between recordings: a mode for every cell, for tensors that are made long before the batch that is traced."""
+"""Births between recordings: a mode for every cell, for tensors that are made long before the batch that is traced.
+
+By themselves the first calls of each cell are watched, until something is compiled; who asks for it has every call watched.
+"""
 
 from __future__ import annotations
 
+import functools
+import sys
 import time
+from collections.abc import Callable
+from enum import Enum
+from types import FrameType
+from typing import Any
 
 import torch
 
@@ -12,48 +21,126 @@ from devwidget.capture.patches.attention_fast_path import fast_paths
 from devwidget.capture.patches.unseen_tensors import watch_swaps
 from devwidget.capture.patches.worker_errors import keep_worker_errors
 from devwidget.capture.patching.eager_stance import force_eager
+from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.source_code.call_sites import RawSite
 from devwidget.capture.undo import Undo
+from devwidget.records.errors import DevwidgetError
 
 _LONG_AGO = -(1 << 60)
 """The first number of a birth between recordings: below those of every recording."""
 _ROUNDS, _CALLS = 7, 300
+MOST_CALLS = 10_000
+"""Calls of a cell that are watched by themselves; each takes 5 to 25 us longer: see `benchmarks/births_cells.py`."""
 
+
+class Watching(Enum):
+    """Which calls of a cell are watched: by themselves the first ones, until something is compiled."""
+
+    FIRST = "first"
+    EVERY = "every"
+    COMPILED = "none any more"
+
+
+_watching = Watching.FIRST
 _mode: BirthMode | None = None
 _state: RecordingState | None = None
-_undo = Undo()
+_undo, _undo_cell = Undo(), Undo()
 
 
 def get_background_births() -> Births | None:
-    """What has been seen between recordings; None if nobody asked for it."""
+    """What has been seen between recordings; None if nobody has watched."""
     return None if _state is None else _state.births
 
 
+def which_watched() -> Watching:
+    """Which calls are watched of each cell."""
+    return _watching
+
+
 def begin_watching() -> None:
-    """Watch this thread, until `pause_watching`; a second call changes nothing, and neither does one that fails."""
-    back = end_watching if _state is None else pause_watching
+    """Watch every call in this thread, until `pause_watching`; a second call changes nothing, and one that fails ends it."""
+    back = pause_watching if _watching is Watching.EVERY else end_watching
     try:
-        _install_watch()
+        if _watching is not Watching.EVERY:
+            pause_watching()
+        _watch_every_call()
     except BaseException:
         back()
         raise
 
 
-def _install_watch() -> None:
-    global _mode, _state
-    if _state is None:
-        torch_internals.check_names("reading tensors", "recording")
-        _undo.add_step(_forget_births)
-        _state = RecordingState(heal=False, first_number=_LONG_AGO)
-        fast_paths(None, _undo)
-        watch_swaps(_state, _undo)
-        keep_worker_errors(_undo)
+def _watch_every_call() -> None:
+    global _watching
+    state = _begin_state()
+    if _watching is not Watching.EVERY:
+        _install_patches(state, _undo)
         # Dynamo would trace into the mode, and compile anew whenever it comes or goes.
         force_eager(_undo)  # loads the compiler: a second
+        _watching = Watching.EVERY
     if _mode is None:
-        _mode = BirthMode(_state)
-        _mode.__enter__()
+        _enter_mode(BirthMode(state))
+
+
+def begin_cell() -> None:
+    """Watch the first calls of a cell, in this thread and until `pause_watching`; every one of them if that was asked for."""
+    if _watching is Watching.EVERY:
+        begin_watching()
+    elif _watching is not Watching.COMPILED and _mode is None:
+        try:
+            _watch_first_calls()
+        except BaseException as error:
+            pause_watching()
+            if not isinstance(error, DevwidgetError):  # `begin_watching` says what this torch lacks
+                raise
+
+
+def _watch_first_calls() -> None:
+    state = _begin_state()
+    _install_patches(state, _undo_cell)
+    _undo_cell.enter_context(make_patch(*_compiling_function(), _stop_before))
+    _enter_mode(_FirstCalls(state))
+
+
+def _install_patches(state: RecordingState, undo: Undo) -> None:
+    fast_paths(None, undo)
+    watch_swaps(state, undo)
+    keep_worker_errors(undo)
+
+
+def _compiling_function() -> tuple[Any, str]:
+    """What torch calls before compiled code runs; where the compiler is not loaded yet, what loads it."""
+    if torch_internals.DYNAMO in sys.modules and torch_internals.has_name("callback_from_stance"):
+        return torch_internals.find_target("callback_from_stance")
+    return torch, "compile"
+
+
+def _stop_before(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        global _watching
+        is_compiled = not args or args[0] not in (None, False)  # so torch calls code that is not to be compiled
+        if is_compiled and _watching is Watching.FIRST:
+            pause_watching()
+            _watching = Watching.COMPILED
+        return original(*args, **kwargs)
+
+    return compile
+
+
+def _begin_state() -> RecordingState:
+    global _state
+    if _state is None:
+        torch_internals.check_names("reading tensors", "recording")
+        _state = RecordingState(heal=False, first_number=_LONG_AGO)
+    return _state
+
+
+def _enter_mode(mode: BirthMode) -> None:
+    global _mode
+    _mode = mode
+    mode.__enter__()
 
 
 def pause_watching() -> None:
@@ -62,17 +149,30 @@ def pause_watching() -> None:
     if _mode is not None:
         _mode.leave_mode()
         _mode = None
+    _undo_cell.run_steps()
 
 
 def end_watching() -> None:
     """Stop watching, and forget; called again, do what an exception has kept it from."""
+    global _state, _watching
     pause_watching()
     _undo.run_steps()
+    _state, _watching = None, Watching.FIRST
 
 
-def _forget_births() -> None:
-    global _state
-    _state = None
+class _FirstCalls(BirthMode):
+    """Leaves after so many calls."""
+
+    def __init__(self, state: RecordingState) -> None:
+        super().__init__(state)
+        self._find_site, self._site = self._site, self._count_call
+        self._calls_left = MOST_CALLS
+
+    def _count_call(self, frame: FrameType | None) -> RawSite | None:
+        self._calls_left -= 1
+        if self._calls_left == 0 and frame is not None:
+            self.leave_after_call(frame)
+        return self._find_site(frame)
 
 
 def cost_ns() -> float:

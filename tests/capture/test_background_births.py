@@ -1,5 +1,7 @@
 """Births between recordings."""
 
+import sys
+
 import pytest
 import torch
 
@@ -34,6 +36,111 @@ def test_a_compiled_function_is_not_compiled_for_the_mode():
         background_births.end_watching()
     doubled(torch.ones(1))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def function_modes():
+    return torch.overrides._get_current_function_mode_stack()
+
+
+@pytest.fixture
+def few_calls(monkeypatch):
+    """A cell of which ten calls are watched."""
+    monkeypatch.setattr(background_births, "MOST_CALLS", 10)
+    background_births.begin_cell()
+    yield
+    background_births.end_watching()
+    assert sys.gettrace() is None
+
+
+def add_often(x):
+    for _ in range(20):
+        x = x + 1
+    return x
+
+
+PROGRAMS = {
+    "a loop": lambda: add_often(torch.ones(2)),
+    "one line": lambda: [torch.ones(2) + 1 for _ in range(20)],
+    "modules": lambda: [torch.nn.Linear(2, 2)(torch.ones(1, 2)) for _ in range(5)],
+    "a call within the line": lambda: add_often(sum(torch.ones(2) for _ in range(11))),
+}
+
+
+@pytest.mark.skipif(
+    sys.gettrace() is not None, reason="a debugger or coverage listens: then the mode stays to the end of the cell"
+)
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_after_its_first_calls_a_cell_is_not_watched_and_the_next_one_is(few_calls, program):
+    assert len(function_modes()) == 1
+    program()
+    assert function_modes() == []
+    background_births.pause_watching()
+    background_births.begin_cell()
+    assert len(function_modes()) == 1
+
+
+def test_where_a_debugger_listens_the_mode_passes_calls_on_to_the_end_of_the_cell(few_calls):
+    def listen(*event):
+        return None
+
+    sys.settrace(listen)
+    try:
+        add_often(torch.ones(2))
+        assert sys.gettrace() is listen
+    finally:
+        sys.settrace(None)
+    known = len(background_births.get_background_births())
+    kept = [torch.ones(2) for _ in range(5)]
+    assert len(background_births.get_background_births()) <= known, kept
+    background_births.pause_watching()
+    assert function_modes() == []
+
+
+def test_a_mode_of_the_user_stays_where_it_is_when_ours_leaves(few_calls):
+    class Own(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    with Own() as own:
+        add_often(torch.ones(2))
+        assert function_modes() == [own]
+    assert function_modes() == []
+
+
+def test_recordings_in_a_cell_go_on_when_its_calls_are_over(few_calls):
+    with devwidget.record() as recording:
+        add_often(torch.ones(2))
+    assert sum(op.count for op in recording.trace.ops) > 20
+    assert function_modes() == []
+
+
+def test_gradients_and_random_numbers_are_as_unwatched(few_calls):
+    def train():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1))
+        model(torch.randn(8, 4)).sum().backward()
+        return [each.grad for each in model.parameters()], torch.get_rng_state()
+
+    watched, after = train()
+    background_births.pause_watching()
+    plain, random_state = train()
+    assert all(map(torch.equal, watched, plain))
+    assert torch.equal(after, random_state)
+
+
+def test_compiled_code_of_an_earlier_cell_ends_the_watching_before_it_runs():
+    torch._dynamo.reset()
+    doubled = torch.compile(lambda x: x * 2, backend="eager")
+    doubled(torch.ones(2))
+    background_births.begin_cell()
+    try:
+        add_often(torch.ones(2))
+        assert len(function_modes()) == 1
+        doubled(torch.ones(2))
+        assert function_modes() == []
+        assert background_births.which_watched() is background_births.Watching.COMPILED
+    finally:
+        background_births.end_watching()
 
 
 def test_tensors_are_not_kept_alive():

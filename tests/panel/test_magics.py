@@ -178,6 +178,7 @@ x = torch.ones(2, 2, device="cuda")"""
 
 def test_with_births_on_a_tensor_of_an_earlier_cell_has_the_line_in_a_function_that_has_returned(shell):
     printed(lambda: shell.run_line_magic("devwidget", "simulate 1 1GiB"))
+    printed(lambda: shell.run_line_magic("devwidget", "births off"))
     assert printed(lambda: shell.run_line_magic("devwidget", "births")) == "births: off\n"
     text = printed(lambda: shell.run_line_magic("devwidget", "births on"))
     assert text.startswith("each call that makes a tensor takes ")
@@ -190,17 +191,58 @@ def test_with_births_on_a_tensor_of_an_earlier_cell_has_the_line_in_a_function_t
     assert printed(lambda: shell.run_line_magic("devwidget", "births off")) == "births: off\n"
 
 
+def test_by_itself_a_tensor_of_an_earlier_cell_has_the_line_in_a_function_that_has_returned(shell):
+    printed(lambda: shell.run_line_magic("devwidget", "simulate 1 1GiB"))
+    assert (
+        printed(lambda: shell.run_line_magic("devwidget", "births")) == "births: on for the first 10,000 calls of each cell\n"
+    )
+    shell.run_cell(MADE, store_history=True)
+    printed(lambda: shell.run_cell("net(x)", store_history=True))
+    assert "mask = torch.ones(size, size)" in printed(lambda: shell.run_cell("%devwidget why"))
+
+
+MODES = "torch.overrides._get_current_function_mode_stack()"
+
+
+def modes_in(shell, cell):
+    """How many function modes there are at the end of a cell."""
+    shell.run_cell(f"import torch\n{cell}\nat_end = len({MODES})")
+    return shell.user_ns["at_end"]
+
+
+def test_births_by_themselves_leave_nothing_behind_between_cells(shell):
+    before = torch.overrides.has_torch_function, torch.compile, torch.utils.weakref
+    assert modes_in(shell, "x = torch.ones(2)") == 1
+    assert torch.overrides._get_current_function_mode_stack() == []
+    assert (torch.overrides.has_torch_function, torch.compile, torch.utils.weakref) == before
+
+
+def test_births_that_are_off_stay_off_in_later_cells(shell):
+    printed(lambda: shell.run_cell("%devwidget births off"))
+    assert modes_in(shell, "x = torch.ones(2)") == 0
+
+
+def test_after_the_first_compiled_function_no_cell_is_watched_by_itself(shell):
+    compiled = "f = torch.compile(lambda x: x * 2, backend='eager')\nf(torch.ones(2))"
+    assert modes_in(shell, compiled) == 0
+    assert modes_in(shell, "x = torch.ones(2)") == 0
+    assert printed(lambda: shell.run_line_magic("devwidget", "births")).startswith(
+        "births: off, because something was compiled"
+    )
+    printed(lambda: shell.run_cell("%devwidget births on"))
+    assert modes_in(shell, "f(torch.ones(2))") == 1
+
+
 def test_births_leave_nothing_behind_between_cells_and_when_they_end(shell):
     before = torch.overrides.has_torch_function
     printed(lambda: shell.run_cell("%devwidget births on"))
-    modes = "torch.overrides._get_current_function_mode_stack()"
     assert torch.overrides._get_current_function_mode_stack() == []
-    shell.run_cell(f"import torch\ninside = len({modes})\n1 / 0")
+    shell.run_cell(f"import torch\ninside = len({MODES})\n1 / 0")
     assert shell.user_ns["inside"] == 1
     assert torch.overrides._get_current_function_mode_stack() == []
     magics.unload_ipython_extension(shell)
     assert torch.overrides.has_torch_function is before
-    shell.run_cell(f"inside = len({modes})")
+    shell.run_cell(f"inside = len({MODES})")
     assert shell.user_ns["inside"] == 0
 
 

@@ -6,7 +6,9 @@ A mode that ends in another thread than its own, or while torch holds it for a c
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 from torch.overrides import TorchFunctionMode
@@ -46,6 +48,25 @@ class FunctionMode(TorchFunctionMode):
         if not self._take_out(self):
             # It stands on the stack of another thread, which this one cannot reach: what it is there only forwards from now on.
             self.__class__ = _ended_class(EndedFunctionMode, type(self))
+
+    def leave_after_call(self, frame: FrameType) -> None:
+        """End inside of a call that a frame makes, and leave the stack as soon as the program goes on.
+
+        torch puts a mode back after each call, so that none can leave in it. Python tells of the next line of the frame, and of
+        functions that begin; where a debugger listens, the mode stays and passes calls on.
+        """
+        self.leave_mode()
+        if sys.gettrace() is not None:
+            return
+
+        def leave_stack(*event: object) -> None:
+            if any(each is self for each in torch_internals.function_modes()):
+                sys.settrace(None)
+                frame.f_trace = None
+                self._take_out(self)
+
+        frame.f_trace = leave_stack
+        sys.settrace(leave_stack)
 
 
 class EndedFunctionMode(FunctionMode):
