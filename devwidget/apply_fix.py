@@ -18,7 +18,9 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Edit, Fix, apply_edits
 from devwidget.records.schema.message import Message
 from devwidget.records.site import cell_label
-from devwidget.trying.edited_code import locate_edit, look_everywhere, pair_with_code_of_text, runs_in_constructor
+from devwidget.trying.code_swap import CodeSwap, Pair
+from devwidget.trying.edited_code import locate_edit, runs_in_constructor
+from devwidget.trying.live_functions import look_everywhere
 
 When = Literal["later", "cell", "now"]
 _ORDER: tuple[When, ...] = ("later", "cell", "now")
@@ -74,7 +76,10 @@ class Application:
         live = look_everywhere(set(self._edits)).find_in(set(self._edits)) if self.works == "now" else {}
         before = {file: [line.rstrip("\r\n") for line in linecache.getlines(file)] for file in self._edits}
         after = {file: apply_edits(before[file], edits) for file, edits in self._edits.items()}
-        pairs = [pair for file in live for pair in pair_with_code_of_text(file, before[file], after[file], live[file])]
+        pairs: list[Pair] = []
+        for file, functions in live.items():
+            trees = [ast.parse("\n".join(rows)) for rows in (before[file], after[file])]
+            pairs += CodeSwap(file, *trees).find_pairs(functions)
         for file in self.files:
             backup = write_edits(file, self._edits[file])
             self._written.append((pathlib.Path(file), backup, pathlib.Path(file).read_bytes()))
@@ -104,7 +109,7 @@ class Application:
             if function is not None and function.__code__ is new:
                 function.__code__ = old
 
-    def _replace_code(self, pairs: Iterable[tuple[FunctionType, CodeType]]) -> None:
+    def _replace_code(self, pairs: Iterable[Pair]) -> None:
         for function, code in pairs:
             self._functions.append((weakref.ref(function), function.__code__, code))
             function.__code__ = code

@@ -5,24 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType
 
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.undo import Undo, paused_gc
 from devwidget.records.finding import Edit, Effect
-from devwidget.trying.edited_code import (
-    LiveFunctions,
-    NotTried,
-    Place,
-    edit_file,
-    forget_reached,
-    look_everywhere,
-    mark_reached,
-    pair_with_new_code,
-    put_codes_in_place,
-    reached_edits,
-)
+from devwidget.trying.code_swap import Pair, put_codes_in_place
+from devwidget.trying.edited_code import NotTried, Place, edit_file, forget_reached, mark_reached, reached_edits
 from devwidget.trying.effects import apply_effects
+from devwidget.trying.live_functions import LiveFunctions, look_everywhere
 from devwidget.trying.trial_subjects import Subjects
 
 
@@ -89,18 +79,18 @@ def place_edits(
 
 
 @paused_gc()  # syntax trees go by themselves
-def _pair_functions(
-    edits: Collection[Edit], known: LiveFunctions, effects: Mapping[Edit, Effect]
-) -> list[tuple[FunctionType, CodeType]]:
+def _pair_functions(edits: Collection[Edit], known: LiveFunctions, effects: Mapping[Edit, Effect]) -> list[Pair]:
     pairs, numbers = [], {edit: number for number, edit in enumerate(edits)}
     for file, live in known.find_in({edit.file for edit in edits}).items():
         mine = [edit for edit in numbers if edit.file == file]
-        flags = live[0].__code__.co_flags if live else 0
-        whole = edit_file(file, mine, [numbers[edit] for edit in mine], flags)
-        for edit, place in zip(mine, whole.places, strict=True):
+        swap, places = edit_file(file, mine, [numbers[edit] for edit in mine])
+        for edit, place in zip(mine, places, strict=True):
             if _has_run(place) and edit not in effects:
                 raise NotTried("its lines have run already")
-        pairs += pair_with_new_code(whole, live)
+        try:
+            pairs += swap.find_pairs(live)
+        except SyntaxError as error:
+            raise NotTried(str(error)) from error
     return pairs
 
 

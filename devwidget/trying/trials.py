@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic as clock
 from typing import NamedTuple
 
@@ -17,8 +17,9 @@ from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Confidence, Edit, Effect, Finding, Fix
 from devwidget.records.schema.message import Message, in_row
 from devwidget.records.trace import Trace
-from devwidget.trying.edited_code import LiveFunctions, NotTried
+from devwidget.trying.edited_code import NotTried
 from devwidget.trying.installed_edits import place_edits
+from devwidget.trying.live_functions import LiveFunctions
 from devwidget.trying.reference_step import (
     Reference,
     Results,
@@ -93,6 +94,25 @@ def _one_after_the_other() -> Iterator[bool]:
             _one_at_a_time.release()
 
 
+@dataclasses.dataclass(slots=True)
+class _Verdict:
+    """What is known of one fix.
+
+    Attributes:
+        works: the step runs with it as it should; None if that is not known.
+        why: it was not tried.
+        how: the step went wrong with it.
+        warns: what the step has with it instead.
+        not_compared: why its results are held against none.
+    """
+
+    works: bool | None = None
+    why: str = ""
+    how: str = ""
+    warns: str = ""
+    not_compared: str = ""
+
+
 class _EditedRuns(NamedTuple):
     """Steps with some edits.
 
@@ -131,15 +151,12 @@ class _Trials:
         far = [subjects.model, subjects.loss_fn, subjects.inputs, subjects.optimizer]
         self._live = LiveFunctions(files, [subjects.loss_fn, *kinds.values()], far)
         self._good: dict[int, Fix] = {}
-        self._failed: list[tuple[int, Fix]] = []
-        self._how: dict[Fix, str] = {}
-        self._not_compared: dict[Fix, str] = {}
-        self._warns: dict[Fix, str] = {}
-        self._why: dict[Fix, str] = {}
+        self._verdicts: defaultdict[Fix, _Verdict] = defaultdict(_Verdict)
 
     def refuse(self, why: str) -> None:
         """Try none of them."""
-        self._why = {fix: why for finding in self._found for fix in finding.fixes if fix.edits}
+        for finding in self._found:
+            self._note_untried([fix for fix in finding.fixes if fix.edits], why)
 
     def try_one(self, fix: Fix) -> bool | None:
         """Whether the step runs with one fix, all other findings healed; None if that is not known.
@@ -165,36 +182,32 @@ class _Trials:
             return
         for number, fixes in edits.items():
             for fix in fixes:
-                works = self._works({**self._good, number: fix})
+                works = self._verdicts[fix].works = self._works({**self._good, number: fix})
                 if works:
                     self._good[number] = fix
                     break
-                if works is False:
-                    self._failed.append((number, fix))
 
     def judged(self, finding: Finding) -> Finding:
         """A finding with the fix that works first; one that nobody could try stays before it if it is sure."""
-        number = next((n for n, each in enumerate(self._found) if each is finding), -1)
-        good = self._good.get(number)
-        failed = [fix for each, fix in self._failed if each == number]
-        left = [self.told(fix) for fix in finding.fixes if fix is not good and fix not in failed]
-        if good is not None:
-            return dataclasses.replace(finding, fixes=(self.verified(good, good), *left))
-        if finding.fixes and not left:
-            return _without_fixes(finding, self._how)
-        return dataclasses.replace(finding, fixes=tuple(left))
+        good = next((self._good.get(at) for at, each in enumerate(self._found) if each is finding), None)
+        left = [fix for fix in finding.fixes if fix is not good and self._verdicts[fix].works is not False]
+        if good is None and finding.fixes and not left:
+            return _without_fixes(finding, [self._verdicts[fix].how for fix in finding.fixes])
+        first = [] if good is None else [self.verified(good, good)]
+        return dataclasses.replace(finding, fixes=(*first, *map(self.told, left)))
 
     def verified(self, fix: Fix, tried: Fix) -> Fix:
         """A fix that works: sure if its results were held against those of one device, and other designs are none."""
-        why = self._not_compared.get(tried, "")
+        why = self._verdicts[tried].not_compared
         sure: Confidence = fix.confidence if why or fix.confidence == "choice" else "sure"
         return dataclasses.replace(fix, verified=True, confidence=sure, not_compared=why, not_tried="")
 
     def told(self, fix: Fix, why: str = "") -> Fix:
         """A fix that is neither verified nor wrong, with what is known of it, or else why nothing is."""
-        if fix in self._warns:
-            return dataclasses.replace(fix, warns=self._warns[fix], not_tried="")
-        return dataclasses.replace(fix, not_tried=self._why.get(fix, why))
+        verdict = self._verdicts[fix]
+        if verdict.warns:
+            return dataclasses.replace(fix, warns=verdict.warns, not_tried="")
+        return dataclasses.replace(fix, not_tried=verdict.why or why)
 
     def _works(self, fixes: dict[int, Fix]) -> bool | None:
         """Whether the step runs with the edits of some findings as it did with these healed; None if that is not known."""
@@ -211,20 +224,21 @@ class _Trials:
 
     def _attempt(self, fixes: dict[int, Fix], others: list[Finding], *, heal: bool) -> bool | None:
         """Whether the step runs with some fixes; None if that is not known. What is learnt is noted of each of them."""
-        if why := self._why_not_now():
-            self._note_untried(fixes, why)
+        chosen = list(fixes.values())
+        why = self._why_not_now()
+        if why:
+            self._note_untried(chosen, why)
             return None
         self._left -= 1
         try:
-            trial = self._run_edited(list(fixes.values()), heal=heal)
+            trial = self._run_edited(chosen, heal=heal)
         except NotTried as error:
             self._left += 1
             if isinstance(error.args[0], Message):  # the others are no words for users
-                self._note_untried(fixes, error.args[0])
+                self._note_untried(chosen, error.args[0])
             return None
         if not trial.all_ran:
-            if not self._live.is_whole:
-                self._note_untried(fixes, _NOT_ALL_SEEN)
+            self._note_untried(chosen, "" if self._live.is_whole else _NOT_ALL_SEEN)
             return None
         if any("OutOfMemoryError" in each.trace.error for each in trial.runs):
             return None  # the trial needs more memory than the step, which says nothing of the edit
@@ -252,25 +266,29 @@ class _Trials:
 
     def _judge(self, fixes: dict[int, Fix], others: list[Finding], trial: _EditedRuns) -> bool | None:
         """Hold a trial against the step with everything on one device."""
-        runs = trial.runs
+        runs, verdicts = trial.runs, [self._verdicts[fix] for fix in fixes.values()]
         reference = None if runs[0].trace.error else self._find_reference(runs, others)
         failure = self._how_it_fails(runs, others, reference, trial.is_random)
         new = _new_findings(runs[0].trace, others)
         if not failure and new:
-            if self._only_waits(fixes, new):
-                return None
             failure = Message("the step has {finding}", finding=_describe_finding(new[0]))
+            if self._only_waits(fixes, new):
+                verdicts[0].warns = _describe_finding(new[0])
+                return None
         if not failure:
-            self._not_compared |= dict.fromkeys(fixes.values(), self._why_not_compared(reference, runs))
+            for verdict in verdicts:
+                verdict.not_compared = self._why_not_compared(reference, runs)
             return True
         ends_well = not any(each.trace.error for each in runs)
         if ends_well and others and reference is not None and reference.is_cut:
             return None  # the batch is cut for several GPUs: what differs may be what the other findings are about
-        self._how |= dict.fromkeys(fixes.values(), failure)
+        for verdict in verdicts:
+            verdict.how = failure
         return False if trial.is_exact else None
 
-    def _note_untried(self, fixes: dict[int, Fix], why: str) -> None:
-        self._why |= dict.fromkeys(fixes.values(), why)
+    def _note_untried(self, fixes: Iterable[Fix], why: str) -> None:
+        for fix in fixes:
+            self._verdicts[fix].why = why or self._verdicts[fix].why
 
     def _how_it_fails(self, runs: Sequence[Run], others: list[Finding], reference: Reference | None, random: bool) -> str:
         """What is wrong with the steps of a trial, but for findings of the first; "" for nothing."""
@@ -324,10 +342,7 @@ class _Trials:
     def _only_waits(self, fixes: dict[int, Fix], more: list[Finding]) -> bool:
         """What failed runs, and the host waits for data that was on its side before: neither verified nor wrong."""
         errors = all(self._found[number].severity == "error" for number in fixes)
-        waits = errors and len(fixes) == 1 and all(finding.kind == "host-sync" for finding in more)
-        if waits:
-            self._warns |= {fix: _describe_finding(more[0]) for fix in fixes.values()}
-        return waits
+        return errors and len(fixes) == 1 and all(finding.kind == "host-sync" for finding in more)
 
 
 def _new_in_second(runs: Sequence[Run], others: Iterable[Finding], healed: Iterable[Run]) -> list[Finding]:
@@ -355,9 +370,10 @@ def _first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _without_fixes(finding: Finding, how: Mapping[Fix, str]) -> Finding:
+def _without_fixes(finding: Finding, reasons: Sequence[str]) -> Finding:
     """A finding whose edits have all failed, with a note that says how, and none of them offered."""
     tried = in_row(dict.fromkeys(fix.summary for fix in finding.fixes), "; ")
     note = Message("tried, and the step still failed or gave another result: {edits}", edits=tried)
-    reasons = [Message("{edit}: {reason}", edit=fix.summary, reason=how[fix]) for fix in finding.fixes if fix in how]
-    return dataclasses.replace(finding, fixes=(), notes=(*finding.notes, note, *dict.fromkeys(reasons)))
+    pairs = zip(finding.fixes, reasons, strict=True)
+    notes = [Message("{edit}: {reason}", edit=fix.summary, reason=reason) for fix, reason in pairs if reason]
+    return dataclasses.replace(finding, fixes=(), notes=(*finding.notes, note, *dict.fromkeys(notes)))

@@ -15,7 +15,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.source_code import reachable_objects
-from devwidget.trying import edited_code, trials
+from devwidget.trying import live_functions, trials
 from devwidget.trying.reference_step import Run, are_equal, cured_moves, results_of
 from devwidget.trying.trial_subjects import Subjects
 from tests.trying.models import offer_instead
@@ -111,9 +111,9 @@ def test_edits_of_several_findings_are_tried_though_one_finding_has_none():
 
 
 def test_functions_are_looked_for_once_however_many_trials_there_are(monkeypatch):
-    searches = mock.Mock(side_effect=edited_code.reachable_objects)
-    monkeypatch.setattr(edited_code, "reachable_objects", searches)
-    live = edited_code.LiveFunctions({__file__})
+    searches = mock.Mock(side_effect=live_functions.reachable_objects)
+    monkeypatch.setattr(live_functions, "reachable_objects", searches)
+    live = live_functions.LiveFunctions({__file__})
     assert live.find_in({__file__}) == live.find_in({__file__})
     assert Stopping.forward in live.find_in({__file__})[__file__]
     assert searches.call_count == 2  # of the classes that are known, then of what stands in their files

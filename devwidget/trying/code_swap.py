@@ -1,0 +1,90 @@
+"""Code that functions have, and the code that an edited text of their file would have given them."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from types import CodeType, FunctionType
+
+from devwidget.capture.undo import Undo
+
+Pair = tuple[FunctionType, CodeType]
+Codes = dict[tuple[str, int], CodeType]
+"""By the qualified name of a function, and the how manieth of that name it is."""
+_FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+
+
+class CodeSwap:
+    """The code of a file before and after some edits.
+
+    Args:
+        file: its name.
+        before: the syntax of the text that has made its functions.
+        after: that of the edited text.
+    """
+
+    def __init__(self, file: str, before: ast.Module, after: ast.Module) -> None:
+        self._file, self._before, self._after = file, before, after
+        self._codes: dict[tuple[int, bool], tuple[Codes, Codes]] = {}
+
+    def find_pairs(self, functions: Iterable[FunctionType]) -> list[Pair]:
+        """The functions that the edits change, each with its new code.
+
+        One that is not what the text before says, or would need other variables around it, stays as it is.
+
+        Raises:
+            SyntaxError: if one of the texts cannot be compiled.
+        """
+        found = ((function, self._find_code(function)) for function in functions)
+        return [(function, code) for function, code in found if code is not None]
+
+    def _find_code(self, function: FunctionType) -> CodeType | None:
+        code = function.__code__
+        for is_whole in (True, False):
+            before, after = self._compile_both(code.co_flags & _FUTURES, is_whole)
+            key = next((key for key, each in before.items() if each == code), None)
+            if key is None or len(before) != len(after):
+                continue
+            new = after.get(key)
+            # Python refuses a code object that wants other cells than the function has.
+            if new is not None and new.co_freevars == code.co_freevars:
+                return new
+        return None
+
+    def _compile_both(self, flags: int, is_whole: bool) -> tuple[Codes, Codes]:
+        """As a file is compiled, or statement by statement as IPython does: such a one knows no names of another one."""
+        key = flags, is_whole
+        if key not in self._codes:
+            before, after = (_compile_functions(tree, self._file, *key) for tree in (self._before, self._after))
+            self._codes[key] = before, after
+        return self._codes[key]
+
+
+def _compile_functions(tree: ast.Module, file: str, flags: int, is_whole: bool) -> Codes:
+    parts = [tree] if is_whole else [ast.Module([node], []) for node in tree.body]
+    seen: Counter[str] = Counter()
+    found = {}
+    for part in parts:
+        code = compile(part, file, "exec", flags=flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+        for each in _list_inner(code):
+            found[each.co_qualname, seen[each.co_qualname]] = each
+            seen[each.co_qualname] += 1
+    return found
+
+
+def _list_inner(code: CodeType) -> Iterator[CodeType]:
+    """Code of functions and classes, outer ones before those inside them."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _list_inner(constant)
+
+
+def put_codes_in_place(pairs: Iterable[Pair], undo: Undo) -> None:
+    """Give functions other code."""
+    for function, code in pairs:
+        # The function stays the same object: hooks, partials and variables that hold it run the new code too.
+        undo.add_step(setattr, function, "__code__", function.__code__)
+        function.__code__ = code
