@@ -213,7 +213,7 @@ def _copied(said: Said) -> Iterator[str]:
         yield "it was not copied as often"
 
 
-@about("inside `generate` data goes from the host to {target} {count} times, and {back} times back")
+@about("inside `{call}` data goes from the host to {target} {count} times, and {back} times back")
 def _shuttled(said: Said) -> Iterator[str]:
     below = [each for each in said.trace.moves if _same_line(each.site, said.finding.fault)]
     there = [each for each in below if each.site is not None and each.site.library]

@@ -17,7 +17,7 @@ from tests.language import translate
 
 FILES = translate.catalogues()
 LANGUAGES = [file.parents[1].name for file in FILES]
-HEADLINE = 3  # of the arguments of a finding; behind it comes why
+HEADLINE = 1  # of the arguments of what a rule has found
 ERRORS = ("DevwidgetError", "BatchError", "SimulationError", "UnreadableError", "NoKernel", "refusing")
 PLACE_OF_SUMMARY = {"Fix": 0, "fix": 0, "mended": 1, "without_move": 1, "cast_where_used": 3}
 
@@ -32,6 +32,12 @@ def messages() -> tuple[str | tuple[str, str], ...]:
 def _templates() -> set[str]:
     """The same, one by one."""
     return {each for message in messages() for each in ([message] if isinstance(message, str) else message)}
+
+
+@functools.cache
+def _translated() -> frozenset[Path]:
+    """The files whose messages are translated."""
+    return frozenset(translate.PACKAGE / name for name in translate.files())
 
 
 @pytest.fixture(params=FILES, ids=LANGUAGES)
@@ -102,7 +108,7 @@ def _plain(text: ast.expr) -> bool:
 
 
 def _unseen(tree: ast.AST) -> Iterator[ast.expr]:
-    """Messages in the braces of an f-string, where no catalogue looks for them, or as one of two words."""
+    """Messages in the braces of an f-string, where no catalogue can look for them, or as one of two words."""
     for call in _calls(tree):
         if _called(call) in ("say", "Message") and call.args:
             parts = (each for each in ast.walk(call.args[0]) if isinstance(each, ast.Constant))
@@ -115,10 +121,10 @@ def _texts_of_findings(tree: ast.AST) -> Iterator[ast.expr]:
         called = _called(call)
         if called in PLACE_OF_SUMMARY and len(call.args) > PLACE_OF_SUMMARY[called]:
             yield call.args[PLACE_OF_SUMMARY[called]]
-        if called in ("Finding", "finding_of", "Fix"):
-            yield from (keyword.value for keyword in call.keywords if keyword.arg in ("headline", "why", "notes", "summary"))
-        if called == "Finding":
-            yield from call.args[HEADLINE : HEADLINE + 2]
+        if called in ("Found", "Fix", "rule"):
+            yield from (keyword.value for keyword in call.keywords if keyword.arg in ("why", "notes", "no_edit", "summary"))
+        if called == "Found":
+            yield call.args[HEADLINE]
 
 
 def _texts_of_errors(tree: ast.AST) -> Iterator[ast.expr]:
@@ -138,7 +144,10 @@ def _untranslatable() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {"messages": [], "rules": [], "errors": []}
     for file in sorted(translate.PACKAGE.rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
-        texts = {"messages": [*_unseen(tree)], "errors": [text for text in _texts_of_errors(tree) if _plain(text)]}
+        texts = {
+            "messages": [*_unseen(tree)] if file in _translated() else [],
+            "errors": [text for text in _texts_of_errors(tree) if _plain(text)],
+        }
         if translate.PACKAGE / "rules" in file.parents:
             texts["rules"] = [text for text in _texts_of_findings(tree) if _plain(text)]
         for kind, those in texts.items():

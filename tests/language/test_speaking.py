@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +10,6 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.extras import extras
 from devwidget.language import speaking
 from devwidget.language.speaking import language, said, say
 from devwidget.records.loading.json_io import dumps, loads
@@ -21,7 +17,7 @@ from devwidget.records.schema.message import Message, in_row, listed, out_of_row
 from devwidget.records.schema.record import Record
 from devwidget.records.trace import Trace
 from devwidget.views.compare import compare_traces
-from tests.views.builders import GIB, GPU0, data_parallel, one_step, split_model
+from tests.views.builders import data_parallel, one_step, split_model
 
 WHERE = Message("{name} is on {device}", name="`mask`", device="cpu")
 
@@ -80,19 +76,6 @@ def _records() -> Iterator[Record]:
     yield data_parallel(2)
     yield _trace()
     yield compare_traces(one_step(), data_parallel(2))
-    yield from _records_of_extras()
-
-
-def _records_of_extras() -> Iterator[Record]:
-    if "plan" in extras():
-        from devwidget.extras.plan.records.plan import DevicePlan, Plan
-
-        yield Plan("Net", "as is", ("forward",), (DevicePlan(GPU0, 24 * GIB, 9 * GIB, GIB, GIB, GIB, GIB),))
-    if "ranks" in extras():
-        from devwidget.extras.ranks.rules.over_ranks import judge_cluster
-        from tests.extras.ranks.records.made_up import faulty
-
-        yield judge_cluster(faulty())
 
 
 def test_every_kind_of_record_opens_in_the_language_that_is_spoken_then() -> None:
@@ -118,21 +101,10 @@ def test_misuse_is_told_in_the_language_that_is_spoken_when_it_is_shown() -> Non
     assert caught.value.args[0] == english
 
 
-@pytest.mark.process
-def test_the_command_line_speaks_the_language_of_the_locale() -> None:
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG"))}
-    env |= {"LANG": "zh_CN.UTF-8", "PYTHONIOENCODING": "utf-8"}
-    asked = [sys.executable, "-m", "devwidget", "html", "no.json"]
-    ran = subprocess.run(asked, env=env, capture_output=True, text=True, encoding="utf-8", check=False)
-    assert (ran.returncode, ran.stderr) == (
-        2,
-        "用法：python -m devwidget html [-h] FILE OUT\npython -m devwidget html：错误：缺少参数：OUT\n",
-    )
-
-
 def test_wide_letters_meet_without_a_space_and_names_keep_theirs() -> None:
     devwidget.set_language("zh")
-    assert said(Message("{kind} on {ranks}", kind=Message("a plain tensor"), ranks="rank 1")) == "rank 1 上的普通张量"
+    told = Message("{name} was made on {device}", name=Message("the tensor"), device="cpu")
+    assert said(told) == "该张量是在 cpu 上创建的"
     kept = say("`{owner_class}` keeps it as a plain {how}, `{name}`", owner_class="Net", how=Message("attribute"), name="m")
     assert kept == "`Net` 只把它存为普通的属性：`m`"
 

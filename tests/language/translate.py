@@ -1,4 +1,8 @@
-"""Brings the catalogues up to the messages of the package: `make words`, after which new ones wait in the .po files."""
+"""Brings the catalogues up to the messages of the package: `make words`, after which new ones wait in the .po files.
+
+What is translated is short and seen often: the panel, findings, and the errors of the core. Reports as text, commands
+and the extras are English.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,15 @@ from babel.messages.pofile import read_po, write_po
 from devwidget.language import speaking
 
 PACKAGE = speaking.CATALOGUES.parents[1]
-SCRIPTS = "panel/static/*.js", "extras/*/static/*.js"
-METHODS = [("**.py", "python"), *((scripts, "javascript") for scripts in SCRIPTS)]
-OPTIONS = {scripts: {"parse_template_string": "true"} for scripts in SCRIPTS}
+SCRIPTS = "panel/static/*.js"
+FOLDERS = "capture/step language panel records/schema report/figures report/page report/style rules".split()
+FILES = "*.py capture/validation.py records/*.py report/text/finding_text.py report/text/snapshot_text.py"
+METHODS = [
+    *((file, "ignore") for file in ("pytest_*.py", "magics.py", "allowed_findings.py", "apply_fix.py", "fix_writer.py")),
+    *((pattern, "python") for pattern in (*FILES.split(), *(f"{folder}/**.py" for folder in FOLDERS))),
+    (SCRIPTS, "javascript"),
+]
+OPTIONS = {SCRIPTS: {"parse_template_string": "true"}}
 KEYWORDS = {"Message": None, "say": None, "both": (1, 2), "word": None, "sayCount": (1, 2)}
 
 
@@ -24,6 +34,11 @@ def messages() -> Iterator[str | tuple[str, str]]:
     """The templates that the package has, in the order of its files; two where things are counted."""
     for _, _, message, _, _ in extract_from_dir(PACKAGE, METHODS, OPTIONS, keywords=KEYWORDS):
         yield message if isinstance(message, str) else (message[0], message[1])
+
+
+def files() -> set[str]:
+    """Those that have such messages, under the package."""
+    return {file for file, *_ in extract_from_dir(PACKAGE, METHODS, OPTIONS, keywords=KEYWORDS)}
 
 
 def catalogues() -> list[Path]:
@@ -52,6 +67,9 @@ def bring_up(file: Path) -> None:
     catalog = read(file)
     catalog.update(template, no_fuzzy_matching=True)
     catalog.obsolete.clear()
+    for each in catalog:
+        if each.id:
+            each.flags.clear()  # which format a message has is told by its facts, and held by the tests
     with file.open("wb") as opened:
         write_po(opened, catalog, width=128, sort_output=True)
     file.with_suffix(".mo").write_bytes(compiled(read(file)))

@@ -128,11 +128,11 @@ def _count_turns(moves: list[Move], device: DeviceId) -> tuple[int, int]:
 
 
 def _make_hop_finding(site: Site, device: DeviceId, there: int, back: int) -> Found:
-    facts = {"target": device, "count": there, "back": back}
+    facts = {"call": "generate", "target": device, "count": there, "back": back}
     words = Message("give it inputs on {device}", device=device)
     return Found(
         site,
-        Message("inside `generate` data goes from the host to {target} {count} times, and {back} times back", **facts),
+        Message("inside `{call}` data goes from the host to {target} {count} times, and {back} times back", **facts),
         why=Message("each result is put where the prompt is, which is not where the model is, and the host waits for it"),
         fixes=(mended(site, words, _move_inputs), Fix(words, "inputs.to(model.device)")),
         severity="info",
