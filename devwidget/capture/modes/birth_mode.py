@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -15,7 +15,7 @@ from devwidget.capture.faults.failed_call import NOT_OURS
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import SCALAR_IDS, is_a, parts_of
 from devwidget.capture.patching.mode_stack import FunctionMode
-from devwidget.capture.recording.births import LONGEST_CHAIN, Birth, FailedCall
+from devwidget.capture.recording.births import Birth, FailedCall
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import VIEWS
 from devwidget.capture.recording.waits import LISTS, READS
@@ -30,7 +30,6 @@ _AUTOGRAD = (torch_internals.TENSOR_METHODS, "torch.autograd")
 _MORE = READS | LISTS | {"__set__", "__setitem__", "copy_", "requires_grad_"}
 """Calls that mean more than their result."""
 _MAKING = LISTS | {"copy_"}
-_LOOKS = VIEWS | {"__getitem__"}
 _QUESTIONS = frozenset({"size", "dim", "numel", "stride", "_set_grad_enabled"})
 """Answered at once. The last is what `no_grad` switches: a signal that struck us right after it would leave it so."""
 _Tensor, _Parameter, _Size, _FLOAT64 = torch.Tensor, torch.nn.Parameter, torch.Size, torch.float64
@@ -39,6 +38,31 @@ _SMALL = 16 << 20
 """Bytes of an operand that is kept after its call has failed."""
 MOST_DEVICES = 64
 """Devices read from tensors that are remembered: `device = x.device` serves the function that says so."""
+
+
+class TorchCall(NamedTuple):
+    """A call of torch that has returned.
+
+    Attributes:
+        frame: who called torch.
+        site: the user's line, at that frame or above.
+    """
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    frame: FrameType
+    site: RawSite | None
+
+    def is_direct(self) -> bool:
+        """True if the user's line makes the call itself, and not a library on its behalf."""
+        return calls_itself(self.frame, self.site)
+
+    def only_looks(self) -> bool:
+        """Whether a parameter is only looked at, and not computed with: `weight.t()`, `weight[3]`, but not `weight[rows]`."""
+        if self.name == "__getitem__":
+            return not is_a(self.args[1], (torch.Tensor, tuple, list))
+        return self.name in VIEWS
 
 
 class BirthMode(FunctionMode):
@@ -79,140 +103,131 @@ class BirthMode(FunctionMode):
                 raise
         finally:
             here.site = None
+        self._note_call(TorchCall(name, args, kwargs, frame, site), out)
+        return out
+
+    def _note_call(self, call: TorchCall, out: Any) -> None:
+        """Note what a call that has returned means."""
         try:
             if type(out) is not _Size:  # the most frequent question
                 with _DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
-                    if type(out) is _Tensor and name not in _MORE:
-                        self._note_birth(name, args, kwargs, out, frame, site)
+                    if type(out) is _Tensor and call.name not in _MORE:
+                        self._note_birth(call, out)
                     else:
-                        self.note_returned(name, args, kwargs, out, frame, site)
-            if here.waits is not None:
-                self._state.waits.count_call(name, args, kwargs, frame)
+                        self._note_returned(call, out)
+            if self._threads.place.waits is not None:
+                self._state.waits.count_call(call.name, call.args, call.kwargs, call.frame)
         except Exception as error:  # a bug of ours, or a tensor class that answers no question
             self._state.log.log_trouble(error)
-        return out
 
-    def note_returned(
-        self, name: str, args: tuple[Any, ...], kwargs: Any, out: Any, frame: FrameType, site: RawSite | None
-    ) -> None:
+    def _note_returned(self, call: TorchCall, out: Any) -> None:
         """A call has a result, which is no plain tensor or not all that it means."""
-        if name in _MORE:
-            self._note_more(name, args, kwargs, frame, site)
-            if name not in _MAKING:
+        if call.name in _MORE:
+            self._note_more(call)
+            if call.name not in _MAKING:
                 return
         if is_tensor(out):
-            self._note_birth(name, args, kwargs, out, frame, site)
+            self._note_birth(call, out)
         elif is_a(out, (tuple, list)):
-            for part, operands in zip(parts_of(out), _pair_operands(name, args), strict=False):
+            for part, operands in zip(parts_of(out), _pair_operands(call.name, call.args), strict=False):
                 for result in tensors_in(part, depth=1):  # an LSTM's states are a tuple in a tuple
-                    self._note_birth(name, operands, kwargs, result, frame, site)
+                    self._note_birth(call._replace(args=operands), result)
 
-    def _note_birth(
-        self,
-        name: str,
-        args: tuple[Any, ...],
-        kwargs: Any,
-        result: torch.Tensor,
-        frame: FrameType,
-        site: RawSite | None,
-        operands: list[Any] | None = None,
-    ) -> None:
-        """Note which line decided the device of a result.
-
-        Args:
-            operands: the arguments with lists opened, where there are any.
-        """
+    def _note_birth(self, call: TorchCall, result: torch.Tensor) -> None:
+        """Note which line decided the device of a result: read the operands, decide, remember."""
         state = self._state
-        births, device, dtype = state.births, result.device, result.dtype
-        known = births.tensors
-        parent, data, weights, others = None, None, None, False
-        for tensor in (_flatten_arguments(args, kwargs) if kwargs else args) if operands is None else operands:
-            kind = type(tensor)
-            if kind is not _Tensor and kind is not _Parameter:
-                if id(kind) in SCALAR_IDS:
-                    continue
-                if kind is list or kind is tuple:
-                    self._note_birth(
-                        name, args, kwargs, result, frame, site, _flatten_arguments(args, kwargs)
-                    )  # once more from the first
-                    return
-                if not issubclass(kind, _Tensor):
-                    continue
-            if tensor is result:
-                if state.transfers.sending:
-                    state.transfers.note_write(tensor, site)
+        operands = self._read_operands(call, result)
+        if operands is None:  # it was written in place, and keeps its birth
+            if state.transfers.sending:
+                state.transfers.note_write(result, call.site)
+            return
+        parent, data, weights = operands
+        if result.dtype is _FLOAT64 and call.name not in MOVES:
+            self._note_float64(call, result)
+        number = state.log.number()
+        if parent is None or parent.dtype is not result.dtype:
+            birth = self._find_decision(call, number, result, parent)
+            birth.weights = weights
+        else:
+            birth = Birth.derive_birth(result, number, parent)
+            if data is None and call.name != "clone":  # as nearly all are: nothing else is said of it
+                state.births.add_birth(result, birth)
                 return
+        if data is not None:
+            birth.transfers = data.transfers
+            birth.transfer = data.transfer if call.name in VIEWS else None
+        if call.name == "clone":  # it stays behind when what it copies moves on
+            birth.call, birth.site, birth.direct = call.name, call.site, call.is_direct()
+        state.births.put_birth(result, birth)
+        if call.name == "clone":  # `copy.deepcopy` makes a Parameter of it out of sight
+            state.births.put_storage(result, birth)
+        if birth.direct and call.name in MOVES:
+            self._note_move(call, result, birth)
+
+    def _read_operands(self, call: TorchCall, result: torch.Tensor) -> tuple[Birth | None, Birth | None, Birth | None] | None:
+        """What a result derives from, the data in it that has crossed devices, and the weights it was computed with.
+
+        None if the result is one of the operands. What is computed of weights and of others derives from neither.
+        """
+        births, name, device, dtype = self._state.births, call.name, result.device, result.dtype
+        known = births.tensors
+        is_computing = name not in MOVES and name not in VIEWS
+        parent: Birth | None = None
+        data: Birth | None = None
+        weights: Birth | None = None
+        has_others = False
+        for tensor in _flatten_arguments(call.args, call.kwargs):
+            if tensor is result:
+                return None
             birth = known.get(id(tensor))
             if birth is None or birth() is not tensor:
                 birth = births.birth_of(tensor)
+            is_there = tensor.device == device
             if birth.transfers:
                 if data is None or len(birth.transfers) > len(data.transfers):  # `x + layer(x)` has been where the layer was
                     data = birth
-                if name not in MOVES and name not in VIEWS:
-                    self._note_use(birth, site, there=tensor.device == device)
-            if tensor.device == device:
-                if parent is None or (parent.dtype is not dtype is birth.dtype):
-                    parent = birth
-                if kind is _Tensor or (name in _LOOKS and _is_view(name, args)) or not is_parameter(tensor):
-                    others = True
-                else:
-                    weights = birth
-            elif name == "__getitem__":
-                self._looked_up(tensor, device, frame, site)
-        if dtype is _FLOAT64 and name not in MOVES:
-            self._note_float64(name, (args, kwargs), result, frame, site)
-        number, computed = state.log.number(), others and weights is not None
-        if parent is not None and parent.dtype is dtype and not computed:
-            birth = Birth(result)  # as nearly all are, and so `Birth.derive_from` is written out: nothing else is said of it
-            birth.number, birth.dtype, birth.transfers = number, dtype, parent.transfers
-            birth.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.find_root()
-            birth.depth = parent.depth + 1
-            if data is None and name != "clone":
-                births.add_birth(result, birth)
-                return
-            if name == "clone":  # it stays behind when what it copies moves on
-                birth.call, birth.site, birth.direct = name, site, calls_itself(frame, site)
-        else:
-            birth = self._find_decision(name, number, args, kwargs, result, None if computed else parent, frame, site)
-            birth.weights = weights
-        if data is not None:
-            birth.transfers = data.transfers
-            birth.transfer = data.transfer if name in VIEWS else None
-        births.put_birth(result, birth)
-        if name == "clone":  # `copy.deepcopy` makes a Parameter of it out of sight
-            births.put_storage(result, birth)
-        elif birth.direct and name in MOVES:
-            if site is not None and site.code.co_name in MOVES:
-                birth.asked = tuple(callers(frame, MOVES))
-            state.attempts.put_birth(args[0], birth)
-            if birth.is_move:
-                self._note_transfer(birth, args, kwargs, result, frame)
+                if is_computing:
+                    self._note_use(birth, call.site, there=is_there)
+            if not is_there:
+                if name == "__getitem__":
+                    self._looked_up(tensor, device, call)
+                continue
+            if parent is None or (parent.dtype is not dtype is birth.dtype):
+                parent = birth
+            if type(tensor) is not _Tensor and is_parameter(tensor) and not call.only_looks():
+                weights = birth
+            else:
+                has_others = True
+        is_computed = has_others and weights is not None
+        return None if is_computed else parent, data, weights
 
-    def _find_decision(
-        self,
-        name: str,
-        number: int,
-        args: tuple[Any, ...],
-        kwargs: Any,
-        result: torch.Tensor,
-        parent: Birth | None,
-        frame: FrameType,
-        site: RawSite | None,
-    ) -> Birth:
+    def _note_move(self, call: TorchCall, result: torch.Tensor, birth: Birth) -> None:
+        """A line of the user has asked for a move, or for a cast."""
+        if call.site is not None and call.site.code.co_name in MOVES:
+            birth.asked = tuple(callers(call.frame, MOVES))
+        self._state.attempts.put_birth(call.args[0], birth)
+        if birth.is_move:
+            self._note_transfer(birth, call, result)
+
+    def _find_decision(self, call: TorchCall, number: int, result: torch.Tensor, parent: Birth | None) -> Birth:
         """A factory, a move, a cast, or a layer: an activation is where it is because the layer's weights are there."""
-        is_move = name in MOVES and parent is None
-        origin = self._state.births.find_birth(args[0]) if is_move else None
-        birth = Birth.make_birth(result, number, name, site, calls_itself(frame, site), is_move, parent, origin)
-        if self._devices and (kwargs or is_move):
-            given = kwargs.get("device") or (next((each for each in args if type(each) is DEVICE), None) if is_move else None)
-            read = self._devices.get(id(given)) if given is not None else None
-            if read is not None and read[0] is given:
-                birth.follows = read[1].deciding_birth()
-        if site is not None and site.code.co_name == "__init__":
-            birth.built = _find_construction(frame)
-        if birth.direct and "device" in kwargs and kwargs["device"] is None:
-            birth.asked = tuple(where_left_out(frame, "device"))
+        is_move = call.name in MOVES and parent is None
+        origin = self._state.births.find_birth(call.args[0]) if is_move else None
+        birth = Birth.make_birth(result, number, call.name, call.site, call.is_direct(), is_move, parent, origin)
+        birth.follows = self._followed_birth(call, is_move)
+        if call.site is not None and call.site.code.co_name == "__init__":
+            birth.built = _find_construction(call.frame)
+        if birth.direct and "device" in call.kwargs and call.kwargs["device"] is None:
+            birth.asked = tuple(where_left_out(call.frame, "device"))
         return birth
+
+    def _followed_birth(self, call: TorchCall, is_move: bool) -> Birth | None:
+        """The birth of the tensor from which the device was read that a call was given."""
+        given = call.kwargs.get("device")
+        if given is None and is_move:
+            given = next((each for each in call.args if type(each) is DEVICE), None)
+        device, birth = self._devices.get(id(given), (None, None))
+        return birth.deciding_birth() if birth is not None and device is given else None
 
     def _device_read(self, device: torch.device, tensor: torch.Tensor) -> None:
         """Each read gives an object of its own: a call that is given it puts its result where that tensor is."""
@@ -223,9 +238,10 @@ class BirthMode(FunctionMode):
             self._devices.pop(next(iter(self._devices)))
         self._devices[id(device)] = device, birth
 
-    def _note_more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
+    def _note_more(self, call: TorchCall) -> None:
         """`parameter.data = moved`, which is how `Module.to` moves: the parameter lives where the new data was put."""
-        if name == "__set__" and len(args) == 2 and is_tensor(args[0]) and is_tensor(args[1]):
+        args = call.args
+        if call.name == "__set__" and len(args) == 2 and is_tensor(args[0]) and is_tensor(args[1]):
             birth = self._state.births.find_birth(args[1])
             if birth is not None:
                 before = birth.find_root().origin
@@ -263,13 +279,13 @@ class BirthMode(FunctionMode):
     def _note_use(self, birth: Birth, site: RawSite | None, *, there: bool) -> None:
         """Data that has crossed devices was computed with."""
 
-    def _looked_up(self, index: torch.Tensor, device: torch.device, frame: FrameType, site: RawSite | None) -> None:
+    def _looked_up(self, index: torch.Tensor, device: torch.device, call: TorchCall) -> None:
         """A tensor was read at an index that is on another device."""
 
-    def _note_float64(self, name: str, operands: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None) -> None:
+    def _note_float64(self, call: TorchCall, result: torch.Tensor) -> None:
         """A result is float64."""
 
-    def _note_transfer(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType) -> None:
+    def _note_transfer(self, birth: Birth, call: TorchCall, result: torch.Tensor) -> None:
         """A line of the user moved a tensor."""
 
 
@@ -317,8 +333,3 @@ def _flatten_arguments(args: tuple[Any, ...], kwargs: Any) -> list[Any]:
         elif issubclass(kind, _Tensor):
             opened.append(arg)
     return opened
-
-
-def _is_view(name: str, args: tuple[Any, ...]) -> bool:
-    """Whether a parameter is only looked at, and not computed with: `weight.t()`, `weight[3]`, but not `weight[rows]`."""
-    return name != "__getitem__" or not is_a(args[1], (torch.Tensor, tuple, list))

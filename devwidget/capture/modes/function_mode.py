@@ -14,7 +14,7 @@ from devwidget.capture.faults import devices, dtypes, host, kernels, leaves, met
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.owners import kept_by_user
-from devwidget.capture.modes.birth_mode import BirthMode, calls_itself
+from devwidget.capture.modes.birth_mode import BirthMode, TorchCall
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id, format_dtype
@@ -27,14 +27,13 @@ from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
 from devwidget.records.trace import FaultDetails, Held, Operand
 
 
-def report_promotion(
-    state: RecordingState, name: str, operands: Any, result: torch.Tensor, called: FrameType, site: RawSite | None
-) -> None:
+def report_promotion(state: RecordingState, call: TorchCall, result: torch.Tensor) -> None:
     """Write down a result that is float64 only because one operand is. Casts that the code asks for are meant."""
-    floats = [t for t in tensors_in(operands, depth=2) if t.is_floating_point()]
+    site = call.site
+    floats = [t for t in tensors_in((call.args, call.kwargs), depth=2) if t.is_floating_point()]
     doubles = [t for t in floats if t.dtype is torch.float64]
     narrow = [t for t in floats if t.dtype is not torch.float64]
-    direct = caller(called)
+    direct = caller(call.frame)
     frame = _through_nn(direct)
     own_line = site is not None and frame is not None and frame.f_code is site.code
     if not doubles or not narrow or not own_line or state.tracker.phase not in ("forward", "loss"):
@@ -49,7 +48,7 @@ def report_promotion(
         fault_at(
             state.tracker,
             "promotion",
-            name,
+            call.name,
             site,
             operands=(_describe_operand(names, narrow[0], stray=False), stray),
             target=device_id(result.device),
@@ -142,16 +141,16 @@ class CallMode(BirthMode):
     def _note_use(self, birth: Birth, site: RawSite | None, *, there: bool) -> None:
         self._state.transfers.note_use(birth, site, there=there)
 
-    def _note_float64(self, name: str, operands: Any, result: torch.Tensor, frame: FrameType, site: RawSite | None) -> None:
-        report_promotion(self._state, name, operands, result, frame, site)
+    def _note_float64(self, call: TorchCall, result: torch.Tensor) -> None:
+        report_promotion(self._state, call, result)
 
-    def _note_transfer(self, birth: Birth, args: tuple[Any, ...], kwargs: Any, result: torch.Tensor, frame: FrameType) -> None:
+    def _note_transfer(self, birth: Birth, call: TorchCall, result: torch.Tensor) -> None:
         """A line of the user moved a tensor."""
-        source, before = args[0], birth.origin
-        held = self._find_keeper(source, before, frame, birth.site)
-        later = bool(kwargs.get("non_blocking")) or any(value is True for value in args[1:3])
+        source, before = call.args[0], birth.origin
+        held = self._find_keeper(source, before, call)
+        later = bool(call.kwargs.get("non_blocking")) or any(value is True for value in call.args[1:3])
         self._state.transfers.add_transfer(
-            birth, before, source, result, held, later=later, made=self._find_maker(before, source, result, frame),
+            birth, before, source, result, held, later=later, made=self._find_maker(before, source, result, call.frame),
             loading=self._find_loading(source, result, later=later),
         )  # fmt: skip
 
@@ -181,49 +180,57 @@ class CallMode(BirthMode):
 
         return describe
 
-    def _looked_up(self, index: torch.Tensor, device: torch.device, frame: FrameType, site: RawSite | None) -> None:
+    def _looked_up(self, index: torch.Tensor, device: torch.device, call: TorchCall) -> None:
         """`x[index]` copies an index on the CPU to the GPU of `x`, without a word; a number is taken along with the call."""
-        if not index.dim() or index.device.type != "cpu" or not calls_itself(frame, site):
+        if not index.dim() or index.device.type != "cpu" or not call.is_direct():
             return
         before = self._state.births.find_birth(index)
-        held = self._find_keeper(index, before, frame, site)
+        held = self._find_keeper(index, before, call)
         if held is not None:
-            self._state.transfers.look_up(self._state.log.number(), site, before, index, device, held)
+            self._state.transfers.look_up(self._state.log.number(), call.site, before, index, device, held)
 
-    def _find_keeper(self, source: torch.Tensor, before: Birth | None, frame: FrameType, site: RawSite | None) -> Held | None:
+    def _find_keeper(self, source: torch.Tensor, before: Birth | None, call: TorchCall) -> Held | None:
         """Who keeps a tensor that crosses devices in the step, and is older than it."""
-        tracker = self._state.tracker
+        tracker, site = self._state.tracker, call.site
         in_loss = tracker.phase == "loss" and site is not None and not tracker.is_outside(site)
         inside = bool(tracker.here.stack) or in_loss
         if before is None or not inside or before.number >= tracker.step or not source.dim() or is_parameter(source):
             return None
-        return kept_by_user(tracker, frame, before)
+        return kept_by_user(tracker, call.frame, before)
 
-    def _note_more(self, name: str, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
-        super()._note_more(name, args, kwargs, frame, site)
-        if name == "__setitem__":
-            if self._state.transfers.sending and is_tensor(args[0]):
-                self._state.transfers.note_write(args[0], site, args[1])
-            self._note_filled(args[0], args[2], frame, site)
-            for index in tensors_in(args[1], depth=1):
-                if index.device != args[0].device:
-                    self._looked_up(index, args[0].device, frame, site)
-        elif name == "copy_":
-            self._note_copied(args, kwargs, frame, site)
-        elif name == "requires_grad_":
-            self._note_switched(args[0], on=bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True)))
-        elif name in LISTS:
-            self._note_listed(args[0] if args else kwargs.get("data", kwargs.get("obj")))
-        elif name != "__set__":
-            self._note_wait(name, args, frame, site)
-        elif len(args) == 2 and type(args[1]) is bool:  # `parameter.requires_grad = False`
-            self._note_switched(args[0], on=args[1])
+    def _note_more(self, call: TorchCall) -> None:
+        super()._note_more(call)
+        args, kwargs = call.args, call.kwargs
+        match call.name:
+            case "__setitem__":
+                self._note_written(call)
+            case "copy_":
+                self._note_copied(call)
+            case "requires_grad_":
+                self._note_switched(args[0], on=bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True)))
+            case "__set__":
+                if len(args) == 2 and type(args[1]) is bool:  # `parameter.requires_grad = False`
+                    self._note_switched(args[0], on=args[1])
+            case name if name in LISTS:
+                self._note_listed(args[0] if args else kwargs.get("data", kwargs.get("obj")))
+            case _:
+                self._note_wait(call)
 
-    def _note_filled(self, target: torch.Tensor, value: Any, frame: FrameType, site: RawSite | None) -> None:
+    def _note_written(self, call: TorchCall) -> None:
+        """`buffer[index] = value`."""
+        target, indices, value = call.args
+        if self._state.transfers.sending and is_tensor(target):
+            self._state.transfers.note_write(target, call.site, indices)
+        self._note_filled(target, value, call)
+        for index in tensors_in(indices, depth=1):
+            if index.device != target.device:
+                self._looked_up(index, target.device, call)
+
+    def _note_filled(self, target: torch.Tensor, value: Any, call: TorchCall) -> None:
         """`buffer[i] = value` takes a value from any device, and copies without a word."""
-        if not is_tensor(value) or value.device == target.device or not calls_itself(frame, site):
+        if not is_tensor(value) or value.device == target.device or not call.is_direct():
             return
-        state, names = self._state, operand_names.Names(self._state, frame)
+        state, names = self._state, operand_names.Names(self._state, call.frame)
 
         def into() -> Operand:
             operand = operand_of(target, "self", names.expression(target), stray=True)
@@ -232,17 +239,18 @@ class CallMode(BirthMode):
         if value.dim() or is_accelerator(value.device):  # a number on the CPU is taken along with the call
             births = state.births
             state.transfers.add_fill(
-                state.log.number(), site, births.birth_of(target), births.find_birth(value), value, target, into
+                state.log.number(), call.site, births.birth_of(target), births.find_birth(value), value, target, into
             )
 
-    def _note_copied(self, args: tuple[Any, ...], kwargs: Any, frame: FrameType, site: RawSite | None) -> None:
+    def _note_copied(self, call: TorchCall) -> None:
         """`host.copy_(tensor, non_blocking=True)`: the buffer that was there before is not ready yet."""
+        args, kwargs, site = call.args, call.kwargs, call.site
         later = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
         source = args[1] if len(args) > 1 else kwargs.get("src")
         arrives = is_tensor(source) and is_accelerator(source.device) and args[0].device.type == "cpu"
         if self._state.transfers.sending:
             self._state.transfers.note_write(args[0], site)
-        if later and is_tensor(source) and calls_itself(frame, site):
+        if later and is_tensor(source) and call.is_direct():
             self._state.transfers.send_copy(self._state.log.number(), site, source, args[0])
         if not later or not arrives:
             return
@@ -251,9 +259,10 @@ class CallMode(BirthMode):
         births.put_birth(args[0], birth)
         self._state.transfers.add_transfer(birth, births.find_birth(source), source, args[0], None, later=True)
 
-    def _note_wait(self, name: str, args: tuple[Any, ...], frame: FrameType, site: RawSite | None) -> None:
+    def _note_wait(self, call: TorchCall) -> None:
         """A value was handed to Python."""
-        tensor = args[0] if args else None
+        name, site = call.name, call.site
+        tensor = call.args[0] if call.args else None
         if not is_tensor(tensor):
             return
         birth = self._state.births.find_birth(tensor)

@@ -155,14 +155,21 @@ class Birth(TensorRef):
         if parent is None:
             birth.parent, birth.depth, birth.transfers = None, 0, ()
         else:
-            birth.derive_from(parent)
+            birth._set_parent(parent)
         if origin is not None:
             birth.origin = origin
             birth._forget_far_past()
         return birth
 
-    def derive_from(self, parent: Birth) -> None:
-        """Note that the tensor was computed from that of another birth."""
+    @classmethod
+    def derive_birth(cls, tensor: torch.Tensor, number: int, parent: Birth) -> Birth:
+        """The birth of what was computed in the dtype and on the device of another tensor."""
+        birth = cls(tensor)
+        birth.number, birth.dtype = number, parent.dtype
+        birth._set_parent(parent)
+        return birth
+
+    def _set_parent(self, parent: Birth) -> None:
         self.transfers = parent.transfers
         self.parent = parent = parent if parent.depth < LONGEST_CHAIN else parent.find_root()
         self.depth = parent.depth + 1
