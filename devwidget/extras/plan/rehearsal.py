@@ -16,7 +16,7 @@ from devwidget.capture.object_fields import parts_of
 from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.step.batch import Arguments
-from devwidget.capture.step.current_module import CurrentModule
+from devwidget.extras.plan.current_module import CurrentModule
 from devwidget.extras.plan.loops import PLAIN, STEP, TRAINER, Loop, MeanStep, RunningLoop, start_loop
 from devwidget.extras.plan.placement import LengthsOnGpu, PlacedCopy, meta_copy_of_model, place_batch
 from devwidget.extras.plan.records.plan import LoopPeak

@@ -18,10 +18,10 @@ from devwidget.capture.modules import all_tensors, named_tensors, walk_modules
 from devwidget.capture.snapshot.odd_tensors import local_part
 from devwidget.capture.snapshot.wrapper_facts import find_wrapping
 from devwidget.capture.step.batch import Arguments
-from devwidget.capture.step.current_module import CurrentModule
 from devwidget.capture.tensors import is_tensor
 from devwidget.capture.torch_internals import FakeStore, TorchDispatchMode, tree_leaves
 from devwidget.extras.plan.changes import Changed, prepare_checkpointing
+from devwidget.extras.plan.current_module import CurrentModule
 from devwidget.extras.plan.loops import Loop, MeanStep, start_loop
 from devwidget.extras.plan.parallel.mesh import At, Mesh, Shard, spread_by_default
 from devwidget.extras.plan.parallel.pipeline import Passed, StageStep
