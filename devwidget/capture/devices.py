@@ -250,14 +250,7 @@ def _other_accelerator() -> list[DeviceMemory]:
     return [_read_general(device) for device in devices]
 
 
-def _untold(device: DeviceId) -> DeviceMemory:
-    """Of a torch that came before the functions that tell the memory of this kind."""
-    return DeviceMemory(device, Message("torch {version} does not tell", version=torch.__version__), virtual=False, total=0)
-
-
 def _read_mps() -> DeviceMemory:
-    if not hasattr(torch.mps, "recommended_max_memory"):
-        return _untold(DeviceId("mps", 0))
     allocated, reserved = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
     total = torch.mps.recommended_max_memory()
     return compose_memory(DeviceId("mps", 0), "Apple GPU", total, allocated=allocated, reserved=reserved, used=reserved)
@@ -265,7 +258,8 @@ def _read_mps() -> DeviceMemory:
 
 def _read_general(device: DeviceId) -> DeviceMemory:
     if not hasattr(torch.accelerator, "get_memory_info"):
-        return _untold(device)
+        words = Message("torch {version} does not tell", version=torch.__version__)
+        return DeviceMemory(device, words, virtual=False, total=0)
     free, total = torch.accelerator.get_memory_info(device.index)
     return compose_memory(
         device,

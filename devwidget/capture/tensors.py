@@ -99,6 +99,19 @@ def wrapped_tensor(tensor: torch.Tensor) -> torch.Tensor | None:
     return found
 
 
+def sparse_parts(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The dense tensors that a sparse one is made of; () for all others."""
+    base = torch_internals.TensorBase
+    match read_attribute(tensor, "layout"):
+        case torch.sparse_coo:
+            return base._indices(tensor), base._values(tensor)
+        case torch.sparse_csr | torch.sparse_bsr:
+            return base.crow_indices(tensor), base.col_indices(tensor), base.values(tensor)
+        case torch.sparse_csc | torch.sparse_bsc:
+            return base.ccol_indices(tensor), base.row_indices(tensor), base.values(tensor)
+    return ()
+
+
 def tensors_in(value: Any, depth: int = DEEPEST) -> Iterator[torch.Tensor]:
     """Tensors in nested containers (a HuggingFace output is a dict, a batch of its tokenizers a `UserDict`)."""
     kind = type(value)

@@ -185,22 +185,6 @@ FLAG_PAIRS = (
 )
 """Of `torch._C`: what reads and what sets a setting."""
 PRECISION_PAIR = "_get_fp32_precision_getter", "_set_fp32_precision_setter"
-SETTINGS = (
-    "torch.backends.__allow_nonbracketed_mutation_flag",
-    "torch.backends.m.__allow_nonbracketed_mutation_flag",
-    "torch.backends.opt_einsum.enabled",
-    "torch.backends.opt_einsum.m.enabled",
-    "torch.backends.opt_einsum.m.strategy",
-    "torch.backends.opt_einsum.strategy",
-    "torch.distributions.distribution.Distribution._validate_args",
-    "torch.hub._hub_dir",
-    "torch.nn.modules.module._global_is_full_backward_hook",
-    "torch.nn.utils.parametrize._cache_enabled",
-    "torch.utils.checkpoint._checkpoint_debug_enabled",
-    "torch.utils.checkpoint._enable_checkpoint_early_stop",
-)
-"""Variables that torch offers no function to read or to set, or that a function only sets."""
-
 _checked: set[str] = set()
 
 

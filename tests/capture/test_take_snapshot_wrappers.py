@@ -200,20 +200,6 @@ def test_a_parametrized_module_shows_the_original_and_runs_nothing() -> None:
     assert Loud.calls == before
 
 
-@pytest.mark.filterwarnings("ignore")  # torch.ao.quantization is deprecated
-def test_packed_weights_of_a_quantized_model_are_listed() -> None:
-    quantized = torch.ao.nn.quantized
-    linear = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(8, 4)), dtype=torch.qint8)[0]
-    model = nn.Sequential(linear, quantized.Embedding(4, 8), quantized.Conv2d(3, 4, 3, bias=False))
-    found = [only(model, "weight", path) for path in "012"]
-    assert [(each.shape, each.dtype, each.bytes) for each in found] == [
-        ((4, 8), "qint8", 32),
-        ((4, 8), "quint8", 32),
-        ((4, 3, 3, 3), "qint8", 108),
-    ]
-    assert found[0].note == "packed for the quantized kernel"
-
-
 # -- accelerate
 
 

@@ -15,6 +15,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import fields_of
 from devwidget.capture.restore.tensors import Tensors, is_wrapper, read_column, storage_id
 from devwidget.capture.restore.undoing import NotRestored, Undoing
+from devwidget.capture.tensors import is_tensor, sparse_parts
 from devwidget.records.schema.message import Message
 
 SMALL_BYTES = 64 << 10
@@ -161,15 +162,8 @@ class SavedStorages:
 def list_components(tensor: Any) -> Iterable[Any]:
     """The tensors that a sparse one, or a wrapper, is made of."""
     if is_wrapper(type(tensor)):
-        return [value for _, value in fields_of(tensor) if issubclass(type(value), torch.Tensor)]
-    layout = vars(_BASE)["layout"].__get__(tensor)
-    if layout is torch.sparse_coo:
-        return _BASE._indices(tensor), _BASE._values(tensor)
-    if layout in (torch.sparse_csr, torch.sparse_bsr):
-        return _BASE.crow_indices(tensor), _BASE.col_indices(tensor), _BASE.values(tensor)
-    if layout in (torch.sparse_csc, torch.sparse_bsc):
-        return _BASE.ccol_indices(tensor), _BASE.row_indices(tensor), _BASE.values(tensor)
-    return ()
+        return [value for _, value in fields_of(tensor) if is_tensor(value)]
+    return sparse_parts(tensor)
 
 
 def _storage_key(tensor: Any) -> int | None:

@@ -34,23 +34,12 @@ PRECISIONS = (
     ("mkldnn", "all"), ("mkldnn", "matmul"), ("mkldnn", "conv"), ("mkldnn", "rnn"),
 )  # fmt: skip
 """Backends and operations whose float32 may be computed with fewer bits; what is for all comes first."""
-PAIRS = (
-    ("torch.__future__", "overwrite_module_params_on_conversion"),
-    ("torch.__future__", "swap_module_params_on_conversion"),
-    ("torch.backends.mha", "fastpath_enabled"),
-    ("torch.multiprocessing", "sharing_strategy"),
-    ("torch.serialization", "crc32_options"),
-    ("torch.serialization", "default_load_endianness"),
-    ("torch.serialization", "default_mmap_options"),
-)
-"""Modules and what they `get_` and `set_`."""
 HOOKS = (
     *("backward_pre_hooks", "backward_hooks", "forward_pre_hooks", "forward_hooks", "forward_hooks_always_called"),
     *("forward_hooks_with_kwargs", "buffer_registration_hooks", "module_registration_hooks", "parameter_registration_hooks"),
 )
 """Tables of hooks of all modules."""
 _ATTENTION = ("cudnn", "fa3", "flash", "math", "mem_efficient", "overrideable")
-_ABSENT = object()
 _held: list[Any] = []
 """What ends an inference mode that was left on; the mode would come back with the end of its object."""
 
@@ -113,10 +102,6 @@ def _switches_here() -> Iterator[Switch]:
     for reader, writer in torch_internals.FLAG_PAIRS:
         yield Switch(reader, *_pair_functions(reader, writer))
     yield Switch("depth of autocast", autocast_depth, _set_autocast_depth)
-    for module, name in PAIRS:
-        yield Switch(name, *_functions_switch(module, name))
-    for path in torch_internals.SETTINGS:
-        yield Switch(path, *_variable_switch(path))
     for owner, names in ((modules, HOOKS), (optimizers, ("optimizer_pre_hooks", "optimizer_post_hooks"))):
         for name in names:
             yield Switch(f"global {name}", *_hooks_switch(vars(owner), f"_global_{name}"))
@@ -127,25 +112,6 @@ def _precision_switch(backend: str, operation: str) -> tuple[Callable[[], Any], 
     return lambda: getattr(torch_internals.C, reader)(backend, operation), lambda value: getattr(torch_internals.C, writer)(
         backend, operation, value
     )
-
-
-def _functions_switch(module: str, name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
-    """Reading fails while the module is not loaded, here and below."""
-    return lambda: vars(sys.modules[module])[f"get_{name}"](), lambda value: vars(sys.modules[module])[f"set_{name}"](value)
-
-
-def _variable_switch(path: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
-    """A variable of a module, or an attribute of a class in one."""
-    owner_path, _, name = path.rpartition(".")
-
-    def owner() -> Any:
-        module, _, inner = owner_path.rpartition(".")
-        return sys.modules[owner_path] if owner_path in sys.modules else vars(sys.modules[module])[inner]
-
-    def write(value: Any) -> None:
-        delattr(owner(), name) if value is _ABSENT else setattr(owner(), name, value)
-
-    return lambda: vars(owner()).get(name, _ABSENT), write
 
 
 def _hooks_switch(owner: dict[str, Any], name: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:

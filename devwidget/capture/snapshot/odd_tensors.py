@@ -11,7 +11,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import no_gradients, uninterrupted
 from devwidget.capture.object_fields import class_name, find_class_attribute, is_a, module_name
 from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
-from devwidget.capture.tensors import read_attribute
+from devwidget.capture.tensors import read_attribute, sparse_parts
 from devwidget.records.schema.message import Message, in_row
 
 
@@ -93,13 +93,16 @@ def _dense_parts(tensor: Any) -> tuple[list[torch.Tensor], str]:
         return [getattr(tensor, name) for name in names], Message("packed by {class_name}", class_name=class_name(type(tensor)))
     if tensor.is_nested:
         return [tensor.values()], Message("nested")
-    if tensor.layout == torch.sparse_coo:
-        return [tensor._indices(), tensor._values()], Message("sparse, {count} values", count=tensor._nnz())
-    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
-        return [tensor.crow_indices(), tensor.col_indices(), tensor.values()], Message("sparse rows")
-    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
-        return [tensor.ccol_indices(), tensor.row_indices(), tensor.values()], Message("sparse columns")
+    parts = list(sparse_parts(tensor))
+    if parts:
+        return parts, _describe_layout(tensor)
     return [], Message("mkldnn layout") if tensor.is_mkldnn else Message("no storage")
+
+
+def _describe_layout(tensor: torch.Tensor) -> str:
+    if tensor.layout == torch.sparse_coo:
+        return Message("sparse, {count} values", count=tensor._nnz())
+    return Message("sparse rows") if tensor.layout in (torch.sparse_csr, torch.sparse_bsr) else Message("sparse columns")
 
 
 def _of_parts(tensor: torch.Tensor, parts: list[torch.Tensor], note: str) -> OddTensorReading:

@@ -19,7 +19,6 @@ from devwidget.capture.restore.torch_settings import torch_settings
 from tests.older_torch import IS_OLDER
 
 B = torch.backends
-DISTRIBUTION = torch.distributions.Distribution
 SPARSE = torch.sparse.check_sparse_tensor_invariants
 
 
@@ -45,12 +44,7 @@ CHANGES = {
     "precision everywhere": (lambda: setattr(B, "fp32_precision", "ieee"), lambda: B.fp32_precision),
     "precision of CUDA's products": (
         lambda: setattr(B.cuda.matmul, "fp32_precision", "ieee"), lambda: B.cuda.matmul.fp32_precision),
-    "fast path of attention": (lambda: B.mha.set_fastpath_enabled(False), B.mha.get_fastpath_enabled),
-    "flags that are frozen": (B.disable_global_flags, B.flags_frozen),
     "sparse invariants": (SPARSE.enable, SPARSE.is_enabled),
-    "validation of distributions": (
-        lambda: DISTRIBUTION.set_default_validate_args(not DISTRIBUTION._validate_args), lambda: DISTRIBUTION._validate_args),
-    "folder of the hub": (lambda: torch.hub.set_dir("elsewhere"), torch.hub.get_dir),
     "hooks of all modules": (
         lambda: modules.register_module_forward_hook(lambda *args: None), lambda: list(modules._global_forward_hooks)),
     "hooks of all optimizers": (
