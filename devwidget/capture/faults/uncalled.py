@@ -30,9 +30,9 @@ def look(state: RecordingState, running: ModuleCall, args: tuple[Any, ...], erro
 def _report(state: RecordingState, running: ModuleCall, tensor: torch.Tensor, method: str, error: BaseException | None) -> None:
     site = running.site
     home = next(iter(own_tensors(running.module).values()), tensor).device
-    if site is None or not state.log.is_new_fault(("uncalled", site, method)):
-        return
-    named = statements.named_move(site.code.co_filename, method, 1_000_000_000)
+    named = statements.named_move(site.code.co_filename, method, 1_000_000_000) if site is not None else None
+    if site is None or named is None or not state.log.is_new_fault(("uncalled", site, method)):
+        return  # of a module around it, whose caller stands in another file, nothing is known
     stray = operand_of(tensor, "input", "", stray=True, ineffective=named)
     text = error_text(error) if error is not None else ""
     state.log.log_fault(
