@@ -11,7 +11,7 @@ import shutil
 import tokenize
 from collections.abc import Iterable, Mapping, Sequence
 
-from devwidget.capture.source_code.call_sites import is_library
+from devwidget.capture.source_code.stack import is_library
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Edit, Finding, Fix, splice_lines
 from devwidget.records.schema.message import Message

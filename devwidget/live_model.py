@@ -16,8 +16,9 @@ from devwidget.capture.memory.training_state import TrainingWatch
 from devwidget.capture.modules import all_tensors, is_module
 from devwidget.capture.object_fields import copy_items, is_a, items_of
 from devwidget.capture.snapshot.optimizer_state import parameters_of
-from devwidget.capture.source_code.call_sites import CLICK, user_frame
+from devwidget.capture.source_code.call_sites import CLICK
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
+from devwidget.capture.source_code.stack import user_frame
 from devwidget.capture.step.batch import (
     ITEM_TAKEN,
     Inputs,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from devwidget.capture.object_fields import is_a
-from devwidget.capture.source_code.call_sites import is_library, locals_of
+from devwidget.capture.source_code.call_sites import locals_of
+from devwidget.capture.source_code.stack import Owner, is_users_code, is_users_function, stack
 
 _SERVES = "/torch/utils/data/_utils/", "/torch/_inductor/compile_worker/"
 """Threads of a DataLoader, and of a pool of compilers, only carry what somebody else has asked for."""
@@ -40,17 +41,18 @@ def _is_in_program(frame: FrameType) -> bool:
 
 def _waits_for_us(frame: FrameType | None) -> bool:
     """Whether a thread has joined the one that asks, and so goes on when that has ended."""
-    while frame is not None and is_library(frame.f_code.co_filename):
-        if frame.f_code is threading.Thread.join.__code__:
-            names = locals_of(frame)
+    for owner, each in stack(frame):
+        if owner is Owner.USER:
+            return False
+        if each.f_code is threading.Thread.join.__code__:
+            names = locals_of(each)
             return names.get("self") is threading.current_thread() and names.get("timeout") is None
-        frame = frame.f_back
     return False
 
 
 def _is_programs(frame: FrameType) -> bool:
     file = frame.f_code.co_filename
-    return not is_library(file) or (not any(part in file for part in _SERVES) and _knows_torch(frame.f_globals))
+    return is_users_code(frame.f_code) or (not any(part in file for part in _SERVES) and _knows_torch(frame.f_globals))
 
 
 def _knows_torch(names: dict[str, Any]) -> bool:
@@ -62,4 +64,4 @@ def _knows_torch(names: dict[str, Any]) -> bool:
 def _calls_program(thread: threading.Thread | None) -> bool:
     """Whether it is a timer of the program, which waits only until then."""
     function = getattr(thread, "function", None) if is_a(thread, threading.Timer) else None
-    return is_a(function, FunctionType) and not is_library(function.__code__.co_filename)
+    return is_users_function(function)

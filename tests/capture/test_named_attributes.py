@@ -3,7 +3,7 @@
 import pytest
 
 from devwidget.capture.source_code.classes import attribute_assignment
-from devwidget.capture.source_code.definitions import ClassName
+from devwidget.capture.source_code.source_files import ClassName
 from tests.explained_programs import explained_and_cured, line, written
 
 PYRAMID = """

@@ -1,5 +1,4 @@
 import ast
-import gc
 import linecache
 import pathlib
 import runpy
@@ -11,8 +10,8 @@ import torch
 
 import devwidget
 from devwidget.capture.faults import call_arguments
-from devwidget.capture.source_code import classes, expressions, source_index, statements
-from devwidget.capture.source_code.definitions import ClassName
+from devwidget.capture.source_code import classes, expressions, source_files, statements
+from devwidget.capture.source_code.source_files import ClassName
 from devwidget.records.syntax import parsed
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.source_file import code_of
@@ -139,22 +138,21 @@ def test_a_chain_of_500_calls_runs_recorded_and_explained(tmp_path):
     assert devwidget.explain(caught.value).site.line == 4
 
 
-def test_indices_are_kept_while_a_file_is_as_it_was_and_hold_no_tree(file, tmp_path):
-    first = source_index.index_of(file)
-    assert source_index.index_of(file) is first
-    assert not [each for each in gc.get_referents(first) if isinstance(each, ast.AST)]
+def test_a_file_is_kept_while_it_is_as_it_was(file):
+    first = source_files.read_file(file)
+    assert source_files.read_file(file) is first
     pathlib.Path(file).write_text("changed = 1\n")
     linecache.checkcache(file)
     assert statements.statement_text(file, 1) == "changed = 1"
 
 
-def test_indices_are_bounded_in_size(monkeypatch):
-    monkeypatch.setattr(source_index, "_MOST_KEPT", 1000)
+def test_what_is_kept_of_files_is_bounded(monkeypatch):
+    monkeypatch.setattr(source_files, "MOST_LINES", 5)
     for number in range(20):
         name = f"<ipython-input-{number}-x>"
-        monkeypatch.setitem(linecache.cache, name, (200, None, [f"value_{number} = {'1' * 187}\n"], name))
+        monkeypatch.setitem(linecache.cache, name, (9, None, [f"value_{number} = 1\n"], name))
         assert statements.assignment(name, f"value_{number}", 9).line == 1
-    assert sum(size for _, size, _ in source_index._known.values()) <= 1000
+    assert sum(len(lines) for lines, _ in source_files._known.values()) <= 5
 
 
 def test_a_file_too_large_to_be_parsed_gives_its_lines(tmp_path):
@@ -169,8 +167,8 @@ def test_moves_whose_result_is_lost_are_found_in_their_own_function(tmp_path):
     path.write_text(
         "x.cuda\nx.cpu\ndef f(x):\n    x.to(1)\n    def g(x):\n        x.cuda()\n    return x\nx.cpu()\nx = 1\ny(x)\n"
     )
-    assert statements.uncalled_move(str(path), "x", 10).line == 2
     assert statements.unkept_move(str(path), "x", 7).line == 4
+    assert statements.unkept_move(str(path), "x", 8).line == 2
     assert statements.unkept_move(str(path), "x", 10) is None
     assert statements.discarded_move(str(path), 6).text == "x.cuda()"
 
@@ -187,13 +185,3 @@ def test_of_two_classes_of_one_name_the_one_at_the_line_is_read(tmp_path):
     path.write_text("".join(f"class Net:\n    def __init__(self):\n        self.a = {number}\n" for number in range(2)))
     assert classes.attribute_assignment(str(path), ClassName("Net", (2,)), "a").line == 3
     assert classes.attribute_assignment(str(path), ClassName("Net", (5,)), "a").line == 6
-
-
-def test_a_cell_that_is_run_again_has_one_index(monkeypatch):
-    monkeypatch.setattr(source_index, "_known", {})
-    for number in range(20):
-        name, other = f"<ipython-input-{number}-abc>", f"<ipython-input-{number}-xyz>"
-        for cell, text in ((name, CODE), (other, CODE.replace("LIMIT", "OTHER"))):
-            monkeypatch.setitem(linecache.cache, cell, (len(text), None, text.splitlines(keepends=True), cell))
-            assert source_index.index_of(cell).classes("Net")
-    assert list(source_index._known) == [name, other]

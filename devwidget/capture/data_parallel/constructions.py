@@ -19,8 +19,8 @@ from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, raw_site, to_site
-from devwidget.capture.source_code.frames import user_frames
 from devwidget.capture.source_code.provenance import find_construction
+from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.undo import Undo
 from devwidget.records.site import Site
 from devwidget.records.trace import FaultDetails, Held

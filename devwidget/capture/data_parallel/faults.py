@@ -32,10 +32,11 @@ from devwidget.capture.recording.event_log import bytes_of, device_id, format_dt
 from devwidget.capture.recording.parallel_calls import CALL, NUMBER
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import classes, statements
-from devwidget.capture.source_code.call_sites import is_library, locals_of, to_site
-from devwidget.capture.source_code.definitions import ClassName
-from devwidget.capture.source_code.frames import deep_tensors, user_frames
+from devwidget.capture.source_code.call_sites import locals_of, to_site
+from devwidget.capture.source_code.frames import deep_tensors
 from devwidget.capture.source_code.provenance import find_origin
+from devwidget.capture.source_code.source_files import ClassName
+from devwidget.capture.source_code.stack import is_users_code, user_frames
 from devwidget.capture.tensors import DEEPEST, is_tensor, node_of, tensors_in
 from devwidget.records.errors import error_text, message
 from devwidget.records.parallel import Piece
@@ -208,7 +209,7 @@ def read_whole(trace: TracebackType | None, values: dict[str, Any]) -> str:
     last = ""
     while trace is not None:
         code = trace.tb_frame.f_code
-        if not is_library(code.co_filename):
+        if is_users_code(code):
             words = set(_WORDS.findall(statements.statement_text(code.co_filename, trace.tb_lineno)))
             here = {name: value for name, value in locals_of(trace.tb_frame).items() if name in words}
             last = next((n for n, whole in values.items() if any(value is whole for value in here.values())), "")
@@ -310,7 +311,7 @@ def innermost_site(trace: TracebackType | None) -> Site | None:
     found = None
     while trace is not None:
         code = trace.tb_frame.f_code
-        if not is_library(code.co_filename):
+        if is_users_code(code):
             text = statements.statement_text(code.co_filename, trace.tb_lineno)
             found = Site(code.co_filename, trace.tb_lineno, text, code.co_name)
         trace = trace.tb_next

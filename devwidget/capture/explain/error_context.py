@@ -18,7 +18,8 @@ from devwidget.capture.patches.worker_errors import worker_error
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import statements
-from devwidget.capture.source_code.call_sites import globals_used, is_library, locals_of
+from devwidget.capture.source_code.call_sites import globals_used, locals_of
+from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import error_text
 from devwidget.records.trace import Phase
@@ -67,7 +68,7 @@ class ErrorContext:
 
 
 def _innermost_user(frames: tuple[FrameType, ...]) -> FrameType | None:
-    return next((frame for frame in reversed(frames) if not is_library(frame.f_code.co_filename)), None)
+    return next((frame for frame in reversed(frames) if is_users_code(frame.f_code)), None)
 
 
 def context_of(error: BaseException) -> ErrorContext:
@@ -142,7 +143,7 @@ def _has_parameters(module: nn.Module) -> bool:
 
 def _modules(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:
     """Modules that a user frame's code has a name for; `self` is one without a name."""
-    if is_library(frame.f_code.co_filename):
+    if not is_users_code(frame.f_code):
         return
     variables = dict(globals_used(frame))
     if frame.f_code.co_name != "<module>":  # at top level: every variable of the notebook

@@ -27,9 +27,10 @@ from devwidget.capture.patches import optimizers, state_dicts
 from devwidget.capture.recording.descriptions import fault_at, lost_operand
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import classes, statements
-from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
-from devwidget.capture.source_code.definitions import ClassName, definition_of, statements_of
+from devwidget.capture.source_code.call_sites import locals_of, site_of, to_site
 from devwidget.capture.source_code.expressions import Scope
+from devwidget.capture.source_code.source_files import ClassName, definition_of, statements_of
+from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.tensors import is_tensor, node_of
 from devwidget.records.errors import message
 from devwidget.records.site import Site
@@ -216,7 +217,7 @@ def wrong_gradient(context: ErrorContext) -> None:
 def _line_of_gradient(kind: Any) -> Site | None:
     """The line of a backward of the user that made the value that it returns first."""
     code = kind.backward.__code__
-    if is_library(code.co_filename):
+    if not is_users_code(code):
         return None
     returned = classes.last_return(code.co_filename, ClassName(class_name(kind), (code.co_firstlineno,)), "backward")
     if returned is None:

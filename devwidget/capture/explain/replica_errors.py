@@ -22,8 +22,9 @@ from devwidget.capture.object_fields import is_a
 from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code import statements
-from devwidget.capture.source_code.call_sites import is_library, locals_of, site_of, to_site
+from devwidget.capture.source_code.call_sites import locals_of, site_of, to_site
 from devwidget.capture.source_code.classes import functions_of
+from devwidget.capture.source_code.stack import is_library
 from devwidget.capture.tensors import is_tensor, tensors_in
 from devwidget.records.errors import message
 from devwidget.records.site import Site

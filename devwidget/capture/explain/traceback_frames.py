@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
 from typing import Any, cast
 
-from devwidget.capture.source_code.call_sites import is_library, is_own
+from devwidget.capture.source_code.stack import is_library, is_own
 
 
 @dataclass(slots=True, eq=False)

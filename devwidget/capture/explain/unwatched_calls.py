@@ -17,8 +17,9 @@ from devwidget.capture.explain.traceback_frames import traceback_frames
 from devwidget.capture.faults import devices, random_generators
 from devwidget.capture.faults.failed_call import FailedCall
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import is_library, locals_of, raw_site
+from devwidget.capture.source_code.call_sites import locals_of, raw_site
 from devwidget.capture.source_code.expressions import failing_call
+from devwidget.capture.source_code.stack import is_users_code
 from devwidget.records.device import CURRENT_SETTERS
 from devwidget.records.errors import error_text, message
 
@@ -33,7 +34,7 @@ def meet_unwatched(state: RecordingState, error: BaseException) -> None:
     if not isinstance(error, Exception):
         return
     frames = traceback_frames(error.__traceback__)
-    user = next((frame for frame in reversed(frames) if not is_library(frame.f_code.co_filename)), None)
+    user = next((frame for frame in reversed(frames) if is_users_code(frame.f_code)), None)
     if user is None:
         return
     meet_absent_of_file(state, error, user)

@@ -19,7 +19,8 @@ from devwidget.capture.modules import is_module
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import call_text, caller, locals_of, raw_site
+from devwidget.capture.source_code.call_sites import call_text, locals_of, raw_site
+from devwidget.capture.source_code.stack import caller, stack
 from devwidget.capture.tensors import is_parameter, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
 from devwidget.records.trace import NO_DETAILS, Fault, FaultDetails, Operand
@@ -148,10 +149,9 @@ class FailedCall:
 
     def _module(self) -> str | None:
         """Path of the module that the call belongs to: its own hooks run after the global ones, by which we know its end."""
-        frame: FrameType | None = self.frame
-        while frame is not None and frame.f_code is not torch_internals.module_call:
-            frame = frame.f_back
-        module = locals_of(frame).get("self") if frame is not None else None
+        calls = (each for _, each in stack(self.frame) if each.f_code is torch_internals.module_call)
+        call = next(calls, None)
+        module = locals_of(call).get("self") if call is not None else None
         path = self.state.tracker.path_of(module) if is_module(module) else None
         return self.state.tracker.module if path is None else path
 

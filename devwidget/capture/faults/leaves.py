@@ -9,13 +9,14 @@ import torch
 from devwidget.capture.faults import operand_names
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import is_library, raw_site
+from devwidget.capture.source_code.call_sites import raw_site
+from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.tensors import node_of
 
 
 def look_for_gradient(state: RecordingState, tensor: torch.Tensor, frame: FrameType) -> None:
     """`frame` has read `.grad` and found None."""
-    leaf = None if tensor.is_leaf or is_library(frame.f_code.co_filename) else leaf_behind(tensor)
+    leaf = None if tensor.is_leaf or not is_users_code(frame.f_code) else leaf_behind(tensor)
     site = raw_site(frame)
     if leaf is None or leaf.grad is None or not state.log.is_new_fault(("grad", site)):
         return

@@ -19,19 +19,13 @@ from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import classes, provenance, statements
-from devwidget.capture.source_code.call_sites import (
-    RawSite,
-    call_text,
-    line_of,
-    locals_of,
-    raw_site,
-    to_site,
-)
+from devwidget.capture.source_code.call_sites import RawSite, call_text, line_of, locals_of, raw_site, to_site
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import Scope
-from devwidget.capture.source_code.frames import deep_tensors, frames_at_work, lookup, name_in, path_text, user_frames
+from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in, path_text
 from devwidget.capture.source_code.given_arguments import where_given
 from devwidget.capture.source_code.loop_variables import variables_taken
+from devwidget.capture.source_code.stack import frames_at_work, user_frames
 from devwidget.capture.source_code.value_paths import path_of
 from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in, viewed_base, wrapped_tensor
 from devwidget.records.site import Site
@@ -309,7 +303,7 @@ class Names:
                     return site
             for frame in self._frames:
                 name = name_in(frame, lambda value, tensor=tensor: value is tensor)
-                site = _asked_in_vain(frame, name) if name else None
+                site = statements.unkept_move(frame.f_code.co_filename, name, frame.f_lineno) if name else None
                 if site is not None:
                     return site
         return None
@@ -430,12 +424,6 @@ def _askers(attempt: Birth) -> Iterator[RawSite]:
         yield attempt.site
     if attempt() is None:
         yield from attempt.asked
-
-
-def _asked_in_vain(frame: FrameType, name: str) -> Site | None:
-    """A move of a variable that was not called, or whose result was thrown away, above a frame's line."""
-    file, line = frame.f_code.co_filename, frame.f_lineno
-    return statements.uncalled_move(file, name, line) or statements.unkept_move(file, name, line)
 
 
 def _known_before(state: RecordingState, tensor: torch.Tensor, root: Birth) -> bool:

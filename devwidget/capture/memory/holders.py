@@ -25,8 +25,9 @@ from devwidget.capture.object_fields import (
     names_of,
 )
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.source_code.call_sites import is_library, is_own, locals_of
+from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.reachable_objects import is_users
+from devwidget.capture.source_code.stack import Owner, stack
 from devwidget.capture.tensors import device_of, is_tensor, node_of
 from devwidget.records.memory import allocated_bytes
 
@@ -180,12 +181,11 @@ def _walk_places(frame: FrameType | None) -> Iterator[_Place]:
 
 def _list_variables(frame: FrameType | None) -> Iterator[_Place]:
     modules: dict[int, FrameType] = {}
-    while frame is not None:
-        if not is_own(frame.f_code.co_filename):
-            yield from (_Place(value, name, None, frame) for name, value in locals_of(frame).items())
-            if not is_library(frame.f_code.co_filename):
-                modules.setdefault(id(frame.f_globals), frame)
-        frame = frame.f_back
+    for owner, each in stack(frame):
+        if owner is not Owner.OURS and owner is not Owner.STEP:
+            yield from (_Place(value, name, None, each) for name, value in locals_of(each).items())
+        if owner is Owner.USER:
+            modules.setdefault(id(each.f_globals), each)
     for each in modules.values():
         yield from (_Place(value, name, None, each) for name, value in copy_items(each.f_globals) if type(name) is str)
 

@@ -18,7 +18,8 @@ from devwidget.capture.object_fields import dict_of, is_a
 from devwidget.capture.recording.births import TensorRef
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import groups_of
-from devwidget.capture.source_code.call_sites import is_own, locals_of
+from devwidget.capture.source_code.call_sites import locals_of
+from devwidget.capture.source_code.stack import is_own
 from devwidget.capture.tensors import gradient_of, node_of, tensors_in
 
 

@@ -19,8 +19,9 @@ from devwidget.capture.recording.births import Birth, FailedCall
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import VIEWS
 from devwidget.capture.recording.waits import LISTS, READS
-from devwidget.capture.source_code.call_sites import RawSite, caller, callers, locals_of, site_of, user_frame
+from devwidget.capture.source_code.call_sites import RawSite, callers, locals_of, site_of
 from devwidget.capture.source_code.given_arguments import where_left_out
+from devwidget.capture.source_code.stack import caller, frames_at_work
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in
 from devwidget.records.errors import error_text
@@ -291,9 +292,8 @@ class BirthMode(FunctionMode):
 
 def _find_construction(frame: FrameType) -> RawSite | None:
     """Where user code builds the outermost of the modules whose constructors run."""
-    found = user_frame(frame)
-    while found is not None and _is_constructor(found):
-        found = user_frame(found.f_back)
+    outside = (each for each in frames_at_work(frame) if not _is_constructor(each))
+    found = next(outside, None)
     return site_of(found) if found is not None else None
 
 

@@ -17,7 +17,7 @@ from devwidget.capture.patching.operator_key import key_threads
 from devwidget.capture.recording.collectives import KINDS
 from devwidget.capture.recording.event_log import Devices, join_devices
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import is_hooked
+from devwidget.capture.source_code.stack import is_hooked
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.trace import Phase
 

@@ -21,7 +21,8 @@ from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.recording.transfers import is_pinned
 from devwidget.capture.recording.waits import LISTS
-from devwidget.capture.source_code.call_sites import RawSite, call_text, caller, is_own, to_site
+from devwidget.capture.source_code.call_sites import RawSite, call_text, to_site
+from devwidget.capture.source_code.stack import caller, is_own
 from devwidget.capture.source_code.statements import MOVES
 from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in
 from devwidget.records.trace import FaultDetails, Held, Operand

@@ -18,6 +18,7 @@ from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.patching.mode_stack import FunctionMode, dispatch_modes, restack_functions, without_dispatch_modes
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.source_code.stack import stack
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 
@@ -112,11 +113,9 @@ def _quiet_attention(undo: Undo) -> None:
 
 def _unless_compiled(original: Callable[..., None]) -> Callable[..., None]:
     def _warn_once(*args: Any, **kwargs: Any) -> None:
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
+        for _, frame in stack(sys._getframe(1)):
             if frame.f_code.co_name == "compile_wrapper" and frame.f_globals.get("__name__") == torch_internals.DYNAMO:
                 return
-            frame = frame.f_back
         original(*args, **kwargs)
 
     return _warn_once

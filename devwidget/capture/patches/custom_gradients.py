@@ -21,7 +21,8 @@ from devwidget.capture.patching.registry import PatchedFunction, make_patch
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site
+from devwidget.capture.source_code.call_sites import RawSite, raw_site
+from devwidget.capture.source_code.stack import is_users_function
 from devwidget.capture.tensors import device_of, is_tensor, read_attribute
 from devwidget.capture.undo import Undo
 from devwidget.records.trace import Operand
@@ -87,8 +88,7 @@ def _wrap_engine(state: RecordingState, calls: Calls, original: Any) -> Any:
 
 def _wrap_register_hook(state: RecordingState, calls: Calls, recording: list[bool], undo: Undo, original: Any) -> Any:
     def register_hook(self: torch.Tensor, hook: Any) -> Any:
-        users = is_a(hook, FunctionType) and not is_library(hook.__code__.co_filename)
-        if not users or hasattr(hook, KEY) or state.is_elsewhere():
+        if not is_users_function(hook) or hasattr(hook, KEY) or state.is_elsewhere():
             return original(self, hook)
         birth = state.births.find_birth(self)
         site = birth.site if birth is not None and birth.site is not None else raw_site(sys._getframe(1))
@@ -130,7 +130,7 @@ def _is_users(method: Any) -> bool:
     function = method.__func__ if type(method) is staticmethod else None
     while isinstance(function, PatchedFunction):  # of another recording
         function = function.__wrapped__
-    return is_a(function, FunctionType) and not is_library(function.__code__.co_filename)
+    return is_users_function(function)
 
 
 def _note_forward(out: Any, forward: _Forward) -> None:

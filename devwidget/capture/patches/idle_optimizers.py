@@ -22,8 +22,8 @@ from devwidget.capture.patches.untrained import UntrainedParameters
 from devwidget.capture.recording.births import TensorRef
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import parameters_of
-from devwidget.capture.source_code.frames import user_frames
 from devwidget.capture.source_code.provenance import find_construction
+from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
 from devwidget.records.trace import FaultDetails, Held, Operand

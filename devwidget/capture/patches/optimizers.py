@@ -34,10 +34,10 @@ from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.snapshot.optimizer_state import parameters_of
-from devwidget.capture.source_code.call_sites import RawSite, line_of, raw_site, site_of, to_site, user_frame
+from devwidget.capture.source_code.call_sites import RawSite, line_of, raw_site, site_of, to_site
 from devwidget.capture.source_code.expressions import Scope
-from devwidget.capture.source_code.frames import user_frames
 from devwidget.capture.source_code.provenance import find_construction
+from devwidget.capture.source_code.stack import user_frame, user_frames
 from devwidget.capture.source_code.statements import assignment, statement_text
 from devwidget.capture.tensors import is_tensor
 from devwidget.capture.undo import Undo

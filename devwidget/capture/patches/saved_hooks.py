@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Callable
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -20,7 +19,8 @@ from devwidget.capture.patches.custom_gradients import log_backward_fault
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.call_sites import RawSite, is_library, raw_site
+from devwidget.capture.source_code.call_sites import RawSite, raw_site
+from devwidget.capture.source_code.stack import is_users_function
 from devwidget.capture.tensors import is_tensor, read_attribute
 from devwidget.capture.undo import Undo
 
@@ -43,7 +43,7 @@ def saved_hooks(state: RecordingState, undo: Undo) -> None:
     def entering(original: Callable[..., Any]) -> Callable[..., Any]:
         def enter(self: saved_tensors_hooks) -> Any:
             pack, unpack = self.pack_hook, self.unpack_hook
-            if state.is_elsewhere() or not _is_users(unpack):
+            if state.is_elsewhere() or not is_users_function(unpack):
                 return original(self)
             self.pack_hook = functools.partial(_pack, state, pack)
             self.unpack_hook = functools.partial(_unpack, state, recording, unpack)
@@ -55,10 +55,6 @@ def saved_hooks(state: RecordingState, undo: Undo) -> None:
         return enter
 
     undo.enter_context(make_patch(saved_tensors_hooks, "__enter__", entering))
-
-
-def _is_users(hook: Any) -> bool:
-    return is_a(hook, FunctionType) and not is_library(hook.__code__.co_filename)
 
 
 def _pack(state: RecordingState, hook: Any, tensor: torch.Tensor) -> _Packed:

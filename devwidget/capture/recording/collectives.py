@@ -15,7 +15,8 @@ from devwidget.capture import torch_internals
 from devwidget.capture.modules import is_module
 from devwidget.capture.recording.event_log import Log, bytes_of
 from devwidget.capture.recording.module_tracker import ModuleTracker, module_call
-from devwidget.capture.source_code.call_sites import RawSite, is_library, locals_of, raw_site, to_site
+from devwidget.capture.source_code.call_sites import RawSite, locals_of, raw_site, to_site
+from devwidget.capture.source_code.stack import Owner, stack
 from devwidget.capture.tensors import tensors_in
 from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, ProcessGroup, group_label
 from devwidget.records.schema.message import Message
@@ -129,13 +130,13 @@ def cause_of(frame: FrameType | None) -> CollectiveCause:
     while frame is not None and _qualified_name(frame).startswith(_OURS):
         frame = frame.f_back
     by, module = "DDP" if frame is None or _qualified_name(frame) == _BACKWARD else "", None
-    site = raw_site(frame)
-    while frame is not None and is_library(frame.f_code.co_filename):
-        name = _qualified_name(frame)
+    for owner, each in stack(frame):
+        if owner is Owner.USER:
+            break
+        name = _qualified_name(each)
         by = by or next((word for part, word in _PARTS.items() if name.startswith(part)), "")
-        module = module or _find_owner(frame, name)
-        frame = frame.f_back
-    return CollectiveCause(by, module, site)
+        module = module or _find_owner(each, name)
+    return CollectiveCause(by, module, raw_site(frame))
 
 
 def _qualified_name(frame: FrameType) -> str:

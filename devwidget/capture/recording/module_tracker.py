@@ -21,17 +21,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from devwidget.capture import torch_internals
 from devwidget.capture.modules import ModuleSet, named_tensors, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
-from devwidget.capture.source_code.call_sites import (
-    ENGINE,
-    INSTALLED,
-    STEP,
-    USERS,
-    RawSite,
-    owners,
-    site_of,
-    through,
-    user_frame,
-)
+from devwidget.capture.source_code.call_sites import RawSite, site_of, through
+from devwidget.capture.source_code.stack import ENGINE, LIBRARY, STEP, USER, owners, user_frame
 from devwidget.capture.tensors import is_parameter
 from devwidget.records.trace import Cause, Phase
 
@@ -311,19 +302,18 @@ class ModuleTracker:
 
         The walk ends at the running module, whose own line is known.
         """
-        module_call, whose, library = self._module_call, owners, None
-        while frame is not None:
-            code = frame.f_code
-            if code is module_call and (stack := self.threads.place.stack):
+        module_call, library = self._module_call, None
+        while frame is not None:  # a generator would take twice as long, for each operator
+            if frame.f_code is module_call and (stack := self.threads.place.stack):
                 return through(stack[-1].site, library)
-            owner = whose[code.co_filename]
-            if owner == USERS:
-                return site_of(frame) if library is None else through(site_of(frame), library)
-            if owner == STEP:
+            owner = owners[frame.f_code.co_filename]
+            if owner is USER:
+                return through(site_of(frame), library)
+            if owner is STEP:
                 return through(None, library)
-            if owner == ENGINE and (site := self.forward_lines.find_site(self.threads.place)) is not None:
+            if owner is ENGINE and (site := self.forward_lines.find_site(self.threads.place)) is not None:
                 return site
-            if owner == INSTALLED and library is None:
+            if owner is LIBRARY and library is None:
                 library = frame
             frame = frame.f_back
         site = self.forward_lines.find_site(self.threads.place)  # autograd has threads of its own, too

@@ -16,19 +16,8 @@ from devwidget.capture.modules import is_module
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
-from devwidget.capture.source_code.call_sites import (
-    ENGINE,
-    STEP,
-    RawSite,
-    call_text,
-    is_library,
-    is_own,
-    line_of,
-    locals_of,
-    owners,
-    site_of,
-    to_site,
-)
+from devwidget.capture.source_code.call_sites import RawSite, call_text, line_of, locals_of, site_of, to_site
+from devwidget.capture.source_code.stack import Owner, stack, user_frame
 from devwidget.records.trace import Phase, Wait
 
 READS = frozenset({"item", "tolist", "__float__", "__int__", "__bool__", "__index__", "__complex__", "numpy", "__array__"})
@@ -39,13 +28,11 @@ _FORMATS = frozenset({"__repr__", "__str__", "__format__"})
 """Calls that read as many values as they like: they count once."""
 _HOST = torch.device("cpu")
 _STEPS = frozenset({"forward", "loss", "backward", "optimizer"})
-_TORCH = os.path.dirname(torch.__file__) + os.sep
 _FUNCTIONS = tuple(
     os.path.join(os.path.dirname(torch.__file__), name)
     for name in ("_tensor", "functional.py", "_jit_internal.py", "overrides.py", os.path.join("nn", "functional.py"))
 )
 """Where torch keeps functions in Python that a program calls itself, such as `torch.unique` and `print(tensor)`."""
-_STEP = os.path.join("devwidget", "capture", "step", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +98,10 @@ class Waits:
         """The host waited in a call; `frame` is the one that made it."""
         tracker = self.tracker
         made = tracker.forward_lines.find_site(tracker.here)
-        near, library = _find_waiting(frame, (STEP,) if made is None else (STEP, ENGINE))
+        near, library = _find_waiting(frame, (Owner.STEP,) if made is None else (Owner.STEP, Owner.ENGINE))
         site = site_of(near) if near is not None else made
-        called = _user_above(near) if near is not None and is_library(near.f_code.co_filename) else None
+        user = user_frame(near)
+        called = site_of(user) if user is not None and user is not near else None
         module, phase = tracker.module, tracker.phase
         in_step = bool(tracker.here.stack) or tracker.forced in _STEPS
         if not in_step and (owner := _forward_above(near)) is not None:
@@ -175,41 +163,30 @@ class Waits:
             )
 
 
-def _find_waiting(frame: FrameType | None, ends: tuple[int, ...]) -> tuple[FrameType | None, bool]:
+def _find_waiting(frame: FrameType | None, ends: tuple[Owner, ...]) -> tuple[FrameType | None, bool]:
     """The innermost frame of the user or of a library other than torch, and whether a library waits, torch's too.
 
     Above a frame of the owners in `ends` stands nobody who asked for it.
     """
     library = False
-    while frame is not None and owners[frame.f_code.co_filename] not in ends:
-        name = frame.f_code.co_filename
-        of_torch = name.startswith(_TORCH)
-        if not (of_torch or is_own(name) or (is_library(name) and "-packages" not in name)):
-            return frame, library or is_library(name)
-        library = library or (of_torch and not name.startswith(_FUNCTIONS))
-        frame = frame.f_back
+    for owner, each in stack(frame):
+        if owner in ends:
+            break
+        if owner is Owner.USER or owner is Owner.LIBRARY:
+            return each, library or owner is Owner.LIBRARY
+        is_of_torch = owner is Owner.TORCH or owner is Owner.ENGINE
+        library = library or (is_of_torch and not each.f_code.co_filename.startswith(_FUNCTIONS))
     return None, True
-
-
-def _user_above(frame: FrameType) -> RawSite | None:
-    """The user's line above a library's; none where a step of ours runs the library."""
-    above: FrameType | None = frame
-    while above is not None and is_library(above.f_code.co_filename):
-        if _STEP in above.f_code.co_filename:
-            return None
-        above = above.f_back
-    return site_of(above) if above is not None else None
 
 
 def _forward_above(frame: FrameType | None) -> nn.Module | None:
     """The module whose `forward` the program calls itself, as in `model.forward(x)`, above a frame; else None."""
-    while frame is not None:
-        code = frame.f_code
+    for _, each in stack(frame):
+        code = each.f_code
         if code.co_name == "forward" and inspect.CO_OPTIMIZED & code.co_flags and code.co_argcount:
-            owner = locals_of(frame).get(code.co_varnames[0])
+            owner = locals_of(each).get(code.co_varnames[0])
             if is_module(owner):
                 return owner
-        frame = frame.f_back
     return None
 
 

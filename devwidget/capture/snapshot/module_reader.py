@@ -18,7 +18,7 @@ from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearc
 from devwidget.capture.snapshot.special_modules import SPECIAL, read_special, special_tensors
 from devwidget.capture.snapshot.tensor_reader import TensorReader, join_notes
 from devwidget.capture.snapshot.wrapper_facts import Wrapping, displayed_class_name, find_wrapping, written_class
-from devwidget.capture.source_code.call_sites import is_library
+from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.schema.message import Message, listed
 from devwidget.records.site import Site
@@ -28,7 +28,7 @@ from devwidget.records.snapshot import ModuleFacts, TensorFacts
 def class_site(kind: type) -> Site | None:
     """The line of the `class` statement; None for library classes and where no method tells the file."""
     codes = sorted(_method_codes(kind), key=lambda code: code.co_firstlineno)
-    if not codes or is_library(codes[0].co_filename):
+    if not codes or not is_users_code(codes[0]):
         return None
     filename, line = codes[0].co_filename, codes[0].co_firstlineno
     line = _class_line(filename, class_name(kind), line)

@@ -7,19 +7,14 @@ import gc
 import inspect
 import itertools
 import linecache
-import os
-import pathlib
 import sys
-import sysconfig
 from collections.abc import Callable, Collection, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-import torch
-from torch.overrides import handle_torch_function
-
 from devwidget.capture.object_fields import copy_items, is_a
 from devwidget.capture.source_code import statements
+from devwidget.capture.source_code.stack import LIBRARY, STEP, USER, frames_at_work, is_library, owners
 from devwidget.records.site import LibraryLine, Site
 
 
@@ -45,54 +40,12 @@ class RawSite:
         return self.code is other.code and self.offset == other.offset
 
 
-_PACKAGE = str(pathlib.Path(__file__).parents[2]) + "/"
-"""As code objects name it: behind a link the resolved path is another, and our own lines would be taken for the user's."""
-_LIBRARY_FOLDERS = tuple(
-    {_PACKAGE, *(str(pathlib.Path(path)) + "/" for path in sysconfig.get_paths().values())}
-    - {str(pathlib.Path(sysconfig.get_path("data"))) + "/"}  # the prefix itself; people keep projects under it
-)
-_LIBRARY_MARKS = ("/site-packages/", "/dist-packages/")
-_RELAY = handle_torch_function.__code__
-
-
-USERS, MACHINERY, INSTALLED, STEP, ENGINE = range(5)
-"""Whose a file is: the user's; torch's, Python's or ours; another library's. Two files mark where the user's lines end: ours
-that runs a step, which no line of theirs has called, and torch's that runs backward, on whatever line asked for it."""
 _READS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FAST", "LOAD_DEREF")
 CLICK = "<panel>"
 """What the code is called that stands where a cell would, if a click and no line of the user has asked for a step."""
-_STEP = _PACKAGE + "capture/step/step.py"
-_ENGINE = str(pathlib.Path(torch.autograd.graph.__file__))
-_TORCH = str(pathlib.Path(torch.__file__).parent) + "/"
-
-
-class _Owners(dict[str, int]):
-    """Files, and whose each is."""
-
-    def __missing__(self, filename: str) -> int:
-        generated = filename.startswith(("<frozen", "<eval_with_key", "<__"))
-        installed = any(mark in filename for mark in _LIBRARY_MARKS)
-        if filename in (_STEP, _ENGINE):
-            owner = STEP if filename == _STEP else ENGINE
-        elif generated or filename.startswith((_PACKAGE, _TORCH)):
-            owner = MACHINERY
-        else:
-            owner = INSTALLED if installed else MACHINERY if filename.startswith(_LIBRARY_FOLDERS) else USERS
-        self[filename] = owner
-        return owner
-
-
-owners = _Owners()
-"""For walks through many frames."""
 _sites: dict[tuple[int, ...], RawSite] = {}
 newcomers: list[Callable[[FrameType], None]] = []
 """Told of each place of a program that is met for the first time."""
-_HOOKS = os.path.join("accelerate", "hooks.py")
-
-
-def is_library(filename: str) -> bool:
-    """True for torch, the standard library, installed packages, generated code and devwidget itself."""
-    return owners[filename] != USERS
 
 
 def forget_edited_files() -> None:
@@ -102,55 +55,27 @@ def forget_edited_files() -> None:
             linecache.checkcache(filename)
 
 
-def is_own(filename: str) -> bool:
-    """True for devwidget itself."""
-    return filename.startswith(_PACKAGE)
-
-
-def is_hooked(frame: FrameType | None) -> bool:
-    """Whether a hook of accelerate is at work above a frame, below the user's code."""
-    if "accelerate.hooks" not in sys.modules:  # there may be many frames
-        return False
-    while frame is not None and is_library(frame.f_code.co_filename):
-        if frame.f_code.co_filename.endswith(_HOOKS):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def user_frame(frame: FrameType | None) -> FrameType | None:
-    """The innermost frame of user code at or above `frame`, None if there is none.
-
-    A step that we run for the user has none above it: what stands there has called us.
-    """
-    while frame is not None and (owner := owners[frame.f_code.co_filename]) != USERS:
-        frame = frame.f_back if owner != STEP else None
-    return frame
-
-
-def caller(frame: FrameType | None) -> FrameType | None:
-    """The frame that called a torch function: ours and torch's own relay are skipped."""
-    while frame is not None and (frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code is _RELAY):
-        frame = frame.f_back
-    return frame
-
-
 def callers(frame: FrameType | None, names: Collection[str]) -> Iterator[RawSite]:
     """Where the user's functions of these names, from the innermost on, were called by user code."""
-    found = user_frame(frame)
-    while found is not None and found.f_code.co_name in names:
-        found = user_frame(found.f_back)
-        if found is not None:
-            yield site_of(found)
+    for called, above in itertools.pairwise(frames_at_work(frame)):
+        if called.f_code.co_name not in names:
+            return
+        yield site_of(above)
 
 
 def raw_site(frame: FrameType | None) -> RawSite | None:
     """Where the user's code stands above `frame`, and the library between; the library alone if no line of theirs is there."""
     library = None
-    while frame is not None and (owner := owners[frame.f_code.co_filename]) != USERS:
-        library = frame if owner == INSTALLED and library is None else library
-        frame = frame.f_back if owner != STEP else None
-    return through(site_of(frame) if frame is not None else None, library)
+    while frame is not None:  # a generator would take twice as long, for each call of torch
+        owner = owners[frame.f_code.co_filename]
+        if owner is USER:
+            return through(site_of(frame), library)
+        if owner is STEP:
+            break
+        if owner is LIBRARY and library is None:
+            library = frame
+        frame = frame.f_back
+    return through(None, library)
 
 
 def site_of(frame: FrameType) -> RawSite:

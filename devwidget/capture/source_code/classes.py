@@ -8,12 +8,12 @@ from types import FunctionType
 from typing import Any
 
 from devwidget.capture.object_fields import mro_of, names_of
-from devwidget.capture.source_code.call_sites import is_library
-from devwidget.capture.source_code.definitions import ClassName, classes, methods_of, statements_of
-from devwidget.capture.source_code.source_index import index_of
-from devwidget.capture.source_code.statements import first_line, site_at, statement_text
+from devwidget.capture.source_code import statements
+from devwidget.capture.source_code.source_files import ClassName, Function, classes, methods_of, read_file, statements_of
+from devwidget.capture.source_code.stack import is_users_code
+from devwidget.capture.source_code.statements import first_line, site_at
 from devwidget.records.site import Site
-from devwidget.records.syntax import assigns_self_attribute, can_name, is_self_attribute, parsed_statement, targets_of
+from devwidget.records.syntax import assigns_self_attribute, can_name, is_self_attribute, targets_of
 
 MOST_WRAPPERS = 32
 
@@ -36,7 +36,7 @@ def list_written(member: object) -> Iterator[FunctionType]:
     waiting = [outer] if outer is not None else []
     while waiting and seen < MOST_WRAPPERS:
         each, seen = waiting.pop(0), seen + 1
-        if not is_library(each.__code__.co_filename):
+        if is_users_code(each.__code__):
             yield each
         waiting += _wrapped_by(each)
 
@@ -88,7 +88,7 @@ def find_filling(filename: str, kind: ClassName, attribute: str) -> Site | None:
     return None
 
 
-def _assignments(owner: ast.ClassDef, attribute: str) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, ast.stmt]]:
+def _assignments(owner: ast.ClassDef, attribute: str) -> Iterator[tuple[Function, ast.stmt]]:
     for method in sorted(methods_of(owner), key=lambda m: m.name != "__init__"):
         for node in statements_of(method):
             sets = assigns_self_attribute(node, attribute)
@@ -142,22 +142,20 @@ def relied_on_writes(filename: str, kind: ClassName, attribute: str) -> Site | N
 
 def last_return(filename: str, kind: ClassName, method: str) -> Site | None:
     """The last `return` of a method."""
-    methods = [m for owner in classes(filename, kind) for m in methods_of(owner) if m.name == method]
-    returns = [n for m in methods for n in statements_of(m) if isinstance(n, ast.Return)]
-    return site_at(filename, returns[-1].lineno, method) if returns else None
+    for owner in classes(filename, kind):
+        for each in methods_of(owner):
+            if each.name == method:
+                return statements.last_return(filename, each)
+    return None
 
 
 def read_outside(filename: str, kind: ClassName, attribute: str) -> bool:
     """Whether a file reads `something.attribute` outside of a class."""
-    index = index_of(filename)
-    if index is None:
-        return False
-    own = {line for scope in index.classes(kind.name) for line in range(scope.first, scope.last + 1)}
-    for number, line in enumerate(index.lines, 1):
-        if number not in own and f".{attribute}" in line:
-            node = parsed_statement(statement_text(filename, number))
-            reads = (n for n in ast.walk(node) if isinstance(n, ast.Attribute)) if node is not None else ()
-            if any(n.attr == attribute and isinstance(n.ctx, ast.Load) for n in reads):
+    file = read_file(filename)
+    own = {id(node) for owner in classes(filename, kind) for node in ast.walk(owner)}
+    for node in ast.walk(file.tree) if file is not None else ():
+        match node:
+            case ast.Attribute(attr=name, ctx=ast.Load()) if name == attribute and id(node) not in own:
                 return True
     return False
 

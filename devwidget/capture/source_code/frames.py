@@ -13,7 +13,7 @@ from torch import nn
 
 from devwidget.capture.modules import is_module, own, own_tensors, registered_entries
 from devwidget.capture.object_fields import copy_items, dict_of, is_a, is_scalar, parts_of
-from devwidget.capture.source_code.call_sites import globals_used, is_library, locals_of, user_frame
+from devwidget.capture.source_code.call_sites import globals_used, locals_of
 from devwidget.capture.source_code.value_paths import fields_of_class
 from devwidget.capture.tensors import is_tensor
 
@@ -133,18 +133,3 @@ def _fields(value: Any) -> list[tuple[str, Any]]:
 def lookup(frame: FrameType, name: str) -> Any:
     """The value of a name, as the frame's code finds it; None if it has none."""
     return locals_of(frame).get(name, dict.get(frame.f_globals, name))
-
-
-def user_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """Frames of user code at and above a frame, innermost first: those too that have had us run a step for them."""
-    while frame is not None:
-        if not is_library(frame.f_code.co_filename):
-            yield frame
-        frame = frame.f_back
-
-
-def frames_at_work(frame: FrameType | None) -> Iterator[FrameType]:
-    """Those of them that are part of what is watched: in a step that we run, the ones that it has called."""
-    while (frame := user_frame(frame)) is not None:
-        yield frame
-        frame = frame.f_back

@@ -11,10 +11,11 @@ import torch
 
 from devwidget.capture.modules import is_module, own_parameters, walk_modules
 from devwidget.capture.object_fields import dict_of
-from devwidget.capture.source_code.call_sites import RawSite, call_text, is_library, locals_of, site_of, to_site, user_frame
+from devwidget.capture.source_code.call_sites import RawSite, call_text, locals_of, site_of, to_site
 from devwidget.capture.source_code.caller_arguments import arguments_of
 from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import MOST_ITEMS, lookup
+from devwidget.capture.source_code.stack import is_users_code, user_frame
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.syntax import parsed_expression
 from devwidget.records.trace import Given
@@ -139,7 +140,7 @@ def _made_on_the_way(node: ast.expr, above: FrameType) -> ast.Call | None:
     if isinstance(node, ast.List | ast.Tuple) and len(node.elts) == 1:
         node = node.elts[0]
     code = getattr(Scope(above).value(node.func), "__code__", None) if isinstance(node, ast.Call) else None
-    return node if isinstance(node, ast.Call) and type(code) is CodeType and not is_library(code.co_filename) else None
+    return node if isinstance(node, ast.Call) and type(code) is CodeType and is_users_code(code) else None
 
 
 def _is_one(value: Any, family: list[torch.Tensor]) -> bool:

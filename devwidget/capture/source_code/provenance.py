@@ -13,12 +13,13 @@ import torch
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code import statements
-from devwidget.capture.source_code.call_sites import locals_of, user_frame
+from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.caller_arguments import arguments_of
-from devwidget.capture.source_code.definitions import definition_of, statements_of
 from devwidget.capture.source_code.expressions import UNKNOWN, Scope, is_of_torch, name_of_called
 from devwidget.capture.source_code.factories import factory_of
 from devwidget.capture.source_code.frames import name_in, path_text
+from devwidget.capture.source_code.source_files import definition_of, statements_of
+from devwidget.capture.source_code.stack import user_frame
 from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of, selected
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site

@@ -12,7 +12,8 @@ from types import FrameType, ModuleType
 from typing import Any
 
 from devwidget.capture.object_fields import copy_items, is_a, module_name
-from devwidget.capture.source_code.call_sites import is_library, is_own, locals_of
+from devwidget.capture.source_code.call_sites import locals_of
+from devwidget.capture.source_code.stack import Owner, is_library, stack
 from devwidget.capture.walk import TooManyObjects as TooManyObjects
 from devwidget.capture.walk import walk
 
@@ -44,23 +45,19 @@ def reachable_objects(frame: FrameType | None, *, roots: Iterable[Any] = (), dee
 def variables(frame: FrameType | None) -> Iterator[tuple[str, Any, FrameType]]:
     """Name, value and frame: locals of a call and of those above it, then globals of their files."""
     users: dict[int, FrameType] = {}
-    for each in _frames(frame):
-        file = each.f_code.co_filename
-        if not is_own(file):
+    for owner, each in _calls_of_program(frame):
+        if owner is not Owner.OURS and owner is not Owner.STEP:
             yield from ((name, value, each) for name, value in locals_of(each).items())
-            if not is_library(file):
-                users.setdefault(id(each.f_globals), each)
+        if owner is Owner.USER:
+            users.setdefault(id(each.f_globals), each)
     for each in users.values():
         yield from ((name, value, each) for name, value in copy_items(each.f_globals) if type(name) is str)
 
 
-def _frames(frame: FrameType | None) -> list[FrameType]:
+def _calls_of_program(frame: FrameType | None) -> list[tuple[Owner, FrameType]]:
     """Frames from the innermost to the outermost of the user, or all where none is the user's."""
-    frames: list[FrameType] = []
-    while frame is not None:
-        frames.append(frame)
-        frame = frame.f_back
-    users = [index for index, each in enumerate(frames) if not is_library(each.f_code.co_filename)]
+    frames = list(stack(frame))
+    users = [index for index, (owner, _) in enumerate(frames) if owner is Owner.USER]
     return frames[: users[-1] + 1] if users else frames
 
 

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import ast
 import linecache
+import sys
 import textwrap
 
-from devwidget.capture.source_code.source_index import MOVES as MOVES
-from devwidget.capture.source_code.source_index import index_of
+from devwidget.capture.source_code.source_files import Function, read_file, statements_of
+from devwidget.records.device import PLACING_METHODS
 from devwidget.records.site import Site, cells
-from devwidget.records.syntax import parsed_expression, parsed_statement
+from devwidget.records.syntax import is_shallow, parsed_expression, parsed_statement
+
+MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "bfloat16"})
+"""Methods of a tensor that return the moved or cast one and leave the tensor itself as it is."""
 
 
 def statement_text(filename: str, line: int) -> str:
     """The whole statement at a line, dedented; just the line where the file does not parse; "" without source."""
-    index = index_of(filename)
-    rows = index.statement(line) if index is not None else None
-    if index is None or rows is None:
+    file = read_file(filename)
+    rows = file.statement_lines(line) if file is not None else range(0)
+    if file is None or not rows:
         return linecache.getline(filename, line).strip()
-    first, last = rows
-    if first == last:  # as nearly all are
-        return index.lines[first - 1].lstrip(" \t").rstrip()
-    return textwrap.dedent("".join(index.lines[first - 1 : last])).rstrip()
+    return textwrap.dedent("".join(file.lines[rows.start - 1 : rows.stop - 1])).rstrip()
 
 
 def segment(filename: str, where: tuple[int, int, int, int]) -> str:
@@ -42,23 +43,22 @@ def site_at(filename: str, line: int, function: str = "") -> Site:
 
 def assignment(filename: str, name: str, before: int) -> Site | None:
     """The last statement above a line that assigns `name`, in the same function if it does, else at top level."""
-    index = index_of(filename)
-    if index is None:
-        return None
-    for number in (*index.functions(before), -1):
-        line = index.assignment(number, name, before)
-        if line:
-            return site_at(filename, line, index.scopes[number].name if number >= 0 else "<module>")
-    return None
+    return _assignment(filename, name, before, before)
 
 
 def last_assignment(filename: str, name: str, line: int) -> Site | None:
     """The last statement that assigns `name` in the function around a line, else at top level, wherever it stands."""
-    index = index_of(filename)
-    for number in (*index.functions(line), -1) if index is not None else ():
-        found = index.assignment(number, name, len(index.lines) + 1) if index is not None else 0
-        if found and index is not None:
-            return site_at(filename, found, index.scopes[number].name if number >= 0 else "<module>")
+    return _assignment(filename, name, line, sys.maxsize)
+
+
+def _assignment(filename: str, name: str, around: int, before: int) -> Site | None:
+    file = read_file(filename)
+    if file is None:
+        return None
+    for scope in (*file.functions_around(around), file.tree):
+        lines = [line for line in file.assigned_lines(scope, name) if line < before]
+        if lines:
+            return site_at(filename, lines[-1], getattr(scope, "name", "<module>"))
     return None
 
 
@@ -95,10 +95,12 @@ def is_moved_on(expression: str, statement: str) -> bool:
 
 def first_parameter(filename: str, line: int) -> str:
     """The first parameter after `self` or `ctx` of the function around a line."""
-    index = index_of(filename)
-    around = next(index.functions(line), None) if index is not None else None
-    parameters = index.scopes[around].parameters if index is not None and around is not None else None
-    return next((name for name in parameters or () if name not in ("self", "ctx")), "")
+    file = read_file(filename)
+    for function in file.functions_around(line)[:1] if file is not None else ():
+        for parameter in function.args.args:
+            if parameter.arg not in ("self", "ctx"):
+                return parameter.arg
+    return ""
 
 
 def made_by(filename: str, factory: str) -> Site | None:
@@ -125,37 +127,45 @@ def discarded_move(filename: str, line: int) -> Site | None:
     return Site(filename, line, text) if called else None
 
 
-def uncalled_move(filename: str, name: str, before: int) -> Site | None:
-    """The last statement above a line that names a move of a variable without calling it: `x.cuda`."""
-    index = index_of(filename)
-    moves = [move for move in index.moves if move.line < before and move.name == name] if index is not None else []
-    line = max((move.line for move in moves if not move.is_called), default=0)
-    return site_at(filename, line) if line else None
-
-
 def unkept_move(filename: str, name: str, before: int) -> Site | None:
-    """The last statement above a line, in the same function, that moves a variable and throws the result away."""
-    index = index_of(filename)
-    if index is None:
+    """The last statement above a line, in the same function, that moves a variable and throws the result away.
+
+    Or that names the move without calling it: `x.cuda`.
+    """
+    file = read_file(filename)
+    if file is None:
         return None
-    scope = next(index.functions(before), -1)
-    moves = [move for move in index.moves if move.scope == scope and move.line < before and move.name == name]
-    line = max((move.line for move in moves if move.is_called), default=0)
-    return site_at(filename, line) if line > index.assignment(scope, name, before) else None
+    scope = next(iter(file.functions_around(before)), file.tree)
+    assigned = max((line for line in file.assigned_lines(scope, name) if line < before), default=0)
+    for node in reversed([*statements_of(scope)]):
+        if assigned < node.lineno < before and _name_moved(node) == name:
+            return site_at(filename, node.lineno)
+    return None
+
+
+def _name_moved(node: ast.stmt) -> str:
+    """`x` of the statements `x.to(device)` and `x.cuda`, which keep nothing."""
+    match node:
+        case ast.Expr(value=ast.Call(func=ast.Attribute() as method)) | ast.Expr(value=ast.Attribute() as method):
+            if method.attr in MOVES and is_shallow(method):
+                return ast.unparse(method.value)
+    return ""
 
 
 def returned_by(site: Site | None) -> Site | None:
     """The last `return` of `last_card` for the line `home = last_card()`, if the same file defines it at its top level."""
     call = assigned_call(site.text)[0] if site is not None else ""
-    index = index_of(site.file) if site is not None else None
-    name = call.partition("(")[0]
-    for scope in index.scopes if index is not None and name.isidentifier() else ():
-        if scope.name == name and scope.outer < 0 and scope.parameters is not None and index is not None and site is not None:
-            for line in range(scope.last, scope.first, -1):
-                text = statement_text(site.file, line)
-                if text.startswith("return ") and index.first[line] == line:
-                    return Site(site.file, line, text, name)
+    file = read_file(site.file) if site is not None else None
+    for function in file.tree.body if file is not None else ():
+        if site is not None and isinstance(function, Function) and function.name == call.partition("(")[0]:
+            return last_return(site.file, function)
     return None
+
+
+def last_return(filename: str, function: Function) -> Site | None:
+    """The last `return` of a function that gives something."""
+    returns = [node for node in statements_of(function) if isinstance(node, ast.Return) and node.value is not None]
+    return site_at(filename, returns[-1].lineno, function.name) if returns else None
 
 
 def named_move(filename: str, method: str, before: int) -> Site | None:
@@ -171,6 +181,6 @@ def named_move(filename: str, method: str, before: int) -> Site | None:
 
 def first_line(filename: str, line: int) -> int:
     """The line on which the statement at a line begins."""
-    index = index_of(filename)
-    rows = index.statement(line) if index is not None else None
-    return rows[0] if rows is not None else line
+    file = read_file(filename)
+    rows = file.statement_lines(line) if file is not None else range(0)
+    return rows.start or line

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterable
 from types import CodeType, FrameType, TracebackType
 
-from devwidget.capture.source_code.call_sites import is_library, is_own
+from devwidget.capture.source_code.stack import is_own, is_users_code
 from devwidget.records.site import Site
 
 _MOST = 24
@@ -58,7 +58,7 @@ def _find_sites(places: Iterable[_Place]) -> tuple[Site, ...]:
     kept = [
         (frame, line)
         for at, (frame, line) in enumerate(places)
-        if not is_own(frame.f_code.co_filename) and (at == 0 or not is_library(frame.f_code.co_filename))
+        if not is_own(frame.f_code.co_filename) and (at == 0 or is_users_code(frame.f_code))
     ]
     return tuple(_make_site(frame, line) for frame, line in reversed(kept[:_MOST]))
 
@@ -70,7 +70,7 @@ def _make_site(frame: FrameType, line: int) -> Site:
 
 def is_in_step(frames: list[FrameType]) -> bool:
     """Whether a module is called or backward runs: while they do, FSDP gathers what it needs."""
-    return any(frame.f_code.co_name in _STEPS and is_library(frame.f_code.co_filename) for frame in frames)
+    return any(frame.f_code.co_name in _STEPS and not is_users_code(frame.f_code) for frame in frames)
 
 
 # Functions of torch below which forward and backward run.

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import class_name, field_of, find_class_attribute, is_a, module_name
-from devwidget.capture.source_code.call_sites import INSTALLED, USERS, RawSite, is_own, locals_of, owners, to_site
+from devwidget.capture.source_code.call_sites import RawSite, locals_of, to_site
+from devwidget.capture.source_code.stack import Owner, is_users_code, stack
 from devwidget.extras.watch.records.run import LineTime
 from devwidget.records.errors import error_text
 from devwidget.records.site import Site
@@ -134,13 +135,15 @@ class StackSampler:
 
     def _look(self) -> _Standpoint | None:
         # No frame is held when this returns: what its variables refer to would live on.
-        frame, library, computes, waits = sys._current_frames().get(self._thread), None, False, False
-        while frame is not None and (owner := owners[frame.f_code.co_filename]) != USERS:
-            library = frame if owner == INSTALLED and library is None else library
-            computes = computes or is_own(frame.f_code.co_filename)
+        user, library, computes, waits = None, None, False, False
+        for owner, frame in stack(sys._current_frames().get(self._thread)):
+            if owner is Owner.USER:
+                user = frame
+                break
+            library = frame if owner is Owner.LIBRARY and library is None else library
+            computes = computes or owner is Owner.OURS or owner is Owner.STEP
             waits = waits or (frame.f_code.co_filename == _LOADER_FILE and self._meet_loader(frame))
-            frame = frame.f_back
-        return self._stand(frame, library, computes, waits) if frame is not None or library is not None else None
+        return self._stand(user, library, computes, waits) if user is not None or library is not None else None
 
     def _stand(self, frame: FrameType | None, library: FrameType | None, computes: bool, waits: bool) -> _Standpoint:
         # Ids: what is known holds the code objects, and the hash of one is computed of all that is in it.
@@ -234,7 +237,7 @@ def _list_work(batches: Any) -> Iterator[tuple[str, Site]]:
             yield f"{class_name(type(dataset))}.{name}", _to_first_line(code)
             break
     collate = _find_code(field_of(batches, "_collate_fn"))
-    if collate is not None and owners[collate.co_filename] == USERS:
+    if collate is not None and is_users_code(collate):
         yield collate.co_name, _to_first_line(collate)
 
 

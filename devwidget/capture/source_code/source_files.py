@@ -1,0 +1,145 @@
+"""Files as syntax trees: each is parsed once, and kept for as long as it stays as it is."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections import deque
+from collections.abc import Iterator
+from types import CodeType
+from typing import NamedTuple
+
+from devwidget.capture.source_code.stack import is_users_code
+from devwidget.records.syntax import inner_statements, parsed, targets_of
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+MOST_LINES = 100_000
+"""Lines of all files that are kept, whose trees take 80 MB; the oldest go first."""
+
+
+class ClassName(NamedTuple):
+    """How a class is found in a file, which may have several of one name.
+
+    Attributes:
+        name: of the class.
+        lines: where functions of it begin in the file.
+    """
+
+    name: str
+    lines: tuple[int, ...] = ()
+
+
+class SourceFile:
+    """One file.
+
+    Attributes:
+        lines: as linecache holds them.
+        tree: of all of it.
+        scopes: functions and classes, outer ones first.
+    """
+
+    def __init__(self, lines: list[str], tree: ast.Module) -> None:
+        self.lines, self.tree = lines, tree
+        self.scopes: list[Function | ast.ClassDef] = []
+        self._statements: dict[int, ast.stmt] = {}
+        self._assigned: dict[ast.AST, dict[str, list[int]]] = {}
+        waiting = deque(tree.body)
+        while waiting:
+            node = waiting.popleft()  # outer statements before inner ones, whose lines are then theirs
+            self._statements.update(dict.fromkeys(own_lines(node), node))
+            if isinstance(node, Function | ast.ClassDef):
+                self.scopes.append(node)
+            waiting.extend(inner_statements(node))
+
+    def statement_lines(self, line: int) -> range:
+        """Lines of the innermost statement at a line; of a compound one the head alone. Empty where none is."""
+        node = self._statements.get(line)
+        return own_lines(node) if node is not None else range(0)
+
+    def functions_around(self, line: int) -> list[Function]:
+        """The functions around a line, the innermost first."""
+        around = [scope for scope in reversed(self.scopes) if _encloses(scope, line)]
+        return [scope for scope in around if isinstance(scope, Function)]
+
+    def assigned_lines(self, scope: Function | ast.Module, name: str) -> list[int]:
+        """The lines on which a scope assigns a name, in order."""
+        if scope not in self._assigned:
+            lines: dict[str, list[int]] = {}
+            for node in statements_of(scope):
+                for target in targets_of(node):
+                    if isinstance(target, ast.Name):
+                        lines.setdefault(target.id, []).append(node.lineno)
+            self._assigned[scope] = lines
+        return self._assigned[scope].get(name, [])
+
+
+_known: dict[str, tuple[list[str], SourceFile | None]] = {}
+
+
+def read_file(filename: str) -> SourceFile | None:
+    """A file; None where there is no source, it does not parse (a cell with magics), or it is very large."""
+    lines = linecache.getlines(filename)
+    known = _known.get(filename)
+    if known is not None and known[0] is lines:  # linecache hands out the same list until the file changes
+        return known[1]
+    tree = parsed("".join(lines), deep=True)
+    file = SourceFile(lines, tree) if tree is not None else None
+    _known.pop(filename, None)
+    _known[filename] = lines, file
+    _forget_oldest()
+    return file
+
+
+def _forget_oldest() -> None:
+    kept = list(_known.items())
+    total = sum(len(lines) for _, (lines, _) in kept)
+    for name, (lines, _) in kept[:-1]:
+        if total > MOST_LINES:
+            _known.pop(name, None)
+            total -= len(lines)
+
+
+def own_lines(node: ast.stmt) -> range:
+    """Lines of a statement without the body of a compound one."""
+    body = getattr(node, "body", None) or getattr(node, "cases", None)
+    last = body[0].lineno - 1 if body and isinstance(body[0], ast.stmt) else node.end_lineno or node.lineno
+    first = min([node.lineno, *(d.lineno for d in getattr(node, "decorator_list", []))])
+    return range(first, max(last, node.lineno) + 1)
+
+
+def _encloses(scope: Function | ast.ClassDef, line: int) -> bool:
+    return scope.lineno <= line <= (scope.end_lineno or scope.lineno)
+
+
+def classes(filename: str, owner: ClassName) -> list[ast.ClassDef]:
+    """The classes of a file that it may be."""
+    file = read_file(filename)
+    scopes = file.scopes if file is not None else []
+    named = [scope for scope in scopes if isinstance(scope, ast.ClassDef) and scope.name == owner.name]
+    around = [scope for scope in named if any(_encloses(scope, line) for line in owner.lines)]
+    return around or named
+
+
+def definition_of(code: CodeType) -> Function | None:
+    """The syntax tree of a user's function."""
+    file = read_file(code.co_filename) if is_users_code(code) else None
+    for scope in file.scopes if file is not None else ():
+        is_it = scope.name == code.co_name and own_lines(scope).start == code.co_firstlineno
+        if is_it and isinstance(scope, Function):
+            return scope
+    return None
+
+
+def methods_of(owner: ast.ClassDef) -> list[Function]:
+    """Functions that a class defines."""
+    return [node for node in owner.body if isinstance(node, Function)]
+
+
+def statements_of(scope: Function | ast.Module) -> Iterator[ast.stmt]:
+    """Statements of a function or a file in order, not those of functions and classes inside it."""
+    waiting = scope.body[::-1]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, Function | ast.ClassDef):
+            waiting += [*inner_statements(node)][::-1]
