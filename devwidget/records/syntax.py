@@ -53,6 +53,11 @@ def parsed_expression(text: str, line: int = 1) -> ast.expr | None:
     return node.value if isinstance(node, ast.Expr) else None
 
 
+def parsed_operation(text: str, line: int = 1) -> ast.AST | None:
+    """The expression that a text is, or its statement: `x += y` is an operation, too."""
+    return parsed_expression(text, line) or parsed_statement(text.strip(), line)
+
+
 def is_shallow(node: ast.AST) -> bool:
     """Whether a tree can be walked by functions that call themselves, `ast.unparse` among them."""
     level: list[ast.AST] = [node]
@@ -61,6 +66,16 @@ def is_shallow(node: ast.AST) -> bool:
         if not level:
             return True
     return False
+
+
+def names_in(node: ast.AST) -> list[str]:
+    """The variables that stand in an expression."""
+    return [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+
+
+def arguments_in(call: ast.Call) -> list[ast.expr]:
+    """What a call is given, by position and by name."""
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
 def inner_statements(node: Any) -> Iterator[ast.stmt]:

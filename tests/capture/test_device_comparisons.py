@@ -22,7 +22,6 @@ def compared(folder, text):
     [
         ("device == 'cuda'", "cuda:0", "device", False),
         ("'cpu' != device", "cuda:0", "device", True),
-        ("device in ('cuda', 'mps')", "cuda:0", "device", False),
         ("x.device == torch.device('cuda')", "cuda:0", "device", False),
         ("name == 'cuda'", "cuda:0", "text", False),
     ],

@@ -12,7 +12,7 @@ import devwidget
 from devwidget.capture.faults import call_arguments
 from devwidget.capture.source_code import classes, expressions, source_files, statements
 from devwidget.capture.source_code.source_files import ClassName
-from devwidget.records.syntax import parsed
+from devwidget.records.syntax import parsed, parsed_operation
 from devwidget.rules.repairs import calls
 from devwidget.rules.repairs.source_file import code_of
 
@@ -118,7 +118,7 @@ def test_a_parser_that_another_thread_has_disturbed_is_asked_again(monkeypatch):
 )
 def test_an_expression_nested_too_deeply_has_no_repairs_and_no_values(expression):
     frame = sys._getframe()
-    assert expressions._parsed(expression) is None
+    assert parsed_operation(expression) is None
     assert call_arguments.written_names(expression, (), {}, "f", direct=True) == {}
     assert list(expressions.Scope(frame).leaves(ast.Constant(1))) == []
     assert calls.moved_name(expression) == ""

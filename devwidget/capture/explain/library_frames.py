@@ -255,8 +255,8 @@ def built_at(context: ErrorContext, owner: object) -> Site | None:
         code = getattr(getattr(type(module), "forward", None), "__code__", None)
         if code is not None:
             codes.append(code)
-    for file in dict.fromkeys(code.co_filename for code in codes):
-        site = None if is_library(file) else statements.made_by(file, type(owner).__name__)
+    for file in dict.fromkeys(code.co_filename for code in codes if is_users_code(code)):
+        site = statements.made_by(file, type(owner).__name__)
         if site is not None:
             return site
     return None

@@ -16,13 +16,13 @@ from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
 from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.source_code.call_sites import call_text, line_of, raw_site, site_of, to_site
-from devwidget.capture.source_code.expressions import UNKNOWN, Call, Scope, failing_call, operands_of
+from devwidget.capture.source_code.call_sites import call_text, raw_site, site_of, to_site
+from devwidget.capture.source_code.expressions import UNKNOWN, Call, Scope, failing_call, operands_of, running_node
 from devwidget.capture.source_code.factories import factory_of
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import DEVICE_NAME
 from devwidget.records.errors import message
-from devwidget.records.syntax import parsed_expression, parsed_statement
+from devwidget.records.syntax import names_in
 from devwidget.records.trace import Operand
 
 _MOST = re.compile(rf"different from other tensors on ({DEVICE_NAME.pattern})")
@@ -162,11 +162,8 @@ class _FailingLine:
 
 def _operand_expressions(frame: FrameType) -> list[ast.expr]:
     """The operands of the call that a frame was making, with the items of tuples and lists."""
-    raw = site_of(frame)
-    text = call_text(raw)
-    node = parsed_expression(text, line_of(raw)) or parsed_statement(text.strip(), line_of(raw))
     items: list[ast.expr] = []
-    for operand in operands_of(node):
+    for operand in operands_of(running_node(frame)):
         items += operand.elts if isinstance(operand, ast.List | ast.Tuple) else [operand]
     return items
 
@@ -179,4 +176,4 @@ def _stray(node: ast.expr, device: torch.device) -> Operand:
 
 def _names_something(node: ast.expr) -> bool:
     """False for a number such as `-1e9`, which is on no device."""
-    return any(isinstance(part, ast.Name) for part in ast.walk(node))
+    return bool(names_in(node))

@@ -15,7 +15,7 @@ from devwidget.capture.object_fields import format_value, is_exactly
 from devwidget.capture.patching.registry import PatchedFunction
 from devwidget.capture.source_code.expressions import operands_of
 from devwidget.capture.tensors import is_tensor, tensors_in
-from devwidget.records.syntax import parsed_statement
+from devwidget.records.syntax import arguments_in, names_in, parsed_operation
 
 _CASTS = {"half": torch.float16, "float": torch.float32, "double": torch.float64, "bfloat16": torch.bfloat16}
 
@@ -72,7 +72,7 @@ def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name
 
     A function of torch.nn.functional passes its arguments on to one of nearly the same name.
     """
-    node = _parsed(text)
+    node = parsed_operation(text)
     if not direct:
         called = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
         if not called or not name.startswith(called):
@@ -92,27 +92,21 @@ def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name
 
 def computed(text: str) -> str:
     """The one argument of a call of a module, or of a library, that is computed on the line, so that it has no name."""
-    node = _parsed(text)
-    given = [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else []
+    node = parsed_operation(text)
+    given = arguments_in(node) if isinstance(node, ast.Call) else []
     found = [ast.unparse(part) for part in given if _is_computed(part)]
     return found[0] if len(found) == 1 else ""
 
 
 def cast_by(text: str) -> torch.dtype | None:
     """`torch.float32` for `out.float()`: what the result of a cast is, which a library may have made something else of."""
-    node = _parsed(text)
+    node = parsed_operation(text)
     method = node.func if isinstance(node, ast.Call) else None
     return _CASTS.get(method.attr) if isinstance(method, ast.Attribute) else None
 
 
 def _is_computed(part: ast.expr) -> bool:
-    named = any(isinstance(node, ast.Name) for node in ast.walk(part))
-    return named and isinstance(part, ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript)
-
-
-def _parsed(text: str) -> ast.AST | None:
-    statement = parsed_statement(text.strip())
-    return statement.value if isinstance(statement, ast.Expr) else statement
+    return bool(names_in(part)) and isinstance(part, ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript)
 
 
 def _parts(node: ast.AST, count: int) -> list[ast.expr]:
@@ -124,7 +118,7 @@ def _parts(node: ast.AST, count: int) -> list[ast.expr]:
 
 def is_a_place(text: str) -> bool:
     """True for what can be written once more without computing anything: names, attributes and items."""
-    part = _parsed(text)
+    part = parsed_operation(text)
     return isinstance(part, ast.Attribute | ast.Subscript) and not any(
         isinstance(inner, ast.Call | ast.BinOp) for inner in ast.walk(part)
     )

@@ -22,14 +22,14 @@ from devwidget.capture.source_code import classes, provenance, statements
 from devwidget.capture.source_code.call_sites import RawSite, call_text, line_of, locals_of, raw_site, to_site
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import Scope
-from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in, path_text
+from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in
 from devwidget.capture.source_code.given_arguments import where_given
 from devwidget.capture.source_code.loop_variables import variables_taken
 from devwidget.capture.source_code.stack import frames_at_work, user_frames
 from devwidget.capture.source_code.value_paths import path_of
 from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in, viewed_base, wrapped_tensor
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import arguments_in, names_in, parsed_expression
 from devwidget.records.trace import Held, Operand, Promotion, Taken
 
 
@@ -45,14 +45,14 @@ class Names:
 
     def expression(self, tensor: object) -> str:
         """How the failing frame's code can write this tensor; "" if it has no name there."""
-        return name_in(self._frame, lambda value: value is tensor) if self._frame is not None else ""
+        return name_in(self._frame, tensor) if self._frame is not None else ""
 
     def alike(self, text: str, tensor: torch.Tensor) -> str:
         """The one argument of a call that is like a tensor, from which a library has sorted or copied it; "" without one."""
         node, scope = parsed_expression(text), Scope(self._frame) if self._frame is not None else None
         if not isinstance(node, ast.Call) or scope is None:
             return ""
-        given = [(part, scope.value(part)) for part in (*node.args, *(keyword.value for keyword in node.keywords))]
+        given = [(part, scope.value(part)) for part in arguments_in(node)]
         kind = (tensor.shape, tensor.dtype, tensor.device)
         same = {
             ast.unparse(part) for part, value in given if is_tensor(value) and (value.shape, value.dtype, value.device) == kind
@@ -289,7 +289,7 @@ class Names:
         tuples = {name: len(value) for o in operands if (name := path_of(o.expression)[0])
                   if type(value := lookup(frame, name)) is tuple}  # fmt: skip
         node = parsed_expression(text)
-        named = [part.id for part in ast.walk(node) if isinstance(part, ast.Name)] if node is not None else []
+        named = names_in(node) if node is not None else []
         there = [name for name in named if is_tensor(value := lookup(frame, name)) and value.device == target]
         return {"tuples": tuple(tuples.items()), "at_hand": tuple(there)}
 
@@ -302,7 +302,7 @@ class Names:
                 if site is not None:
                     return site
             for frame in self._frames:
-                name = name_in(frame, lambda value, tensor=tensor: value is tensor)
+                name = name_in(frame, tensor)
                 site = statements.unkept_move(frame.f_code.co_filename, name, frame.f_lineno) if name else None
                 if site is not None:
                     return site
@@ -326,7 +326,7 @@ class Names:
         """The variable that holds an argument of the failing call, and the line that assigned it."""
         if self._frame is None:
             return "", None
-        name = name_in(self._frame, lambda other: other is value) or path_text(self._frame, value)
+        name = name_in(self._frame, value)
         return name, self._assigned(path_of(name)[0]) if name else None
 
     def made_by_call(self, value: Any, factory: str) -> Site | None:
@@ -433,7 +433,7 @@ def _known_before(state: RecordingState, tensor: torch.Tensor, root: Birth) -> b
 
 def _argument_nodes(text: str) -> Iterable[ast.expr]:
     node = parsed_expression(text)
-    return [*node.args, *(k.value for k in node.keywords)] if isinstance(node, ast.Call) else ()
+    return arguments_in(node) if isinstance(node, ast.Call) else ()
 
 
 def _is_requested(value: Any, requested: Any) -> bool:

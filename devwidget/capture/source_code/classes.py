@@ -91,62 +91,64 @@ def find_filling(filename: str, kind: ClassName, attribute: str) -> Site | None:
 def _assignments(owner: ast.ClassDef, attribute: str) -> Iterator[tuple[Function, ast.stmt]]:
     for method in sorted(methods_of(owner), key=lambda m: m.name != "__init__"):
         for node in statements_of(method):
-            sets = assigns_self_attribute(node, attribute)
-            if sets or _registers(node, attribute) or set_by_name(node, attribute) is not None:
+            if _gives_value(node, attribute):
                 yield method, node
 
 
-def _registers(node: ast.stmt, attribute: str) -> bool:
-    """`self.register_buffer('attribute', ...)`."""
-    call = node.value if isinstance(node, ast.Expr) else None
-    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or not call.args:
-        return False
-    registers = call.func.attr in ("register_buffer", "register_parameter") and is_self_attribute(call.func, call.func.attr)
-    return registers and can_name(call.args[0], attribute)
-
-
-def set_by_name(node: ast.stmt, attribute: str) -> ast.expr | None:
-    """`tensor` of `setattr(self, 'bank', tensor)` and of `object.__setattr__(self, f'bank{i}', tensor)`."""
-    call = node.value if isinstance(node, ast.Expr) else None
-    if not isinstance(call, ast.Call) or len(call.args) != 3:
-        return None
-    owner, name, value = call.args
-    sets = ast.unparse(call.func).endswith(("setattr", "__setattr__")) and ast.unparse(owner) == "self"
-    return value if sets and can_name(name, attribute) else None
+def _gives_value(node: ast.stmt, attribute: str) -> bool:
+    """`self.bank = x`, `self.register_buffer('bank', x)`, `setattr(self, 'bank', x)`, `object.__setattr__(self, 'bank', x)`."""
+    match getattr(node, "value", None):
+        case ast.Call(func=ast.Attribute(attr="register_buffer" | "register_parameter") as method, args=[name, *_]):
+            return is_self_attribute(method) and can_name(name, attribute)
+        case ast.Call(func=function, args=[ast.Name(id="self"), name, _]):
+            return ast.unparse(function).endswith(("setattr", "__setattr__")) and can_name(name, attribute)
+    return assigns_self_attribute(node, attribute)
 
 
 def attribute_read(filename: str, kind: ClassName, attribute: str) -> Site | None:
     """Where a method of a class first reads `self.attribute`; the initialisers are not asked."""
     for owner in classes(filename, kind):
-        for method in methods_of(owner):
-            reads = (n for n in ast.walk(method) if isinstance(n, ast.Attribute) and is_self_attribute(n, attribute))
-            read = next(reads, None) if method.name not in INITIALISERS else None
-            if read is not None:
-                return site_at(filename, first_line(filename, read.lineno), kind.name)
+        for node in _reads(owner, attribute):
+            return site_at(filename, first_line(filename, node.lineno), kind.name)
+    return None
+
+
+def first_write(filename: str, kind: ClassName, attribute: str) -> Site | None:
+    """Where a method other than `__init__` first writes `self.attribute`."""
+    for owner in classes(filename, kind):
+        for method, node in _later_writes(owner, attribute):
+            return site_at(filename, node.lineno, method.name)
     return None
 
 
 def relied_on_writes(filename: str, kind: ClassName, attribute: str) -> Site | None:
     """Where a method other than `__init__` writes `self.attribute`, if the class reads it too."""
     for owner in classes(filename, kind):
-        methods = [method for method in methods_of(owner) if method.name not in INITIALISERS]
-        writes = [(n, m) for m in methods for n in statements_of(m) if assigns_self_attribute(n, attribute)]
-        reads = (n for m in methods for n in ast.walk(m) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
-        if writes and (
-            any(isinstance(n, ast.AugAssign) for n, _ in writes) or any(is_self_attribute(n, attribute) for n in reads)
-        ):
-            node, method = writes[0]
+        writes = list(_later_writes(owner, attribute))
+        is_read = any(_reads(owner, attribute)) or any(isinstance(node, ast.AugAssign) for _, node in writes)
+        if writes and is_read:
+            method, node = writes[0]
             return site_at(filename, node.lineno, method.name)
     return None
 
 
-def last_return(filename: str, kind: ClassName, method: str) -> Site | None:
-    """The last `return` of a method."""
-    for owner in classes(filename, kind):
-        for each in methods_of(owner):
-            if each.name == method:
-                return statements.last_return(filename, each)
-    return None
+def _later_methods(owner: ast.ClassDef) -> list[Function]:
+    return [method for method in methods_of(owner) if method.name not in INITIALISERS]
+
+
+def _later_writes(owner: ast.ClassDef, attribute: str) -> Iterator[tuple[Function, ast.stmt]]:
+    for method in _later_methods(owner):
+        for node in statements_of(method):
+            if assigns_self_attribute(node, attribute):
+                yield method, node
+
+
+def _reads(owner: ast.ClassDef, attribute: str) -> Iterator[ast.Attribute]:
+    for method in _later_methods(owner):
+        for node in ast.walk(method):
+            match node:
+                case ast.Attribute(ctx=ast.Load()) if is_self_attribute(node, attribute):
+                    yield node
 
 
 def read_outside(filename: str, kind: ClassName, attribute: str) -> bool:
@@ -160,11 +162,10 @@ def read_outside(filename: str, kind: ClassName, attribute: str) -> bool:
     return False
 
 
-def first_write(filename: str, kind: ClassName, attribute: str) -> Site | None:
-    """Where a method other than `__init__` first writes `self.attribute`."""
+def last_return(filename: str, kind: ClassName, method: str) -> Site | None:
+    """The last `return` of a method."""
     for owner in classes(filename, kind):
-        for method in methods_of(owner):
-            for node in statements_of(method) if method.name not in INITIALISERS else ():
-                if assigns_self_attribute(node, attribute):
-                    return site_at(filename, node.lineno, method.name)
+        for each in methods_of(owner):
+            if each.name == method:
+                return statements.last_return(filename, each)
     return None

@@ -27,7 +27,7 @@ from devwidget.capture.object_fields import (
 from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, site_of
 from devwidget.capture.source_code.statements import MOVES, statement_text
 from devwidget.capture.tensors import is_tensor, read_attribute
-from devwidget.records.syntax import parsed_statement
+from devwidget.records.syntax import arguments_in, parsed_operation, parsed_statement
 
 UNKNOWN = object()
 """The value of an expression that only a run could tell."""
@@ -66,22 +66,25 @@ class Scope:
 
     def value(self, node: ast.expr) -> Any:
         """The value of an expression of names, attributes and items; UNKNOWN for all that would have to run."""
-        if isinstance(node, ast.Constant):
-            return node.value
-        if isinstance(node, ast.Name):
-            return self._locals.get(node.id, dict.get(self._globals, node.id, vars(builtins).get(node.id, UNKNOWN)))
-        if isinstance(node, ast.Attribute):
-            return _attribute(self.value(node.value), node.attr)
-        if isinstance(node, ast.Subscript):
-            return _item(self.value(node.value), self.value(node.slice))
-        if isinstance(node, ast.JoinedStr):
-            parts = [self.value(part.value if isinstance(part, ast.FormattedValue) else part) for part in node.values]
-            return "".join(map(str, parts)) if all(type(part) in (str, int) for part in parts) else UNKNOWN
-        if isinstance(node, ast.Call) and len(node.args) > 1 and self.value(node.func) is getattr:
-            name = self.value(node.args[1])
-            return _attribute(self.value(node.args[0]), name) if type(name) is str else UNKNOWN
-        if isinstance(node, ast.Tuple | ast.List):
-            return [value for part in node.elts for value in self.given(part)]
+        match node:
+            case ast.Constant(value=value):
+                return value
+            case ast.Name(id=name):
+                return self._locals.get(name, dict.get(self._globals, name, vars(builtins).get(name, UNKNOWN)))
+            case ast.Attribute(value=owner, attr=name):
+                return _attribute(self.value(owner), name)
+            case ast.Subscript(value=owner, slice=key):
+                return _item(self.value(owner), self.value(key))
+            case ast.FormattedValue(value=inner):
+                return self.value(inner)
+            case ast.JoinedStr(values=nodes):
+                parts = [self.value(part) for part in nodes]
+                return "".join(map(str, parts)) if all(type(part) in (str, int) for part in parts) else UNKNOWN
+            case ast.Call(func=function, args=[owner, attribute, *_]) if self.value(function) is getattr:
+                name = self.value(attribute)
+                return _attribute(self.value(owner), name) if type(name) is str else UNKNOWN
+            case ast.Tuple(elts=items) | ast.List(elts=items):
+                return [value for item in items for value in self.given(item)]
         return UNKNOWN
 
     def given(self, node: ast.expr) -> list[Any]:
@@ -129,28 +132,41 @@ def stays(node: ast.Call, scope: Scope) -> bool:
     name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
     if name != "to":
         return name not in MOVES or name in _CASTS
-    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    given = arguments_in(node)
     return all(type(scope.value(each)) is torch.dtype or ast.unparse(each).endswith("dtype") for each in given)
 
 
 def failing_call(frame: FrameType) -> Call | None:
     """The call that a frame was making; None if it was making none, or its source is not at hand."""
-    node = _parsed(call_text(site_of(frame)))
-    scope = Scope(frame)
-    if isinstance(node, ast.AugAssign):
-        name = _INPLACE.get(type(node.op), "__iadd__")
-        return _operator(getattr(torch.Tensor, name, _Named(name)), scope, operands_of(node))
-    if isinstance(node, ast.BinOp):
-        name = _OPERATORS.get(type(node.op), "operator")
-        return _operator(getattr(torch, name, _Named(name)), scope, operands_of(node))
-    if isinstance(node, ast.Compare):
-        name = _OPERATORS.get(type(node.ops[0]), "compare")
-        return _operator(getattr(torch, name, _Named(name)), scope, operands_of(node))
-    if isinstance(node, ast.Subscript) and _is_stored(frame):
-        return _operator(torch.Tensor.__setitem__, scope, [*operands_of(node), *_stored_values(frame, node)])
-    if isinstance(node, ast.Subscript):
-        return _operator(torch.Tensor.__getitem__, scope, operands_of(node))
-    return _call(node, scope) if isinstance(node, ast.Call) else None
+    node, scope = running_node(frame), Scope(frame)
+    operands = operands_of(node)
+    match node:
+        case ast.Call():
+            return _call(node, scope)
+        case ast.AugAssign(op=operator):
+            function = _find_function(torch.Tensor, _INPLACE.get(type(operator), "__iadd__"))
+        case ast.BinOp(op=operator):
+            function = _find_function(torch, _OPERATORS.get(type(operator), "operator"))
+        case ast.Compare(ops=[comparison, *_]):
+            function = _find_function(torch, _OPERATORS.get(type(comparison), "compare"))
+        case ast.Subscript() if _is_stored(frame):
+            function = torch.Tensor.__setitem__
+            operands += _stored_values(frame, node)
+        case ast.Subscript():
+            function = torch.Tensor.__getitem__
+        case _:
+            return None
+    return Call(function, tuple(part for operand in operands for part in _one(scope.given(operand))), {})
+
+
+def running_node(frame: FrameType) -> ast.AST | None:
+    """The syntax tree of the expression that a frame was running, on its line; None where its source is not at hand."""
+    raw = site_of(frame)
+    return parsed_operation(call_text(raw), line_of(raw))
+
+
+def _find_function(owner: Any, name: str) -> Any:
+    return getattr(owner, name, _Named(name))
 
 
 def operands_of(node: ast.AST | None) -> list[ast.expr]:
@@ -164,9 +180,10 @@ def operands_of(node: ast.AST | None) -> list[ast.expr]:
             return [value, index]
         case ast.Compare(left=left, comparators=others):
             return [left, *others]
-        case ast.Call(func=function, args=args, keywords=keywords):
-            owner = [function.value] if isinstance(function, ast.Attribute) else []
-            return [*owner, *args, *(keyword.value for keyword in keywords)]
+        case ast.Call(func=ast.Attribute(value=owner)):
+            return [owner, *arguments_in(node)]
+        case ast.Call():
+            return arguments_in(node)
     return []
 
 
@@ -178,11 +195,10 @@ def _is_stored(frame: FrameType) -> bool:
 def _stored_values(frame: FrameType, item: ast.Subscript) -> list[ast.expr]:
     """What `x[key] = value` gives its item."""
     raw = site_of(frame)
-    statement = _parsed(statement_text(raw.code.co_filename, line_of(raw)))
-    if not isinstance(statement, ast.Assign):
-        return []
-    targets = [ast.unparse(target) for target in statement.targets]
-    return [statement.value] if ast.unparse(item) in targets else []
+    match parsed_statement(statement_text(raw.code.co_filename, line_of(raw))):
+        case ast.Assign(targets=targets, value=value) if ast.unparse(item) in map(ast.unparse, targets):
+            return [value]
+    return []
 
 
 def _call(node: ast.Call, scope: Scope) -> Call:
@@ -219,21 +235,9 @@ def _keywords(node: ast.Call, scope: Scope) -> dict[str, Any]:
     return found
 
 
-def _operator(func: Any, scope: Scope, nodes: list[ast.expr]) -> Call:
-    return Call(func, tuple(part for node in nodes for part in _one(scope.given(node))), {})
-
-
 def _one(values: list[Any]) -> list[Any]:
     """One argument: itself, the tensors that it is computed from, or None in the place of what is not known."""
     return values if len(values) == 1 else [values or None]
-
-
-def _parsed(text: str) -> ast.AST | None:
-    for form in (f"({text.strip()}\n)", text.strip()):
-        statement = parsed_statement(form)
-        if statement is not None:
-            return statement.value if isinstance(statement, ast.Expr) else statement
-    return None
 
 
 def _attribute(owner: Any, name: str) -> Any:

@@ -17,7 +17,7 @@ from devwidget.capture.source_code.expressions import Scope
 from devwidget.capture.source_code.frames import MOST_ITEMS, lookup
 from devwidget.capture.source_code.stack import is_users_code, user_frame
 from devwidget.capture.tensors import is_tensor
-from devwidget.records.syntax import parsed_expression
+from devwidget.records.syntax import arguments_in, names_in, parsed_expression
 from devwidget.records.trace import Given
 
 
@@ -75,8 +75,7 @@ def _to_module(above: FrameType | None, called: Any, family: list[torch.Tensor],
     devices = {t.device for _, part in walk_modules(called) for t in own_parameters(part).values()}
     if devices != {target} or "cpu" in (target.type, family[0].device.type):
         return None
-    passed = [*call.args, *(keyword.value for keyword in call.keywords)]
-    name = next((ast.unparse(each) for each in passed if _is_one(Scope(above).value(each), family)), "")
+    name = next((ast.unparse(each) for each in arguments_in(call) if _is_one(Scope(above).value(each), family)), "")
     return Given(to_site(site_of(above)), name, (ast.unparse(call.func),), "module") if name else None
 
 
@@ -120,7 +119,7 @@ def _as_passed(frame: FrameType, above: FrameType | None, name: str, target: tor
     if above is None or argument is None or call is None or above.f_code.co_name == "<module>":
         return None
     part = _made_on_the_way(argument.node, above) or (argument.node if _is_own_variable(argument.node, frame, above) else None)
-    names = {node.id: lookup(above, node.id) for node in ast.walk(call) if isinstance(node, ast.Name)}
+    names = {name: lookup(above, name) for name in names_in(call)}
     beside = tuple(_on({**names, **locals_of(above)}, target)) if part is not None else ()
     return Given(argument.site, ast.unparse(part), beside) if part is not None and beside else None
 

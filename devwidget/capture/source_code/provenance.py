@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -15,15 +15,15 @@ from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.caller_arguments import arguments_of
-from devwidget.capture.source_code.expressions import UNKNOWN, Scope, is_of_torch, name_of_called
+from devwidget.capture.source_code.expressions import Scope, is_of_torch, name_of_called
 from devwidget.capture.source_code.factories import factory_of
-from devwidget.capture.source_code.frames import name_in, path_text
+from devwidget.capture.source_code.frames import holds, name_in
 from devwidget.capture.source_code.source_files import definition_of, statements_of
 from devwidget.capture.source_code.stack import user_frame
-from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of, selected
+from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site
-from devwidget.records.syntax import parsed_statement, targets_of
+from devwidget.records.syntax import names_in, parsed_statement, targets_of
 
 MOST_STEPS = 16
 Aspect = Literal["device", "dtype"]
@@ -90,7 +90,7 @@ def find_origin(frames: Sequence[FrameType], tensor: torch.Tensor, target: torch
 def find_construction(frames: Iterable[FrameType], made: object) -> Site | None:
     """The line of a living frame that built an object: it assigns a call of its class to the variable that holds it."""
     for frame in frames:
-        name = path_of(path_text(frame, made))[0]
+        name = path_of(name_in(frame, made))[0]
         site = _line_that_assigned(frame, name, frame.f_lineno) if name else None
         if site is not None and statements.assigned_call(site.text)[1] == class_name(type(made)):
             return site
@@ -103,7 +103,7 @@ def _find_assignment(
     """The line that gave a tensor its name, in the innermost frame in which it was not handed on from elsewhere."""
     for frame in frames:
         before = last.site.line if last is not None and last.frame is frame else frame.f_lineno
-        text = name_in(frame, lambda value: value is tensor)
+        text = name_in(frame, tensor)
         name, _ = path_of(text)
         if name in ("", "self"):  # what `self` keeps is found through the model
             continue
@@ -199,10 +199,9 @@ def _line_of_keyword(assigned: _Assignment) -> Site | None:
 
 def _is_handed_on(assigned: _Assignment, tensor: torch.Tensor) -> bool:
     """Whether the assigned expression is a place that has the tensor already."""
-    held: Any = Scope(assigned.frame).value(assigned.value)
-    if held is UNKNOWN or isinstance(assigned.value, ast.Tuple | ast.List):
+    if isinstance(assigned.value, ast.Tuple | ast.List):
         return False
-    return selected(held, assigned.keys) is tensor
+    return holds(Scope(assigned.frame).value(assigned.value), tensor)
 
 
 def _is_empty(value: ast.expr) -> bool:
@@ -227,8 +226,7 @@ def _parents(assigned: _Assignment, tensor: torch.Tensor, aspect: Aspect) -> lis
 def _given_by_caller(assigned: _Assignment) -> list[torch.Tensor]:
     """What the caller gave for an argument that the line replaces: `ids = ids.unsqueeze(0)`."""
     frame, above = assigned.frame, user_frame(assigned.frame.f_back)
-    reads = [node.id for node in ast.walk(assigned.value) if isinstance(node, ast.Name)]
-    argument = (arguments_of(frame, above) or {}).get(assigned.name) if assigned.name in reads else None
+    argument = (arguments_of(frame, above) or {}).get(assigned.name) if assigned.name in names_in(assigned.value) else None
     value = Scope(above).value(argument.node) if above is not None and argument is not None else None
     return [value] if is_tensor(value) else []
 
@@ -256,12 +254,12 @@ def _partners(assigned: _Assignment, target: torch.device) -> tuple[str, ...]:
     return tuple(name for name in names if is_tensor(held := variables.get(name)) and held.device == target)
 
 
-def _loop_variables(frame: FrameType, site: Site) -> list[str]:
+def _loop_variables(frame: FrameType, site: Site) -> Iterator[str]:
     """The variables of the loops around a line."""
     node = definition_of(frame.f_code)
-    loops = [each for each in ast.walk(node) if isinstance(each, ast.For)] if node is not None else []
-    around = [each for each in loops if each.lineno < site.line <= (each.end_lineno or 0)]
-    return [part.id for each in around for part in ast.walk(each.target) if isinstance(part, ast.Name)]
+    for loop in statements_of(node) if node is not None else ():
+        if isinstance(loop, ast.For) and loop.lineno < site.line <= (loop.end_lineno or 0):
+            yield from names_in(loop.target)
 
 
 def _is_assigned_above(frame: FrameType, name: str, site: Site) -> bool:

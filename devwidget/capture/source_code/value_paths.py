@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-import functools
 from typing import Any
 
-from devwidget.capture.object_fields import dict_of, find_class_attribute, is_a, is_exactly
-from devwidget.capture.tensors import is_tensor
+from devwidget.capture.object_fields import find_class_attribute
 from devwidget.records.site import Site
 from devwidget.records.syntax import parsed_expression, parsed_statement
 
@@ -32,25 +30,6 @@ def keys_of(site: Site, name: str) -> Keys:
             if ast.unparse(part) == name:
                 return (index,)
     return ()
-
-
-def selected(value: Any, keys: Keys) -> Any:
-    """The item or attribute of a value that is asked for, as far as it can be read."""
-    for key in keys:
-        if is_tensor(value):
-            return value
-        if is_exactly(value, (list, tuple)) and type(key) is int and -len(value) <= key < len(value):
-            value = value[key]
-        elif type(value) is dict and is_exactly(key, (str, int)):
-            value = dict.get(value, key, None)
-        elif type(value) is functools.partial and key in ("keywords", "args"):
-            value = value.keywords if key == "keywords" else value.args
-        elif is_a(value, tuple) and key in (names := fields_of_class(type(value))):
-            value = tuple.__getitem__(value, names.index(key))
-        else:
-            fields = dict_of(value)
-            value = fields.get(key) if type(key) is str and is_a(fields, dict) else None
-    return value
 
 
 def fields_of_class(kind: type) -> tuple[str, ...]:
