@@ -16,6 +16,7 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
 from devwidget.language import speaking
+from devwidget.records.schema.message import ROWS
 
 PACKAGE = speaking.CATALOGUES.parents[1]
 SCRIPTS = "panel/static/*.js"
@@ -28,12 +29,17 @@ METHODS = [
 ]
 OPTIONS = {SCRIPTS: {"parse_template_string": "true"}}
 KEYWORDS = {"Message": None, "say": None, "both": (1, 2), "word": None, "sayCount": (1, 2)}
+OF_COUNTS = {"of": (2, 3)}
+"""`Message.of(count, one, many)`: two messages, each of which says all."""
 
 
 def messages() -> Iterator[str | tuple[str, str]]:
     """The templates that the package has, in the order of its files; two where things are counted."""
     for _, _, message, _, _ in extract_from_dir(PACKAGE, METHODS, OPTIONS, keywords=KEYWORDS):
         yield message if isinstance(message, str) else (message[0], message[1])
+    yield from ROWS.values()
+    for _, _, counted, _, _ in extract_from_dir(PACKAGE, METHODS[:1], OPTIONS, keywords=OF_COUNTS):
+        yield from counted
 
 
 def files() -> set[str]:

@@ -26,9 +26,9 @@ from devwidget.extras.ranks.job import (
     socket_of,
 )
 from devwidget.extras.ranks.records.alike_files import AlikeFiles
-from devwidget.extras.ranks.records.cluster import GONE, WITH_LAST_WORD, Cluster
-from devwidget.extras.ranks.records.merging import Heard, merge, split_cluster
-from devwidget.extras.ranks.records.rank import RankReport
+from devwidget.extras.ranks.records.cluster import GONE, WITH_LAST_WORD, Cluster, Rank
+from devwidget.extras.ranks.records.merging import merge, ranks_of_saved
+from devwidget.extras.ranks.records.rank import RankReport, silent_rank
 from devwidget.extras.ranks.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import load, loads, read_regular
@@ -43,7 +43,7 @@ OLD = 60.0
 _MOST_AT_ONCE = 64
 
 
-def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> list[Heard]:
+def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> list[Rank]:
     """Ask each rank of a folder, by its socket or else by its file; raise DevwidgetError if it is none, or open to others."""
     refuse_shared(folder)
     alike = AlikeFiles()
@@ -54,49 +54,50 @@ def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> 
     return mark_stale(mark_hung(heard, patience))
 
 
-def mark_hung(heard: list[Heard], patience: float) -> list[Heard]:
+def mark_hung(heard: list[Rank], patience: float) -> list[Rank]:
     """Mark the ranks that hang by what was heard of all."""
-    gone = {each.rank: _find_end(each) for each in heard if each.state in ("stopped", *GONE)}
+    gone = {rank.number: _find_end(rank) for rank in heard if rank.state in ("stopped", *GONE)}
 
     @functools.cache  # a thousand ranks may wait in one collective of them all
     def find_first_end(ranks: tuple[int, ...]) -> float:
         return min((gone[rank] for rank in ranks if rank in gone), default=math.inf)
 
-    return [_mark_if_hung(each, patience, find_first_end) for each in heard]
+    return [_mark_if_hung(rank, patience, find_first_end) for rank in heard]
 
 
-def _mark_if_hung(heard: Heard, patience: float, find_first_end: Callable[[tuple[int, ...]], float]) -> Heard:
+def _mark_if_hung(rank: Rank, patience: float, find_first_end: Callable[[tuple[int, ...]], float]) -> Rank:
     """Mark a rank that has waited for longer than is usual, or that waits for one that cannot come."""
-    waits = heard.report.collective if heard.report is not None else None
-    if waits is None or waits.finished or heard.state in ("dead", "stale"):
-        return heard
+    waits = rank.said.waits
+    if waits is None or rank.said.announced or rank.state in ("dead", "stale"):
+        return rank
     # One that has ended waits for who had gone before it, not for who was ended with it.
-    said = heard.taken if heard.state in WITH_LAST_WORD else math.inf
+    said = rank.said.taken if rank.state in WITH_LAST_WORD else math.inf
     if waits.seconds < patience and not find_first_end(waits.ranks) < said:
-        return heard
-    if heard.state in WITH_LAST_WORD:
-        return dataclasses.replace(heard, hangs=True)
+        return rank
+    if rank.state in WITH_LAST_WORD:
+        return dataclasses.replace(rank, hangs=True)
     note = Message("waits in `{kind}` number {number}", kind=waits.kind, number=waits.sequence)
-    return dataclasses.replace(heard, state="hung", note=note, hangs=True)
+    return dataclasses.replace(rank, state="hung", note=note, hangs=True)
 
 
 # Seconds within which one signal reaches all ranks of a job.
 _ONE_SIGNAL = 2.0
 
 
-def _find_end(gone: Heard) -> float:
+def _find_end(gone: Rank) -> float:
     """After which moment a rank had gone for certain; a signal may have ended others in the same moment."""
     if gone.state in ("dead", "stopped"):
         return -math.inf
-    return gone.taken + (_ONE_SIGNAL if gone.state == "terminated" else 0.0)
+    return gone.said.taken + (_ONE_SIGNAL if gone.state == "terminated" else 0.0)
 
 
-def ask_rank(folder: pathlib.Path, rank: int, read: Callable[[str], Any] = loads) -> Heard:
+def ask_rank(folder: pathlib.Path, rank: int, read: Callable[[str], Any] = loads) -> Rank:
     """Ask one rank; `read` makes records of what it says."""
     path, written = socket_of(folder, rank), _load_report(file_of(folder, rank), read)
     if not path.exists():
         return judge_written(rank, written)
-    host, pid = (written.host, written.pid) if written is not None else ("", 0)
+    known = _announce_again(written) if written is not None else silent_rank(rank)
+    pid = known.pid
     try:
         line = Line(path, FIRST_WAIT)
         pid = (0 if _is_here(written) else pid) or line.pid
@@ -105,81 +106,96 @@ def ask_rank(folder: pathlib.Path, rank: int, read: Callable[[str], Any] = loads
         # It may have said its last word since its file was read.
         return _judge_ended(rank, _load_report(file_of(folder, rank)))
     except NoAnswer as silence:
-        return _judge_silence(path, rank, written, pid, silence.why)
+        return _judge_silence(path, dataclasses.replace(known, pid=pid), written, silence.why)
     except OSError as error:
-        return _judge_silence(path, rank, written, pid, str(error))
-    if answer.status != 200 and not path.exists():
+        return _judge_silence(path, dataclasses.replace(known, pid=pid), written, str(error))
+    if answer.status == 200:
+        return _read_answer(known, answer.body, read)
+    if not path.exists():
         # It has ended since it was asked, and torch's server answers a little longer.
         return judge_written(rank, _load_report(file_of(folder, rank)))
-    if answer.status != 200:
-        return Heard(rank, "busy", host=host, pid=pid, note=answer.body[:200].decode(errors="replace"))
-    return _read_answer(rank, answer.body, host, pid, read)
+    return Rank("busy", known, answer.body[:200].decode(errors="replace"))
 
 
-def _judge_ended(rank: int, written: RankReport | None) -> Heard:
+def _announce_again(written: RankReport) -> RankReport:
+    """What a file says of who a rank is: what it held at that time, it may hold no more."""
+    who = RankReport(written.rank, written.world_size, written.host, written.pid, written.local_rank, written.taken)
+    job, run, machine, started = written.job, written.run, written.machine, written.started
+    return dataclasses.replace(who, announced=True, job=job, run=run, machine=machine, started=started)
+
+
+def _judge_ended(rank: int, written: RankReport | None) -> Rank:
     """Judge a rank that nobody answers for: its file is no answer, and on another machine it may live."""
     if written is None:
-        return Heard(rank, "dead", note=Message("its process has ended: nobody listens at its socket"), listens=False)
+        return Rank("dead", silent_rank(rank), Message("its process has ended: nobody listens at its socket"))
     if written.last_word is not None and written.last_word.how != "running":
-        return _hear_last_word(rank, written)
+        return _hear_last_word(written)
+    writes_on = written.last_word is not None
     here = _is_here(written)
-    state = read_process_state(written.pid, written.started) if here else "unknown"
-    said = written if written.last_word is not None else None
-    found = Heard(rank, "unknown", said, host=written.host, pid=written.pid, announced=written, listens=False)
-    if state == "gone":
-        return dataclasses.replace(found, state="dead", note=Message("its process has ended without a last word"))
-    if here and state == "unknown":
-        return dataclasses.replace(
-            found, note=Message("nobody listens at its socket, and whether its process lives is not known")
-        )
-    if here:
-        return dataclasses.replace(found, note=Message("nobody listens at its socket, and there is a process of its number"))
-    if said is not None:
-        return dataclasses.replace(found, state="answered")
-    return dataclasses.replace(found, note=Message("it answers on {host} alone: ask there", host=written.host))
+    process = read_process_state(written.pid, written.started) if here else "unknown"
+    said = written if writes_on else _announce_again(written)
+    if process == "gone":
+        return Rank("dead", said, Message("its process has ended without a last word"))
+    if writes_on and _has_fallen_silent(written):
+        return Rank("stale", said, Message("it has written nothing for {age} s", age=round(time.time() - written.taken)))
+    if writes_on and not here:
+        return Rank("answered", said)
+    if not here:
+        return Rank("unknown", said, Message("it answers on {host} alone: ask there", host=written.host))
+    if process == "unknown":
+        return Rank("unknown", said, Message("nobody listens at its socket, and whether its process lives is not known"))
+    return Rank("unknown", said, Message("nobody listens at its socket, and there is a process of its number"))
 
 
-def _hear_last_word(rank: int, written: RankReport) -> Heard:
+# A rank that writes from time to time has missed so many, and these seconds.
+_MISSED, _LATE = 2, 1.0
+
+
+def _has_fallen_silent(written: RankReport) -> bool:
+    """Whether a rank that writes from time to time has not done so again."""
+    every = written.last_word.every if written.last_word is not None else 0.0
+    return time.time() - written.taken > _MISSED * every + _LATE
+
+
+def _hear_last_word(written: RankReport) -> Rank:
     """Hear how a rank has ended, as it has said itself."""
     word = written.last_word
     assert word is not None
     if word.how == "raised":
-        return Heard(rank, "raised", written, note=Message("raised {error}", error=word.error), listens=False)
+        return Rank("raised", written, Message("raised {error}", error=word.error))
     if word.how == "terminated":
-        note = Message("was ended by the signal {name}", name=word.error)
-        return Heard(rank, "terminated", written, note=note, listens=False)
-    return Heard(rank, "ended", written, note=Message("came to its end without an exception"), listens=False)
+        return Rank("terminated", written, Message("was ended by the signal {name}", name=word.error))
+    return Rank("ended", written, Message("came to its end without an exception"))
 
 
-def _read_answer(rank: int, body: bytes, host: str, pid: int, read: Callable[[str], Any]) -> Heard:
+def _read_answer(known: RankReport, body: bytes, read: Callable[[str], Any]) -> Rank:
     try:
         said = read(body.decode())
     except ValueError as error:
-        return Heard(rank, "busy", host=host, pid=pid, note=Message("its answer cannot be read: {error}", error=error))
-    if type(said) is not RankReport or said.rank != rank:
-        return Heard(rank, "busy", host=host, pid=pid, note=Message("its answer is not that of this rank"))
-    return Heard(rank, "answered", said)
+        return Rank("busy", known, Message("its answer cannot be read: {error}", error=error))
+    if type(said) is not RankReport or said.rank != known.rank:
+        return Rank("busy", known, Message("its answer is not that of this rank"))
+    return Rank("answered", said)
 
 
-def _judge_silence(path: pathlib.Path, rank: int, written: RankReport | None, pid: int, silence: str) -> Heard:
+def _judge_silence(path: pathlib.Path, known: RankReport, written: RankReport | None, silence: str) -> Rank:
     """Tell stopped, gone, and busy with Python locked: then torch's server itself still answers."""
-    host = written.host if written is not None else ""
-    started = written.started if written is not None and written.pid == pid else 0
-    state = read_process_state(pid, started) if _is_here(written) else "unknown"
+    started = written.started if written is not None and written.pid == known.pid else 0
+    state = read_process_state(known.pid, started) if _is_here(written) else "unknown"
     if state == "gone":
-        return _judge_ended(rank, _load_report(file_of(path.parent, rank)))
+        return _judge_ended(known.rank, _load_report(file_of(path.parent, known.rank)))
     if state == "stopped":
-        return Heard(rank, "stopped", host=host, pid=pid, note=Message("its process is stopped by a signal, as Ctrl-Z does"))
+        return Rank("stopped", known, Message("its process is stopped by a signal, as Ctrl-Z does"))
     try:
         Line(path, SECOND_WAIT).ask("ping")
     except (NoAnswer, OSError):
         if _is_refused_soon(path):
-            return _judge_ended(rank, _load_report(file_of(path.parent, rank)))
-        note = Message("{silence}, and neither did torch's own server", silence=silence)
-        return Heard(rank, "busy", host=host, pid=pid, note=note)
-    note = Message("its process is alive, and holds Python's lock")
+            return _judge_ended(known.rank, _load_report(file_of(path.parent, known.rank)))
+        return Rank("busy", known, Message("{silence}, and neither did torch's own server", silence=silence))
     collective, groups = _ask_progress(path)
-    return Heard(rank, "busy", host=host, pid=pid, note=note, collective=collective, groups=groups)
+    if groups:
+        known = dataclasses.replace(known, taken=time.time(), collective=collective, groups=groups)
+    return Rank("busy", known, Message("its process is alive, and holds Python's lock"))
 
 
 def _is_refused_soon(path: pathlib.Path) -> bool:
@@ -205,36 +221,27 @@ def _ask_progress(path: pathlib.Path) -> Progress:
         return None, ()
 
 
-def judge_written(rank: int, written: RankReport | None) -> Heard:
+def judge_written(rank: int, written: RankReport | None) -> Rank:
     """Judge a rank that has left a file and no socket: the end of a recording, how it ended, or that it would answer."""
     if written is None:
-        return Heard(rank, "unknown", note=Message("its file cannot be read"), listens=False)
+        return Rank("unknown", silent_rank(rank), Message("its file cannot be read"))
     if written.announced or written.last_word is not None:
         return _judge_ended(rank, written)
-    return Heard(rank, "answered", written, listens=False)
+    return Rank("answered", written)
 
 
-def mark_stale(heard: list[Heard]) -> list[Heard]:
-    """Mark what was written long before the newest; what a rank writes from time to time, if it has not done so again."""
-    newest = max((each.report.taken for each in heard if each.report is not None), default=0.0)
-    return [_mark_if_stale(each, newest) for each in heard]
+def mark_stale(heard: list[Rank]) -> list[Rank]:
+    """Mark what was written long before the newest."""
+    newest = max((rank.said.taken for rank in heard if rank.said.has_answered), default=0.0)
+    return [_mark_if_stale(rank, newest) for rank in heard]
 
 
-def _mark_if_stale(heard: Heard, newest: float) -> Heard:
-    if heard.report is None or heard.state in ("stale", *GONE):
-        return heard
-    word = heard.report.last_word
-    if word is not None and not heard.listens:
-        age, most = max(newest, time.time()) - heard.report.taken, _MISSED * word.every + _LATE
-        note = Message("it has written nothing for {age} s", age=round(age))
-    else:
-        age, most = newest - heard.report.taken, OLD
-        note = Message("its file is {age} s older than the newest", age=round(age))
-    return heard if age <= most else dataclasses.replace(heard, state="stale", note=note, hangs=False)
-
-
-# A rank that writes from time to time has missed so many, and these seconds.
-_MISSED, _LATE = 2, 1.0
+def _mark_if_stale(rank: Rank, newest: float) -> Rank:
+    age = newest - rank.said.taken
+    if age <= OLD or rank.said.announced or rank.said.last_word is not None or rank.state == "stale":
+        return rank
+    note = Message("its file is {age} s older than the newest", age=round(age))
+    return dataclasses.replace(rank, state="stale", note=note, hangs=False)
 
 
 def _load_report(path: pathlib.Path, read: Callable[[str], Any] = loads) -> RankReport | None:
@@ -311,33 +318,33 @@ def find_newest_job() -> pathlib.Path:
     return max(folders, key=lambda folder: folder.stat().st_mtime)
 
 
-def _hear_sources(sources: list[pathlib.Path | Cluster], patience: float) -> list[Heard]:
+def _hear_sources(sources: list[pathlib.Path | Cluster], patience: float) -> list[Rank]:
     """Hear the ranks of all folders, saved jobs and files; of two of one rank the one of whom more is known, then the newer."""
-    newest: dict[int, Heard] = {}
-    for each in (heard for source in sources for heard in _hear_source(source, patience)):
-        if each.rank not in newest or _how_much(newest[each.rank]) < _how_much(each):
-            newest[each.rank] = each
+    newest: dict[int, Rank] = {}
+    for rank in (rank for source in sources for rank in _hear_source(source, patience)):
+        if rank.number not in newest or _how_much(newest[rank.number]) < _how_much(rank):
+            newest[rank.number] = rank
     return mark_stale(mark_hung(list(newest.values()), patience))
 
 
-def _how_much(heard: Heard) -> tuple[bool, float]:
-    return heard.state != "unknown", heard.taken
+def _how_much(rank: Rank) -> tuple[bool, float]:
+    return rank.state != "unknown", rank.said.taken
 
 
-def _hear_source(source: pathlib.Path | Cluster, patience: float) -> list[Heard]:
+def _hear_source(source: pathlib.Path | Cluster, patience: float) -> list[Rank]:
     if isinstance(source, Cluster):
-        return split_cluster(source)
+        return ranks_of_saved(source)
     return _hear_file(source) if source.is_file() else ask_folder(source, patience)
 
 
-def _hear_file(path: pathlib.Path) -> list[Heard]:
+def _hear_file(path: pathlib.Path) -> list[Rank]:
     """Hear what a rank has written, or all of a saved job; a rank that has written that it would answer is asked."""
     try:
         said = load(path, LARGEST_ANSWER)
     except (OSError, ValueError) as error:
         raise DevwidgetError(Message("{name} cannot be read: {error}", name=path.name, error=error)) from None
     if isinstance(said, Cluster):
-        return split_cluster(said)
+        return ranks_of_saved(said)
     if not isinstance(said, RankReport):
         raise DevwidgetError(
             Message("{name} holds a {kind}, neither a job nor what one rank said", name=path.name, kind=type(said).__name__)

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from devwidget.extras.ranks.records.checks import MOST_RANKS
-from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.ranks.records.merging import Heard, merge
+from devwidget.extras.ranks.records.cluster import Cluster, Rank
+from devwidget.extras.ranks.records.merging import merge
 from devwidget.extras.ranks.records.rank import Collective, RankReport
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.json_io import reread
@@ -98,10 +98,10 @@ def _parse_rank(name: str, number: int) -> int:
     return int(digits[1]) if digits else number
 
 
-def _judge_report(report: RankReport) -> Heard:
-    waits = report.collective is not None and not report.collective.finished
-    note = Message("its flight recorder has a collective that is not over") if waits else ""
-    return Heard(report.rank, "hung" if waits else "answered", report, note=note)
+def _judge_report(report: RankReport) -> Rank:
+    if report.waits is None:
+        return Rank("answered", report)
+    return Rank("hung", report, Message("its flight recorder has a collective that is not over"))
 
 
 def _read_report(rank: int, content: Mapping[str, Any], place: ReadingPlace) -> RankReport:

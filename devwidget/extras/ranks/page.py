@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from devwidget.extras.ranks.records.cluster import GONE, NOWHERE, Cluster, Rank
+from devwidget.extras.ranks.records.columns import Columns, lay_out_columns
 from devwidget.extras.ranks.records.rank import OWN_DEVICE, Collective, Holding, LocalTensor
 from devwidget.extras.ranks.records.traced_steps import TracedJob
 from devwidget.extras.ranks.views.held import HeldCollective, HeldRanks, find_held
@@ -14,6 +16,7 @@ from devwidget.extras.ranks.views.job import (
     ModuleRow,
     Span,
     Standing,
+    find_age,
     find_coordinates,
     find_named,
     find_spans,
@@ -40,6 +43,7 @@ from devwidget.extras.ranks.words.cluster import (
 from devwidget.language.speaking import said, say
 from devwidget.records.runs import runs_of
 from devwidget.records.schema.record import presents
+from devwidget.records.site import Site
 from devwidget.report.page.assets import files_of_extra, join_modules, page_words
 from devwidget.report.page.cards import finding_card
 from devwidget.report.page.html import as_text, as_value, standalone_page
@@ -61,18 +65,24 @@ MOST_COLUMNS = 24
 """Kinds of ranks on a page; more are told in words."""
 
 
-def placement_columns(cluster: Cluster) -> dict[str, Any]:
+def placement_columns(columns: Columns) -> dict[str, Any]:
     """Modules, each with the number of what it holds in each column; what is held, once."""
-    places = cluster.placements[:MOST_COLUMNS]
+    shown = columns.each[:MOST_COLUMNS]
+    numbers: dict[Holding | None, int] = {None: NOWHERE}
+    for column in shown:
+        for holding in column.held:
+            numbers.setdefault(holding, len(numbers) - 1)
+    rows = module_rows(columns)
     return {
-        "modules": [_module_row(cluster, row, [place.held[row.number] for place in places]) for row in module_rows(cluster)],
-        "holdings": [_holding_cells(holding) for holding in cluster.holdings],
-        "more": len(cluster.placements) - len(places),
+        "columns": [[ranks_words(runs_of(each.ranks)), format_bytes(each.bytes), runs_of(each.ranks)] for each in columns.each],
+        "modules": [_module_row(columns, row, [numbers[each.held[row.number]] for each in shown]) for row in rows],
+        "holdings": [_holding_cells(holding) for holding in numbers if holding is not None],
+        "more": len(columns.each) - len(shown),
     }
 
 
-def _module_row(cluster: Cluster, row: ModuleRow, held: list[int]) -> dict[str, Any]:
-    module = cluster.modules[row.number]
+def _module_row(columns: Columns, row: ModuleRow, held: list[int]) -> dict[str, Any]:
+    module = columns.modules[row.number]
     known = {"path": module.path, "name": row.name, "kind": module.class_name, "wrapper": module.wrapper, "depth": row.depth}
     return {**known, "times": row.times, "held": held}
 
@@ -195,55 +205,74 @@ def ranks_content(cluster: Cluster) -> Content:
     """Everything that the panel of a job shows."""
     states = ranks_by_state(cluster)
     standings = _Standings(cluster)
+    columns = lay_out_columns(cluster)
+    places = columns.place_ranks()
+    stacks = {stack: at for at, stack in enumerate(dict.fromkeys(rank.said.stack for rank in cluster.ranks if rank.said.stack))}
     return {
-        "title": cluster_headline(cluster),
+        "title": cluster_headline(cluster, len(columns.each)),
         "asked": _time_words(cluster.asked),
         "axes": [[axis.name, axis.size] for axis in cluster.axes],
         "states": [[state, len(states[state])] for state in TROUBLE if state in states],
         "lanes": [list(lane) for lane in lay_out_lanes(cluster)],
         "named": sorted(find_named(cluster)),
         "lane_names": list(name_lanes(cluster)),
-        "ranks": [_rank_content(cluster, rank, standings) for rank in cluster.ranks],
+        "ranks": [
+            {**_rank_content(cluster, rank), **_waits_content(rank, standings), **_places_of(cluster, rank, places, stacks)}
+            for rank in cluster.ranks
+        ],
         "standings": standings.told,
         "held": list(map(_held_content, find_held(cluster))),
         "alike": [[rank.number for rank in ranks] for ranks in group_alike(cluster)],
-        "stacks": [[[site_words(site), first_line(site)] for site in stack] for stack in cluster.stacks],
-        "spans": [_span_content(span) for span in find_spans(cluster)],
+        "stacks": [[[site_words(site), first_line(site)] for site in stack] for stack in stacks],
+        "spans": [_span_content(span) for span in find_spans(cluster, columns)],
         "findings": [finding_card(finding, -1) for finding in cluster.findings],
         "checked": list(cluster.checked),
         "not_checked": list(map(said, cluster.not_checked)),
-        "columns": [[ranks_words(each.ranks), format_bytes(each.bytes), each.ranks] for each in cluster.placements],
         "step": step_content(cluster.traced) if cluster.traced is not None else None,
-        **placement_columns(cluster),
+        **placement_columns(columns),
     }
 
 
-def _rank_content(cluster: Cluster, rank: Rank, standings: _Standings) -> Content:
+def _rank_content(cluster: Cluster, rank: Rank) -> Content:
     """One rank; what is not known is left out, because there may be a thousand."""
-    facts = {
+    said_by_it, age = rank.said, find_age(cluster, rank)
+    process = say("process {pid}", pid=said_by_it.pid) if said_by_it.pid else ""
+    words = {
+        "memory": _memory_words(rank),
+        "where": " ".join(filter(None, (said_by_it.host, process))),
+        "device": str(said_by_it.device or ""),
+        "age": format_seconds(age) if age else "",
+        "note": said(rank.note),
+    }
+    counts = {"taken": taken_bytes(rank), "step": rank.step}
+    return {
         "state": rank.state,
         "at": list(find_coordinates(cluster, rank)),
-        "column": rank.placement if rank.placement != NOWHERE else None,
-        "taken": taken_bytes(rank) if taken_bytes(rank) >= 0 else None,
-        "memory": _memory_words(rank),
-        "where": " ".join(filter(None, (rank.host, say("process {pid}", pid=rank.pid) if rank.pid else ""))),
-        "device": str(rank.device) if rank.device is not None else "",
-        "step": rank.step if rank.step >= 0 else None,
-        "age": format_seconds(rank.age) if rank.age else "",
-        "note": said(rank.note),
-        "stack": rank.stack if rank.stack != NOWHERE and (rank.state != "answered" or cluster.findings) else None,
-        **_waits_content(rank, standings),
+        **{name: count for name, count in counts.items() if count >= 0},
+        **{name: text for name, text in words.items() if text},
     }
-    return {name: value for name, value in facts.items() if value not in (None, "", [])}
+
+
+def _places_of(
+    cluster: Cluster, rank: Rank, columns: Mapping[int, int], stacks: Mapping[tuple[Site, ...], int]
+) -> dict[str, int]:
+    """Where its column and its stack are among those of all ranks; a stack tells nothing where nothing is wrong."""
+    found = {}
+    if rank.number in columns:
+        found["column"] = columns[rank.number]
+    if rank.said.stack and (rank.state != "answered" or cluster.findings):
+        found["stack"] = stacks[rank.said.stack]
+    return found
 
 
 def _memory_words(rank: Rank) -> str:
     if taken_bytes(rank) < 0:
         return ""
-    allocated = say("{size} allocated", size=format_bytes(taken_bytes(rank)))
-    return row_words(
-        (allocated, say("peak {size}", size=format_bytes(peak_taken_bytes(rank))) if peak_taken_bytes(rank) > 0 else "")
-    )
+    allocated, peak = format_bytes(taken_bytes(rank)), peak_taken_bytes(rank)
+    words = [say("{size} allocated", size=allocated)]
+    if peak > 0:
+        words.append(say("peak {size}", size=format_bytes(peak)))
+    return row_words(words)
 
 
 def _held_content(held: HeldCollective) -> Content:
@@ -279,7 +308,7 @@ class _Standings:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._silent = {rank.number for rank in cluster.ranks if not rank.groups}
+        self._silent = {rank.number for rank in cluster.ranks if not rank.said.groups}
         self._places: dict[tuple[str, tuple[int, ...]], int] = {}
         self.told: list[list[list[str]]] = []
 
@@ -298,8 +327,8 @@ class _Standings:
 
 def _waits_content(rank: Rank, standings: _Standings) -> Content:
     """The collective in which a rank waits, and the place of how far the others of its group are."""
-    waits = rank.collective
-    if waits is None or waits.finished or rank.state == "raised":
+    waits = rank.said.waits
+    if waits is None or rank.state == "raised":
         return {}
     where = say("{kind} number {number}", kind=waits.kind or say("collective"), number=waits.sequence)
     if waits.group:
@@ -342,7 +371,8 @@ def cluster_page(cluster: Cluster) -> str:
     state = {"words": page_words(*RANKS), "content": ranks_content(cluster)}
     facts = f"const facts = {json.dumps(state, default=as_text)};"
     script = "\n".join([join_modules("shim.js"), as_value("ranks", join_modules(*RANKS)), facts, _START])
-    return standalone_page(cluster_headline(cluster), plain_cluster(cluster), RANKS_STYLES, script)
+    title = cluster_headline(cluster, len(lay_out_columns(cluster).each))
+    return standalone_page(title, plain_cluster(cluster), RANKS_STYLES, script)
 
 
 @presents("notebook", Cluster)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextvars
 import json
 import os
 import pathlib
 import re
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, TypeVar, cast
 
 from devwidget import extras
@@ -15,7 +16,7 @@ from devwidget._version import __version__
 from devwidget.records import comparison, explanation, snapshot, trace  # noqa: F401  # known by name then
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading import consistency as consistency
-from devwidget.records.loading.typed_reader import Unexpected, known_messages, make_reader
+from devwidget.records.loading.typed_reader import SharedParts, Unexpected, known_messages, make_reader, shared_parts
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import SCHEMA_VERSION, saved_kinds
 from devwidget.records.schema.record import dumps as dumps
@@ -99,6 +100,14 @@ def register_join(kind: str, join: Callable[[Iterable[Any]], Any]) -> None:
     _joins[kind] = join
 
 
+_former: dict[str, tuple[str, str]] = {}
+
+
+def refuse_former(kind: str, field: str, why: str) -> None:
+    """Register by which field files of one kind are told that an older version wrote, and what is said of them."""
+    _former[kind] = field, why
+
+
 def _find_join(head: str) -> Callable[[Iterable[Any]], Any] | None:
     named = _KIND.search(head)
     if named is None:
@@ -165,11 +174,20 @@ def _read_envelope(envelope: Any) -> Any:
     record = _load_kind(kind) if isinstance(kind, str) else None
     if record is None:
         raise Unexpected(Message("one of {known} as `record`", known=", ".join(list_kinds())), kind)
-    token = known_messages.set(read_messages(envelope.get("messages", {})))
-    try:
-        return make_reader(record)(envelope.get("data"))
-    finally:
-        known_messages.reset(token)
+    former, why = _former.get(record.__name__, ("", ""))
+    if former and former in envelope.get("data", ()):
+        raise UnreadableError(why)
+    return contextvars.copy_context().run(_read_data, record, envelope)
+
+
+def _read_data(record: type, envelope: Mapping[str, Any]) -> Any:
+    """Read the record by the tables of its file, in a context of its own."""
+    shared = envelope.get("shared", [])
+    if type(shared) is not list:
+        raise Unexpected(Message("a list as `shared`"), shared)
+    shared_parts.set(SharedParts(shared))
+    known_messages.set(read_messages(envelope.get("messages", {})))
+    return make_reader(record)(envelope.get("data"))
 
 
 def read_messages(table: Any) -> dict[str, Message]:

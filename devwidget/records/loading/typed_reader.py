@@ -11,7 +11,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -88,6 +88,36 @@ known_messages: ContextVar[Mapping[str, Message]] = ContextVar("known_messages",
 """What the file that is read says of its texts."""
 
 
+class SharedParts:
+    """What stands once in a file and is part of several others; each is read once, as the fields that refer to it are."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        self._values = values
+        self._read: dict[tuple[int, Reader], Any] = {}
+
+    def read_part(self, place: Any, reader: Reader) -> Any:
+        """The object of one place."""
+        if type(place) is not int or not 0 <= place < len(self._values):
+            raise Unexpected(Message("a place in `shared`"), place)
+        if (place, reader) not in self._read:
+            self._read[place, reader] = reader(self._values[place])
+        return self._read[place, reader]
+
+
+shared_parts: ContextVar[SharedParts | None] = ContextVar("shared_parts", default=None)
+"""What the file that is read holds below `shared`."""
+
+
+def _make_shared_reader(inner: Reader) -> Reader:
+    def read(value: Any) -> Any:
+        parts = shared_parts.get()
+        if parts is not None and type(value) is dict and value.keys() == {"$"}:
+            return parts.read_part(value["$"], inner)
+        return inner(value)
+
+    return read
+
+
 def _read_text(value: Any) -> str:
     if type(value) is not str:
         raise Unexpected(Message("a text"), value)
@@ -115,18 +145,12 @@ def _make_number_reader(kind: type, least: int) -> Reader:
     return read
 
 
-_FORMER_WORDS = {"missing": "unknown"}
-"""What files of older versions say of a rank, and what is said now."""
-
-
 def _make_word_reader(words: tuple[Any, ...]) -> Reader:
     known, expected = frozenset(words), Message("one of {known}", known=", ".join(map(str, words)))
 
     def read(value: Any) -> Any:
         if type(value) is str and value in known:
             return value
-        if type(value) is str and _FORMER_WORDS.get(value) in known:
-            return _FORMER_WORDS[value]
         raise Unexpected(expected, value)
 
     return read
@@ -202,7 +226,9 @@ def _make_record_reader(kind: Any) -> Reader:
 def field_readers(kind: Any) -> Mapping[str, Reader]:
     """What reads each field of a record."""
     hints = typing.get_type_hints(kind, include_extras=True)
-    return {field.name: make_reader(hints[field.name]) for field in saved_fields(kind)}
+    readers = {field.name: make_reader(hints[field.name]) for field in saved_fields(kind)}
+    shared = {field.name for field in saved_fields(kind) if field.metadata.get("is_shared")}
+    return readers | {name: _make_shared_reader(readers[name]) for name in shared}
 
 
 @functools.cache

@@ -55,6 +55,10 @@ def process_local() -> Any:
     return dataclasses.field(default=_NOTHING, repr=False, compare=False, kw_only=True, metadata={"is_saved": False})
 
 
+SHARED = {"is_shared": True}
+"""Metadata of a field whose value many parts of one record have in common: a file holds each object once, below `shared`."""
+
+
 def saved_fields(kind: Any) -> tuple[dataclasses.Field[Any], ...]:
     """The fields of a record that go to files."""
     return tuple(field for field in dataclasses.fields(kind) if field.metadata.get("is_saved", True))

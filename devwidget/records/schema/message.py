@@ -7,7 +7,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-_ROWS = {", ": "{first}, {second}", "; ": "{first}; {second}", " · ": "{first} · {second}"}
+ROWS = {", ": "{first}, {second}", "; ": "{first}; {second}", " · ": "{first} · {second}"}
+"""What `in_row` says of two parts, by what stands between them."""
 _FACT = re.compile(r"\{(\w+)\}")
 
 
@@ -34,6 +35,11 @@ class Message(str):
         message = super().__new__(cls, fill_template(template, kept))
         message.template, message.facts = template, kept
         return message
+
+    @classmethod
+    def of(cls, count: int, one: str, many: str, /, **facts: object) -> Message:
+        """The words of one of two templates: for one thing, or for several."""
+        return cls(one if count == 1 else many, **facts)
 
     def __reduce__(self) -> tuple[Callable[..., Message], tuple[str, dict[str, Any]]]:
         return _make_message, (self.template, self.facts)
@@ -77,13 +83,13 @@ def in_row(parts: Iterable[str], between: str = ", ") -> str:
     """`rank 1, rank 3`: a message, unless there is one part alone or none; empty ones are left out."""
     said, *others = [part for part in parts if part] or [""]
     for part in others:
-        said = Message(_ROWS[between], first=said, second=part)
+        said = Message(ROWS[between], first=said, second=part)
     return said
 
 
 def out_of_row(text: str) -> Iterator[str]:
     """The parts that `in_row` was given; of any other text itself."""
-    if isinstance(text, Message) and text.template in _ROWS.values():
+    if isinstance(text, Message) and text.template in ROWS.values():
         yield from out_of_row(text.facts["first"])
         yield from out_of_row(text.facts["second"])
     else:

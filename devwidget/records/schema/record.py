@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from collections.abc import Callable
@@ -25,22 +26,44 @@ SCHEMA_VERSION = 1
 def dumps(record: Any) -> str:
     """JSON text of a Snapshot, a Trace, a Finding, an Explanation or a Plan.
 
-    Messages are texts in it; `messages` says of each the template and the facts that it was made from.
+    Messages are texts in it; `messages` says of each the template and the facts that it was made from. In place of a field that
+    is `SHARED` stands its place in `shared`, so that what a thousand ranks have in common is written once.
 
     It is ASCII: a name may hold what UTF-8 cannot, such as half of a surrogate pair.
     """
     messages: dict[str, tuple[str, dict[str, str | int]]] = {}
+    shared: list[Any] = []
+    places: dict[int, int] = {}
+
+    def refer_to(part: Any) -> dict[str, int]:
+        place = places.setdefault(id(part), len(shared))
+        if place == len(shared):
+            shared.append(part)
+        return {"$": place}
 
     def list_fields(part: Any) -> dict[str, Any]:
         found = {name: getattr(part, name) for name in _saved_names(part.__class__)}
         for name in _text_fields(part.__class__):
             _note_messages(found[name], messages)
-        return found
+        return found if part is record else shorten(part.__class__, found)
 
-    envelope = {"devwidget": SCHEMA_VERSION, "written_by": __version__, "record": type(record).__name__, "data": record}
-    return json.dumps(
-        {**envelope, "messages": messages}, default=list_fields
-    )  # in order: `messages` is whole when it is written
+    def shorten(kind: type, found: dict[str, Any]) -> dict[str, Any]:
+        """A part that shares fields with others, of which there may be many: without what is as its default."""
+        names = _shared_names(kind)
+        if not names:
+            return found
+        defaults = _defaults(kind)
+        short = {name: value for name, value in found.items() if name not in defaults or value != defaults[name]}
+        for name in names:
+            if name in short:
+                short[name] = refer_to(short[name])
+        return short
+
+    head = {"devwidget": SCHEMA_VERSION, "written_by": __version__, "record": type(record).__name__}
+    # In order: `shared` and `messages` are whole when they are written.
+    data = json.dumps({**head, "data": record}, default=list_fields)
+    tables = {"shared": shared, "messages": messages} if shared else {"messages": messages}
+    return f"{data[:-1]}, {json.dumps(tables, default=list_fields)[1:]}"
 
 
 def _note_messages(value: Any, messages: dict[str, tuple[str, dict[str, str | int]]]) -> None:
@@ -56,6 +79,16 @@ def _note_messages(value: Any, messages: dict[str, tuple[str, dict[str, str | in
 @functools.cache
 def _saved_names(kind: type) -> tuple[str, ...]:
     return tuple(field.name for field in saved_fields(kind))
+
+
+@functools.cache
+def _shared_names(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in saved_fields(kind) if field.metadata.get("is_shared"))
+
+
+@functools.cache
+def _defaults(kind: type) -> dict[str, Any]:
+    return {field.name: field.default for field in saved_fields(kind) if field.default is not dataclasses.MISSING}
 
 
 @functools.cache

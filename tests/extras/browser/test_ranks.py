@@ -6,15 +6,15 @@ import pytest
 from playwright.sync_api import expect
 
 from devwidget.extras.ranks.page import RANKS, RANKS_STYLES, cluster_page, ranks_content
+from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.extras.ranks.records.merging import merge
-from devwidget.extras.ranks.records.rank import GroupProgress
 from devwidget.extras.ranks.rules.over_ranks import judge_cluster
 from devwidget.records.finding import Finding
 from devwidget.records.loading.json_io import dumps
 from tests.browser.axe import violations_in_both_schemes
 from tests.browser.esm import BarePage, OtherWidget
 from tests.browser.test_two_languages import check_languages
-from tests.extras.ranks.records.made_up import NOW, cluster, faulty, held_up, model, report, reports
+from tests.extras.ranks.records.made_up import NOW, cluster, faulty, held_up, model, report, reports, with_progress
 from tests.extras.ranks.records.made_up_steps import begun, sharded, step, world
 from tests.sampling import as_slow
 from tests.views.builders import split_model
@@ -30,13 +30,8 @@ EMPTY = Finding(
 
 def troubled():
     """Eight ranks of which one hangs, one is dead and one is a step behind; the others of the group are one collective on."""
-    job = faulty()
-    far = {0: (961, 961), 2: (962, 961), 4: (961, 961), 6: (961, 961)}
-    ranks = tuple(
-        dataclasses.replace(rank, groups=(GroupProgress("dp", *far[rank.number]),)) if rank.number in far else rank
-        for rank in job.ranks
-    )
-    return dataclasses.replace(job, ranks=ranks, findings=(EMPTY,), checked=("empty-rank", "wrong-collective"))
+    job = with_progress(faulty(), {0: (961, 961), 2: (962, 961), 4: (961, 961), 6: (961, 961)})
+    return dataclasses.replace(job, findings=(EMPTY,), checked=("empty-rank", "wrong-collective"))
 
 
 def held():
@@ -100,8 +95,8 @@ def test_the_filter_speaks_the_grammar_of_monarch_and_says_why_something_is_none
 def test_a_column_for_each_distinct_placement_and_only_those_that_the_filter_left(shown):
     job = big()
     page = shown(job)
-    expect(page.locator(".dw-column")).to_have_count(len(job.placements))
-    assert len(job.placements) > 1
+    expect(page.locator(".dw-column")).to_have_count(len(lay_out_columns(job).each))
+    assert len(lay_out_columns(job).each) > 1
     page.get_by_label("filter ranks").fill("dp=31")
     expect(page.locator(".dw-column")).to_have_count(1)
     expect(page.locator("[data-path='blocks.0.down'] td")).to_contain_text("nothing here")

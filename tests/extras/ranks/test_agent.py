@@ -59,12 +59,12 @@ def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
     with running([str(program)], RANK="2", WORLD_SIZE="4", LOCAL_RANK="2") as job:
         assert job.process.stdout is not None
         assert job.process.stdout.readline() == "ready\n"
-        wait_for(lambda: ask_rank(job.folder, 2).report.stack[-1].text.startswith("input()"))  # `print` has returned too
+        wait_for(lambda: ask_rank(job.folder, 2).said.stack[-1].text.startswith("input()"))  # `print` has returned too
         yield job
 
 
 def test_a_rank_says_what_it_holds_where_it_is_and_how_far_it_came(one_rank: Job):
-    said = ask_rank(one_rank.folder, 2).report
+    said = ask_rank(one_rank.folder, 2).said
     assert (said.rank, said.world_size, said.local_rank, said.pid) == (2, 4, 2, one_rank.process.pid)
     assert [module.path for module in said.model.modules] == ["", "inner", "norm"]
     assert said.model.holdings[said.model.held[1]] == (

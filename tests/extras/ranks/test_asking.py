@@ -20,7 +20,7 @@ import devwidget
 from devwidget.extras.ranks import ask_ranks
 from devwidget.extras.ranks.ask_ranks import ask_folder, ask_rank, read_process_state
 from devwidget.extras.ranks.job import file_of, find_machine, socket_of
-from devwidget.extras.ranks.records.merging import Heard
+from devwidget.extras.ranks.records.cluster import Rank
 from devwidget.extras.ranks.records.rank import Collective, LastWord, RankReport
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import dumps
@@ -73,7 +73,7 @@ def said(number: int = 0, **more: object) -> bytes:
     return dumps(report(number, 4, model(1, 8), **more)).encode()
 
 
-def heard(folder: pathlib.Path, serve: Serve) -> Heard:
+def heard(folder: pathlib.Path, serve: Serve) -> Rank:
     with listening(socket_of(folder, 0), serve):
         return ask_folder(folder, patience=5.0)[0]
 
@@ -93,7 +93,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_answer_is_what_the_rank_said(job: pathlib.Path):
     found = heard(job, answer(said()))
-    assert (found.state, found.report) == ("answered", report(0, 4, model(1, 8)))
+    assert (found.state, found.said) == ("answered", report(0, 4, model(1, 8)))
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(4.9, "answered"), (5.0, "hung")])
@@ -115,7 +115,7 @@ def test_a_rank_that_waits_for_a_dead_one_hangs_at_once(job: pathlib.Path):
 ])  # fmt: skip
 def test_an_answer_of_any_other_shape_is_refused(job: pathlib.Path, body: bytes):
     found = heard(job, answer(body))
-    assert (found.state, found.report) == ("busy", None)
+    assert (found.state, found.said.announced) == ("busy", True)
     assert "answer" in found.note
 
 
@@ -170,7 +170,7 @@ def test_what_is_no_file_of_a_rank_holds_nobody_up(job: pathlib.Path, name: str,
 def test_a_file_with_a_number_that_no_rank_has_is_none_of_the_job(job: pathlib.Path) -> None:
     file_of(job, 9_999_999).write_bytes(said(0))
     file_of(job, 0).write_bytes(said(0))
-    assert [each.rank for each in ask_folder(job)] == [0]
+    assert [each.number for each in ask_folder(job)] == [0]
 
 
 def announced(number: int, world: int = 4, **more: object) -> RankReport:
@@ -200,7 +200,7 @@ def test_a_socket_of_another_machine_in_a_shared_folder_is_not_that_of_a_dead_ra
     file_of(job, 0).write_text(dumps(announced(0, host="node7")))
     with socket.socket(socket.AF_UNIX) as elsewhere:
         elsewhere.bind(str(socket_of(job, 0)))
-    assert [ask_rank(job, 0).state, ask_rank(job, 0).host] == ["unknown", "node7"]
+    assert [ask_rank(job, 0).state, ask_rank(job, 0).said.host] == ["unknown", "node7"]
 
 
 @pytest.mark.parametrize("facts", [{"world": 2}, {"job": "two"}])

@@ -16,7 +16,9 @@ from devwidget.extras.plan.parallel import run_in_fork
 from devwidget.extras.plan.parallel.rank_step import join_fake_group
 from devwidget.extras.ranks.answer import Reporter
 from devwidget.extras.ranks.job import find_identity
-from devwidget.extras.ranks.records.merging import Heard, merge
+from devwidget.extras.ranks.records.cluster import Rank
+from devwidget.extras.ranks.records.columns import lay_out_columns
+from devwidget.extras.ranks.records.merging import merge
 from devwidget.extras.ranks.rules.over_ranks import judge_cluster
 
 pytestmark = [pytest.mark.process, pytest.mark.skipif(not hasattr(os, "fork"), reason="each rank is a forked process")]
@@ -45,11 +47,11 @@ def report_of(rank):
 
 def test_of_256_ranks_the_distinct_placements_and_the_empty_ones_are_found():
     importlib.import_module("torch._dynamo")  # as DTensor does at its first use, which is nine tenths of the time of a rank
-    heard = [Heard(rank, "answered", run_in_fork(lambda rank=rank: report_of(rank))) for rank in (9, 199, 200)]
+    heard = [Rank("answered", run_in_fork(lambda rank=rank: report_of(rank))) for rank in (9, 199, 200)]
     found = judge_cluster(merge(heard))
     assert [(axis.name, axis.size) for axis in found.axes] == [("dp", 32), ("tp", 8)]
-    assert [rank.coordinates for rank in found.ranks if rank.state == "answered"] == [(1, 1), (24, 7), (25, 0)]
-    placements = [(placement.ranks, placement.bytes) for placement in found.placements]
-    assert placements == [(((9, 9), (199, 199)), 4 * (16 + ROWS)), (((200, 200),), 0)]
+    assert [rank.said.coordinates for rank in found.ranks if rank.state == "answered"] == [(1, 1), (24, 7), (25, 0)]
+    placements = [(column.ranks, column.bytes) for column in lay_out_columns(found).each]
+    assert placements == [((9, 199), 4 * (16 + ROWS)), ((200,), 0)]
     (empty,) = [finding for finding in found.findings if finding.kind == "empty-ranks"]
     assert "200" in empty.headline

@@ -70,7 +70,7 @@ def test_of_two_ranks_the_one_whose_loader_stands_still_is_accused():
         over = end(job, 2)
     assert [rank.state for rank in live.ranks] == ["hung", "answered"]
     assert [rank.state for rank in over.ranks] == ["terminated"] * 2
-    assert all(rank.last_word is not None and rank.last_word.error == "SIGTERM" for rank in over.ranks)
+    assert all(rank.said.last_word is not None and rank.said.last_word.error == "SIGTERM" for rank in over.ranks)
     assert accused(live) == accused(over) == {1}
 
 

@@ -65,11 +65,11 @@ def test_the_dumps_of_a_folder_say_who_waits_and_where(tmp_path: pathlib.Path) -
     cluster = devwidget.open(tmp_path)
     assert isinstance(cluster, Cluster)
     assert [rank.state for rank in cluster.ranks] == ["hung", "answered", "unknown"]
-    first = cluster.ranks[0].collective
+    first = cluster.ranks[0].said.collective
     assert (first.kind, first.sequence, first.group, first.ranks, first.bytes) == ("all_reduce", 2, "default_pg", (0, 1, 2), 48)
     assert str(first.site) == "sync.py:7"
-    assert [str(site) for site in cluster.stacks[cluster.ranks[0].stack]] == ["train.py:20", "sync.py:7"]
-    assert cluster.ranks[1].collective.finished
+    assert [str(site) for site in cluster.ranks[0].said.stack] == ["train.py:20", "sync.py:7"]
+    assert cluster.ranks[1].said.collective.finished
 
 
 def test_a_dump_alone_is_one_rank_also_as_json(tmp_path: pathlib.Path) -> None:
@@ -82,7 +82,7 @@ def test_a_dump_alone_is_one_rank_also_as_json(tmp_path: pathlib.Path) -> None:
 def test_a_dump_of_this_torch_opens(tmp_path: pathlib.Path) -> None:
     subprocess.run([sys.executable, "-c", REAL, str(tmp_path)], check=True, capture_output=True, timeout=280)
     cluster = devwidget.open(tmp_path / "trace_0")
-    collective = cluster.ranks[0].collective
+    collective = cluster.ranks[0].said.collective
     assert (collective.kind, collective.sequence, collective.bytes, collective.finished) == ("all_reduce", 2, 48, True)
 
 

@@ -26,7 +26,7 @@ def test_of_sixty_four_ranks_one_is_named_and_stands_first():
 
 
 def test_a_rank_of_which_nothing_is_known_is_not_drawn_as_absent():
-    heard = [each for each in held_up(nodes=2, guilty=5) if each.rank != 5]
+    heard = [each for each in held_up(nodes=2, guilty=5) if each.number != 5]
     (held,) = find_held(judge_cluster(merge(heard, NOW)))
     assert [(row.role, row.first) for row in held.rows] == [("unknown", 5), ("waiting", 13), ("behind", 0)]
 

@@ -11,8 +11,8 @@ import pytest
 
 import devwidget
 from devwidget.extras.ranks.records.cluster import Cluster
+from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.extras.ranks.records.rank import LocalTensor
-from devwidget.records.runs import format_runs
 from tests.extras.ranks.jobs import Job, four_processes, torchrun, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(300)]
@@ -43,7 +43,7 @@ def check_told(cluster: Cluster, way: str) -> None:
     assert [rank.state for rank in cluster.ranks] == ["answered"] * 4
     assert cluster.findings == (), [finding.headline for finding in cluster.findings]
     assert [axis.name for axis in cluster.axes] == AXES[way]
-    assert [format_runs(placement.ranks) for placement in cluster.placements] == ["ranks 0-3"]
+    assert [column.ranks for column in lay_out_columns(cluster).each] == [(0, 1, 2, 3)]
     held = tensors(cluster)
     assert {path: held[path].placement for path in PLACEMENTS[way]} == PLACEMENTS[way]
     (up,) = (tensor for path, tensor in held.items() if path.endswith("up.weight"))
@@ -51,11 +51,10 @@ def check_told(cluster: Cluster, way: str) -> None:
 
 
 def tensors(cluster: Cluster) -> dict[str, LocalTensor]:
-    """Of the ranks of the first placement, by path."""
+    """Of the ranks of the first column, by path."""
+    columns = lay_out_columns(cluster)
     return {
-        f"{module.path}.{tensor.name}": tensor
-        for at, module in enumerate(cluster.modules)
-        for tensor in cluster.holding(0, at) or ()
+        columns.tensor_path(module, tensor.name): tensor for module, holding in columns.each[0].holdings for tensor in holding
     }
 
 
@@ -127,7 +126,7 @@ def states() -> Iterator[Cluster]:
 
 def has_come_to_it(cluster: Cluster) -> bool:
     """Rank 0 waits for the pair, not for a rank that is still on its way, and rank 2 is busy."""
-    waits = cluster.ranks[0].collective
+    waits = cluster.ranks[0].said.collective
     return waits is not None and waits.ranks == (0, 2) and cluster.ranks[2].state == "busy"
 
 
@@ -138,15 +137,15 @@ def settled(cluster: Cluster) -> Cluster | None:
 
 def test_hung_dead_busy_and_stopped_ranks_are_told_apart(states: Cluster):
     assert [rank.state for rank in states.ranks] == ["hung", "dead", "busy", "stopped"]
-    assert [rank.pid > 0 for rank in states.ranks] == [True] * 4
+    assert [rank.said.pid > 0 for rank in states.ranks] == [True] * 4
     assert states.ranks[2].note == "its process is alive, and holds Python's lock"
 
 
 def test_a_hung_rank_says_where_and_in_what_it_waits(states: Cluster):
-    hung = states.ranks[0]
+    hung = states.ranks[0].said
     assert hung.collective is not None
     assert (hung.collective.kind, hung.collective.bytes, hung.collective.ranks) == ("all_reduce", 32, (0, 2))
-    stack = states.stacks[hung.stack]
+    stack = hung.stack
     assert any(site.text == "dist.all_reduce(torch.ones(8), group=pair)" for site in stack)
 
 
@@ -178,4 +177,4 @@ def test_the_command_line_serves_a_job_without_a_changed_line():
         wait_for(lambda: is_training(job, "ddp"))
         cluster = devwidget.ranks(job.folder)
     assert [rank.state for rank in cluster.ranks] == ["answered"] * 4
-    assert cluster.modules[0].wrapper == "DistributedDataParallel"
+    assert cluster.ranks[0].said.model.modules[0].wrapper == "DistributedDataParallel"

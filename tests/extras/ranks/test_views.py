@@ -2,9 +2,10 @@
 
 import dataclasses
 
-from devwidget.extras.ranks.records.rank import Collective, GroupProgress
+from devwidget.extras.ranks.records.columns import lay_out_columns
+from devwidget.extras.ranks.records.rank import Collective
 from devwidget.extras.ranks.views.job import find_spans, find_standings, group_alike, lay_out_lanes, module_rows, name_lanes
-from tests.extras.ranks.records.made_up import cluster, faulty, reports, with_change
+from tests.extras.ranks.records.made_up import cluster, faulty, reports, with_change, with_progress
 
 
 def test_the_longest_axis_lies_across_and_the_others_make_the_rows():
@@ -46,10 +47,13 @@ def test_of_a_mesh_on_more_machines_than_have_a_row_the_longest_axis_stands_acro
 def test_ranks_that_wait_alike_are_told_together():
     job = cluster(reports((("dp", 2), ("tp", 2))))
     waits = [Collective("all_reduce", 7, "tp", (0, 1), seconds=seconds) for seconds in (3.0, 4.0)]
-    ranks = [dataclasses.replace(rank, state="hung", collective=waits[rank.number % 2]) for rank in job.ranks[:3]]
+    ranks = [
+        dataclasses.replace(rank, state="hung", said=dataclasses.replace(rank.said, collective=waits[rank.number % 2]))
+        for rank in job.ranks[:3]
+    ]
     job = dataclasses.replace(job, ranks=(*ranks, job.ranks[3]))
     assert [[rank.number for rank in alike] for alike in group_alike(job)] == [[0, 1, 2]]
-    later = dataclasses.replace(ranks[1], step=3)
+    later = dataclasses.replace(ranks[1], said=dataclasses.replace(ranks[1].said, step=3))
     job = dataclasses.replace(job, ranks=(ranks[0], later, *job.ranks[2:]))
     assert [[rank.number for rank in alike] for alike in group_alike(job)] == [[0, 2], [1]]
 
@@ -64,7 +68,7 @@ def with_more_memory(*numbers):
         said = with_change(said, number, lambda each: dataclasses.replace(
             each, memory=tuple(dataclasses.replace(one, allocated=3 * one.allocated) for one in each.memory)
         ))  # fmt: skip
-    return {span.name: span for span in find_spans(cluster(said))}
+    return {span.name: span for span in find_spans(cluster(said), lay_out_columns(cluster(said)))}
 
 
 def test_one_rank_far_from_all_others_is_the_outlier_and_two_are_none():
@@ -74,13 +78,7 @@ def test_one_rank_far_from_all_others_is_the_outlier_and_two_are_none():
 
 
 def test_the_others_of_a_group_stand_beside_the_one_that_waits():
-    job = faulty()
-    far = {0: 961, 2: 962, 4: 961, 6: 960}
-    ranks = tuple(
-        dataclasses.replace(rank, groups=(GroupProgress("dp", far[rank.number], 960),)) if rank.number in far else rank
-        for rank in job.ranks
-    )
-    job = dataclasses.replace(job, ranks=ranks)
+    job = with_progress(faulty(), {0: (961, 960), 2: (962, 960), 4: (961, 960), 6: (960, 960)})
     assert [(each.ranks, each.begun) for each in find_standings(job, job.ranks[2])] == [
         (((2, 2),), 962),
         (((0, 0), (4, 4)), 961),
@@ -89,16 +87,17 @@ def test_the_others_of_a_group_stand_beside_the_one_that_waits():
 
 
 def test_blocks_that_are_alike_are_one_row():
-    rows = module_rows(cluster(reports((("dp", 2),), layers=5)))
+    rows = module_rows(lay_out_columns(cluster(reports((("dp", 2),), layers=5))))
     assert [(row.name, row.depth, row.times) for row in rows] == [
         ("", 0, 1), ("blocks.0–4", 1, 5), ("up", 2, 1), ("down", 2, 1),
     ]  # fmt: skip
 
 
 def test_a_block_with_something_of_its_own_has_its_own_row():
-    job = cluster(reports((("dp", 2),), layers=5))
+    columns = lay_out_columns(cluster(reports((("dp", 2),), layers=5)))
     modules = tuple(
-        dataclasses.replace(module, wrapper="fully_shard") if module.path == "blocks.2" else module for module in job.modules
+        dataclasses.replace(module, wrapper="fully_shard") if module.path == "blocks.2" else module
+        for module in columns.modules
     )
-    rows = module_rows(dataclasses.replace(job, modules=modules))
+    rows = module_rows(dataclasses.replace(columns, modules=modules))
     assert [row.name for row in rows if row.depth == 1] == ["blocks.0–1", "blocks.2", "blocks.3–4"]

@@ -11,6 +11,7 @@ from torch import nn
 import devwidget
 from devwidget.extras.ranks.answer import Reporter
 from devwidget.extras.ranks.job import find_identity
+from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.trace import Trace
 
@@ -30,7 +31,7 @@ def test_files_of_ranks_are_one_record(tmp_path: pathlib.Path, monkeypatch: pyte
         rank_leaves(number, folder, monkeypatch, model)
     cluster = devwidget.ranks(folder)
     assert [rank.state for rank in cluster.ranks] == ["answered", "unknown", "answered"]
-    assert [placement.ranks for placement in cluster.placements] == [((0, 0), (2, 2))]
+    assert [column.ranks for column in lay_out_columns(cluster).each] == [(0, 2)]
     assert cluster.findings == ()
     assert isinstance(devwidget.load(folder / "rank-2.trace.json"), Trace)
 

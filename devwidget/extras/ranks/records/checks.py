@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster
+from devwidget.extras.ranks.records.cluster import Cluster
 from devwidget.extras.ranks.records.rank import RankModel, RankReport
 from devwidget.extras.ranks.records.traced_steps import TracedJob, TracedStep
 from devwidget.records.loading.consistency import Wrong, check_groups
+from devwidget.records.loading.json_io import refuse_former
 from devwidget.records.loading.typed_reader import register_check
 from devwidget.records.schema.message import Message
 
@@ -34,30 +35,17 @@ def _check_coordinates(report: RankReport) -> Wrong:
 
 
 @register_check(Cluster)
-def _check_tables(cluster: Cluster) -> Wrong:
-    """Ranks stand at their numbers, and every place in a table exists."""
+def _check_order(cluster: Cluster) -> Wrong:
+    """Ranks stand at their numbers."""
     if any(rank.number != at for at, rank in enumerate(cluster.ranks)):
         yield "ranks", Message("every rank once, by number")
-    for at, placement in enumerate(cluster.placements):
-        if len(placement.held) != len(cluster.modules):
-            yield f"placements[{at}].held", Message("one number for each module")
-        elif any(not NOWHERE <= each < len(cluster.holdings) for each in placement.held):
-            yield f"placements[{at}].held", Message("places in `holdings`, or -1")
-        if any(not first <= last < len(cluster.ranks) for first, last in placement.ranks):
-            yield f"placements[{at}].ranks", Message("runs of ranks")
-    for at, rank in enumerate(cluster.ranks):
-        if not NOWHERE <= rank.placement < len(cluster.placements):
-            yield f"ranks[{at}].placement", Message("a place in `placements`, or -1")
-        if not NOWHERE <= rank.stack < len(cluster.stacks):
-            yield f"ranks[{at}].stack", Message("a place in `stacks`, or -1")
-        if not NOWHERE <= rank.settings < len(cluster.settings):
-            yield f"ranks[{at}].settings", Message("a place in `settings`, or -1")
-        if not NOWHERE <= rank.steps < len(cluster.steps):
-            yield f"ranks[{at}].steps", Message("a place in `steps`, or -1")
-        if len(rank.coordinates) not in (0, len(cluster.axes)):
-            yield f"ranks[{at}].coordinates", Message("one for each axis, or none")
-        elif any(each >= axis.size for each, axis in zip(rank.coordinates, cluster.axes, strict=False)):
-            yield f"ranks[{at}].coordinates", Message("inside the mesh")
+
+
+refuse_former(
+    "Cluster",
+    "placements",
+    Message("an older devwidget has saved this job, in a form that is not read any more: ask its ranks again"),
+)
 
 
 @register_check(TracedStep)

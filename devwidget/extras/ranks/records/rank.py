@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from devwidget.extras.ranks.records.traced_steps import TracedStep
 from devwidget.records.device import DeviceId
-from devwidget.records.schema.fields import Duration, Length, Size
+from devwidget.records.schema.fields import SHARED, Duration, Length, Size
 from devwidget.records.schema.record import Record
 from devwidget.records.site import Site
 from devwidget.records.snapshot import Role
@@ -97,6 +97,12 @@ class RankModel:
     holdings: tuple[Holding, ...]
     held: tuple[Size, ...]
 
+    @property
+    def is_distributed(self) -> bool:
+        """Whether something of it was made for several ranks: a wrapper, or a tensor that says how it is placed."""
+        placed = (tensor.placement for holding in self.holdings for tensor in holding)
+        return any(module.wrapper for module in self.modules) or any(placed)
+
 
 @dataclass(frozen=True, slots=True)
 class RankMemory:
@@ -117,6 +123,14 @@ class RankMemory:
     peak: Size = 0
     total: Size = 0
     card: str = ""
+
+
+class Place(NamedTuple):
+    """Where ranks meet: a group, its ranks, and the number of the collective."""
+
+    group: str
+    ranks: tuple[int, ...]
+    sequence: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +156,11 @@ class Collective:
     finished: bool = False
     seconds: Duration = 0.0
     site: Site | None = None
+
+    @property
+    def place(self) -> Place:
+        """Where its ranks meet."""
+        return Place(self.group, self.ranks, self.sequence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +203,13 @@ class PastCollective:
     size: Size = 0
     bytes: Size = 0
     begun: float = 0.0
+
+    def is_at(self, place: Place) -> bool:
+        """Whether its ranks met there."""
+        if not place.ranks:
+            return False
+        there = place.group, place.ranks[0], len(place.ranks), place.sequence
+        return (self.group, self.first, self.size, self.sequence) == there
 
 
 SettingKind = Literal["optimizer", "mode", "precision", "version", "environment", "random"]
@@ -243,7 +269,7 @@ class LastWord:
 
 @dataclass(frozen=True, slots=True)
 class RankReport(Record):
-    """One process of a job.
+    """One process of a job, as it says itself.
 
     Attributes:
         rank: its number in the job.
@@ -288,30 +314,45 @@ class RankReport(Record):
     pid: Size
     local_rank: int = -1
     taken: float = 0.0
-    axes: tuple[Axis, ...] = ()
+    axes: tuple[Axis, ...] = field(default=(), metadata=SHARED)
     coordinates: tuple[Size, ...] = ()
     device: DeviceId | None = None
-    model: RankModel | None = None
+    model: RankModel | None = field(default=None, metadata=SHARED)
     memory: tuple[RankMemory, ...] = ()
     step: int = -1
     collective: Collective | None = None
     groups: tuple[GroupProgress, ...] = ()
-    stack: tuple[Site, ...] = ()
+    stack: tuple[Site, ...] = field(default=(), metadata=SHARED)
     unsharded: tuple[str, ...] = ()
     checksums: tuple[tuple[str, str], ...] = ()
     optimizer_bytes: Size = 0
     note: str = ""
     traced: TracedStep | None = None
     stages: tuple[Size, ...] = ()
-    job: str = ""
+    job: str = field(default="", metadata=SHARED)
     announced: bool = False
-    machine: str = ""
-    run: str = ""
+    machine: str = field(default="", metadata=SHARED)
+    run: str = field(default="", metadata=SHARED)
     started: Size = 0
     last_word: LastWord | None = None
-    settings: tuple[Setting, ...] = ()
-    steps: tuple[StepSettings, ...] = ()
+    settings: tuple[Setting, ...] = field(default=(), metadata=SHARED)
+    steps: tuple[StepSettings, ...] = field(default=(), metadata=SHARED)
     ends: tuple[tuple[Size, float], ...] = ()
     sums: tuple[tuple[Size, str], ...] = ()
     checksums_step: int = -1
     last: tuple[PastCollective, ...] = ()
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether it says what it holds and does, not only that there is such a rank."""
+        return not self.announced
+
+    @property
+    def waits(self) -> Collective | None:
+        """The collective in which it waits; None where it waits in none."""
+        return None if self.collective is None or self.collective.finished else self.collective
+
+
+def silent_rank(rank: int, pid: int = 0) -> RankReport:
+    """What is known of a rank that has said nothing: that there is such a number, and maybe its process."""
+    return RankReport(rank, rank + 1, "", pid, announced=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
+from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.extras.ranks.records.rank import Setting, SettingKind, StepSettings
-from devwidget.extras.ranks.rules.over_ranks import format_rank_ranges, group_ranks, peers_in
+from devwidget.extras.ranks.rules.over_ranks import format_rank_ranges, group_by, numbers_of, peers_in
 from devwidget.records.schema.message import Message, in_row
 
 Values = tuple[tuple[str, tuple[int, ...]], ...]
@@ -42,37 +44,33 @@ class Difference:
 
 def compared_ranks(cluster: Cluster) -> Iterator[list[Rank]]:
     """Ranks that should be set alike: of a pipeline those of one stage; all of them where no model was found."""
-    groups = [{number for numbers in peers.values() for number in numbers} for peers in peers_in(cluster)]
-    for numbers in groups or [{rank.number for rank in cluster.ranks}]:
-        yield [rank for rank in cluster.ranks if rank.number in numbers]
+    peers = list(peers_in(cluster, lay_out_columns(cluster)))
+    if not peers:
+        yield list(cluster.ranks)
+    for each in peers:
+        yield [cluster.ranks[number] for number in sorted(itertools.chain(*each.values()))]
 
 
-def find_step_differences(cluster: Cluster, ranks: Collection[Rank]) -> Iterator[Difference]:
+def find_step_differences(ranks: Collection[Rank]) -> Iterator[Difference]:
     """What differs in the newest step that all of these know; nothing where they know none together."""
-    told = [rank for rank in ranks if rank.steps != NOWHERE]
-    tables = {rank.steps: cluster.steps[rank.steps] for rank in told}
+    tables = group_by((rank for rank in ranks if rank.said.steps), lambda rank: rank.said.steps)
     found: dict[tuple[SettingKind, str], Difference] = {}
     for of_modules in (False, True):
-        runs = {at: [run for run in table if _is_of_modules(run) == of_modules] for at, table in tables.items()}
+        runs = {table: [run for run in table if _is_of_modules(run) == of_modules] for table in tables}
         step = _find_common_step(runs.values())
         if step != NOWHERE:
-            same = group_ranks(told, lambda rank: rank.steps).items()
-            at_step = [(_settings_at(runs[table], step), _numbers_of(ranks)) for table, ranks in same]
+            at_step = [(_settings_at(runs[table], step), numbers_of(same)) for table, same in tables.items()]
             for each in _compare(at_step, step):
                 # The root is looked at after each step, and with all modules.
                 found.setdefault((each.kind, each.name), each)
     yield from found.values()
 
 
-def find_place_differences(cluster: Cluster, ranks: Collection[Rank]) -> Iterator[Difference]:
+def find_place_differences(ranks: Collection[Rank]) -> Iterator[Difference]:
     """What differs of what holds from the first step to the last; not where random numbers begin, which may."""
-    same = group_ranks((rank for rank in ranks if rank.settings != NOWHERE), lambda rank: rank.settings).items()
-    told = [(_by_name(cluster.settings[table]), _numbers_of(ranks)) for table, ranks in same]
+    same = group_by((rank for rank in ranks if rank.said.settings), lambda rank: rank.said.settings)
+    told = [(_by_name(settings), numbers_of(each)) for settings, each in same.items()]
     yield from (each for each in _compare(told, NOWHERE) if each.kind != "random")
-
-
-def _numbers_of(ranks: Iterable[Rank]) -> list[int]:
-    return [rank.number for rank in ranks]
 
 
 def _is_of_modules(run: StepSettings) -> bool:

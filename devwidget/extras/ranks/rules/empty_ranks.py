@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, holdings_of, ranks_of
+from devwidget.extras.ranks.records.columns import Column, lay_out_columns
+from devwidget.extras.ranks.records.rank import LocalTensor
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges
 from devwidget.extras.ranks.rules.rank_claims import answered
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
@@ -20,17 +22,16 @@ from devwidget.records.schema.message import Message
 @cluster_rule("empty-ranks")
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for all of them."""
-    parameters = [_parameters(cluster, at) for at in range(len(cluster.placements))]
-    empty = [rank for at, (size, count) in enumerate(parameters) if count and not size for rank in ranks_of(cluster, at)]
-    if not empty or not any(size for size, _ in parameters):
+    columns = lay_out_columns(cluster).each
+    empty = [rank for column in columns if _is_empty(column) for rank in column.ranks]
+    if not empty or not any(map(_held_bytes, columns)):
         return
-    rows = max((_rows(cluster, at) for at in range(len(cluster.placements))), default=0)
+    rows = max(map(_count_rows, columns))
     fix = 'mesh = init_device_mesh("cuda", (replicas, shards), mesh_dim_names=("replicate", "shard"))'
     yield Finding(
         "empty-ranks", "warning", "",
-        Message("{ranks} of {count} holds no parameter", ranks=format_rank_ranges(empty), count=len(cluster.ranks))
-        if len(empty) == 1
-        else Message("{ranks} of {count} hold no parameter", ranks=format_rank_ranges(empty), count=len(cluster.ranks)),
+        Message.of(len(empty), "{ranks} of {count} holds no parameter", "{ranks} of {count} hold no parameter",
+                   ranks=format_rank_ranges(empty), count=len(cluster.ranks)),
         Message("a dimension is cut in chunks of equal size, and there are fewer rows than ranks to give them to"),
         fixes=(Fix(Message("shard over fewer ranks, and keep copies of the shards on the others"), fix, "choice"),),
         notes=(Message("the longest first dimension that is cut has {rows} rows", rows=f"{rows:,}"),),
@@ -38,12 +39,19 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _parameters(cluster: Cluster, placement: int) -> tuple[int, int]:
-    """Bytes and number of the parameters that one rank holds."""
-    held = [tensor for _, holding in holdings_of(cluster, placement) for tensor in holding if tensor.role == "parameter"]
-    return sum(tensor.local_bytes for tensor in held), sum(tensor.bytes > 0 for tensor in held)
+def _parameters(column: Column) -> list[LocalTensor]:
+    return [tensor for _, holding in column.holdings for tensor in holding if tensor.role == "parameter"]
 
 
-def _rows(cluster: Cluster, placement: int) -> int:
-    held = [tensor for _, holding in holdings_of(cluster, placement) for tensor in holding if tensor.is_sharded]
+def _held_bytes(column: Column) -> int:
+    return sum(tensor.local_bytes for tensor in _parameters(column))
+
+
+def _is_empty(column: Column) -> bool:
+    """Whether there are parameters, and one rank holds nothing of them."""
+    return any(tensor.bytes for tensor in _parameters(column)) and not _held_bytes(column)
+
+
+def _count_rows(column: Column) -> int:
+    held = [tensor for _, holding in column.holdings for tensor in holding if tensor.is_sharded]
     return max((tensor.shape[0] for tensor in held if tensor.shape), default=0)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster, Rank
 from devwidget.extras.ranks.records.rank import RankMemory
-from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_ranks
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_by, numbers_of
 from devwidget.extras.ranks.rules.rank_claims import answered
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
@@ -29,14 +29,14 @@ Card = tuple[str, str]
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each card that several ranks keep their models on, and one for all other strays of a card."""
     own = {rank.number: card for rank in cluster.ranks if (card := _own_card(rank)) is not None}
-    owners = group_ranks((rank for rank in cluster.ranks if rank.number in own), lambda rank: own[rank.number])
+    owners = group_by((rank for rank in cluster.ranks if rank.number in own), lambda rank: own[rank.number])
     for ranks in owners.values():
         if len(ranks) > 1:
             yield _crowded(ranks)
     strays: dict[Card, list[tuple[Rank, RankMemory]]] = {}
     for rank in cluster.ranks:
-        for memory in rank.memory:
-            card = rank.host, memory.card
+        for memory in rank.said.memory:
+            card = rank.said.host, memory.card
             if memory.card and card in owners and own.get(rank.number, card) != card:
                 strays.setdefault(card, []).append((rank, memory))
     for card, found in strays.items():
@@ -45,38 +45,36 @@ def check(cluster: Cluster) -> Iterator[Finding]:
 
 def _own_card(rank: Rank) -> Card | None:
     """The card on which a rank keeps its model."""
-    cards = [memory.card for memory in rank.memory if memory.device == rank.device and memory.card]
-    return (rank.host, cards[0]) if cards else None
+    for memory in rank.said.memory:
+        if memory.card and memory.device == rank.said.device:
+            return rank.said.host, memory.card
+    return None
 
 
 def _crowded(ranks: list[Rank]) -> Finding:
     return Finding(
         "foreign-gpu", "warning", None,
         Message("{ranks} keep their models on one card, `{device}` of {host}",
-                ranks=format_rank_ranges(rank.number for rank in ranks), device=str(ranks[0].device), host=ranks[0].host),
+                ranks=format_rank_ranges(numbers_of(ranks)), device=str(ranks[0].said.device), host=ranks[0].said.host),
         _WHY_CROWDED,
         fixes=(Fix(Message("give each rank its own card, before anything of CUDA is used"), _CHOOSE),),
-        claims=answered(rank.number for rank in ranks),
+        claims=answered(numbers_of(ranks)),
     )  # fmt: skip
 
 
 def _stray(found: list[tuple[Rank, RankMemory]], owners: list[Rank]) -> Finding:
     taken = max(memory.reserved or memory.allocated for _, memory in found)
-    facts = {
-        "ranks": format_rank_ranges(rank.number for rank, _ in found),
-        "bytes": f"{taken:,}",
-        "device": str(found[0][1].device),
-        "owners": format_rank_ranges(rank.number for rank in owners),
-    }
+    strays = numbers_of(rank for rank, _ in found)
+    facts = {"bytes": f"{taken:,}", "device": str(found[0][1].device), "owners": format_rank_ranges(numbers_of(owners))}
     return Finding(
         "foreign-gpu", "warning", None,
-        Message("{ranks} keeps up to {bytes} bytes on `{device}`, the card of {owners}", **facts)
-        if len(found) == 1
-        else Message("{ranks} keep up to {bytes} bytes on `{device}`, the card of {owners}", **facts),
+        Message.of(len(found), "{ranks} keeps up to {bytes} bytes on `{device}`, the card of {owners}",
+                   "{ranks} keep up to {bytes} bytes on `{device}`, the card of {owners}",
+                   ranks=format_rank_ranges(strays), **facts),
         Message("a process that touches a card takes memory there for its context too, and that card fills up first"),
         fixes=(
             Fix(Message("choose the card of the rank before anything of CUDA is used"), _CHOOSE),
             Fix(Message("load checkpoints to the CPU"), 'torch.load(path, map_location="cpu")'),
         ),
-        claims=answered(rank.number for rank in (*(rank for rank, _ in found), *owners)),
+        claims=answered((*strays, *numbers_of(owners))),
     )  # fmt: skip

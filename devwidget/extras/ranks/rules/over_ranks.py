@@ -7,11 +7,11 @@ import functools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from devwidget.extras.ranks.records.cluster import IN_A_ROW, NOWHERE, Cluster, Rank
-from devwidget.extras.ranks.records.rank import Holding
+from devwidget.extras.ranks.records.cluster import IN_A_ROW, Cluster, Rank
+from devwidget.extras.ranks.records.columns import Columns
 from devwidget.extras.ranks.rules.rank_claims import without_unheard
-from devwidget.records.finding import Finding
-from devwidget.records.runs import format_runs, numbers_in, runs_of
+from devwidget.records.finding import Finding, Severity
+from devwidget.records.runs import format_runs, runs_of
 from devwidget.records.schema.message import Message
 from devwidget.rules.registry import import_rules, run_rule, worst_first
 
@@ -19,7 +19,7 @@ Check = Callable[[Cluster], Iterator[Finding]]
 Group = TypeVar("Group", bound=Hashable)
 
 Peers = Mapping[int, Sequence[int]]
-"""Ranks that should hold one model, by their placements."""
+"""Ranks that should hold one model, by the places of their columns."""
 
 _MOST_RUNS, _MOST_NAMED = 6, 3
 _PIPELINES = frozenset({"pp", "pipe", "pipeline", "stage"})
@@ -83,31 +83,35 @@ def format_rank_ranges(ranks: Iterable[int]) -> str:
 
 def format_paths(paths: list[str]) -> str:
     """`a`, `b`, `c` in backticks, and how many more there are."""
-    first = ", ".join(f"`{path}`" for path in paths[:_MOST_NAMED])
-    more = len(paths) - _MOST_NAMED
+    return format_first(paths, _MOST_NAMED)
+
+
+def format_first(paths: Sequence[str], most: int) -> str:
+    """The first of some paths in backticks, and how many more there are."""
+    first = ", ".join(f"`{path}`" for path in paths[:most])
+    more = len(paths) - most
     return Message("{first} and {count} more", first=first, count=more) if more > 0 else first
 
 
-def ranks_of(cluster: Cluster, placement: int) -> list[int]:
-    """The ranks of one placement."""
-    return list(numbers_in(cluster.placements[placement].ranks))
-
-
-def peers_in(cluster: Cluster) -> Iterator[Peers]:
+def peers_in(cluster: Cluster, columns: Columns) -> Iterator[Peers]:
     """Ranks that can be compared: of a pipeline those of one stage, whose names may be those of other tensors elsewhere."""
-    cuts = [place for place, axis in enumerate(cluster.axes) if axis.name in _PIPELINES]
-    said = [rank for rank in cluster.ranks if rank.placement != NOWHERE]
-    stages = group_ranks(said, lambda rank: (rank.stages, tuple(rank.coordinates[cut] for cut in cuts if rank.coordinates)))
+    places = columns.place_ranks()
+    cuts = [at for at, axis in enumerate(cluster.axes) if axis.name in _PIPELINES]
+    stages = group_by((rank for rank in cluster.ranks if rank.number in places), lambda rank: _find_stage(cluster, rank, cuts))
     for ranks in stages.values():
-        placements = {
-            at: [rank.number for rank in same] for at, same in group_ranks(ranks, lambda rank: rank.placement).items()
-        }
-        yield from _without_stages(cluster, placements)
+        by_column = group_by((rank.number for rank in ranks), places.__getitem__)
+        yield from _without_stages(columns, by_column)
 
 
-def _without_stages(cluster: Cluster, peers: Peers) -> Iterator[Peers]:
+def _find_stage(cluster: Cluster, rank: Rank, cuts: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """What tells the stage of a rank: the numbers that it says itself, and its place on the axes that cut the model."""
+    coordinates = cluster.find_coordinates(rank)
+    return rank.said.stages, tuple(coordinates[cut] for cut in cuts if coordinates)
+
+
+def _without_stages(columns: Columns, peers: Peers) -> Iterator[Peers]:
     """The same, in parts where some have modules that others lack and the other way round, as stages have."""
-    have = {at: modules_of(cluster, at) for at in peers}
+    have = {at: columns.each[at].modules for at in peers}
     if any(all(each <= most for each in have.values()) for most in have.values()):
         yield peers
         return
@@ -120,24 +124,23 @@ STAGES_ARE_FINE = Message("fine if these ranks are stages of a pipeline, which n
 
 def are_copies(cluster: Cluster) -> bool:
     """Whether something says that ranks which are compared share a model: stages made by hand may have equal names too."""
-    if any(axis.name != IN_A_ROW for axis in cluster.axes) or any(rank.stages for rank in cluster.ranks):
+    if any(axis.name != IN_A_ROW for axis in cluster.axes) or any(rank.said.stages for rank in cluster.ranks):
         return True
-    return any(module.wrapper for module in cluster.modules) or any(
-        tensor.placement for holding in cluster.holdings for tensor in holding
-    )
+    models = {id(rank.said.model): rank.said.model for rank in cluster.ranks}
+    return any(model is not None and model.is_distributed for model in models.values())
 
 
-def modules_of(cluster: Cluster, placement: int) -> frozenset[int]:
-    """The modules that the ranks of a placement have."""
-    return frozenset(module for module, at in enumerate(cluster.placements[placement].held) if at != NOWHERE)
+def severity_among(cluster: Cluster) -> Severity:
+    """How grave it is that ranks differ: stages of a pipeline may."""
+    return "error" if are_copies(cluster) else "warning"
+
+
+def notes_on_stages(cluster: Cluster) -> tuple[str, ...]:
+    """That ranks may be stages, where nothing says that they are copies."""
+    return () if are_copies(cluster) else (STAGES_ARE_FINE,)
 
 
 Item = TypeVar("Item")
-
-
-def group_ranks(ranks: Iterable[Rank], key: Callable[[Rank], Group]) -> dict[Group, list[Rank]]:
-    """Ranks by something of them."""
-    return group_by(ranks, key)
 
 
 def group_by(items: Iterable[Item], key: Callable[[Item], Group]) -> dict[Group, list[Item]]:
@@ -148,14 +151,6 @@ def group_by(items: Iterable[Item], key: Callable[[Item], Group]) -> dict[Group,
     return found
 
 
-def holdings_of(cluster: Cluster, placement: int) -> Iterator[tuple[int, Holding]]:
-    """What the ranks of a placement hold, by module."""
-    for module, at in enumerate(cluster.placements[placement].held):
-        if at != NOWHERE:
-            yield module, cluster.holdings[at]
-
-
-def tensor_path(cluster: Cluster, module: int, name: str) -> str:
-    """`blocks.0.up.weight`."""
-    path = cluster.modules[module].path
-    return f"{path}.{name}" if path else name
+def numbers_of(ranks: Iterable[Rank]) -> list[int]:
+    """The numbers of some ranks."""
+    return [rank.number for rank in ranks]

@@ -11,14 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.ranks.rules.over_ranks import (
-    cluster_rule,
-    format_paths,
-    format_rank_ranges,
-    holdings_of,
-    ranks_of,
-    tensor_path,
-)
+from devwidget.extras.ranks.records.columns import Columns, lay_out_columns
+from devwidget.extras.ranks.records.rank import LocalTensor
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_paths, format_rank_ranges
 from devwidget.extras.ranks.rules.rank_claims import answered
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
@@ -30,40 +25,36 @@ WRAPPER = "FSDP2"
 @cluster_rule("plain-among-sharded")
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for all ranks that have the same ones; tensor parallelism alone leaves norms plain, and means it."""
-    given = [module.path for module in cluster.modules if module.wrapper == WRAPPER]
-    if not given or "" in given:
+    columns = lay_out_columns(cluster)
+    wrapped = [module.path for module in columns.modules if module.wrapper == WRAPPER]
+    if not wrapped or "" in wrapped:
         return
+    outside = [at for at, module in enumerate(columns.modules) if not _is_below(module.path, wrapped)]
     found: dict[tuple[tuple[int, str], ...], list[int]] = {}
-    for at in range(len(cluster.placements)):
-        plain = tuple(
-            (module, tensor.name)
-            for module, holding in holdings_of(cluster, at)
-            for tensor in holding
-            if tensor.role == "parameter"
-            and tensor.requires_grad
-            and not tensor.placement
-            and not _below(cluster, module, given)
-        )
+    for column in columns.each:
+        plain = tuple((module, tensor.name) for module in outside for tensor in column.held[module] or () if _is_plain(tensor))
         if plain:
-            found.setdefault(plain, []).extend(ranks_of(cluster, at))
+            found.setdefault(plain, []).extend(column.ranks)
     for plain, ranks in found.items():
-        yield _make_finding(cluster, plain, ranks)
+        yield _make_finding(columns, plain, ranks)
 
 
-def _below(cluster: Cluster, module: int, given: list[str]) -> bool:
-    path = cluster.modules[module].path
-    return any(path == each or path.startswith(f"{each}.") for each in given)
+def _is_plain(tensor: LocalTensor) -> bool:
+    return tensor.role == "parameter" and tensor.requires_grad and not tensor.placement
 
 
-def _make_finding(cluster: Cluster, plain: tuple[tuple[int, str], ...], ranks: list[int]) -> Finding:
-    paths = [tensor_path(cluster, *place) for place in plain]
-    facts = {"paths": format_paths(paths), "ranks": format_rank_ranges(ranks)}
-    module = cluster.modules[plain[0][0]]
+def _is_below(path: str, wrapped: list[str]) -> bool:
+    return any(path == each or path.startswith(f"{each}.") for each in wrapped)
+
+
+def _make_finding(columns: Columns, plain: tuple[tuple[int, str], ...], ranks: list[int]) -> Finding:
+    paths = [columns.tensor_path(*place) for place in plain]
+    module = columns.modules[plain[0][0]]
     return Finding(
         "plain-among-sharded", "warning", module.path,
-        Message("{paths} is a plain tensor on {ranks}, in a model that `fully_shard` cuts", **facts)
-        if len(paths) == 1
-        else Message("{paths} are plain tensors on {ranks}, in a model that `fully_shard` cuts", **facts),
+        Message.of(len(paths), "{paths} is a plain tensor on {ranks}, in a model that `fully_shard` cuts",
+                   "{paths} are plain tensors on {ranks}, in a model that `fully_shard` cuts",
+                   paths=format_paths(paths), ranks=format_rank_ranges(ranks)),
         Message("nobody adds up their gradients over the ranks, and an operation with a DTensor refuses a plain tensor"),
         fault=module.defined,
         fixes=(Fix(Message("give it the root too, after its layers"), "fully_shard(model)"),),

@@ -14,24 +14,23 @@ _GONE = frozenset({"dead", "stopped", "ended"})
 
 def words_of(claim: Claim) -> str:
     """The sentence of a claim."""
-    facts = {"ranks": format_runs(runs_of(claim.ranks)), "kind": claim.call, "number": claim.count, "group": claim.name}
-    if claim.kind == "answered":
-        return Message("{ranks} answered", ranks=facts["ranks"])
-    if claim.kind == "absent":
-        return Message("{ranks}: {why}", ranks=facts["ranks"], why=Message(claim.how))
-    if claim.kind == "behind":
-        return (
-            Message("{ranks} waits too, in another collective", ranks=facts["ranks"])
-            if len(claim.ranks) == 1
-            else Message("{ranks} wait too, in other collectives", ranks=facts["ranks"])
-        )
+    count, ranks = len(claim.ranks), format_runs(runs_of(claim.ranks))
+    match claim.kind:
+        case "answered":
+            return Message("{ranks} answered", ranks=ranks)
+        case "absent":
+            return Message("{ranks}: {why}", ranks=ranks, why=Message(claim.how))
+        case "behind":
+            return Message.of(
+                count, "{ranks} waits too, in another collective", "{ranks} wait too, in other collectives", ranks=ranks
+            )
+    facts = {"ranks": ranks, "kind": claim.call, "number": claim.count, "group": claim.name}
     if claim.how == "before":
         return Message("{ranks} waited in `{kind}` number {number} of `{group}`", **facts)
-    return (
-        Message("{ranks} waits in `{kind}` number {number} of `{group}`", **facts)
-        if len(claim.ranks) == 1
-        else Message("{ranks} wait in `{kind}` number {number} of `{group}`", **facts)
-    )
+    return Message.of(
+        count, "{ranks} waits in `{kind}` number {number} of `{group}`",
+        "{ranks} wait in `{kind}` number {number} of `{group}`", **facts,
+    )  # fmt: skip
 
 
 def answered(ranks: Iterable[int]) -> tuple[Claim, ...]:
@@ -74,8 +73,8 @@ def _answered(claim: Claim, rank: Rank) -> Iterator[str]:
 
 def _waiting(claim: Claim, rank: Rank) -> Iterator[str]:
     """Each of these ranks has said that it is inside the collective of this group and number, and has not left it."""
-    held = rank.collective
-    if held is None or held.finished or (held.group, held.sequence) != (claim.name, claim.count):
+    held = rank.said.waits
+    if held is None or (held.group, held.sequence) != (claim.name, claim.count):
         yield f"rank {rank.number} has not said that it waits there"
 
 
@@ -85,13 +84,13 @@ def _absent(claim: Claim, rank: Rank) -> Iterator[str]:
     if claim.how in _GONE:
         if rank.state != claim.how:
             yield f"rank {rank.number} is {rank.state}"
-    elif claim.how == "not begun" and (rank.state == "unknown" or not (rank.groups or rank.collective)):
+    elif claim.how == "not begun" and (rank.state == "unknown" or not (rank.said.groups or rank.said.collective)):
         yield f"rank {rank.number} has not said how far it has come"
 
 
 def _behind(claim: Claim, rank: Rank) -> Iterator[str]:
     """Each of these ranks has said that it is inside some collective, and has not left it."""
-    if rank.collective is None or rank.collective.finished:
+    if rank.said.waits is None:
         yield f"rank {rank.number} has not said that it waits"
 
 

@@ -8,53 +8,63 @@ Source: https://docs.pytorch.org/docs/stable/notes/ddp.html
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.ranks.records.rank import OWN_DEVICE, LocalTensor
+from devwidget.extras.ranks.records.columns import Columns, lay_out_columns
+from devwidget.extras.ranks.records.rank import OWN_DEVICE, LocalTensor, RankModule
 from devwidget.extras.ranks.rules.over_ranks import (
-    STAGES_ARE_FINE,
     Peers,
-    are_copies,
     cluster_rule,
+    format_first,
     format_rank_ranges,
-    modules_of,
+    notes_on_stages,
     peers_in,
-    tensor_path,
+    severity_among,
 )
 from devwidget.extras.ranks.rules.rank_claims import answered
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message, in_row
 
-Difference = tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]
-"""Of what, and each value with the placements that have it."""
+What = Literal["registered", "role", "dtype", "requires_grad", "shape", "placement", "device"]
+
+
+class Difference(NamedTuple):
+    """In what tensors of one name differ, and each value with the columns that have it."""
+
+    what: What
+    values: tuple[tuple[str, tuple[int, ...]], ...]
+
 
 _FIX = Fix(Message("build and change the model by the same lines on every rank"), "", "choice")
 _MOST_NAMED = 3
+_WITHOUT = "without"
 
 
 @cluster_rule("ranks-disagree")
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each way in which ranks that can be compared fall apart, whatever the number of its tensors."""
-    for peers in peers_in(cluster):
+    columns = lay_out_columns(cluster)
+    for peers in peers_in(cluster, columns):
         found: dict[Difference, list[tuple[int, str]]] = {}
-        for module in range(len(cluster.modules)):
-            for name, difference in _differences(cluster, peers, module):
+        for module in range(len(columns.modules)):
+            for name, difference in _find_differences(columns, peers, module):
                 found.setdefault(difference, []).append((module, name))
-        for (what, values), places in found.items():
-            yield _make_finding(cluster, peers, what, values, places)
-        yield from _modules(cluster, peers)
+        for difference, places in found.items():
+            yield _make_finding(cluster, columns, peers, difference, places)
+        yield from _find_lacking(cluster, columns, peers)
 
 
-def differs_in_bytes(cluster: Cluster, placements: Collection[int]) -> bool:
+def differs_in_bytes(columns: Columns, places: Collection[int]) -> bool:
     """Whether a tensor is there on some ranks alone, or is not of one dtype and shape: a collective then mixes up bytes."""
-    found = (each for module in range(len(cluster.modules)) for _, each in _differences(cluster, placements, module))
-    return any(what in ("registered", "dtype", "shape") for what, _ in found)
+    found = (each for module in range(len(columns.modules)) for _, each in _find_differences(columns, places, module))
+    return any(each.what in ("registered", "dtype", "shape") for each in found)
 
 
-def _differences(cluster: Cluster, placements: Collection[int], module: int) -> Iterator[tuple[str, Difference]]:
-    """Differences between the tensors of one module, over all placements that have it."""
-    holdings = {at: each for at in placements if (each := cluster.holding(at, module)) is not None}
+def _find_differences(columns: Columns, places: Collection[int], module: int) -> Iterator[tuple[str, Difference]]:
+    """Differences between the tensors of one module, over all columns that have it."""
+    holdings = {at: holding for at in places if (holding := columns.each[at].held[module]) is not None}
     if len(set(holdings.values())) < 2:
         return
     by_name: dict[str, dict[int, LocalTensor]] = {}
@@ -62,16 +72,19 @@ def _differences(cluster: Cluster, placements: Collection[int], module: int) -> 
         for tensor in holding:
             by_name.setdefault(tensor.name, {})[at] = tensor
     for name, tensors in by_name.items():
-        if len(tensors) < len(holdings):
-            yield name, ("registered", _values({at: str(at in tensors) for at in holdings}))
+        lacking = holdings.keys() - tensors.keys()
+        if lacking:
+            yield name, Difference("registered", ((_WITHOUT, tuple(sorted(lacking))), ("", tuple(tensors))))
             continue
         for what, describe in _SAME.items():
-            values = {at: describe(tensor) for at, tensor in tensors.items()}
-            if len(set(values.values())) > 1:
-                yield name, (what, _values(values))
+            values: dict[str, list[int]] = {}
+            for at, tensor in tensors.items():
+                values.setdefault(describe(tensor), []).append(at)
+            if len(values) > 1:
+                yield name, Difference(what, tuple((value, tuple(same)) for value, same in values.items()))
 
 
-_SAME: dict[str, Callable[[LocalTensor], str]] = {
+_SAME: dict[What, Callable[[LocalTensor], str]] = {
     "role": lambda tensor: tensor.role,
     "dtype": lambda tensor: tensor.dtype,
     "requires_grad": lambda tensor: str(tensor.requires_grad),
@@ -82,39 +95,36 @@ _SAME: dict[str, Callable[[LocalTensor], str]] = {
 """What is equal on all ranks of every way to train; local shapes are not."""
 
 
-def _values(values: dict[int, str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    groups: dict[str, list[int]] = {}
-    for at, value in values.items():
-        groups.setdefault(value, []).append(at)
-    return tuple((value, tuple(places)) for value, places in groups.items())
-
-
 def _make_finding(
-    cluster: Cluster, peers: Peers, what: str, values: tuple[tuple[str, tuple[int, ...]], ...], places: list[tuple[int, str]]
+    cluster: Cluster, columns: Columns, peers: Peers, difference: Difference, places: list[tuple[int, str]]
 ) -> Finding:
-    ranks = {value: [rank for at in places_of for rank in peers[at]] for value, places_of in values}
-    fewest = sorted(ranks, key=lambda value: len(ranks[value]))  # those that differ from most are named first
-    module = places[0][0]
-    paths = [tensor_path(cluster, *place) for place in places]
-    told_values = in_row(Message("{kind} on {ranks}", kind=value, ranks=format_rank_ranges(ranks[value])) for value in fewest)
-    more = [Message("{count} more", count=len(paths) - _MOST_NAMED)] if len(paths) > _MOST_NAMED else []
-    others = in_row([*(f"`{path}`" for path in paths[1:_MOST_NAMED]), *more])
-    copies = are_copies(cluster)
-    same = (Message("the same of {others}", others=others),) if others else ()
+    module = columns.modules[places[0][0]]
+    ranks = {value: [rank for at in places_of for rank in peers[at]] for value, places_of in difference.values}
+    path, *others = (columns.tensor_path(*place) for place in places)
+    if difference.what == "registered":
+        told = Message("`{path}` is missing on {ranks}", path=path, ranks=format_rank_ranges(ranks[_WITHOUT]))
+    else:
+        # Those that differ from most are named first.
+        fewest = sorted(ranks, key=lambda value: len(ranks[value]))
+        values = in_row(Message("{kind} on {ranks}", kind=value, ranks=format_rank_ranges(ranks[value])) for value in fewest)
+        told = Message("`{path}` differs in {what}: {values}", path=path, what=difference.what, values=values)
+    same = (Message("the same of {others}", others=_list_others(others)),) if others else ()
     return Finding(
-        "ranks-disagree", "error" if copies else "warning", cluster.modules[module].path,
-        Message("`{path}` differs in {what}: {values}", path=paths[0], what=what, values=told_values)
-        if what != "registered"
-        else Message("`{path}` is missing on {ranks}", path=paths[0], ranks=format_rank_ranges(ranks[str(False)])),
-        _WHY[what],
-        fault=cluster.modules[module].defined,
+        "ranks-disagree", severity_among(cluster), module.path, told, _WHY[difference.what],
+        fault=module.defined,
         fixes=(_FIX,),
-        notes=same if copies else (*same, STAGES_ARE_FINE),
+        notes=(*same, *notes_on_stages(cluster)),
         claims=answered(rank for each in ranks.values() for rank in each),
     )  # fmt: skip
 
 
-_WHY = {
+def _list_others(paths: list[str]) -> str:
+    shown = [f"`{path}`" for path in paths[: _MOST_NAMED - 1]]
+    left = len(paths) - len(shown)
+    return in_row([*shown, Message("{count} more", count=left)] if left else shown)
+
+
+_WHY: dict[What, str] = {
     "registered": Message("each rank gives its tensors to collectives in the order of registration"),
     "role": Message("only parameters have gradients to add up"),
     "dtype": Message("collectives add the bytes of equal tensors, and others fail or give nonsense"),
@@ -125,31 +135,28 @@ _WHY = {
 }
 
 
-def _modules(cluster: Cluster, peers: Peers) -> Iterator[Finding]:
+def _find_lacking(cluster: Cluster, columns: Columns, peers: Peers) -> Iterator[Finding]:
     """Ranks that lack modules and have none of their own in place of them."""
-    have = {at: modules_of(cluster, at) for at in peers}
-    for at, modules in have.items():
-        larger = [other for other, theirs in have.items() if modules < theirs]
-        if larger:
-            lacking = sorted(have[larger[0]] - modules)
-            path = cluster.modules[lacking[0]].path
-            first = f"`{path}`"
-            lost = Message("{first} and {count} more", first=first, count=len(lacking) - 1) if len(lacking) > 1 else first
-            here, there = peers[at], peers[larger[0]]
-            lack = (
-                Message("{ranks} lacks module {modules}", ranks=format_rank_ranges(here), modules=lost)
-                if len(here) == 1
-                else Message("{ranks} lack module {modules}", ranks=format_rank_ranges(here), modules=lost)
-            )
-            copies = are_copies(cluster)
-            yield Finding(
-                "ranks-disagree", "error" if copies else "warning", path,
-                Message("{lack}, which {others} has", lack=lack, others=format_rank_ranges(there))
-                if len(there) == 1
-                else Message("{lack}, which {others} have", lack=lack, others=format_rank_ranges(there)),
-                _WHY["registered"],
-                fault=cluster.modules[lacking[0]].defined,
-                fixes=(_FIX,),
-                notes=() if copies else (STAGES_ARE_FINE,),
-                claims=answered((*here, *there)),
-            )  # fmt: skip
+    have = {at: columns.each[at].modules for at in peers}
+    for at, own in have.items():
+        larger = next((other for other, theirs in have.items() if own < theirs), None)
+        if larger is not None:
+            lost = [columns.modules[module] for module in sorted(have[larger] - own)]
+            yield _tell_lacking(cluster, lost, peers[at], peers[larger])
+
+
+def _tell_lacking(cluster: Cluster, lost: list[RankModule], ranks: Sequence[int], others: Sequence[int]) -> Finding:
+    lack = Message.of(
+        len(ranks), "{ranks} lacks module {modules}", "{ranks} lack module {modules}",
+        ranks=format_rank_ranges(ranks), modules=format_first([module.path for module in lost], 1),
+    )  # fmt: skip
+    return Finding(
+        "ranks-disagree", severity_among(cluster), lost[0].path,
+        Message.of(len(others), "{lack}, which {others} has", "{lack}, which {others} have",
+                   lack=lack, others=format_rank_ranges(others)),
+        _WHY["registered"],
+        fault=lost[0].defined,
+        fixes=(_FIX,),
+        notes=notes_on_stages(cluster),
+        claims=answered((*ranks, *others)),
+    )  # fmt: skip

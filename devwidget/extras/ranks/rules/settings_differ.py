@@ -20,10 +20,10 @@ from devwidget.extras.ranks.rules.compared_settings import (
     find_step_differences,
     group_alike,
 )
-from devwidget.extras.ranks.rules.over_ranks import STAGES_ARE_FINE, are_copies, cluster_rule
+from devwidget.extras.ranks.rules.over_ranks import STAGES_ARE_FINE, are_copies, cluster_rule, format_first
 from devwidget.extras.ranks.rules.rank_claims import answered
 from devwidget.records.finding import Finding, Fix, Severity
-from devwidget.records.schema.message import Message, in_row
+from devwidget.records.schema.message import Message
 
 _MOST_NAMED = 3
 
@@ -69,32 +69,35 @@ _KINDS: dict[SettingKind, _Kind] = {
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each way in which settings of one kind part ranks that can be compared."""
     for ranks in compared_ranks(cluster):
-        for alike in group_alike((*find_step_differences(cluster, ranks), *find_place_differences(cluster, ranks))):
+        for alike in group_alike((*find_step_differences(ranks), *find_place_differences(ranks))):
             yield _make_finding(cluster, alike)
 
 
 def _make_finding(cluster: Cluster, alike: list[Difference]) -> Finding:
-    first = alike[0]
+    first, *others = alike
     kind = _KINDS[first.kind]
-    copies = are_copies(cluster) or first.kind not in ("optimizer", "mode")
-    facts = {"name": first.name, "values": first.word_values()}
-    if first.kind == "mode":
-        of_model = Message("the model is in different modes: {values}", values=first.word_values())
-        told = Message("`{name}` is in different modes: {values}", **facts) if first.name else of_model
-    else:
-        told = Message("`{name}` differs: {values}", **facts)
-    others = in_row(f"`{each.name}`" for each in alike[1 : _MOST_NAMED + 1])
-    more = len(alike) - 1 - _MOST_NAMED
-    also = Message("{names} and {count} more", names=others, count=more) if more > 0 else others
-    notes = (
-        *((Message("so it was at the end of step {step}", step=first.step),) if first.step != NOWHERE else ()),
-        *((Message("the same ranks differ in {names}", names=also),) if others else ()),
-        *(() if copies else (STAGES_ARE_FINE,)),
-    )
+    may_be_stages = first.kind in ("optimizer", "mode") and not are_copies(cluster)
+    notes = []
+    if first.step != NOWHERE:
+        notes.append(Message("so it was at the end of step {step}", step=first.step))
+    if others:
+        names = format_first([each.name for each in others], _MOST_NAMED)
+        notes.append(Message("the same ranks differ in {names}", names=names))
+    if may_be_stages:
+        notes.append(STAGES_ARE_FINE)
     return Finding(
-        "settings-differ", kind.severity if copies else "warning", first.name if first.kind == "mode" else None,
-        told, kind.why,
+        "settings-differ", "warning" if may_be_stages else kind.severity, first.name if first.kind == "mode" else None,
+        _word_difference(first), kind.why,
         fixes=(Fix(kind.cure, "", "choice"),),
-        notes=notes,
+        notes=tuple(notes),
         claims=answered(sorted(rank for _, ranks in first.values for rank in ranks)),
     )  # fmt: skip
+
+
+def _word_difference(difference: Difference) -> str:
+    facts = {"name": difference.name, "values": difference.word_values()}
+    if difference.kind != "mode":
+        return Message("`{name}` differs: {values}", **facts)
+    if difference.name:
+        return Message("`{name}` is in different modes: {values}", **facts)
+    return Message("the model is in different modes: {values}", values=facts["values"])

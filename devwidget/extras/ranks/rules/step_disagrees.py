@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster, Rank
-from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_ranks
+from devwidget.extras.ranks.records.rank import GroupProgress
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_by, numbers_of
 from devwidget.extras.ranks.rules.rank_claims import answered
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message, in_row
@@ -20,37 +21,41 @@ from devwidget.records.schema.message import Message, in_row
 @cluster_rule("step-disagrees")
 def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each set of ranks that take part in the same collectives, by how many of them each has begun."""
-    counted = [rank for rank in cluster.ranks if rank.step >= 0 and rank.groups]
-    for (name, *_), ranks in group_ranks(counted, _largest_group).items():
+    counted = [rank for rank in cluster.ranks if rank.step >= 0 and rank.said.groups]
+    for (name, *_), ranks in group_by(counted, _name_group).items():
         if _steps_differ(ranks):
-            by_step = group_ranks(ranks, lambda rank: rank.step)
-            fewest = sorted(by_step, key=lambda step: len(by_step[step]))
-            steps = in_row(
-                Message("{ranks} {step}", ranks=format_rank_ranges(rank.number for rank in by_step[step]), step=step)
-                for step in fewest[:4]
-            )
-            yield Finding(
-                "step-disagrees", "error", None,
-                Message("the ranks have not taken the same number of steps: {steps}", steps=steps),
-                Message(
-                    "those with more steps have begun no more collectives of `{group}`, so they were not just asked later",
-                    group=name,
-                ),
-                fixes=(Fix(Message("leave a step out together"), "dist.all_reduce(bad, op=dist.ReduceOp.MAX)", "choice"),),
-                claims=answered(rank.number for rank in ranks),
-            )  # fmt: skip
+            yield _make_finding(name, ranks)
 
 
-def _largest_group(rank: Rank) -> tuple[str, int, int]:
-    """The group in which a rank has most company, told by its name, lowest rank and size."""
-    group = max(rank.groups, key=lambda group: (group.size, group.begun))
+def _make_finding(group: str, ranks: list[Rank]) -> Finding:
+    by_step = sorted(group_by(ranks, lambda rank: rank.step).items(), key=lambda each: len(each[1]))
+    steps = in_row(
+        Message("{ranks} {step}", ranks=format_rank_ranges(numbers_of(same)), step=step) for step, same in by_step[:4]
+    )
+    return Finding(
+        "step-disagrees", "error", None,
+        Message("the ranks have not taken the same number of steps: {steps}", steps=steps),
+        Message("those with more steps have begun no more collectives of `{group}`, so they were not just asked later",
+                group=group),
+        fixes=(Fix(Message("leave a step out together"), "dist.all_reduce(bad, op=dist.ReduceOp.MAX)", "choice"),),
+        claims=answered(numbers_of(ranks)),
+    )  # fmt: skip
+
+
+def _largest_group(rank: Rank) -> GroupProgress:
+    """The group in which a rank has most company."""
+    return max(rank.said.groups, key=lambda group: (group.size, group.begun))
+
+
+def _name_group(rank: Rank) -> tuple[str, int, int]:
+    """What tells its largest group from others of that name."""
+    group = _largest_group(rank)
     return group.name, group.first, group.size
 
 
 def _begun(rank: Rank) -> tuple[int, int]:
     """Collectives of the largest group, and of all groups: on a mesh, a step may have none in which all ranks meet."""
-    largest = max(rank.groups, key=lambda group: (group.size, group.begun))
-    return largest.begun, sum(group.begun for group in rank.groups)
+    return _largest_group(rank).begun, sum(group.begun for group in rank.said.groups)
 
 
 def _steps_differ(ranks: list[Rank]) -> bool:
@@ -59,7 +64,7 @@ def _steps_differ(ranks: list[Rank]) -> bool:
     They are asked one after the other, so one that is asked later may have come further. But whoever has ended one step more
     than another has begun at least one collective more, and one that is two ahead has ended one for certain.
     """
-    places = {_place_of(rank) for rank in ranks}
+    places = {rank.said.waits and rank.said.waits.place for rank in ranks}
     if len(places) == 1 and None not in places:  # nobody moves, and all are at one place
         return len({rank.step for rank in ranks}) > 1
     in_step = [rank for rank in ranks if _begun(rank)[0] >= rank.step]  # some ways to train do not meet at each step
@@ -72,10 +77,4 @@ def _no_further(a: Rank, b: Rank) -> bool:
 
 def _extreme(ranks: list[Rank]) -> list[Rank]:
     """For each number of collectives the rank with the most steps: hundreds of ranks are at few places."""
-    return [max(same, key=lambda rank: rank.step) for same in group_ranks(ranks, _begun).values()]
-
-
-def _place_of(rank: Rank) -> tuple[str, tuple[int, ...], int] | None:
-    """Where a rank waits."""
-    found = rank.collective
-    return None if found is None or found.finished else (found.group, found.ranks, found.sequence)
+    return [max(same, key=lambda rank: rank.step) for same in group_by(ranks, _begun).values()]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from devwidget.extras.ranks.records.cluster import Cluster, Rank, line_of
+from devwidget.extras.ranks.records.cluster import Cluster, Rank
 from devwidget.extras.ranks.records.rank import Collective
 from devwidget.records.finding import Claim, Finding
 from devwidget.records.runs import Runs, runs_of
@@ -64,7 +64,7 @@ def _find_one(cluster: Cluster, finding: Finding) -> HeldCollective | None:
     claims: dict[str, Claim] = {claim.kind: claim for claim in finding.claims}
     if not {"waiting", "absent"} <= claims.keys():
         return None
-    collective = cluster.ranks[claims["waiting"].ranks[0]].collective
+    collective = cluster.ranks[claims["waiting"].ranks[0]].said.collective
     if collective is None:
         return None
     rows = [row for role, ranks in _cast(cluster, claims) for row in _describe(cluster, role, ranks)]
@@ -83,8 +83,8 @@ def _describe(cluster: Cluster, role: Role, ranks: list[Rank]) -> Iterator[HeldR
     """One row for all that wait; those that hold them up by where they are."""
     groups: dict[object, list[Rank]] = {}
     for rank in ranks:
-        groups.setdefault((rank.state, rank.stack) if role in ("absent", "unknown") else None, []).append(rank)
+        groups.setdefault((rank.state, rank.said.stack) if role in ("absent", "unknown") else None, []).append(rank)
     for same in groups.values():
         numbers = [rank.number for rank in same]
-        seconds = max((rank.collective.seconds for rank in same if rank.collective is not None), default=0.0)
-        yield HeldRanks(role, runs_of(numbers), numbers[0], same[0].state, line_of(cluster, same[0]), seconds)
+        seconds = max((rank.said.collective.seconds for rank in same if rank.said.collective is not None), default=0.0)
+        yield HeldRanks(role, runs_of(numbers), numbers[0], same[0].state, same[0].line, seconds)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
+from devwidget.extras.ranks.records.columns import Columns
+from devwidget.extras.ranks.records.rank import RankMemory
 from devwidget.records.runs import Runs, runs_of
 
 MOST_ACROSS = 64
@@ -54,29 +56,33 @@ class Standing:
 
 def taken_bytes(rank: Rank) -> int:
     """Bytes that a rank has allocated on accelerators; of a job on the CPU, of its process. -1 where it has not said."""
-    on_gpu = [each.allocated for each in rank.memory if each.device.is_accelerator]
-    return sum(on_gpu) if on_gpu else sum(each.allocated for each in rank.memory) if rank.memory else NOWHERE
+    return sum(memory.allocated for memory in _counted_memory(rank)) if rank.said.memory else NOWHERE
 
 
 def peak_taken_bytes(rank: Rank) -> int:
     """The same of the most that was ever allocated."""
-    on_gpu = [each.peak for each in rank.memory if each.device.is_accelerator]
-    return sum(on_gpu) if on_gpu else sum(each.peak for each in rank.memory) if rank.memory else NOWHERE
+    return sum(memory.peak for memory in _counted_memory(rank)) if rank.said.memory else NOWHERE
 
 
-def held_by_rank(cluster: Cluster, rank: Rank) -> int:
-    """Bytes of parameters and buffers that a rank holds; -1 where it has not said."""
-    return NOWHERE if rank.placement == NOWHERE else cluster.placements[rank.placement].bytes
+def _counted_memory(rank: Rank) -> list[RankMemory]:
+    on_gpu = [memory for memory in rank.said.memory if memory.device.is_accelerator]
+    return on_gpu or list(rank.said.memory)
 
 
-def find_spans(cluster: Cluster) -> tuple[Span, ...]:
+def find_age(cluster: Cluster, rank: Rank) -> float:
+    """Seconds between what a rank said and the moment of asking; 0 where it has not said, or nobody has asked."""
+    return max(0.0, cluster.asked - rank.said.taken) if cluster.asked and rank.said.has_answered else 0.0
+
+
+def find_spans(cluster: Cluster, columns: Columns) -> tuple[Span, ...]:
     """What is least, usual and most among the ranks."""
-    quantities: tuple[tuple[str, Callable[[Rank], int]], ...] = (
-        ("parameters and buffers", lambda rank: held_by_rank(cluster, rank)),
-        ("allocated", taken_bytes),
-        ("peak", peak_taken_bytes),
-    )
-    found = (_find_span(name, {rank.number: of(rank) for rank in cluster.ranks if of(rank) > 0}) for name, of in quantities)
+    held = {rank: column.bytes for column in columns.each for rank in column.ranks}
+    sizes = {
+        "parameters and buffers": held,
+        "allocated": {rank.number: taken_bytes(rank) for rank in cluster.ranks},
+        "peak": {rank.number: peak_taken_bytes(rank) for rank in cluster.ranks},
+    }
+    found = (_find_span(name, {rank: size for rank, size in each.items() if size > 0}) for name, each in sizes.items())
     return tuple(span for span in found if span is not None)
 
 
@@ -109,7 +115,7 @@ def lay_out_lanes(cluster: Cluster) -> tuple[tuple[int, ...], ...]:
     across = sizes.index(max(sizes))
     places: dict[tuple[int, ...], list[int]] = {}
     for rank in cluster.ranks:
-        at = rank.coordinates if len(rank.coordinates) == len(sizes) else _row_major(rank.number, sizes)
+        at = find_coordinates(cluster, rank)
         places.setdefault(at[:across] + at[across + 1 :], []).append(rank.number)
     return tuple(tuple(lane) for _, lane in sorted(places.items()))
 
@@ -133,13 +139,13 @@ def group_by_machine(cluster: Cluster) -> dict[str, tuple[int, ...]]:
     """Ranks by the name of their machine, "" of those that have not said."""
     found: dict[str, list[int]] = {}
     for rank in cluster.ranks:
-        found.setdefault(rank.host, []).append(rank.number)
+        found.setdefault(rank.said.host, []).append(rank.number)
     return {host: tuple(numbers) for host, numbers in found.items()}
 
 
 def name_lanes(cluster: Cluster) -> tuple[str, ...]:
     """The machine that all ranks of a row are of; "" where they are of several, or have not said."""
-    hosts = [{cluster.ranks[number].host for number in lane} for lane in lay_out_lanes(cluster)]
+    hosts = [{cluster.ranks[number].said.host for number in lane} for lane in lay_out_lanes(cluster)]
     names = tuple(next(iter(each)) if len(each) == 1 else "" for each in hosts)
     return names if len(set(names)) > 1 else ("",) * len(names)
 
@@ -155,18 +161,18 @@ def _row_major(number: int, sizes: Iterable[int]) -> tuple[int, ...]:
 
 def find_coordinates(cluster: Cluster, rank: Rank) -> tuple[int, ...]:
     """Of any rank, also of one that has not said."""
-    return rank.coordinates or _row_major(rank.number, (axis.size for axis in cluster.axes))
+    return cluster.find_coordinates(rank) or _row_major(rank.number, (axis.size for axis in cluster.axes))
 
 
 def find_standings(cluster: Cluster, rank: Rank) -> tuple[Standing, ...]:
     """How far the ranks of the group have come in whose collective a rank waits, the farthest first."""
-    waits = rank.collective
+    waits = rank.said.collective
     if waits is None:
         return ()
     far: dict[tuple[int, int], list[int]] = {}
     members = frozenset(waits.ranks)
     for other in cluster.ranks:
-        for group in other.groups:
+        for group in other.said.groups:
             if group.name == waits.group and (not members or other.number in members):
                 far.setdefault((group.begun, group.finished), []).append(other.number)
     return tuple(Standing(runs_of(ranks), *at) for at, ranks in sorted(far.items(), reverse=True))
@@ -181,9 +187,9 @@ def group_alike(cluster: Cluster) -> tuple[tuple[Rank, ...], ...]:
     found: dict[Any, list[Rank]] = {}
     for rank in cluster.ranks:
         if rank.state not in ORDERLY:
-            held = rank.collective
+            held = rank.said.collective
             where = (held.kind, held.group, held.sequence) if held is not None else None
-            found.setdefault((rank.state, rank.step, rank.note, rank.stack, where), []).append(rank)
+            found.setdefault((rank.state, rank.step, rank.note, rank.said.stack, where), []).append(rank)
     return tuple(map(tuple, found.values()))
 
 
@@ -204,17 +210,17 @@ class ModuleRow:
     times: int = 1
 
 
-def module_rows(cluster: Cluster) -> list[ModuleRow]:
+def module_rows(columns: Columns) -> list[ModuleRow]:
     """The rows, in pre-order."""
-    return _Tree(cluster).make_rows()
+    return _Tree(columns).make_rows()
 
 
 class _Tree:
     """The modules with their children, which the record tells by their paths alone."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.modules = cluster.modules
-        self.held = tuple(zip(*(placement.held for placement in cluster.placements), strict=True))
+    def __init__(self, columns: Columns) -> None:
+        self.modules = columns.modules
+        self.held = tuple(zip(*(column.held for column in columns.each), strict=True))
         self.alike: dict[Any, int] = {}
 
     @cached_property

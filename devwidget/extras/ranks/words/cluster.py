@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, RankPlacement
+from devwidget.extras.ranks.records.cluster import Cluster, Rank
+from devwidget.extras.ranks.records.columns import Column, lay_out_columns
 from devwidget.extras.ranks.records.rank import Collective, RankReport
 from devwidget.extras.ranks.records.traced_steps import TracedJob
 from devwidget.extras.ranks.views.job import group_alike
@@ -128,9 +129,10 @@ def report_text(report: RankReport) -> str:
 
 
 def _cluster_lines(cluster: Cluster) -> Iterator[str]:
-    yield cluster_headline(cluster)
-    for placement in cluster.placements:
-        yield f"  {ranks_words(placement.ranks)}: {_placement_words(cluster, placement)}"
+    columns = lay_out_columns(cluster).each
+    yield cluster_headline(cluster, len(columns))
+    for column in columns:
+        yield f"  {ranks_words(runs_of(column.ranks))}: {_column_words(column)}"
     if cluster.older:
         yield "  " + say("{ranks} of another job left files here", ranks=ranks_words(cluster.older))
     odd = group_alike(cluster)
@@ -138,7 +140,7 @@ def _cluster_lines(cluster: Cluster) -> Iterator[str]:
         yield ""
         yield from align_columns([_alike_row(ranks) for ranks in odd[:_MOST_RANKS]], indent="  ")
     for ranks in odd[:_MOST_RANKS]:
-        yield from _stack_lines(cluster, ranks)
+        yield from _stack_lines(ranks)
     if len(odd) > _MOST_RANKS:
         yield "  " + say("and {count} more", count=sum(map(len, odd[_MOST_RANKS:])))
     if cluster.traced is not None:
@@ -149,7 +151,7 @@ def _cluster_lines(cluster: Cluster) -> Iterator[str]:
         yield from finding_lines(finding)
 
 
-def cluster_headline(cluster: Cluster) -> str:
+def cluster_headline(cluster: Cluster, columns: int) -> str:
     """`4 ranks as dp 2 x tp 2 · 3 answered, 1 hung · 2 distinct placements`."""
     mesh = " x ".join(f"{axis.name} {axis.size}" for axis in cluster.axes)
     ranks = count_words(len(cluster.ranks), "rank")
@@ -158,7 +160,7 @@ def cluster_headline(cluster: Cluster) -> str:
     states = [
         say("{count} {state}", count=len(numbers), state=code_word(state)) for state, numbers in ranks_by_state(cluster).items()
     ]
-    return " · ".join((ranks, row_words(states), count_words(len(cluster.placements), "distinct placement")))
+    return " · ".join((ranks, row_words(states), count_words(columns, "distinct placement")))
 
 
 def ranks_by_state(cluster: Cluster) -> dict[str, list[int]]:
@@ -169,11 +171,11 @@ def ranks_by_state(cluster: Cluster) -> dict[str, list[int]]:
     return found
 
 
-def _placement_words(cluster: Cluster, placement: RankPlacement) -> str:
+def _column_words(column: Column) -> str:
     """`1.2 MiB in 36 tensors; Shard(0) on dp, none in 3`."""
-    tensors = [tensor for at in placement.held if at != NOWHERE for tensor in cluster.holdings[at]]
+    tensors = [tensor for _, holding in column.holdings for tensor in holding]
     kinds = list(dict.fromkeys(tensor.placement or say("plain") for tensor in tensors))
-    held = say("{size} in {tensors}", size=format_bytes(placement.bytes), tensors=count_words(len(tensors), "tensor"))
+    held = say("{size} in {tensors}", size=format_bytes(column.bytes), tensors=count_words(len(tensors), "tensor"))
     return f"{held}; {' | '.join(kinds[:3])}"
 
 
@@ -189,34 +191,36 @@ def _alike_words(ranks: Sequence[Rank]) -> str:
     return first if len(runs) <= _MOST_RUNS else say("{count} ranks, such as {ranks}", count=len(ranks), ranks=first)
 
 
-def _stack_lines(cluster: Cluster, ranks: Sequence[Rank]) -> Iterator[str]:
+def _stack_lines(ranks: Sequence[Rank]) -> Iterator[str]:
     """Where ranks are, or were when they spoke last, and the collective in which they wait."""
-    rank, words = ranks[0], _alike_words(ranks)
-    if rank.stack != NOWHERE:
-        is_there = rank.state not in ("dead", "stale", "raised", "terminated")
-        if len(ranks) > 1:
-            yield "  " + (say("{ranks} are at", ranks=words) if is_there else say("{ranks} were at", ranks=words))
-        else:
-            yield "  " + (
-                say("rank {number} is at", number=rank.number) if is_there else say("rank {number} was at", number=rank.number)
-            )
-        for site in cluster.stacks[rank.stack][-_MOST_LINES:]:
+    rank = ranks[0]
+    if rank.said.stack:
+        yield f"  {_where_words(ranks)}"
+        for site in rank.said.stack[-_MOST_LINES:]:
             yield f"    {site_words(site)}  {first_line(site)}"
-    if rank.collective is not None and not rank.collective.finished and rank.state != "raised":
-        yield f"  {_wait_words(ranks, rank.collective)}"
+    if rank.said.waits is not None and rank.state != "raised":
+        yield f"  {_wait_words(ranks, rank.said.waits)}"
 
 
-def _wait_words(ranks: Sequence[Rank], collective: Collective) -> str:
-    where = say(
-        "{kind} number {number} of group {group}",
-        kind=collective.kind,
-        number=collective.sequence,
-        group=collective.group,
-    )
-    seconds = max(each.collective.seconds for each in ranks if each.collective is not None)
+def _where_words(ranks: Sequence[Rank]) -> str:
+    is_there = ranks[0].state not in ("dead", "stale", "raised", "terminated")
+    if len(ranks) == 1:
+        number = ranks[0].number
+        return say("rank {number} is at", number=number) if is_there else say("rank {number} was at", number=number)
+    words = _alike_words(ranks)
+    return say("{ranks} are at", ranks=words) if is_there else say("{ranks} were at", ranks=words)
+
+
+def _wait_words(ranks: Sequence[Rank], waits: Collective) -> str:
+    where = say("{kind} number {number} of group {group}", kind=waits.kind, number=waits.sequence, group=waits.group)
+    seconds = max(each.said.waits.seconds for each in ranks if each.said.waits is not None)
     words, time = _alike_words(ranks), format_seconds(seconds)
-    if len(ranks) > 1:
-        waits = say("{ranks} wait for up to {time} in {collective}", ranks=words, time=time, collective=where)
-        return waits if seconds else say("{ranks} wait in {collective}", ranks=words, collective=where)
-    waits = say("rank {rank} waits for {time} in {collective}", rank=ranks[0].number, time=time, collective=where)
-    return waits if seconds else say("rank {rank} waits in {collective}", rank=ranks[0].number, collective=where)
+    match len(ranks) > 1, seconds > 0:
+        case True, True:
+            return say("{ranks} wait for up to {time} in {collective}", ranks=words, time=time, collective=where)
+        case True, False:
+            return say("{ranks} wait in {collective}", ranks=words, collective=where)
+        case False, True:
+            return say("rank {rank} waits for {time} in {collective}", rank=ranks[0].number, time=time, collective=where)
+        case _:
+            return say("rank {rank} waits in {collective}", rank=ranks[0].number, collective=where)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from devwidget.extras.ranks.records.cluster import Cluster
+from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster
+from devwidget.extras.ranks.records.columns import lay_out_columns
+from devwidget.extras.ranks.views.job import find_age
 from devwidget.extras.ranks.views.meetings import find_meetings
 from devwidget.extras.ranks.words.cluster import difference_words
-from devwidget.report.data_frames import Columns, attribute_columns, columns_of_each, frame, site_columns
+from devwidget.report.data_frames import Columns, attribute_columns, frame, site_columns
 
 
 def _of_all_ranks(cluster: Cluster) -> Columns:
@@ -20,11 +22,15 @@ def _of_all_ranks(cluster: Cluster) -> Columns:
     return columns | site_columns([call.site for call in calls])
 
 
-_RANK = ("number", "state", "host", "pid", "coordinates", "placement", "device", "step", "age", "note")
-frame(
-    Cluster,
-    {
-        "ranks": columns_of_each("ranks", *_RANK),
-        "collectives": _of_all_ranks,
-    },
-)
+def _of_each_rank(cluster: Cluster) -> Columns:
+    columns = attribute_columns(cluster.ranks, "number", "state")
+    columns |= attribute_columns([rank.said for rank in cluster.ranks], "host", "pid")
+    columns["coordinates"] = [cluster.find_coordinates(rank) for rank in cluster.ranks]
+    places = lay_out_columns(cluster).place_ranks()
+    columns["placement"] = [places.get(rank.number, NOWHERE) for rank in cluster.ranks]
+    columns |= attribute_columns([rank.said for rank in cluster.ranks], "device", "step")
+    columns["age"] = [find_age(cluster, rank) for rank in cluster.ranks]
+    return columns | attribute_columns(cluster.ranks, "note")
+
+
+frame(Cluster, {"ranks": _of_each_rank, "collectives": _of_all_ranks})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
+from devwidget.extras.ranks.records.cluster import Cluster
+from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.extras.ranks.words.cluster import cluster_headline, ranks_by_state
 from devwidget.language.speaking import said, say
 from devwidget.records.finding import Finding
@@ -37,7 +38,7 @@ def _grave(cluster: Cluster) -> Iterator[Finding]:
 
 def diagnosis_text(cluster: Cluster) -> str:
     """The verdict; what does not fit in ten lines is counted."""
-    lines = [cluster_headline(cluster), *_finding_lines(cluster), *_state_lines(cluster)]
+    lines = [cluster_headline(cluster, len(lay_out_columns(cluster).each)), *_finding_lines(cluster), *_state_lines(cluster)]
     if is_well(cluster):
         lines.append(say("nothing wrong was found; checked: {rules}", rules=", ".join(cluster.checked)))
     if len(lines) > MOST_LINES:
@@ -65,9 +66,5 @@ def _state_lines(cluster: Cluster) -> Iterator[str]:
         if state not in _FINE:
             rank = cluster.ranks[numbers[0]]
             ranks = f"{code_word(state)}: {ranks_words(runs_of(numbers))}"
-            yield row_words((ranks, said(rank.note), _place_of(cluster, rank)), "; ")
-
-
-def _place_of(cluster: Cluster, rank: Rank) -> str:
-    stack = cluster.stacks[rank.stack] if rank.stack != NOWHERE else ()
-    return site_words(stack[-1]) if stack else ""
+            stack = rank.said.stack
+            yield row_words((ranks, said(rank.note), site_words(stack[-1]) if stack else ""), "; ")

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from devwidget.extras.ranks.records.cluster import Cluster, State
-from devwidget.extras.ranks.records.merging import Heard, merge
+from devwidget.extras.ranks.records.cluster import Cluster, Rank, State
+from devwidget.extras.ranks.records.merging import merge
 from devwidget.extras.ranks.records.rank import (
     Axis,
     Collective,
@@ -20,6 +20,7 @@ from devwidget.extras.ranks.records.rank import (
     RankModel,
     RankModule,
     RankReport,
+    silent_rank,
 )
 from devwidget.records.device import DeviceId
 from devwidget.records.site import Site
@@ -110,15 +111,29 @@ def reports(axes: Sequence[tuple[str, int]] = (("dp", 32), ("tp", 8)), layers: i
     return found
 
 
-def cluster(said: Sequence[RankReport], **states: Heard) -> Cluster:
-    """All of them answered, but for `r3=Heard(...)`."""
-    heard = {each.rank: Heard(each.rank, "answered", each) for each in said}
-    return merge((heard | {each.rank: each for each in states.values()}).values(), asked=NOW + 0.25)
+def silent(number: int, state: State, note: str = "", **known: Any) -> Rank:
+    """A rank that gave no answer."""
+    return Rank(state, dataclasses.replace(silent_rank(number), **known), note)
+
+
+def cluster(said: Sequence[RankReport], **states: Rank) -> Cluster:
+    """All of them answered, but for `r3=Rank(...)`."""
+    heard = {each.rank: Rank("answered", each) for each in said}
+    return merge((heard | {each.number: each for each in states.values()}).values(), asked=NOW + 0.25)
 
 
 def with_change(said: Sequence[RankReport], number: int, change: Callable[[RankReport], RankReport]) -> list[RankReport]:
     """The same, but for one rank."""
     return [change(each) if each.rank == number else each for each in said]
+
+
+def with_progress(job: Cluster, far: dict[int, tuple[int, int]]) -> Cluster:
+    """The same job, of which some ranks say how many collectives of `dp` they have begun and finished."""
+    ranks = list(job.ranks)
+    for number, counts in far.items():
+        said = dataclasses.replace(ranks[number].said, groups=(GroupProgress("dp", *counts),))
+        ranks[number] = dataclasses.replace(ranks[number], said=said)
+    return dataclasses.replace(job, ranks=tuple(ranks))
 
 
 def faulty() -> Cluster:
@@ -127,15 +142,15 @@ def faulty() -> Cluster:
     waits = Collective("all_gather", 962, "dp", (0, 2, 4, 6), 8192, seconds=31.0, site=STEP)
     said = with_change(said, 2, lambda each: dataclasses.replace(each, collective=waits, stack=(STEP, Site("/lib/dist.py", 9))))
     said = with_change(said, 5, lambda each: dataclasses.replace(each, step=119))
-    gone = Heard(7, "dead", host="node0", pid=4007, note="its process has ended")
-    hung = Heard(2, "hung", said[2], note="waits in `all_gather` number 962, which ranks 0, 4 and 6 have not begun")
+    gone = silent(7, "dead", "its process has ended", host="node0", pid=4007)
+    hung = Rank("hung", said[2], note="waits in `all_gather` number 962, which ranks 0, 4 and 6 have not begun")
     return cluster(said[:7], r2=hung, r7=gone)
 
 
 LOADS = Site("/home/ada/data.py", 88, "shard = read_shard(self.path, index)", "__getitem__")
 
 
-def held_up(nodes: int = 8, guilty: int = 37) -> list[Heard]:
+def held_up(nodes: int = 8, guilty: int = 37) -> list[Rank]:
     """Nodes of eight ranks along tp: one reads data, the others of its dp group wait for it, and all others for those."""
     size, found = 8 * nodes, []
     for said in reports((("dp", nodes), ("tp", 8)), rows=8 * size):
@@ -148,5 +163,5 @@ def held_up(nodes: int = 8, guilty: int = 37) -> list[Heard]:
         own = {"collective": None, "stack": (LOADS,)} if said.rank == guilty else {"collective": waits}
         said = dataclasses.replace(said, groups=groups, **own)
         state: State = "answered" if said.rank == guilty else "hung"
-        found.append(Heard(said.rank, state, said, note="" if said.rank == guilty else "waits", hangs=said.rank != guilty))
+        found.append(Rank(state, said, note="" if said.rank == guilty else "waits", hangs=said.rank != guilty))
     return found

@@ -7,23 +7,24 @@ from typing import Any
 
 import pytest
 
-from devwidget.extras.ranks.records.merging import Heard, merge
+from devwidget.extras.ranks.records.cluster import Rank
+from devwidget.extras.ranks.records.merging import merge
 from devwidget.extras.ranks.records.rank import Collective, LastWord, PastCollective
 from devwidget.extras.ranks.rules.over_ranks import judge_cluster
 from devwidget.records.finding import Finding
 from devwidget.records.site import Site
-from tests.extras.ranks.records.made_up import NOW, model, report
+from tests.extras.ranks.records.made_up import NOW, model, report, silent
 
 LINE = Site("/home/ada/train.py", 17, "labels = batch['labels']", "train")
 LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:4711"
 
 
-def ended(number: int, how: Any, error: str = "", after: float = 0.0, **more: Any) -> Heard:
+def ended(number: int, how: Any, error: str = "", after: float = 0.0, **more: Any) -> Rank:
     said = replace(report(number, 4, model(1, 8)), taken=NOW + after, last_word=LastWord(how, error, (LINE,)), **more)
-    return Heard(number, how, said, listens=False)
+    return Rank(how, said)
 
 
-def found(*heard: Heard) -> list[Finding]:
+def found(*heard: Rank) -> list[Finding]:
     told = judge_cluster(merge(heard, asked=NOW + 60))
     assert told.not_checked == ()
     return list(told.findings)
@@ -47,7 +48,7 @@ def test_an_exception_that_came_later_is_no_cause():
     assert "raised later: rank 2" in finding.notes
 
 
-def waiting(number: int, state: Any, seconds: float = 9.0, after: float = 0.0) -> Heard:
+def waiting(number: int, state: Any, seconds: float = 9.0, after: float = 0.0) -> Rank:
     waits = Collective("all_reduce", 7, "default", (0, 1, 2, 3), 64, seconds=seconds)
     heard = ended(number, state, "SIGTERM", after, collective=waits)
     return replace(heard, hangs=True)
@@ -63,7 +64,7 @@ def test_ranks_that_wait_for_one_that_raised_are_named_in_its_finding():
 
 def test_a_job_that_was_ended_by_hand_while_it_hung_names_who_was_elsewhere():
     idle = ended(3, "terminated", "SIGTERM", groups=())
-    behind = replace(idle, report=replace(idle.report, collective=Collective(
+    behind = replace(idle, said=replace(idle.said, collective=Collective(
         "all_reduce", 6, "default", (0, 1, 2, 3), finished=True), stack=(LINE,)))  # fmt: skip
     (finding,) = found(*(waiting(number, "terminated") for number in range(3)), behind)
     assert finding.headline == "ranks 0-2 waited in `all_reduce` number 7 of `default`, which rank 3 has not begun"
@@ -71,7 +72,7 @@ def test_a_job_that_was_ended_by_hand_while_it_hung_names_who_was_elsewhere():
 
 
 def test_a_process_that_says_nothing_is_named_where_the_others_lost_their_connection():
-    dead = Heard(2, "dead", host="node0", pid=7, note="its process has ended without a last word", listens=False)
+    dead = silent(2, "dead", "its process has ended without a last word", host="node0", pid=7)
     (finding,) = found(dead, *(ended(number, "raised", LOST) for number in (0, 1, 3)))
     assert finding.kind == "rank-lost"
     assert finding.headline == "rank 2 ended without a last word, and ranks 0-1, 3 lost their connection"
@@ -97,7 +98,7 @@ def test_what_was_heard_before_the_others_waited_accuses_nobody():
     early = replace(report(3, 4, model(1, 8)), taken=NOW - 60, collective=Collective(
         "all_reduce", 6, "default", (0, 1, 2, 3), finished=True))  # fmt: skip
     hung = [replace(waiting(number, "terminated"), state="hung") for number in range(3)]
-    (finding,) = found(*hung, Heard(3, "answered", early))
+    (finding,) = found(*hung, Rank("answered", early))
     assert (finding.severity, finding.headline.endswith("and whether rank 3 has begun it is not known here")) == (
         "warning",
         True,
@@ -113,7 +114,7 @@ def test_the_first_place_where_last_words_differ_is_told_and_no_crash_after_it()
         return tuple(past(10 + at, size) for at, size in enumerate(sizes))
 
     told = [ended(number, "raised", LOST, last=last(64, 4, 64)) for number in (0, 1)]
-    crashed = Heard(2, "dead", host="node0", pid=7, listens=False)
+    crashed = silent(2, "dead", host="node0", pid=7)
     (finding,) = found(*told, crashed, ended(3, "raised", LOST, last=last(64, 64)))
     assert finding.headline == (
         "number 11 of group `default` is `all_reduce` of 64 bytes on rank 3, `all_reduce` of 4 bytes on ranks 0-1"

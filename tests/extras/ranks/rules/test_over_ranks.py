@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.ranks.records.merging import Heard, merge
+from devwidget.extras.ranks.records.cluster import Cluster, Rank
+from devwidget.extras.ranks.records.merging import merge
 from devwidget.extras.ranks.records.rank import (
     Axis,
     Collective,
@@ -22,7 +22,7 @@ from devwidget.extras.ranks.records.rank import (
 from devwidget.extras.ranks.rules.over_ranks import ClusterRule, judge_cluster
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
-from tests.extras.ranks.records.made_up import NOW, cluster, held_up, model, report, reports, with_change
+from tests.extras.ranks.records.made_up import NOW, cluster, held_up, model, report, reports, silent, with_change
 
 MIB = 2**20
 
@@ -196,15 +196,15 @@ def _waits(kind: str = "all_reduce", number: int = 961, size: int = 4096) -> Col
 
 
 def _hanging(said: list[RankReport]) -> Cluster:
-    hung = {f"r{each.rank}": Heard(each.rank, "hung", each) for each in said if each.collective is not None}
-    return cluster(said, **{name: each for name, each in hung.items() if not each.report.collective.finished})
+    hung = {f"r{each.rank}": Rank("hung", each) for each in said if each.collective is not None}
+    return cluster(said, **{name: each for name, each in hung.items() if not each.said.collective.finished})
 
 
 def test_who_has_not_begun_the_collective_of_the_others_is_named_beside_whom_nothing_is_known_of():
     said = [_in_group(each, 961, collective=_waits()) for each in copies()]
     said[2] = _in_group(said[2], 960, collective=None)
-    hung = {f"r{number}": Heard(number, "hung", said[number]) for number in (0, 1)}
-    finding = only(cluster(said[:3], **hung, r3=Heard(3, "unknown")))
+    hung = {f"r{number}": Rank("hung", said[number]) for number in (0, 1)}
+    finding = only(cluster(said[:3], **hung, r3=silent(3, "unknown")))
     assert finding.headline == "ranks 0-1 wait in `all_reduce` number 961 of `dp`, which rank 2 has not begun"
     assert "they have waited for 31 s" in finding.notes
     assert "rank 2: answered, at train.py:41: loss.backward()" in finding.notes
@@ -212,28 +212,33 @@ def test_who_has_not_begun_the_collective_of_the_others_is_named_beside_whom_not
     assert len(finding.fixes) == 2
 
 
+def busy(group: str, begun: int) -> Rank:
+    """Of which torch alone tells how far it has come."""
+    return silent(3, "busy", taken=NOW, groups=(GroupProgress(group, begun, 960),))
+
+
 WAIT = "ranks 0-2 wait in `all_reduce` number 961 of `dp`"
 
 
 @pytest.mark.parametrize(("heard", "severity", "told"), [
-    (Heard(3, "dead", note="gone"), "error", ", and the process of rank 3 has ended"),
-    (Heard(3, "stopped"), "error", ", and rank 3 is stopped by a signal"),
-    (Heard(3, "unknown"), "warning", ", and whether rank 3 has begun it is not known here"),
-    (Heard(3, "busy", groups=(GroupProgress("dp", 960, 960),)), "error", ", which rank 3 has not begun"),
-    (Heard(3, "busy", groups=(GroupProgress("", 7, 7),)), "warning", ", and whether rank 3 has begun it is not known here"),
+    (silent(3, "dead", "gone"), "error", ", and the process of rank 3 has ended"),
+    (silent(3, "stopped"), "error", ", and rank 3 is stopped by a signal"),
+    (silent(3, "unknown"), "warning", ", and whether rank 3 has begun it is not known here"),
+    (busy("dp", 960), "error", ", which rank 3 has not begun"),
+    (busy("", 7), "warning", ", and whether rank 3 has begun it is not known here"),
 ])  # fmt: skip
-def test_what_keeps_others_waiting_is_said_as_far_as_it_is_known(heard: Heard, severity: str, told: str):
+def test_what_keeps_others_waiting_is_said_as_far_as_it_is_known(heard: Rank, severity: str, told: str):
     """A rank that began it and died in it, or was stopped in it, has begun it."""
     said = [_in_group(each, 961, collective=_waits()) for each in copies()]
-    hung = {f"r{each.rank}": Heard(each.rank, "hung", each) for each in said}
+    hung = {f"r{each.rank}": Rank("hung", each) for each in said}
     finding = only(cluster(said, **hung | {"r3": heard}))
     assert (finding.severity, finding.headline) == (severity, WAIT + told)
 
 
 def test_a_busy_rank_that_torch_itself_saw_begin_is_not_accused():
     said = [_in_group(each, 961, collective=_waits()) for each in copies()]
-    hung = {f"r{each.rank}": Heard(each.rank, "hung", each) for each in said}
-    began = Heard(3, "busy", groups=(GroupProgress("dp", 961, 960),))
+    hung = {f"r{each.rank}": Rank("hung", each) for each in said}
+    began = busy("dp", 961)
     assert found(cluster(said, **hung | {"r3": began})) == []
 
 

@@ -2,13 +2,14 @@
 
 import dataclasses
 
-from devwidget.extras.ranks.records.cluster import Cluster, Rank
+from devwidget.extras.ranks.records.cluster import Cluster
 from devwidget.extras.ranks.rules import rank_claims
 from devwidget.extras.ranks.rules.rank_claims import answered, refutes, without_unheard
 from devwidget.records.finding import Claim, Finding
+from tests.extras.ranks.records.made_up import silent
 from tests.extras.ranks.strict_claims import quietly
 
-CLUSTER = Cluster((), (Rank(0, "hung"), Rank(1, "answered"), Rank(2, "unknown")))
+CLUSTER = Cluster((), tuple(map(silent, range(3), ("hung", "answered", "unknown"))))
 
 
 def test_a_finding_about_a_rank_that_never_answered_is_not_told(monkeypatch):

@@ -8,14 +8,14 @@ Source: https://docs.pytorch.org/docs/stable/distributed.html
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank, line_of
-from devwidget.extras.ranks.records.rank import Collective
-from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_by, group_ranks
+from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
+from devwidget.extras.ranks.records.rank import Place
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_by, numbers_of
 from devwidget.extras.ranks.rules.rank_claims import words_of
 from devwidget.extras.ranks.rules.waiting.endings import raised_itself
 from devwidget.records.finding import Claim, Finding, Fix
@@ -23,13 +23,10 @@ from devwidget.records.schema.message import Message, in_row
 
 Why = Literal["dead", "stopped", "raised", "ended", "terminated", "not begun", "unknown", ""]
 """Of a rank for which others wait; "" for one that does its part."""
+_PLAINEST_FIRST: tuple[Why, ...] = "dead", "stopped", "not begun", "terminated", "ended"
 
 
-Place = tuple[str, tuple[int, ...], int]
-"""Where ranks wait: a group, its ranks, and the number of the collective."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class _Wait:
     """Ranks that wait in one collective longer than is usual.
 
@@ -43,7 +40,26 @@ class _Wait:
     ranks: list[Rank]
     absent: dict[Why, list[Rank]]
     unknown: list[Rank]
-    told: bool = False
+    told: bool
+
+    @property
+    def seconds(self) -> float:
+        """For how long the first of its ranks has waited."""
+        return max(rank.said.waits.seconds for rank in self.ranks if rank.said.waits is not None)
+
+    @property
+    def has_only_begun(self) -> bool:
+        """Whether ranks that live wait for a moment only: who was heard before is early; the next question tells."""
+        hung = [rank.said.waits.seconds for rank in self.ranks if rank.state == "hung" and rank.said.waits is not None]
+        return bool(hung) and 0 < max(hung) < _MOMENT
+
+
+_MOMENT = 1.0
+"""Seconds within which the ranks of a job are heard, one after the other."""
+_Holders = tuple[tuple[Why, tuple[int, ...]], ...]
+"""Who holds a collective up, by why, the plainest reason first."""
+_PlaceOf = Mapping[int, Place]
+"""Where each rank waits that does."""
 
 
 @cluster_rule("absent-from-collective")
@@ -54,40 +70,57 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     waits = dict(_find_waits(cluster, places))
     ahead = {place: _find_ahead(wait, place_of) & waits.keys() for place, wait in waits.items()}
     causes = {place: _find_causes(place, ahead) for place in waits}
-    firsts = [place for place, wait in waits.items() if not (wait.told or causes[place]) and (wait.absent or wait.unknown)]
-    for same in group_by(firsts, lambda place: _name_holders(waits[place], place_of)).values():
-        first = max(same, key=lambda place: _longest(waits[place].ranks))
-        rest = {place for place, found in causes.items() if found & {*same}} | {*same} - {first}
-        behind = sorted((rank for place in rest for rank in waits[place].ranks), key=lambda rank: rank.number)
-        yield from _judge_wait(cluster, waits[first], dict(_name_holders(waits[first], place_of)), behind)
+    firsts = [place for place in waits if not causes[place] and _is_held_up(waits[place])]
+    for holders, same in group_by(firsts, lambda place: _name_holders(waits[place], place_of)).items():
+        first = max(same, key=lambda place: waits[place].seconds)
+        later = {place for place, found in causes.items() if found & {*same}} | {*same} - {first}
+        behind = sorted(rank.number for place in later for rank in waits[place].ranks)
+        if holders[0][0] != "unknown" or not waits[first].has_only_begun:
+            yield _make_finding(cluster, waits[first], holders, tuple(behind))
 
 
-def _judge_wait(cluster: Cluster, wait: _Wait, named: Mapping[Why, tuple[int, ...]], behind: list[Rank]) -> Iterator[Finding]:
-    if "unknown" not in named:
-        absent = {why: [cluster.ranks[number] for number in numbers] for why, numbers in named.items()}
-        everyone = [rank for ranks in absent.values() for rank in ranks]
-        yield _make_finding(cluster, wait.ranks, *next(iter(absent.items())), everyone, wait.unknown, behind)
-    elif not _has_only_begun(wait.ranks):
-        yield _make_finding(cluster, wait.ranks, "unknown", wait.unknown, [], wait.unknown, behind)
+def waiting(cluster: Cluster) -> dict[Place, list[Rank]]:
+    """Ranks by the place where they wait, or waited when a signal ended them."""
+    found: dict[Place, list[Rank]] = {}
+    for rank in cluster.ranks:
+        if rank.said.waits is not None and rank.state not in _WAIT_NO_MORE:
+            found.setdefault(rank.said.waits.place, []).append(rank)
+    return found
 
 
-def _name_holders(wait: _Wait, place_of: Mapping[int, Place]) -> tuple[tuple[Why, tuple[int, ...]], ...]:
-    """The ranks that hold up a collective, the plainest reason first; of those only who waits nowhere, if there are any.
+_WAIT_NO_MORE = frozenset({"dead", "raised", "ended", "stale"})
+
+
+def _find_waits(cluster: Cluster, places: dict[Place, list[Rank]]) -> Iterator[tuple[Place, _Wait]]:
+    apart = {place[:2] for place, ranks in places.items() if len(set(map(collective_kind, ranks))) > 1}
+    for place, ranks in places.items():
+        if not place.ranks or not any(rank.hangs or rank.state == "hung" for rank in ranks):
+            continue
+        members = [cluster.ranks[number] for number in sorted(place.ranks) if number < len(cluster.ranks)]
+        others = group_by(members, functools.partial(_find_why, place, ranks[0]))
+        unknown = others.pop("unknown", [])
+        others.pop("", None)
+        # Where those that are there do not do the same, who else is missing, or was heard before the others came so far, is a
+        # consequence; and an exception is a cause, and a finding of its own, which names who waits.
+        yield place, _Wait(ranks, others, unknown, told=place[:2] in apart or "raised" in others)
+
+
+def _is_held_up(wait: _Wait) -> bool:
+    return not wait.told and bool(wait.absent or wait.unknown)
+
+
+def _name_holders(wait: _Wait, place_of: _PlaceOf) -> _Holders:
+    """The ranks that hold up a collective: of those only who waits nowhere, if there are any.
 
     Where there are none, those of which nothing is known.
     """
     elsewhere = {why: [rank for rank in ranks if rank.number not in place_of] for why, ranks in wait.absent.items()}
     absent = elsewhere if any(elsewhere.values()) else wait.absent
-    named = tuple((why, _numbers(absent[why])) for why in _PLAINEST_FIRST if absent.get(why))
-    return named or (("unknown", _numbers(wait.unknown)),)
+    named = tuple((why, tuple(numbers_of(absent[why]))) for why in _PLAINEST_FIRST if absent.get(why))
+    return named or (("unknown", tuple(numbers_of(wait.unknown))),)
 
 
-def _longest(ranks: list[Rank]) -> float:
-    """For how long the first of some ranks has waited."""
-    return max(rank.collective.seconds for rank in ranks if rank.collective is not None)
-
-
-def _find_ahead(wait: _Wait, place_of: Mapping[int, Place]) -> set[Place]:
+def _find_ahead(wait: _Wait, place_of: _PlaceOf) -> set[Place]:
     """Where the ranks wait that are absent from a collective; nowhere if one of them does not wait: it is what holds all up."""
     absent = [rank.number for ranks in wait.absent.values() for rank in ranks]
     if wait.told or any(number not in place_of for number in absent):
@@ -108,47 +141,14 @@ def _find_causes(place: Place, ahead: Mapping[Place, set[Place]]) -> set[Place]:
     return {each for each in seen - {place} if not ahead[each]}
 
 
-def _find_waits(cluster: Cluster, places: dict[Place, list[Rank]]) -> Iterator[tuple[Place, _Wait]]:
-    apart = {place[:2] for place, ranks in places.items() if len({collective_kind(rank) for rank in ranks}) > 1}
-    for place, ranks in places.items():
-        group, members, _ = place
-        if not members or not any(rank.hangs or rank.state == "hung" for rank in ranks):
-            continue
-        others = group_ranks((rank for rank in cluster.ranks if rank.number in members), functools.partial(_why, ranks[0]))
-        unknown = others.pop("unknown", [])
-        others.pop("", None)
-        # Where those that are there do not do the same, who else is missing, or was heard before the others came so far, is a
-        # consequence; and an exception is a cause, and a finding of its own, which names who waits.
-        yield place, _Wait(ranks, others, unknown, told=(group, members) in apart or "raised" in others)
-
-
-_MOMENT = 1.0
-"""Seconds within which the ranks of a job are heard, one after the other."""
-
-
-def _has_only_begun(ranks: list[Rank]) -> bool:
-    """Whether ranks that live wait for a moment only: who was heard before is early, not unknown; the next question tells."""
-    hung = [rank for rank in ranks if rank.state == "hung"]
-    return bool(hung) and 0 < _longest(hung) < _MOMENT
-
-
-def waiting(cluster: Cluster) -> dict[Place, list[Rank]]:
-    """Ranks by the place where they wait, or waited when a signal ended them: group, its ranks, number."""
-    held = [
-        rank
-        for rank in cluster.ranks
-        if rank.collective is not None and not rank.collective.finished and rank.state not in _WAIT_NO_MORE
-    ]
-    return group_ranks(held, lambda rank: _place(rank.collective))
-
-
 _SAME_BYTES = frozenset({"all_reduce", "reduce", "broadcast"})
 """Kinds in which every rank gives as much as the others."""
 
 
 def collective_kind(rank: Rank) -> str:
     """The kind of the collective of a rank, with its size where that is the same on every rank."""
-    return "" if rank.collective is None else word_kind(rank.collective.kind, rank.collective.bytes)
+    found = rank.said.collective
+    return "" if found is None else word_kind(found.kind, found.bytes)
 
 
 def word_kind(kind: str, size: int) -> str:
@@ -157,19 +157,11 @@ def word_kind(kind: str, size: int) -> str:
     return Message("{kind} of {size} bytes", kind=word, size=f"{size:,}") if kind in _SAME_BYTES else word
 
 
-_WAIT_NO_MORE = frozenset({"dead", "raised", "ended", "stale"})
-
-
-def _place(collective: Collective | None) -> Place:
-    assert collective is not None
-    return collective.group, collective.ranks, collective.sequence
-
-
-def _why(first: Rank, rank: Rank) -> Why:
+def _find_why(place: Place, first: Rank, rank: Rank) -> Why:
     """Why a collective in which another waits does not end, as far as this rank goes; "" if it does its part."""
     if rank.state == "dead" or rank.state == "stopped":
         return rank.state
-    begun = _has_begun(rank, first)
+    begun = _has_begun(rank, place)
     if begun:
         return ""
     if rank.state == "raised":
@@ -184,53 +176,29 @@ def _spoke_late_enough(rank: Rank, first: Rank) -> bool:
 
     A file may be older than the wait, and so may one of two jobs that were saved apart.
     """
-    if rank.state == "stale" or first.collective is None:
+    if rank.state == "stale" or first.said.waits is None:
         return False
-    if not rank.spoke or not first.spoke:
+    if not rank.said.taken or not first.said.taken:
         return True
-    return rank.spoke >= first.spoke - first.collective.seconds / 2
+    return rank.said.taken >= first.said.taken - first.said.waits.seconds / 2
 
 
-def _has_begun(rank: Rank, first: Rank) -> bool | None:
-    """Whether a rank has begun the collective in which another waits; None where nothing that was heard of it tells."""
-    group, members, sequence = _place(first.collective)
-    held = rank.collective
-    if held is not None and (held.group, held.sequence) == (group, sequence) and held.ranks in (members, ()):
+def _has_begun(rank: Rank, place: Place) -> bool | None:
+    """Whether a rank has begun a collective; None where nothing that was heard of it tells."""
+    held = rank.said.collective
+    if held is not None and (held.group, held.sequence) == (place.group, place.sequence) and held.ranks in (place.ranks, ()):
         return True
-    if held is not None and held.finished and (held.group, held.ranks) == (group, members):
-        return held.sequence >= sequence  # the last that it has begun of all, as dumps tell
-    begun = [each.begun for each in rank.groups if each.name == group and each.first in (members[0], NOWHERE)]
+    if held is not None and held.finished and (held.group, held.ranks) == place[:2]:
+        return held.sequence >= place.sequence  # the last that it has begun of all, as dumps tell
+    groups = rank.said.groups
+    begun = [each.begun for each in groups if each.name == place.group and each.first in (place.ranks[0], NOWHERE)]
     if begun:
-        return max(begun) >= sequence
-    told_by_torch = rank.state == "busy" and rank.groups and all(each.name for each in rank.groups)
-    return False if told_by_torch else None  # torch names each group in which the rank has begun any
+        return max(begun) >= place.sequence
+    # Torch itself names each group in which a busy rank has begun any.
+    told_by_torch = rank.state == "busy" and groups and all(each.name for each in groups)
+    return False if told_by_torch else None
 
 
-_PLAINEST_FIRST: tuple[Why, ...] = "dead", "stopped", "not begun", "terminated", "ended"
-"""Why others wait."""
-_HEADLINES: dict[Why, Callable[..., tuple[Message, Message]]] = {
-    "dead": lambda **facts: (
-        Message("{wait}, and the process of {others} has ended", **facts),
-        Message("{wait}, and the processes of {others} have ended", **facts),
-    ),
-    "stopped": lambda **facts: (
-        Message("{wait}, and {others} is stopped by a signal", **facts),
-        Message("{wait}, and {others} are stopped by a signal", **facts),
-    ),
-    "not begun": lambda **facts: (
-        Message("{wait}, which {others} has not begun", **facts),
-        Message("{wait}, which {others} have not begun", **facts),
-    ),
-    "ended": lambda **facts: (
-        Message("{wait}, and {others} came to its end", **facts),
-        Message("{wait}, and {others} came to their end", **facts),
-    ),
-    "unknown": lambda **facts: (
-        Message("{wait}, and whether {others} has begun it is not known here", **facts),
-        Message("{wait}, and whether {others} have begun it is not known here", **facts),
-    ),
-}
-"""How that is said of one rank and of several."""
 _FIXES = {
     "dead": Message("see why that process ended: its own output has the reason"),
     "stopped": Message("let it go on: kill -CONT, or fg in its terminal"),
@@ -240,54 +208,80 @@ _FIXES = {
 }
 
 
-def _make_finding(
-    cluster: Cluster,
-    ranks: list[Rank],
-    why: Why,
-    others: list[Rank],
-    absent: list[Rank],
-    unknown: list[Rank],
-    behind: list[Rank],
-) -> Finding:
-    """One collective: who waits, the others by name, where all are that hold it up, of whom nothing is known, who is behind."""
-    first = ranks[0]
-    collective = first.collective
-    assert collective is not None
-    seconds = _longest(ranks)
-    over = "before" if all(rank.state == "terminated" for rank in ranks) else ""
-    how: Why = "not begun" if why == "terminated" else why
-    waits = Claim(
-        "waiting", name=collective.group, call=collective.kind, count=collective.sequence, ranks=_numbers(ranks), how=over
-    )
-    absence = dataclasses.replace(waits, kind="absent", how=how, ranks=_numbers(others))
-    of_one, of_many = _HEADLINES[how](wait=words_of(waits), others=format_rank_ranges(absence.ranks))
-    waited = Message("they had waited for {seconds} s", seconds=round(seconds)) if over else None
-    notes = [waited or Message("they have waited for {seconds} s", seconds=round(seconds)), *_whereabouts(cluster, absent)]
-    if behind:
-        notes.insert(1, words_of(Claim("behind", ranks=_numbers(behind))))
-    if unknown and absent:
-        notes.append(
-            Message("whether {others} began it is not known here", others=format_rank_ranges(rank.number for rank in unknown))
-        )
+def _make_finding(cluster: Cluster, wait: _Wait, holders: _Holders, behind: tuple[int, ...]) -> Finding:
+    """One collective: who waits, who holds it up, of whom nothing is known, and who waits for those that wait."""
+    why, named = holders[0]
+    absent = [] if why == "unknown" else [cluster.ranks[number] for _, numbers in holders for number in numbers]
+    also_unknown = wait.unknown if absent else []
+    claims = _make_claims(wait, "not begun" if why == "terminated" else why, named, behind)
+    fixes = [Fix(_FIXES[claims[1].how], "", "choice")]
+    if also_unknown:
+        fixes.append(Fix(_FIXES["unknown"], "", "choice"))
+    lines = [rank.line for rank in absent if rank.line is not None]
     return Finding(
         "absent-from-collective", "error" if absent else "warning", None,
-        of_one if len(others) == 1 else of_many,
+        _word_headline(claims[1], words_of(claims[0])),
         Message("a collective ends when every rank of its group has begun it"),
-        fault=line_of(cluster, first),
-        birth=next(filter(None, (line_of(cluster, rank) for rank in absent)), None),
-        fixes=(Fix(_FIXES[how], "", "choice"), *([Fix(_FIXES["unknown"], "", "choice")] if unknown and absent else [])),
-        notes=(*notes, *_whereabouts(cluster, unknown)),
-        claims=(waits, absence, *([Claim("behind", ranks=_numbers(behind))] if behind else [])),
+        fault=wait.ranks[0].line,
+        birth=lines[0] if lines else None,
+        fixes=tuple(fixes),
+        notes=(*_note_waits(wait, claims), *_whereabouts(absent), *_note_unknown(also_unknown), *_whereabouts(wait.unknown)),
+        claims=claims,
     )  # fmt: skip
 
 
-def _numbers(ranks: list[Rank]) -> tuple[int, ...]:
-    return tuple(rank.number for rank in ranks)
+def _make_claims(wait: _Wait, why: Why, named: tuple[int, ...], behind: tuple[int, ...]) -> tuple[Claim, ...]:
+    """Who waits, who is absent, and, if there are any, who is behind."""
+    collective = wait.ranks[0].said.waits
+    assert collective is not None
+    is_over = all(rank.state == "terminated" for rank in wait.ranks)
+    waits = Claim(
+        "waiting", name=collective.group, call=collective.kind, count=collective.sequence,
+        ranks=tuple(numbers_of(wait.ranks)), how="before" if is_over else "",
+    )  # fmt: skip
+    absence = replace(waits, kind="absent", how=why, ranks=named)
+    return (waits, absence, Claim("behind", ranks=behind)) if behind else (waits, absence)
 
 
-def _whereabouts(cluster: Cluster, absent: list[Rank]) -> Iterator[str]:
-    for (state, note, stack), ranks in group_ranks(absent, lambda rank: (rank.state, rank.note, rank.stack)).items():
-        line = line_of(cluster, ranks[0]) if stack != NOWHERE else None
-        at = Message("at {place}: {source}", place=str(line), source=line.text) if line is not None else ""
+def _word_headline(absence: Claim, wait: str) -> str:
+    count, facts = len(absence.ranks), {"wait": wait, "others": format_rank_ranges(absence.ranks)}
+    match absence.how:
+        case "dead":
+            return Message.of(
+                count, "{wait}, and the process of {others} has ended",
+                "{wait}, and the processes of {others} have ended", **facts,
+            )  # fmt: skip
+        case "stopped":
+            return Message.of(
+                count, "{wait}, and {others} is stopped by a signal", "{wait}, and {others} are stopped by a signal", **facts
+            )
+        case "not begun":
+            return Message.of(count, "{wait}, which {others} has not begun", "{wait}, which {others} have not begun", **facts)
+        case "ended":
+            return Message.of(count, "{wait}, and {others} came to its end", "{wait}, and {others} came to their end", **facts)
+        case _:
+            return Message.of(
+                count, "{wait}, and whether {others} has begun it is not known here",
+                "{wait}, and whether {others} have begun it is not known here", **facts,
+            )  # fmt: skip
+
+
+def _note_waits(wait: _Wait, claims: tuple[Claim, ...]) -> Iterator[str]:
+    seconds = round(wait.seconds)
+    if claims[0].how == "before":
+        yield Message("they had waited for {seconds} s", seconds=seconds)
+    else:
+        yield Message("they have waited for {seconds} s", seconds=seconds)
+    yield from map(words_of, claims[2:])
+
+
+def _note_unknown(unknown: list[Rank]) -> Iterator[str]:
+    if unknown:
+        yield Message("whether {others} began it is not known here", others=format_rank_ranges(numbers_of(unknown)))
+
+
+def _whereabouts(ranks: list[Rank]) -> Iterator[str]:
+    for (state, note, line), same in group_by(ranks, lambda rank: (rank.state, rank.note, rank.line)).items():
+        at = "" if line is None else Message("at {place}: {source}", place=str(line), source=line.text)
         how = in_row((Message(state), note, at))
-        yield Message("{what}: {place}", what=format_rank_ranges(rank.number for rank in ranks), place=how)
+        yield Message("{what}: {place}", what=format_rank_ranges(numbers_of(same)), place=how)

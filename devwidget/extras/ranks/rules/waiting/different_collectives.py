@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.extras.ranks.records.cluster import Cluster, Rank, line_of
-from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_ranks
+from devwidget.extras.ranks.records.cluster import Cluster, Rank
+from devwidget.extras.ranks.records.rank import Place
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_by, numbers_of
 from devwidget.extras.ranks.rules.rank_claims import answered
 from devwidget.extras.ranks.rules.waiting.absent_from_collective import collective_kind, waiting, word_kind
 from devwidget.records.finding import Finding, Fix
@@ -25,19 +26,18 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     yield from found or _judge_last(cluster)
 
 
-def _judge_waiting(cluster: Cluster, place: tuple[str, tuple[int, ...], int], ranks: list[Rank]) -> Iterator[Finding]:
-    group, members, sequence = place
-    kinds = group_ranks(ranks, collective_kind)
-    if len(kinds) > 1:
-        numbers = {kind: [rank.number for rank in same] for kind, same in kinds.items()}
-        waiting_ranks = {rank.number for rank in ranks}
-        for rank in cluster.ranks:
-            for each in rank.last if rank.number not in waiting_ranks else ():
-                if (each.group, each.sequence, each.size) == (group, sequence, len(members)) and each.first in members[:1]:
-                    numbers.setdefault(word_kind(each.kind, each.bytes), []).append(rank.number)
-        # Where as many do one thing as the other, those that come in a moment tell which is odd.
-        if _has_fewest(numbers) or any(rank.hangs or rank.state == "hung" for rank in ranks):
-            yield _make_finding(cluster, group, sequence, numbers)
+def _judge_waiting(cluster: Cluster, place: Place, ranks: list[Rank]) -> Iterator[Finding]:
+    kinds = {kind: numbers_of(same) for kind, same in group_by(ranks, collective_kind).items()}
+    if len(kinds) < 2:
+        return
+    there = set(numbers_of(ranks))
+    for rank in cluster.ranks:
+        for past in () if rank.number in there else rank.said.last:
+            if past.is_at(place):
+                kinds.setdefault(word_kind(past.kind, past.bytes), []).append(rank.number)
+    # Where as many do one thing as the other, those that come in a moment tell which is odd.
+    if _has_fewest(kinds) or any(rank.hangs or rank.state == "hung" for rank in ranks):
+        yield _make_finding(cluster, place.group, place.sequence, kinds)
 
 
 def _has_fewest(kinds: dict[str, list[int]]) -> bool:
@@ -49,7 +49,7 @@ def _judge_last(cluster: Cluster) -> Iterator[Finding]:
     """The first place where what ranks began last is not the same: by what they waited in at their end it may be too late."""
     places: dict[tuple[str, int, int, int], dict[str, list[int]]] = {}
     for rank in cluster.ranks:
-        for each in rank.last:
+        for each in rank.said.last:
             kinds = places.setdefault((each.group, each.first, each.size, each.sequence), {})
             kinds.setdefault(word_kind(each.kind, each.bytes), []).append(rank.number)
     apart = {place: kinds for place, kinds in places.items() if len(kinds) > 1}
@@ -61,13 +61,13 @@ def _judge_last(cluster: Cluster) -> Iterator[Finding]:
 def _make_finding(cluster: Cluster, group: str, sequence: int, kinds: dict[str, list[int]]) -> Finding:
     """Those that are fewest are named first, and their line; where no kind has fewest, no line."""
     ordered = sorted(kinds, key=lambda kind: len(kinds[kind]))
-    odd = [rank for rank in cluster.ranks if rank.number in kinds[ordered[0]]] if _has_fewest(kinds) else []
+    odd = [cluster.ranks[number].line for number in kinds[ordered[0]]] if _has_fewest(kinds) else []
     found = in_row(Message("{kind} on {ranks}", kind=kind, ranks=format_rank_ranges(sorted(kinds[kind]))) for kind in ordered)
     return Finding(
         "different-collectives", "error", None,
         Message("number {sequence} of group `{group}` is {kinds}", sequence=sequence, group=group, kinds=found),
         Message("collectives of one group meet in the order in which each rank begins them"),
-        fault=line_of(cluster, odd[0]) if odd else None,
+        fault=odd[0] if odd else None,
         fixes=(Fix(Message("do the same on every rank, or give what only some do a group of its own"),
                    "group = dist.new_group(ranks)", "choice"),),
         claims=answered(rank for ranks in kinds.values() for rank in ranks),

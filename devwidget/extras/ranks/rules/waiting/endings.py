@@ -19,25 +19,23 @@ _AT_ONCE = 1.0
 
 def lost_another(rank: Rank) -> bool:
     """Whether the exception of a rank says that another one has gone, or did not come."""
-    word = rank.last_word
+    word = rank.said.last_word
     return word is not None and word.how == "raised" and any(each in word.error.lower() for each in _OF_TRANSPORT)
 
 
 def raised_itself(rank: Rank) -> bool:
     """Whether a rank has raised something else."""
-    return rank.state == "raised" and rank.last_word is not None and not lost_another(rank)
+    return rank.state == "raised" and rank.said.last_word is not None and not lost_another(rank)
 
 
 def select_first(ranks: Iterable[Rank]) -> list[Rank]:
     """Those that spoke first, within what clocks and causes may differ."""
     told = list(ranks)
-    first = min((rank.spoke for rank in told), default=0.0)
-    return [rank for rank in told if rank.spoke <= first + _AT_ONCE]
+    first = min((rank.said.taken for rank in told), default=0.0)
+    return [rank for rank in told if rank.said.taken <= first + _AT_ONCE]
 
 
 def find_hanging(cluster: Cluster, absent: Iterable[int]) -> list[Rank]:
     """Ranks that hang in a collective of one of these."""
     wanted = set(absent)
-    return [
-        rank for rank in cluster.ranks if rank.hangs and rank.collective is not None and wanted & set(rank.collective.ranks)
-    ]
+    return [rank for rank in cluster.ranks if rank.hangs and rank.said.waits and wanted & {*rank.said.waits.ranks}]

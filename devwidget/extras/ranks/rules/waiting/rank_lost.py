@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster, Rank
-from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, numbers_of
 from devwidget.extras.ranks.rules.rank_claims import answered
 from devwidget.extras.ranks.rules.waiting import different_collectives
 from devwidget.extras.ranks.rules.waiting.endings import find_hanging, lost_another, raised_itself, select_first
@@ -35,22 +35,22 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         # Which ends the process of a rank that gets what it does not expect, mostly not the one that does otherwise.
         return
     gone = _find_gone(cluster, lost)
-    if gone and not find_hanging(cluster, [rank.number for rank in gone]):
+    if gone and not find_hanging(cluster, numbers_of(gone)):
         yield _make_finding(gone, lost)
 
 
 def _find_gone(cluster: Cluster, lost: list[Rank]) -> list[Rank]:
     """The ranks that are known to have gone before the others lost them, else those of which nothing was heard."""
-    first = min(rank.spoke for rank in lost)
-    before = [rank for rank in cluster.ranks if rank.state == "terminated" and rank.spoke <= first]
+    first = min(rank.said.taken for rank in lost)
+    before = [rank for rank in cluster.ranks if rank.state == "terminated" and rank.said.taken <= first]
     dead = [rank for rank in cluster.ranks if rank.state == "dead"]
     return dead or select_first(before) or [rank for rank in cluster.ranks if rank.state in ("stale", "unknown")]
 
 
 def _make_finding(gone: list[Rank], lost: list[Rank]) -> Finding:
-    numbers = tuple(rank.number for rank in gone)
+    numbers = tuple(numbers_of(gone))
     state = gone[0].state if gone[0].state in ("dead", "terminated") else "unknown"
-    facts = {"ranks": format_rank_ranges(numbers), "others": format_rank_ranges(rank.number for rank in lost)}
+    facts = {"ranks": format_rank_ranges(numbers), "others": format_rank_ranges(numbers_of(lost))}
     if state == "dead":
         told = Message("{ranks} ended without a last word, and {others} lost their connection", **facts)
     elif state == "terminated":
@@ -63,6 +63,6 @@ def _make_finding(gone: list[Rank], lost: list[Rank]) -> Finding:
         "rank-lost", "error", None, told,
         Message("a connection is closed when the process at its other end has gone"),
         fixes=(Fix(_FIXES[state], "", "choice"),),
-        notes=tuple(note for rank in gone[:3] if (note := rank.note)),
-        claims=(*claims, *answered(rank.number for rank in lost)),
+        notes=tuple(rank.note for rank in gone[:3] if rank.note),
+        claims=(*claims, *answered(numbers_of(lost))),
     )  # fmt: skip

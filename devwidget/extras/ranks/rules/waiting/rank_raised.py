@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster, Rank, innermost_own
-from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_ranks
+from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_by, numbers_of
 from devwidget.extras.ranks.rules.rank_claims import answered
 from devwidget.extras.ranks.rules.waiting.endings import find_hanging, lost_another, raised_itself, select_first
 from devwidget.records.finding import Finding, Fix
@@ -26,7 +26,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each exception that ranks raised first; those that came later are named beside it."""
     raised = [rank for rank in cluster.ranks if raised_itself(rank)]
     first = select_first(raised)
-    for (error, line), ranks in group_ranks(first, _error_and_line).items():
+    for (error, line), ranks in group_by(first, _error_and_line).items():
         later = [rank for rank in raised if rank not in first]
         yield Finding(
             "rank-raised", "error", None,
@@ -35,23 +35,24 @@ def check(cluster: Cluster) -> Iterator[Finding]:
             fault=line,
             fixes=(Fix(Message("see to this line first"), "", "choice"),),
             notes=tuple(_consequences(cluster, ranks, later)),
-            claims=answered(rank.number for rank in ranks),
+            claims=answered(numbers_of(ranks)),
         )  # fmt: skip
 
 
 def _error_and_line(rank: Rank) -> tuple[str, Site | None]:
-    assert rank.last_word is not None
-    error = rank.last_word.error.strip().partition("\n")[0]
-    return error[:_LONGEST], innermost_own(rank.last_word.stack)
+    word = rank.said.last_word
+    assert word is not None
+    error = word.error.strip().partition("\n")[0]
+    return error[:_LONGEST], innermost_own(word.stack)
 
 
 def _ranges(ranks: list[Rank]) -> str:
-    return format_rank_ranges(rank.number for rank in ranks)
+    return format_rank_ranges(numbers_of(ranks))
 
 
 def _consequences(cluster: Cluster, ranks: list[Rank], later: list[Rank]) -> Iterator[str]:
     """What became of the others."""
-    if hanging := find_hanging(cluster, [rank.number for rank in ranks]):
+    if hanging := find_hanging(cluster, numbers_of(ranks)):
         yield Message("waiting for it: {ranks}", ranks=_ranges(hanging))
     if lost := [rank for rank in cluster.ranks if lost_another(rank)]:
         yield Message("then lost their connection: {ranks}", ranks=_ranges(lost))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.extras.ranks.records.cluster import NOWHERE, Arrivals, Cluster, Rank, line_of
+from devwidget.extras.ranks.records.cluster import NOWHERE, Arrivals, Cluster, Rank
 from devwidget.extras.ranks.rules.over_ranks import cluster_rule
 from devwidget.extras.ranks.rules.rank_claims import answered
 from devwidget.records.finding import Finding, Fix
@@ -49,27 +49,23 @@ def _judge_group(cluster: Cluster, name: str, arrivals: list[Arrivals]) -> Itera
     times, all_times = len(waits[slowest]), sum(map(len, waits.values()))
     share = sum(sorted(waits[slowest])[:-_LEFT_OUT]) / span if span else 0.0
     if share >= LEAST_SHARE and times >= max(LEAST_COLLECTIVES, LEAST_PART * all_times):
-        yield _make_finding(cluster, cluster.ranks[slowest], name, share, times, all_times)
+        yield _make_finding(cluster.ranks[slowest], name, share, times, all_times)
 
 
-def _make_finding(cluster: Cluster, rank: Rank, group: str, share: float, times: int, all_times: int) -> Finding:
+def _make_finding(rank: Rank, group: str, share: float, times: int, all_times: int) -> Finding:
     facts = {"times": times, "all": all_times, "group": group}
     return Finding(
         "slow-rank", "warning", None,
         Message("{share} % of the time all others wait for rank {rank}", share=round(100 * share), rank=rank.number),
         Message("a collective ends when the last rank of its group has come"),
-        fault=None if _waits(rank) else line_of(cluster, rank),
-        fixes=(Fix(_choose_cure(cluster, rank), "", "choice"),),
+        fault=rank.line if rank.said.waits is None else None,
+        fixes=(Fix(_choose_cure(rank), "", "choice"),),
         notes=(
             Message("of the last {all} waits for one rank in `{group}`, {times} were for it", **facts),
             Message("when each Python began a collective is compared, not how fast its GPU is"),
         ),
         claims=answered([rank.number]),
     )  # fmt: skip
-
-
-def _waits(rank: Rank) -> bool:
-    return rank.collective is not None and not rank.collective.finished
 
 
 _CURES = (
@@ -82,9 +78,8 @@ _CURES = (
 """Where the innermost line is, and what helps there."""
 
 
-def _choose_cure(cluster: Cluster, rank: Rank) -> str:
-    stack = cluster.stacks[rank.stack] if rank.stack != NOWHERE else ()
-    files = [site.file.replace("\\", "/") for site in stack]
+def _choose_cure(rank: Rank) -> str:
+    files = [site.file.replace("\\", "/") for site in rank.said.stack]
     for parts, cure in _CURES:
         if any(part in file for part in parts for file in files):
             return cure
