@@ -26,7 +26,7 @@ ClaimKind = Literal[
     "prefixed", "kept", "omitted", "wrapped", "outside", "gathered", "cut", "starved", "whole", "unjoined", "lost", "bare",
     "overwritten", "shuttled", "loaded", "compared", "answered", "waiting", "absent", "behind",
 ]  # fmt: skip
-"""The last four are about ranks: `devwidget/extras/ranks/rules/rank_claims.py` says what must have been heard for each."""
+"""The last four are about ranks: `tests/extras/ranks/strict_claims.py` says what must have been heard for each."""
 
 _CONTEXT = 2
 

@@ -15,8 +15,8 @@ def _claims_about_ranks_are_strict() -> Iterator[None]:
     if "ranks" not in extras():
         yield
         return
-    from devwidget.extras.ranks.rules import rank_claims
-    from tests.extras.ranks.strict_claims import is_borne_out
+    from devwidget.extras.ranks.rules import over_ranks
+    from tests.extras.ranks.strict_claims import run_strictly
 
-    with mock.patch.object(rank_claims, "is_borne_out", is_borne_out):
+    with mock.patch.object(over_ranks, "run_rule", run_strictly):
         yield

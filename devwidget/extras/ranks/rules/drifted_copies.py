@@ -15,6 +15,7 @@ from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
 from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.extras.ranks.rules.compared_settings import compared_ranks, find_step_differences
 from devwidget.extras.ranks.rules.over_ranks import (
+    answered,
     cluster_rule,
     format_paths,
     format_rank_ranges,
@@ -22,7 +23,6 @@ from devwidget.extras.ranks.rules.over_ranks import (
     notes_on_stages,
     severity_among,
 )
-from devwidget.extras.ranks.rules.rank_claims import answered
 from devwidget.extras.ranks.rules.ranks_disagree import differs_in_bytes
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message

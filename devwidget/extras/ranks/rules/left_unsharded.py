@@ -11,8 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_first, format_rank_ranges, group_by, numbers_of
-from devwidget.extras.ranks.rules.rank_claims import answered
+from devwidget.extras.ranks.rules.over_ranks import (
+    answered,
+    cluster_rule,
+    format_first,
+    format_rank_ranges,
+    group_by,
+    numbers_of,
+)
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 

@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from devwidget.extras.ranks.records.cluster import Cluster
 from devwidget.extras.ranks.records.columns import Columns, lay_out_columns
 from devwidget.extras.ranks.records.rank import LocalTensor
-from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_paths, format_rank_ranges
-from devwidget.extras.ranks.rules.rank_claims import answered
+from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_paths, format_rank_ranges
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 

@@ -16,6 +16,7 @@ from devwidget.extras.ranks.records.columns import Columns, lay_out_columns
 from devwidget.extras.ranks.records.rank import OWN_DEVICE, LocalTensor, RankModule
 from devwidget.extras.ranks.rules.over_ranks import (
     Peers,
+    answered,
     cluster_rule,
     format_first,
     format_rank_ranges,
@@ -23,7 +24,6 @@ from devwidget.extras.ranks.rules.over_ranks import (
     peers_in,
     severity_among,
 )
-from devwidget.extras.ranks.rules.rank_claims import answered
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message, in_row
 

@@ -20,8 +20,7 @@ from devwidget.extras.ranks.rules.compared_settings import (
     find_step_differences,
     group_alike,
 )
-from devwidget.extras.ranks.rules.over_ranks import STAGES_ARE_FINE, are_copies, cluster_rule, format_first
-from devwidget.extras.ranks.rules.rank_claims import answered
+from devwidget.extras.ranks.rules.over_ranks import STAGES_ARE_FINE, answered, are_copies, cluster_rule, format_first
 from devwidget.records.finding import Finding, Fix, Severity
 from devwidget.records.schema.message import Message
 

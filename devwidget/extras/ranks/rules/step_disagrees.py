@@ -12,8 +12,7 @@ from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster, Rank
 from devwidget.extras.ranks.records.rank import GroupProgress
-from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_by, numbers_of
-from devwidget.extras.ranks.rules.rank_claims import answered
+from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_rank_ranges, group_by, numbers_of
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message, in_row
 

@@ -1,21 +1,19 @@
 """Claims about ranks: nobody is spoken of who was not heard."""
 
-import dataclasses
+import pytest
 
 from devwidget.extras.ranks.records.cluster import Cluster
-from devwidget.extras.ranks.rules import rank_claims
-from devwidget.extras.ranks.rules.rank_claims import answered, refutes, without_unheard
+from devwidget.extras.ranks.rules.over_ranks import ClusterRule, answered, judge_cluster
 from devwidget.records.finding import Claim, Finding
 from tests.extras.ranks.records.made_up import silent
-from tests.extras.ranks.strict_claims import quietly
+from tests.extras.ranks.strict_claims import refutes
+from tests.strict_sentences import Unfounded
 
 CLUSTER = Cluster((), tuple(map(silent, range(3), ("hung", "answered", "unknown"))))
 
 
-def test_a_finding_about_a_rank_that_never_answered_is_not_told(monkeypatch):
-    monkeypatch.setattr(rank_claims, "is_borne_out", quietly)
-    founded = Finding("drifted-copies", "error", None, "`w` differs", "why", claims=answered((0, 1)))
-    unfounded = dataclasses.replace(founded, claims=answered((0, 2)))
-    kept, left_out = without_unheard(CLUSTER, [founded, unfounded])
-    assert (kept, len(left_out)) == ([founded], 1)
+def test_a_finding_about_a_rank_that_never_answered_fails_in_tests():
+    finding = Finding("drifted-copies", "error", None, "`w` differs", "why", claims=answered((0, 2)))
+    with pytest.raises(Unfounded, match="rank 2 was not heard"):
+        judge_cluster(CLUSTER, [ClusterRule("drifted-copies", lambda judged: iter((finding,)))])
     assert refutes(CLUSTER, Claim("answered", ranks=(9,))) == "the job has no rank [9]"

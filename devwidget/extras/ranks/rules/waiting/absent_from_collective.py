@@ -16,9 +16,9 @@ from typing import Literal
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
 from devwidget.extras.ranks.records.rank import Place
 from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_by, numbers_of
-from devwidget.extras.ranks.rules.rank_claims import words_of
 from devwidget.extras.ranks.rules.waiting.endings import raised_itself
 from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.runs import format_runs, runs_of
 from devwidget.records.schema.message import Message, in_row
 
 Why = Literal["dead", "stopped", "raised", "ended", "terminated", "not begun", "unknown", ""]
@@ -220,7 +220,7 @@ def _make_finding(cluster: Cluster, wait: _Wait, holders: _Holders, behind: tupl
     lines = [rank.line for rank in absent if rank.line is not None]
     return Finding(
         "absent-from-collective", "error" if absent else "warning", None,
-        _word_headline(claims[1], words_of(claims[0])),
+        _word_headline(claims[1], _word_wait(claims[0])),
         Message("a collective ends when every rank of its group has begun it"),
         fault=wait.ranks[0].line,
         birth=lines[0] if lines else None,
@@ -241,6 +241,16 @@ def _make_claims(wait: _Wait, why: Why, named: tuple[int, ...], behind: tuple[in
     )  # fmt: skip
     absence = replace(waits, kind="absent", how=why, ranks=named)
     return (waits, absence, Claim("behind", ranks=behind)) if behind else (waits, absence)
+
+
+def _word_wait(waits: Claim) -> str:
+    facts = {"ranks": format_runs(runs_of(waits.ranks)), "kind": waits.call, "number": waits.count, "group": waits.name}
+    if waits.how == "before":
+        return Message("{ranks} waited in `{kind}` number {number} of `{group}`", **facts)
+    return Message.of(
+        len(waits.ranks), "{ranks} waits in `{kind}` number {number} of `{group}`",
+        "{ranks} wait in `{kind}` number {number} of `{group}`", **facts,
+    )  # fmt: skip
 
 
 def _word_headline(absence: Claim, wait: str) -> str:
@@ -272,7 +282,11 @@ def _note_waits(wait: _Wait, claims: tuple[Claim, ...]) -> Iterator[str]:
         yield Message("they had waited for {seconds} s", seconds=seconds)
     else:
         yield Message("they have waited for {seconds} s", seconds=seconds)
-    yield from map(words_of, claims[2:])
+    for behind in claims[2:]:
+        yield Message.of(
+            len(behind.ranks), "{ranks} waits too, in another collective", "{ranks} wait too, in other collectives",
+            ranks=format_runs(runs_of(behind.ranks)),
+        )  # fmt: skip
 
 
 def _note_unknown(unknown: list[Rank]) -> Iterator[str]:

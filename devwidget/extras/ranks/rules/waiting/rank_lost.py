@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster, Rank
-from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, numbers_of
-from devwidget.extras.ranks.rules.rank_claims import answered
+from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_rank_ranges, numbers_of
 from devwidget.extras.ranks.rules.waiting import different_collectives
 from devwidget.extras.ranks.rules.waiting.endings import find_hanging, lost_another, raised_itself, select_first
 from devwidget.records.finding import Claim, Finding, Fix

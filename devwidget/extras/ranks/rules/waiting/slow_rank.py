@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import NOWHERE, Arrivals, Cluster, Rank
-from devwidget.extras.ranks.rules.over_ranks import cluster_rule
-from devwidget.extras.ranks.rules.rank_claims import answered
+from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.schema.message import Message
 
