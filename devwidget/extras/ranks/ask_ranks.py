@@ -25,13 +25,13 @@ from devwidget.extras.ranks.job import (
     refuse_shared,
     socket_of,
 )
-from devwidget.extras.ranks.records.alike_files import AlikeFiles
 from devwidget.extras.ranks.records.cluster import GONE, WITH_LAST_WORD, Cluster, Rank
 from devwidget.extras.ranks.records.merging import merge, ranks_of_saved
 from devwidget.extras.ranks.records.rank import RankReport, silent_rank
 from devwidget.extras.ranks.unix_http import LARGEST_ANSWER, Line, NoAnswer
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.loading.json_io import load, loads, read_regular
+from devwidget.records.loading.typed_reader import AlikeParts
 from devwidget.records.schema.message import Message
 
 FIRST_WAIT, SECOND_WAIT = 1.0, 0.3
@@ -46,11 +46,11 @@ _MOST_AT_ONCE = 64
 def ask_folder(folder: pathlib.Path, patience: float = LONG_IN_A_COLLECTIVE) -> list[Rank]:
     """Ask each rank of a folder, by its socket or else by its file; raise DevwidgetError if it is none, or open to others."""
     refuse_shared(folder)
-    alike = AlikeFiles()
+    read = functools.partial(loads, alike=AlikeParts())
     numbers = list(ranks_in(folder))
     # At once: those that do not answer are waited for together.
     with ThreadPoolExecutor(max(1, min(_MOST_AT_ONCE, len(numbers)))) as pool:
-        heard = list(pool.map(lambda rank: ask_rank(folder, rank, alike.loads), numbers))
+        heard = list(pool.map(lambda rank: ask_rank(folder, rank, read), numbers))
     return mark_stale(mark_hung(heard, patience))
 
 

@@ -16,7 +16,14 @@ from devwidget._version import __version__
 from devwidget.records import comparison, explanation, snapshot, trace  # noqa: F401  # known by name then
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading import consistency as consistency
-from devwidget.records.loading.typed_reader import SharedParts, Unexpected, known_messages, make_reader, shared_parts
+from devwidget.records.loading.typed_reader import (
+    AlikeParts,
+    SharedParts,
+    Unexpected,
+    known_messages,
+    make_reader,
+    shared_parts,
+)
 from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import SCHEMA_VERSION, saved_kinds
 from devwidget.records.schema.record import dumps as dumps
@@ -71,8 +78,12 @@ def load(path: str | pathlib.Path, most: int = LARGEST_TEXT) -> Any:
         raise _make_unreadable(Message("no UTF-8 text: {error}", error=error)) from None
 
 
-def loads(text: str) -> Any:
+def loads(text: str, alike: AlikeParts | None = None) -> Any:
     """The record that `dumps` wrote; fields that this version does not know are left out.
+
+    Args:
+        text: of a file.
+        alike: of the other files of a job, whose parts are taken where they are equal.
 
     Raises:
         ValueError: if the text is not JSON of ours, or of a schema that this version does not know; the message names the
@@ -83,7 +94,7 @@ def loads(text: str) -> Any:
     try:
         first, _, more = text.partition("\n")
         join = _find_join(first[:_HEAD]) if more else None
-        return _read_envelope(_parse_json(text)) if join is None else _join_lines(text, join)
+        return _read_envelope(_parse_json(text), alike) if join is None else _join_lines(text, join)
     except RecursionError:
         raise _make_unreadable(Message("lists or objects are nested too deeply")) from None
     except Unexpected as wrong:
@@ -161,7 +172,7 @@ def _parse_json(text: str) -> Any:
         raise Unexpected(Message("JSON; {error}", error=error)) from None
 
 
-def _read_envelope(envelope: Any) -> Any:
+def _read_envelope(envelope: Any, alike: AlikeParts | None = None) -> Any:
     if not isinstance(envelope, dict) or "devwidget" not in envelope:
         raise Unexpected(Message("an object with `devwidget`, `record` and `data`"), envelope)
     version, kind = envelope["devwidget"], envelope.get("record")
@@ -177,15 +188,15 @@ def _read_envelope(envelope: Any) -> Any:
     former, why = _former.get(record.__name__, ("", ""))
     if former and former in envelope.get("data", ()):
         raise UnreadableError(why)
-    return contextvars.copy_context().run(_read_data, record, envelope)
+    return contextvars.copy_context().run(_read_data, record, envelope, alike or AlikeParts())
 
 
-def _read_data(record: type, envelope: Mapping[str, Any]) -> Any:
+def _read_data(record: type, envelope: Mapping[str, Any], alike: AlikeParts) -> Any:
     """Read the record by the tables of its file, in a context of its own."""
     shared = envelope.get("shared", [])
     if type(shared) is not list:
         raise Unexpected(Message("a list as `shared`"), shared)
-    shared_parts.set(SharedParts(shared))
+    shared_parts.set(SharedParts(shared, alike))
     known_messages.set(read_messages(envelope.get("messages", {})))
     return make_reader(record)(envelope.get("data"))
 

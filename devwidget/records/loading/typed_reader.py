@@ -88,34 +88,52 @@ known_messages: ContextVar[Mapping[str, Message]] = ContextVar("known_messages",
 """What the file that is read says of its texts."""
 
 
-class SharedParts:
-    """What stands once in a file and is part of several others; each is read once, as the fields that refer to it are."""
+_MOST_ALIKE = 32
 
-    def __init__(self, values: Sequence[Any]) -> None:
-        self._values = values
+
+class AlikeParts:
+    """Shared fields of many files that are mostly alike, as those of the ranks of a job: an equal one is made once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Reader, list[tuple[Any, Any]]] = {}
+
+    def read_part(self, value: Any, reader: Reader) -> Any:
+        """The object that was made of an equal value, else of this one."""
+        known = self._known.setdefault(reader, [])
+        for other, part in known:
+            if other == value:
+                return part
+        part = reader(value)
+        if len(known) < _MOST_ALIKE:
+            known.append((value, part))
+        return part
+
+
+class SharedParts:
+    """What stands below `shared` in a file, and is part of several others: each is read once."""
+
+    def __init__(self, values: Sequence[Any], alike: AlikeParts) -> None:
+        self._values, self._alike = values, alike
         self._read: dict[tuple[int, Reader], Any] = {}
 
-    def read_part(self, place: Any, reader: Reader) -> Any:
-        """The object of one place."""
+    def read_part(self, value: Any, reader: Reader) -> Any:
+        """A shared field, which may be the place of its value."""
+        if type(value) is not dict or value.keys() != {"$"}:
+            return self._alike.read_part(value, reader)
+        place = value["$"]
         if type(place) is not int or not 0 <= place < len(self._values):
             raise Unexpected(Message("a place in `shared`"), place)
         if (place, reader) not in self._read:
-            self._read[place, reader] = reader(self._values[place])
+            self._read[place, reader] = self._alike.read_part(self._values[place], reader)
         return self._read[place, reader]
 
 
-shared_parts: ContextVar[SharedParts | None] = ContextVar("shared_parts", default=None)
-"""What the file that is read holds below `shared`."""
+shared_parts: ContextVar[SharedParts] = ContextVar("shared_parts")
+"""Of the file that is read."""
 
 
 def _make_shared_reader(inner: Reader) -> Reader:
-    def read(value: Any) -> Any:
-        parts = shared_parts.get()
-        if parts is not None and type(value) is dict and value.keys() == {"$"}:
-            return parts.read_part(value["$"], inner)
-        return inner(value)
-
-    return read
+    return lambda value: shared_parts.get().read_part(value, inner)
 
 
 def _read_text(value: Any) -> str:
