@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import math
 from dataclasses import dataclass
+from importlib import resources
 from typing import Literal
 
-from devwidget.extras.plan.evidence.rows import ROWS
-
+ROWS = "rows.csv"
+"""Beside this file; written by `python -m tests.extras.plan.evidence`."""
 _FINEST = 1000
 """A band is rounded up to a thousandth."""
 
@@ -61,7 +63,13 @@ class ErrorBand:
 @functools.cache
 def list_compared() -> tuple[Compared, ...]:
     """All rows."""
-    return tuple(Compared(*row) for row in ROWS)
+    lines = resources.files(__package__).joinpath(ROWS).read_text(encoding="utf-8").splitlines()
+    return tuple(_read_row(row) for row in csv.DictReader(lines))
+
+
+def _read_row(row: dict[str, str]) -> Compared:
+    sizes = int(row["least"]), int(row["most"]), int(row["planned"])
+    return Compared(row["source"], row["workload"], row["what"], *sizes, row["counts"] == "True")
 
 
 @functools.cache

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +23,7 @@ from tests.extras.plan.evidence.measured import (
 )
 
 PAGE = Path(__file__).parents[4] / "docs" / "evidence.md"
-KEPT = Path(__file__).parents[4] / "devwidget" / "extras" / "plan" / "evidence" / "rows.py"
+KEPT = Path(__file__).parents[4] / "devwidget" / "extras" / "plan" / "evidence" / "rows.csv"
 HEAD = """# How do we know?
 
 Nobody needs a GPU to be held against one: others have published what theirs did, and `make test-gpu` measures where
@@ -81,18 +83,13 @@ def predict(row: Compared) -> Compared:
     return dataclasses.replace(row, planned=round(predictions.predicted(row.workload)[row.what]))
 
 
-def kept_row(row: Compared) -> str:
-    """One figure as devwidget keeps it."""
-    sizes = ", ".join(f"{size:_}" for size in (row.least, row.most, row.planned))
-    return f'    ("{row.source}", "{row.workload}", "{row.what}",\n     {sizes}, {row.counts}),'
-
-
 def kept_rows(rows: Sequence[Compared]) -> str:
-    """All of them, as a file of Python."""
-    written = "Written by `python -m tests.extras.plan.evidence`."
-    told = f'"""Published figures beside their plans, in bytes; see `Compared`.\n\n{written}\n"""'
-    head = "from __future__ import annotations\n\nROWS: tuple[tuple[str, str, str, int, int, int, bool], ...] = ("
-    return "\n".join([f"{told}\n", "# fmt: off", head, *map(kept_row, rows), ")"]) + "\n"
+    """All of them, as devwidget keeps them."""
+    file = io.StringIO()
+    table = csv.writer(file, lineterminator="\n")
+    table.writerow(field.name for field in dataclasses.fields(Compared))
+    table.writerows(map(dataclasses.astuple, rows))
+    return file.getvalue()
 
 
 def _training(rows: Sequence[Compared]) -> list[str]:

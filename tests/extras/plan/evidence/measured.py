@@ -31,7 +31,7 @@ Source: MAGMA27/assignment2-systems, `attention_benchmark_results.csv`. At lengt
 
 
 ROWS = list_compared()
-"""The figures of others, in bytes, beside their plans: a new one is written into `devwidget/extras/plan/evidence/rows.py`."""
+"""The figures of others, in bytes, beside their plans: a new one is written into `devwidget/extras/plan/evidence/rows.csv`."""
 SCALES = {"H": MIB, "P": GIB, "T": 1e6, "V": 1e6, "X": GIB}
 """Bytes of the unit of a source, where it is not 1e9; what is taken of a card is told in MiB."""
 BOUNDS = {"allocated": 0.02, "reserved": 0.05, "on the card": 0.05, "allocated by a rank": 0.01}
