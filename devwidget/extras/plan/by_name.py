@@ -15,7 +15,7 @@ from devwidget.capture.validation import refuse_counts
 from devwidget.extras.plan.fine_tuning import RANK, AdamW8bit, add_adapters
 from devwidget.extras.plan.loops import TRAINER
 from devwidget.extras.plan.make_plan import make_plan
-from devwidget.extras.plan.records.answers import Generation
+from devwidget.extras.plan.records.answers import Generation, Room, Tried
 from devwidget.extras.plan.records.plan import Plan
 from devwidget.records.errors import DevwidgetError, message, require_package
 from devwidget.records.schema.message import Message
@@ -24,22 +24,12 @@ NEW_TOKENS = 256
 
 
 @dataclass(frozen=True)
-class Row:
-    """One thing to do with the model, what it takes of a card, and whether that fits; in place of one that failed, why."""
-
-    what: str
-    on_card: int = 0
-    fits: bool = False
-    problem: str = ""
-
-
-@dataclass(frozen=True)
 class ModelRows:
     """What was planned: `model` is a class of so many parameters."""
 
     model: str
     parameters: int
-    rows: tuple[Row, ...]
+    rows: tuple[Tried, ...]
 
 
 def plan_by_name(name: str, gpus: int, memory: str | None, card: str | None, batch: int, length: int) -> ModelRows:
@@ -93,14 +83,12 @@ _OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def _plan_row(what: str, plan: Callable[[], Plan | Generation]) -> Row:
+def _plan_row(what: str, plan: Callable[[], Plan | Generation]) -> Tried:
     try:
         found = plan()
     except DevwidgetError as error:
-        return Row(what, problem=error.what)
-    if isinstance(found, Generation):
-        return Row(what, found.taken + found.context, found.fits)
-    return Row(what, found.tightest.on_card, found.fits)
+        return Tried(what, Room(0, 0, "does not fit"), error.what)
+    return Tried(what, found.room)
 
 
 def _read_config(name: str) -> Any:

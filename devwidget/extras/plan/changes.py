@@ -30,11 +30,17 @@ class Changed:
         prepare: is given the copy of the model before it is placed.
         asked: other arguments of `make_plan`.
         dtype: of the model's and the batch's floating numbers; None for those that they have.
+        batch: samples; None for those that there are.
+        length: tokens of each text; None for those that there are.
+        is_inference: without labels and without gradients.
     """
 
     prepare: Callable[[nn.Module], object] = lambda model: None
     asked: dict[str, Any] = field(default_factory=dict)
     dtype: torch.dtype | None = None
+    batch: int | None = None
+    length: int | None = None
+    is_inference: bool = False
 
     def cast_floats(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor of the batch in the dtype that is asked for."""
@@ -43,12 +49,12 @@ class Changed:
 
 @dataclass(frozen=True)
 class Option:
-    """A change with its words; the cheapest first in `list_options`."""
+    """A change with its words; "" for the step as it is."""
 
-    what: str
-    code: str
-    cost: str
-    changed: Changed
+    what: str = ""
+    changed: Changed = field(default_factory=Changed)
+    code: str = ""
+    cost: str = ""
 
 
 def list_options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
@@ -56,25 +62,30 @@ def list_options(model: nn.Module, asked: dict[str, Any]) -> Iterator[Option]:
     optimizer, loop = asked["optimizer"], asked["loop"]
     if optimizer is not None:
         yield from _list_optimizer_options(optimizer, loop)
-        eight = {"optimizer": AdamW8bit} if is_adam(optimizer) else {}
-        if eight:
-            yield Option(Message("8-bit AdamW"), EIGHT_BIT, Message("eight bits of state"), Changed(asked=eight))
-        if not asked["checkpointing"] and any(True for _ in find_repeated_blocks(model)):
-            words = Message("activation checkpointing"), "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
-            again = Message("one more forward, about a third of the time")
-            yield Option(*words, again, Changed(asked={"checkpointing": True}))
-            if eight:
-                both = Message("eight bits of state, and one more forward")
-                words = Message("checkpointing and 8-bit AdamW"), EIGHT_BIT
-                yield Option(*words, both, Changed(asked={"checkpointing": True, **eight}))
+        yield from _list_smaller_states(model, optimizer, asked["checkpointing"])
     if has_wide_weights(model):
         yield from _list_narrow_options(loop)
     if asked["gpus"] > 1:
         yield from _list_placement_options(asked["placement"])
     if optimizer is not None:
-        other = Changed(asked={"optimizer": torch.optim.SGD})
-        words = Message("SGD without momentum"), "torch.optim.SGD(model.parameters())"
-        yield Option(*words, Message("another optimizer learns otherwise"), other)
+        sgd = Changed(asked={"optimizer": torch.optim.SGD})
+        cost = Message("another optimizer learns otherwise")
+        yield Option(Message("SGD without momentum"), sgd, "torch.optim.SGD(model.parameters())", cost)
+
+
+def _list_smaller_states(model: nn.Module, optimizer: Any, checkpointing: object) -> Iterator[Option]:
+    """AdamW of 8 bits, checkpointing, and both."""
+    eight, again = {"optimizer": AdamW8bit}, {"checkpointing": True}
+    can_checkpoint = not checkpointing and next(find_repeated_blocks(model), None) is not None
+    if is_adam(optimizer):
+        yield Option(Message("8-bit AdamW"), Changed(asked=eight), EIGHT_BIT, Message("eight bits of state"))
+    if can_checkpoint:
+        code = "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)"
+        cost = Message("one more forward, about a third of the time")
+        yield Option(Message("activation checkpointing"), Changed(asked=again), code, cost)
+    if can_checkpoint and is_adam(optimizer):
+        cost = Message("eight bits of state, and one more forward")
+        yield Option(Message("checkpointing and 8-bit AdamW"), Changed(asked=again | eight), EIGHT_BIT, cost)
 
 
 def is_adam(optimizer: Any) -> bool:
@@ -94,11 +105,11 @@ def has_wide_weights(model: nn.Module) -> bool:
 
 def _list_narrow_options(loop: Loop) -> Iterator[Option]:
     if loop.autocast is None and not loop.is_own:
-        words = Message("autocast to bfloat16"), f'with torch.autocast("{virtual_gpu(0).type}", torch.bfloat16):'
         changed = Changed(asked={"loop": replace(loop, autocast=torch.bfloat16)})
-        yield Option(*words, Message("eight bits of precision in what is computed"), changed)
-    words = Message("weights in bfloat16"), "model.to(torch.bfloat16)"
-    yield Option(*words, Message("eight bits of precision in the weights too"), Changed(dtype=torch.bfloat16))
+        code = f'with torch.autocast("{virtual_gpu(0).type}", torch.bfloat16):'
+        yield Option(Message("autocast to bfloat16"), changed, code, Message("eight bits of precision in what is computed"))
+    cost = Message("eight bits of precision in the weights too")
+    yield Option(Message("weights in bfloat16"), Changed(dtype=torch.bfloat16), "model.to(torch.bfloat16)", cost)
 
 
 def _list_optimizer_options(optimizer: Any, loop: Loop) -> Iterator[Option]:
@@ -106,19 +117,21 @@ def _list_optimizer_options(optimizer: Any, loop: Loop) -> Iterator[Option]:
     known = inspect.signature(kind.zero_grad).parameters.get("set_to_none")
     keeps = known is not None and known.default is False and not loop.zero_grad
     if (keeps or loop.zero_grad == "zero") and not loop.is_own:
-        words = Message("gradients set to none"), "optimizer.zero_grad(set_to_none=True)"
-        yield Option(*words, Message("nothing"), Changed(asked={"loop": replace(loop, zero_grad="none")}))
+        changed = Changed(asked={"loop": replace(loop, zero_grad="none")})
+        yield Option(Message("gradients set to none"), changed, "optimizer.zero_grad(set_to_none=True)", Message("nothing"))
     if "foreach" in inspect.signature(kind).parameters:
-        asked = {"optimizer": change_optimizer(optimizer, foreach=False)}
-        words = Message("one parameter after the other"), f"{kind.__name__}(..., foreach=False)"
-        yield Option(*words, Message("a slower step"), Changed(asked=asked))
+        changed = Changed(asked={"optimizer": change_optimizer(optimizer, foreach=False)})
+        code = f"{kind.__name__}(..., foreach=False)"
+        yield Option(Message("one parameter after the other"), changed, code, Message("a slower step"))
 
 
 def _list_placement_options(placement: Any) -> Iterator[Option]:
     for other, code in (("data parallel", "nn.DataParallel(model)"), ("auto", 'device_map="auto"')):
         if placement != other:
-            words = Message("placement: {placement}", placement=other), code
-            yield Option(*words, Message("time for moves between GPUs"), Changed(asked={"placement": other}))
+            changed = Changed(asked={"placement": other})
+            yield Option(
+                Message("placement: {placement}", placement=other), changed, code, Message("time for moves between GPUs")
+            )
 
 
 def take_partial(optimizer: Any) -> Any:

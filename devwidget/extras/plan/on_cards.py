@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from devwidget.extras.plan.changes import Changed, change_optimizer, class_of_optimizer, has_wide_weights, is_adam
-from devwidget.extras.plan.evidence.compared import Fit
+from devwidget.extras.plan.changes import Changed, Option, change_optimizer, class_of_optimizer, has_wide_weights, is_adam
 from devwidget.extras.plan.fine_tuning import ADAPTED, RANK, AdamW8bit, add_adapters
 from devwidget.extras.plan.loops import Loop
-from devwidget.extras.plan.questions import Question, Wanted
-from devwidget.extras.plan.records.answers import CardRow, OneCard
-from devwidget.extras.plan.records.plan import Plan
+from devwidget.extras.plan.questions import Question, rank_tried, try_option
+from devwidget.extras.plan.records.answers import AskedSize, CardRow, Tried
 from devwidget.gpus.card_models import find_card
 from devwidget.records.errors import DevwidgetError, nearest
 from devwidget.records.schema.message import Message
@@ -27,21 +25,12 @@ ALSO = "LoRA", "inference"
 
 
 @dataclass(frozen=True)
-class Try:
-    """One way to run it, with its words; "" for the way as it is."""
-
-    what: str = ""
-    changed: Changed = field(default_factory=Changed)
-    is_inference: bool = False
-
-
-@dataclass(frozen=True)
 class ModelUse:
     """One thing to do with the model: as it is, then with changes, the cheapest first."""
 
     what: str
     detail: str
-    tries: tuple[Try, ...]
+    tries: tuple[Option, ...]
 
 
 def list_uses(model: nn.Module, asked: dict[str, Any], phases: Sequence[Phase], also: Sequence[str] | None) -> list[ModelUse]:
@@ -65,41 +54,40 @@ def list_uses(model: nn.Module, asked: dict[str, Any], phases: Sequence[Phase], 
 
 def _describe_step(asked: dict[str, Any], trains: bool) -> ModelUse:
     if not trains:
-        return ModelUse(Message("the step"), Message("as it was planned"), (Try(),))
+        return ModelUse(Message("the step"), Message("as it was planned"), (Option(),))
     kind = class_of_optimizer(asked["optimizer"])
-    changes = [Try(), *_checkpoint(asked, asked["optimizer"])]
+    tries = [Option(), *_checkpoint(asked)]
     if is_adam(kind):
         eight = Changed(asked={"checkpointing": asked["checkpointing"] or True, "optimizer": AdamW8bit})
-        changes.append(Try(Message("checkpointing and 8-bit AdamW"), eight))
-    return ModelUse(Message("training"), Message("all weights, {optimizer}", optimizer=kind.__name__), tuple(changes))
+        tries.append(Option(Message("checkpointing and 8-bit AdamW"), eight))
+    return ModelUse(Message("training"), Message("all weights, {optimizer}", optimizer=kind.__name__), tuple(tries))
 
 
 def _adapt(asked: dict[str, Any], is_wide: bool) -> ModelUse:
     """LoRA, with the same class of optimizer, for the adapters; those stay as wide where the frozen weights do not."""
-    optimizer = _renew_optimizer(asked["optimizer"])
-    tries = [Try(), *_checkpoint(asked, optimizer)]
+    tries = [Option(), *_checkpoint(asked)]
     if is_wide:
-        changed = replace(tries[-1].changed, dtype=torch.bfloat16)
-        tries.append(Try(Message("checkpointing and frozen weights in bfloat16"), changed))
-    asks = {"optimizer": optimizer}
-    adapted = (Changed(add_adapters, asks | each.changed.asked, each.changed.dtype) for each in tries)
+        narrow = replace(tries[-1].changed, dtype=torch.bfloat16)
+        tries.append(Option(Message("checkpointing and frozen weights in bfloat16"), narrow))
+    optimizer = {"optimizer": _renew_optimizer(asked["optimizer"])}
+    adapted = (replace(each.changed, prepare=add_adapters, asked=each.changed.asked | optimizer) for each in tries)
     detail = Message("rank {rank} beside {names}", rank=RANK, names=", ".join(ADAPTED))
-    return ModelUse("LoRA", detail, tuple(Try(each.what, changed) for each, changed in zip(tries, adapted, strict=True)))
+    return ModelUse("LoRA", detail, tuple(Option(each.what, changed) for each, changed in zip(tries, adapted, strict=True)))
 
 
 def _infer(asked: dict[str, Any], is_wide: bool) -> ModelUse:
     loop = Loop(autocast=asked["loop"].autocast)
     nothing = {"optimizer": None, "loss_fn": None, "loop": loop, "checkpointing": False}
-    tries = [Try("", Changed(nn.Module.eval, nothing), is_inference=True)]
+    forward = Changed(nn.Module.eval, nothing, is_inference=True)
+    tries = [Option(changed=forward)]
     if is_wide:
-        halved = Changed(nn.Module.eval, nothing, torch.bfloat16)
-        tries.append(Try(Message("weights in bfloat16"), halved, is_inference=True))
+        tries.append(Option(Message("weights in bfloat16"), replace(forward, dtype=torch.bfloat16)))
     return ModelUse(Message("inference"), Message("one forward of the same batch"), tuple(tries))
 
 
-def _checkpoint(asked: dict[str, Any], optimizer: Any) -> Iterator[Try]:
+def _checkpoint(asked: dict[str, Any]) -> Iterator[Option]:
     if not asked["checkpointing"]:
-        yield Try(Message("checkpointing"), Changed(asked={"checkpointing": True, "optimizer": optimizer}))
+        yield Option(Message("checkpointing"), Changed(asked={"checkpointing": True}))
 
 
 def _renew_optimizer(optimizer: Any) -> Any:
@@ -110,51 +98,34 @@ def _renew_optimizer(optimizer: Any) -> Any:
     return change_optimizer(type(optimizer), **{name: value for name, value in optimizer.defaults.items() if name in known})
 
 
-def plan_row(use: ModelUse, cards: Sequence[str], plain: Sequence[OneCard] = ()) -> Question[CardRow]:
+def plan_row(use: ModelUse, cards: Sequence[AskedSize], plain: Sequence[Tried] = ()) -> Question[CardRow]:
     """Plan one use on cards, which are given from the smallest; where it does not fit, with changes.
 
     From the largest down: changes that do not help there are not tried on a smaller one.
 
     Args:
         use: of the model.
-        cards: their names.
+        cards: the settings of the step on them.
         plain: what came of the use as it is, if it was planned before.
     """
-    found: list[OneCard] = []
+    found: list[Tried] = []
     changes = use.tries[1:]
     for at in reversed(range(len(cards))):
-        tried = [plain[at] if plain else (yield from try_card(cards[at], use.tries[0]))]
+        tried = [plain[at] if plain else (yield from try_card(use.tries[0], cards[at]))]
         if tried[0].problem and not found:
             return CardRow(use.what, use.detail, problem=tried[0].problem)
-        for change in changes if tried[0].fit != "fits" else ():
-            tried.append((yield from try_card(cards[at], change)))
+        for change in changes:
             if tried[-1].fit == "fits":
                 break
+            tried.append((yield from try_card(change, cards[at])))
         if not any(each.fits for each in tried):
             changes = ()
-        found.append(min(tried, key=_rank_card))
+        found.append(min(tried, key=rank_tried))
     return CardRow(use.what, use.detail, tuple(reversed(found)))
 
 
-def try_card(name: str, tried: Try) -> Question[OneCard]:
+def try_card(option: Option, setting: AskedSize) -> Question[Tried]:
     """Plan the step on a card as a way to use the model has it."""
-    changed = replace(tried.changed, asked={**tried.changed.asked, "card": name, "memory": None})
-    try:
-        plan = yield Wanted(changed, is_inference=tried.is_inference)
-    except DevwidgetError as error:
-        return OneCard(name, 0, find_card(name).memory_bytes, False, problem=error.what, change=tried.what)
-    return describe_card(name, plan, tried.what)
-
-
-def describe_card(name: str, plan: Plan, change: str = "") -> OneCard:
-    """Return what a plan says of a card."""
-    gpu = plan.tightest
-    return OneCard(name, gpu.on_card, gpu.capacity, plan.fits, plan.fit == "fits by less", change=change)
-
-
-_ORDER: dict[Fit, int] = {"fits": 0, "fits by less": 1, "does not fit": 2}
-
-
-def _rank_card(card: OneCard) -> tuple[bool, int, int]:
-    """Rank what came of a try: what fits by more first, the one with fewest changes; of what does not fit the smallest."""
-    return bool(card.problem), _ORDER[card.fit], card.on_card if not card.fits else 0
+    asked = {**option.changed.asked, "card": setting.card, "memory": None}
+    there = replace(option, changed=replace(option.changed, asked=asked))
+    return (yield from try_option(there, find_card(setting.card).memory_bytes, setting))

@@ -3,53 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-from devwidget.extras.plan.changes import Changed
+from devwidget.extras.plan.changes import Changed, Option
+from devwidget.extras.plan.evidence.compared import Fit
+from devwidget.extras.plan.records.answers import AskedSize, Room, Tried
 from devwidget.extras.plan.records.plan import Plan
 from devwidget.records.errors import DevwidgetError
 
-
-@dataclass(frozen=True)
-class Wanted:
-    """The step of a plan, to be planned again with something changed.
-
-    Attributes:
-        changed: of the model, or of how it runs.
-        batch: samples; None for those that there are.
-        length: tokens of each text; None for those that there are.
-        is_inference: without labels and without gradients.
-    """
-
-    changed: Changed = field(default_factory=Changed)
-    batch: int | None = None
-    length: int | None = None
-    is_inference: bool = False
-
-
 Answer = TypeVar("Answer")
-Question: TypeAlias = Generator[Wanted, Plan, Answer]
+Question: TypeAlias = Generator[Changed, Plan, Answer]
 """Where a step cannot be planned, DevwidgetError is raised at its `yield`."""
-PlanWanted: TypeAlias = Callable[[Wanted], Plan]
+PlanChanged: TypeAlias = Callable[[Changed], Plan]
 
 
-def answer_at_once(question: Question[Answer], plan: PlanWanted) -> Answer:
+def answer_at_once(question: Question[Answer], plan: PlanChanged) -> Answer:
     """Plan what a question wants until it is answered."""
-    go_on: Callable[[], Wanted] = partial(next, question)
+    pieces = answer_in_pieces(question, plan)
     while True:
         try:
-            wanted = go_on()
+            next(pieces)
         except StopIteration as end:
             answer: Answer = end.value
             return answer
-        go_on = _plan_next(question, wanted, plan)
 
 
-def answer_in_pieces(question: Question[Answer], plan: PlanWanted) -> Generator[int, None, Answer]:
+def answer_in_pieces(question: Question[Answer], plan: PlanChanged) -> Generator[int, None, Answer]:
     """Do the same in pieces of one plan each; yield between two of them how many were run."""
-    go_on: Callable[[], Wanted] = partial(next, question)
+    go_on: Callable[[], Changed] = partial(next, question)
     count = 0
     while True:
         try:
@@ -59,14 +41,29 @@ def answer_in_pieces(question: Question[Answer], plan: PlanWanted) -> Generator[
             return answer
         if count:
             yield count
-        go_on = _plan_next(question, wanted, plan)
+        try:
+            go_on = partial(question.send, plan(wanted))
+        except DevwidgetError as error:
+            go_on = partial(question.throw, error)
         count += 1
 
 
-def _plan_next(question: Question[Answer], wanted: Wanted, plan: PlanWanted) -> Callable[[], Wanted]:
-    """Return how the question goes on: with a plan, or with why there is none."""
+ANY_SIZE = AskedSize()
+
+
+def try_option(option: Option, capacity: int, setting: AskedSize = ANY_SIZE) -> Question[Tried]:
+    """Plan a step with a change; `capacity` is that of a GPU on which it fails."""
+    words = option.code, option.cost, setting
     try:
-        found = plan(wanted)
+        plan = yield option.changed
     except DevwidgetError as error:
-        return partial(question.throw, error)
-    return partial(question.send, found)
+        return Tried(option.what, Room(capacity, 0, "does not fit"), error.what, *words)
+    return Tried(option.what, plan.room, "", *words)
+
+
+_ORDER: dict[Fit, int] = {"fits": 0, "fits by less": 1, "does not fit": 2}
+
+
+def rank_tried(tried: Tried) -> tuple[bool, int, int]:
+    """Rank a plan that was tried: what fits by more first, in its order; of what does not fit the smallest."""
+    return bool(tried.problem), _ORDER[tried.fit], 0 if tried.fits else tried.on_card

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from devwidget.extras.plan.questions import Question, Wanted
-from devwidget.extras.plan.records.answers import Fitted, FittedGpu
+from devwidget.extras.plan.changes import Changed
+from devwidget.extras.plan.questions import Question
+from devwidget.extras.plan.records.answers import AskedSize, Fitted, Tried
 from devwidget.extras.plan.records.plan import Plan
 from devwidget.records.errors import DevwidgetError
 
@@ -18,7 +20,7 @@ MOST_PLANS = 24
 # Times the largest size that fits: small ones grow along another line, where the optimizer's step is the peak.
 MOST_AT_ONCE = 16
 
-WantSize: TypeAlias = Callable[[int], Wanted]
+WantSize: TypeAlias = Callable[[int], Changed]
 MeasureRooms: TypeAlias = Callable[[Plan], list[int]]
 
 
@@ -84,28 +86,34 @@ def _meet_capacity(rooms: dict[int, list[int]], low: int, high: int) -> int:
 MOST_OFF = 0.01
 LARGEST = 4
 """Times the batch of the step that was asked for."""
+BATCH_KNOTS, LENGTH_KNOTS = 2, 3
+"""Knots that an estimate is made of: what a step takes grows along lines with the batch, and with attention as a square with
+the length of texts."""
 
 Grid: TypeAlias = dict[tuple[int, int], Plan]
 """Plans by batch and length."""
 
 
-def fit_plans(first: Plan, batch: int, length: int) -> Question[Fitted]:
-    """Fit as many plans around a step as it takes to be close between them; `length` is 0 for what is no text."""
+def fit_plans(first: Plan, setting: AskedSize) -> Question[Fitted]:
+    """Fit as many plans around a step as it takes to be close between them."""
+    batch, length = setting.batch, setting.length
     plans: Grid = {(batch, length): first}
-    batches = tuple(sorted({1, batch, 2 * batch, LARGEST * batch}))
+    batches = sorted({1, batch, 2 * batch, LARGEST * batch})
     lengths = []
-    for each in sorted({length // 2, length, 2 * length} - ({0} if length else set())):
-        if each == length or (yield from _can_run(plans, batch, each)):
+    for each in sorted({length // 2, length, 2 * length}):
+        if each == length or (each and (yield from _can_run(plans, batch, each))):
             lengths.append(each)
-    found = yield from _fit_through(plans, batches, tuple(lengths), (batch, length))
+    found = yield from _fit_through(plans, batches, lengths, setting)
     if found.off <= MOST_OFF:
         return found
-    return (yield from _fit_through(plans, _add_middles(batches), _add_middles(found.lengths), found.asked))
+    batches = sorted([*batches, *_find_middles(batches)])
+    lengths = sorted([*lengths, *_find_middles(lengths)])
+    return (yield from _fit_through(plans, batches, lengths, setting))
 
 
 def _plan_at(plans: Grid, batch: int, length: int) -> Question[Plan]:
     if (batch, length) not in plans:
-        plans[batch, length] = yield Wanted(batch=batch, length=length)
+        plans[batch, length] = yield Changed(batch=batch, length=length)
     return plans[batch, length]
 
 
@@ -118,41 +126,43 @@ def _can_run(plans: Grid, batch: int, length: int) -> Question[bool]:
     return True
 
 
-def _fit_through(plans: Grid, batches: tuple[int, ...], lengths: tuple[int, ...], asked: tuple[int, int]) -> Question[Fitted]:
+def _fit_through(plans: Grid, batches: list[int], lengths: list[int], setting: AskedSize) -> Question[Fitted]:
     """Fit through the plans of these sizes, and measure how far the fit is off in between."""
-    knots = []
+    tried = []
     for batch, length in itertools.product(batches, lengths):
-        knots.append((yield from _plan_at(plans, batch, length)))
-    gpus = tuple(
-        FittedGpu(device.device, device.capacity, tuple(plan.devices[index].on_card for plan in knots))
-        for index, device in enumerate(knots[0].devices)
-    )
-    found = Fitted(knots[0].model, knots[0].card, batches, lengths, asked, gpus)
-    between, off = _sizes_between(found), 0.0
+        plan = yield from _plan_at(plans, batch, length)
+        tried.append(Tried("", plan.room, setting=replace(setting, batch=batch, length=length)))
+    found = Fitted(plan.model, tuple(tried), (setting.batch, setting.length))
+    between, off = _sizes_between(batches, lengths), 0.0
     for batch, length in between:
-        ran = yield from _plan_at(plans, batch, length)
-        off = max(off, _measure_error(found.estimate_at(batch, length), ran))
+        taken = (yield from _plan_at(plans, batch, length)).room.on_card
+        off = max(off, abs(estimate_at(found, batch, length) - taken) / max(taken, 1))
     return replace(found, checked=len(between), off=off)
 
 
-def _measure_error(estimates: tuple[int, ...], ran: Plan) -> float:
-    """Return the largest share by which a GPU is estimated wrong."""
-    taken = [device.on_card for device in ran.devices]
-    return max(abs(said - size) / max(size, 1) for said, size in zip(estimates, taken, strict=True))
+def estimate_at(fitted: Fitted, batch: int, length: int) -> int:
+    """Return what the fullest GPU takes, estimated between the plans."""
+    rows = weigh_knots(fitted.batches, batch, BATCH_KNOTS)
+    columns = weigh_knots(fitted.lengths, length, LENGTH_KNOTS)
+    wide, taken = len(fitted.lengths), [each.on_card for each in fitted.tried]
+    return round(sum(taken[row * wide + column] * share * part for row, share in rows for column, part in columns))
 
 
-def _sizes_between(fitted: Fitted) -> list[tuple[int, int]]:
+def weigh_knots(knots: Sequence[int], at: float, most: int) -> list[tuple[int, float]]:
+    """Return how much each of the nearest knots counts, by Lagrange's polynomial through them."""
+    above = min(bisect_right(knots, at), len(knots) - 1)
+    first = max(min(above - 1, len(knots) - most), 0)
+    near = range(first, min(first + most, len(knots)))
+    return [(n, math.prod((at - knots[m]) / (knots[n] - knots[m]) for m in near if m != n)) for n in near]
+
+
+def _sizes_between(batches: list[int], lengths: list[int]) -> list[tuple[int, int]]:
     """Return a size within each interval of lengths, and of batches."""
-    batches, lengths = _find_middles(fitted.batches), _find_middles(fitted.lengths)
-    count = max(len(batches), len(lengths))
-    batches_again = itertools.islice(itertools.cycle(batches or fitted.batches), count)
-    lengths_again = itertools.islice(itertools.cycle(lengths or fitted.lengths), count)
-    return list(dict.fromkeys(zip(batches_again, lengths_again, strict=True)))
+    some, others = _find_middles(batches) or batches, _find_middles(lengths) or lengths
+    count = max(len(_find_middles(batches)), len(_find_middles(lengths)))
+    return list(dict.fromkeys(itertools.islice(zip(itertools.cycle(some), itertools.cycle(others)), count)))
 
 
-def _add_middles(knots: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(sorted({*knots, *_find_middles(knots)}))
-
-
-def _find_middles(knots: tuple[int, ...]) -> list[int]:
-    return [middle for low, high in itertools.pairwise(knots) if low < (middle := (low + high) // 2) < high]
+def _find_middles(knots: list[int]) -> list[int]:
+    middles = [(low, (low + high) // 2) for low, high in itertools.pairwise(knots)]
+    return [middle for low, middle in middles if middle > low]

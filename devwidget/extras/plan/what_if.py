@@ -15,23 +15,14 @@ from torch import nn
 
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import replace_tensors, tensors_in
-from devwidget.extras.plan.changes import Changed, Option, find_batch_size, list_options, resize_batch
+from devwidget.extras.plan.changes import Changed, find_batch_size, list_options, resize_batch
 from devwidget.extras.plan.child_process import ask_child
 from devwidget.extras.plan.generation import make_generation
 from devwidget.extras.plan.loops import MOST_ACCUMULATED
-from devwidget.extras.plan.on_cards import describe_card, list_uses, plan_row, try_card
+from devwidget.extras.plan.on_cards import list_uses, plan_row, try_card
 from devwidget.extras.plan.placement import find_step_sizes
-from devwidget.extras.plan.questions import Question, Wanted, answer_at_once, answer_in_pieces
-from devwidget.extras.plan.records.answers import (
-    AskedSize,
-    Changes,
-    Fitted,
-    Generation,
-    LargestBatch,
-    OnCards,
-    PlannedChange,
-    PlannedSize,
-)
+from devwidget.extras.plan.questions import Question, answer_at_once, answer_in_pieces, rank_tried, try_option
+from devwidget.extras.plan.records.answers import AskedSize, Changes, Fitted, Generation, LargestBatch, OnCards, Tried
 from devwidget.extras.plan.records.plan import Plan, may_be_asked
 from devwidget.extras.plan.sizes import WantSize, fit_plans, largest_fitting, least_rooms, search_largest
 from devwidget.gpus.card_models import CARDS, find_card
@@ -79,46 +70,45 @@ class WhatIf:
     def plan_between_cells(self, setting: AskedSize) -> Iterator[int]:
         """Plan another setting in the same way, and leave the plan in `tried`."""
         given = {"card": setting.card or None, "memory": list(setting.memory) or None}
-        changed = Changed(asked={**given, "others": bool(self.first.other_loops)})
-        wanted = Wanted(changed, setting.batch, setting.length)
-        plan = yield from answer_in_pieces(_plan_one(wanted), self._plan_quietly)
-        inputs, asked = self._make_arguments(wanted), {**self.asked, **given}
+        others = {"others": bool(self.first.other_loops)}
+        changed = Changed(asked=given | others, batch=setting.batch, length=setting.length)
+        plan = yield from answer_in_pieces(_plan_one(changed), self._plan_quietly)
+        inputs, asked = self._make_arguments(changed), {**self.asked, **given}
         self.tried[setting] = may_be_asked(plan, replace(self, inputs=inputs, asked=asked, first=plan, answers={}, tried={}))
 
     def _keep(self, answer: Answer, kind: str = "") -> Answer:
         self.answers[f"{type(answer).__name__} {kind}"] = answer
         return answer
 
-    def plan(self, wanted: Wanted) -> Plan:
-        """Plan the step again, as it is wanted."""
-        has_gradients = self.has_gradients and not wanted.is_inference
+    def plan(self, changed: Changed) -> Plan:
+        """Plan the step again, with something changed."""
+        has_gradients = self.has_gradients and not changed.is_inference
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.set_grad_enabled(has_gradients))
-            if wanted.changed != Changed():
+            if replace(changed, batch=None, length=None) != Changed():
                 # Of a step that the user has not written.
                 stack.enter_context(warnings.catch_warnings(action="ignore"))
-            asked = {**self.asked, **wanted.changed.asked}
-            return self.again(self.model, self._make_arguments(wanted), asked, wanted.changed)
+            return self.again(self.model, self._make_arguments(changed), {**self.asked, **changed.asked}, changed)
 
-    def _plan_quietly(self, wanted: Wanted) -> Plan:
+    def _plan_quietly(self, changed: Changed) -> Plan:
         """Plan a step that no cell has asked for: what the model prints or warns of belongs to none."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed), warnings.catch_warnings(action="ignore"):
-            return ask_child(WhatIf.plan, self, wanted)
+            return ask_child(WhatIf.plan, self, changed)
 
-    def _make_arguments(self, wanted: Wanted) -> Arguments:
+    def _make_arguments(self, changed: Changed) -> Arguments:
         batch, length = self.batch, self.length
 
         def change_tensor(tensor: torch.Tensor) -> torch.Tensor:
-            if length and wanted.length is not None:
-                tensor = resize_batch(tensor, 1, length, wanted.length)
-            if batch and wanted.batch is not None:
-                tensor = resize_batch(tensor, 0, batch, wanted.batch)
-            return wanted.changed.cast_floats(tensor)
+            if length and changed.length is not None:
+                tensor = resize_batch(tensor, 1, length, changed.length)
+            if batch and changed.batch is not None:
+                tensor = resize_batch(tensor, 0, batch, changed.batch)
+            return changed.cast_floats(tensor)
 
         kwargs, target = self.inputs.kwargs, self.inputs.target
-        if wanted.is_inference:
+        if changed.is_inference:
             kwargs, target = {name: value for name, value in kwargs.items() if name != "labels"}, None
         return Arguments(*(replace_tensors(part, change_tensor) for part in (self.inputs.args, kwargs, target)))
 
@@ -187,77 +177,64 @@ def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
-def _plan_one(wanted: Wanted) -> Question[Plan]:
-    return (yield wanted)
+def _plan_one(changed: Changed) -> Question[Plan]:
+    return (yield changed)
 
 
-def _want_batch(size: int) -> Wanted:
-    return Wanted(batch=size)
+def _want_batch(size: int) -> Changed:
+    return Changed(batch=size)
 
 
-def _want_length(size: int) -> Wanted:
-    return Wanted(length=size)
+def _want_length(size: int) -> Changed:
+    return Changed(length=size)
 
 
 def _find_largest_batch(step: WhatIf) -> Question[LargestBatch]:
-    plans = {_require_batch(step): step.first}
-    answer = yield from search_largest(plans, _want_batch)
-    if answer:
+    plans = {_require_batch(step).batch: step.first}
+    if (yield from search_largest(plans, _want_batch)):
         yield from search_largest(plans, _want_batch, least_rooms)
-    gpu = plans[answer or min(plans)].tightest
-    runs = tuple(
-        PlannedSize(size, plan.tightest.on_card, plan.fits, plan.fit == "fits by less") for size, plan in plans.items()
-    )
-    return LargestBatch(step.first.model, answer, gpu.on_card, gpu.capacity, runs, largest_fitting(plans, least_rooms))
+    tried = (Tried("", plan.room, setting=replace(step.setting, batch=size)) for size, plan in plans.items())
+    return LargestBatch(step.first.model, tuple(tried))
 
 
 def _fit_sizes(step: WhatIf) -> Question[Fitted]:
     """Plan several batches and lengths of texts, and fit what lies between them."""
-    return (yield from fit_plans(step.first, _require_batch(step), step.length or 0))
+    return (yield from fit_plans(step.first, _require_batch(step)))
 
 
-def _require_batch(step: WhatIf) -> int:
-    if step.batch is None:
+def _require_batch(step: WhatIf) -> AskedSize:
+    setting = step.setting
+    if not setting.batch:
         why = Message("it is packed, or holds no tensor with a dimension")
         raise DevwidgetError(Message("the batch has no size to be changed"), why=why)
-    return step.batch
+    return setting
 
 
 def _rank_changes(step: WhatIf) -> Question[Changes]:
     found = []
     for option in list_options(step.model, step.asked):
-        found.append((yield from _try_option(step.first, option)))
+        found.append((yield from try_option(option, step.first.room.capacity)))
     if not step.first.fits:
         found += yield from _try_smaller_batch(step)
         found += yield from _try_shorter_text(step)
-    fitting = sorted((change for change in found if change.fits), key=lambda change: change.is_close)
-    rest = sorted((change for change in found if not change.fits), key=lambda change: -change.saved)
-    return Changes(step.first.model, step.first.tightest.on_card, (*fitting, *rest))
+    return Changes(step.first.model, tuple(sorted(found, key=rank_tried)), step.first.room)
 
 
-def _try_option(first: Plan, option: Option) -> Question[PlannedChange]:
-    try:
-        plan = yield Wanted(option.changed)
-    except DevwidgetError as error:
-        return PlannedChange(option.what, option.code, option.cost, 0, 0, False, error.what)
-    return _describe_change(first, option.what, option.code, option.cost, plan)
-
-
-def _try_smaller_batch(step: WhatIf) -> Question[list[PlannedChange]]:
+def _try_smaller_batch(step: WhatIf) -> Question[list[Tried]]:
     """Plan the largest batch that fits, and the largest that fits when gradients of several are added up."""
-    found: list[PlannedChange] = []
+    found: list[Tried] = []
     size = step.batch or 0
     plans = yield from _plan_smaller(step.first, size, _want_batch)
     for each in (yield from _choose_sizes(plans, _want_batch)):
         cost = Message("{count} batches in place of one", count=math.ceil(size / each))
-        found.append(_describe_change(step.first, Message("a batch of {size}", size=each), "", cost, plans[each]))
+        found.append(Tried(Message("a batch of {size}", size=each), plans[each].room, cost=cost))
     loop, largest = step.asked["loop"], largest_fitting(plans)
     if not largest or "backward" not in step.first.phases or loop.is_own or loop.accumulate > 1:
         return found
-    several_batches = Changed(asked={"loop": replace(loop, accumulate=MOST_ACCUMULATED)})
+    accumulated = {"loop": replace(loop, accumulate=MOST_ACCUMULATED)}
 
-    def want_several(each: int) -> Wanted:
-        return Wanted(several_batches, batch=each)
+    def want_several(each: int) -> Changed:
+        return Changed(asked=accumulated, batch=each)
 
     several = {largest: (yield want_several(largest))}
     if not several[largest].fits:
@@ -265,17 +242,17 @@ def _try_smaller_batch(step: WhatIf) -> Question[list[PlannedChange]]:
     for each in (yield from _choose_sizes(several, want_several)):
         what = Message("gradients of batches of {size}, accumulated", size=each)
         cost = Message("{count} forwards and backwards for one step", count=math.ceil(size / each))
-        found.append(_describe_change(step.first, what, "", cost, several[each]))
+        found.append(Tried(what, several[each].room, cost=cost))
     return found
 
 
-def _try_shorter_text(step: WhatIf) -> Question[list[PlannedChange]]:
-    found: list[PlannedChange] = []
+def _try_shorter_text(step: WhatIf) -> Question[list[Tried]]:
+    found: list[Tried] = []
     size = step.length or 0
     plans = yield from _plan_smaller(step.first, size, _want_length)
     for each in (yield from _choose_sizes(plans, _want_length)):
         cost = Message("what stands beyond in texts of {size}", size=size)
-        found.append(_describe_change(step.first, Message("a text of {size}", size=each), "", cost, plans[each]))
+        found.append(Tried(Message("a text of {size}", size=each), plans[each].room, cost=cost))
     return found
 
 
@@ -303,27 +280,20 @@ def _choose_sizes(plans: dict[int, Plan], want: WantSize) -> Question[list[int]]
     return [size for size in (safe, largest) if size]
 
 
-def _describe_change(first: Plan, what: str, code: str, cost: str, plan: Plan) -> PlannedChange:
-    gpu = plan.tightest
-    saved = first.tightest.on_card - gpu.on_card
-    sizes = gpu.peak, gpu.cached, gpu.context, gpu.capacity
-    return PlannedChange(what, code, cost, gpu.on_card, saved, plan.fits, "", plan.fit == "fits by less", *sizes)
-
-
 def _try_cards(step: WhatIf, names: tuple[str, ...] = (), also: Sequence[str] | None = None) -> Question[OnCards]:
     """Plan the step on cards; without `also`, with all that can be planned beside it."""
     uses = list_uses(step.model, step.asked, step.first.phases, also)
     cards = sorted([find_card(name) for name in names] or CARDS.values(), key=lambda card: card.memory_bytes)
-    ordered = [card.name for card in cards]
+    settings = [replace(step.setting, card=card.name, memory=()) for card in cards]
     plain, rows = [], []
-    for name in ordered:
-        if name == step.setting.card:
-            plain.append(describe_card(name, step.first))
+    for setting in settings:
+        if setting == step.setting:
+            plain.append(Tried("", step.first.room, setting=setting))
         else:
-            plain.append((yield from try_card(name, uses[0].tries[0])))
+            plain.append((yield from try_card(uses[0].tries[0], setting)))
     for use in uses:
-        rows.append((yield from plan_row(use, ordered, plain if use is uses[0] else ())))
-    return OnCards(step.first.model, step.asked["gpus"], tuple(plain), tuple(rows) if len(rows) > 1 else ())
+        rows.append((yield from plan_row(use, settings, plain if use is uses[0] else ())))
+    return OnCards(step.first.model, tuple(plain), step.asked["gpus"], tuple(rows) if len(rows) > 1 else ())
 
 
 QUESTIONS: dict[str, Callable[..., Question[Any]]] = {

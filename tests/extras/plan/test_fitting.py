@@ -8,8 +8,9 @@ from torch import nn
 
 import devwidget
 from devwidget.extras.plan.questions import answer_at_once
+from devwidget.extras.plan.records.answers import AskedSize
 from devwidget.extras.plan.records.plan import DevicePlan, Plan
-from devwidget.extras.plan.sizes import fit_plans
+from devwidget.extras.plan.sizes import estimate_at, fit_plans
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from tests.extras.plan.test_what_if import plan, taken
@@ -21,7 +22,7 @@ def fit(need, batch, length):
     def planned(samples, tokens):
         return Plan("Net", "as is", (), (DevicePlan(DeviceId("cuda", 0), 1000, need(samples, tokens)),))
 
-    question = fit_plans(planned(batch, length), batch, length)
+    question = fit_plans(planned(batch, length), AskedSize(batch, length))
     return answer_at_once(question, lambda wanted: planned(wanted.batch, wanted.length))
 
 
@@ -29,7 +30,7 @@ def fit(need, batch, length):
 def test_lines_and_squares_are_told_exactly(need):
     fitted = fit(need, 8, 64)
     for batch, length in itertools.product((1, 3, 8, 20, 32), (32, 50, 64, 100, 128)):
-        assert fitted.estimate_at(batch, length) == (pytest.approx(need(batch, length), abs=1),)
+        assert estimate_at(fitted, batch, length) == pytest.approx(need(batch, length), abs=1)
     assert (fitted.batches, fitted.lengths, fitted.asked) == ((1, 8, 16, 32), (32, 64, 128), (8, 64))
     assert fitted.off < 0.001
 
@@ -58,7 +59,7 @@ def test_sizes_that_were_run_are_full_plans_and_those_between_are_close():
     (fitted,) = asked.answers
     assert fitted.off <= 0.05
     for batch, off in ((8, 0), (16, 0), (11, 0.05), (27, 0.05)):
-        assert fitted.estimate_at(batch, 32)[0] == pytest.approx(taken(plan(batch)), rel=off)
+        assert estimate_at(fitted, batch, 32) == pytest.approx(taken(plan(batch)), rel=off)
     assert len(page.view.form["figures"]) == 1 + len(fitted.batches) * len(fitted.lengths)
     page.close()
 

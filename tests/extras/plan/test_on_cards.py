@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import devwidget
-from devwidget.extras.plan.changes import Changed
+from devwidget.extras.plan.changes import Changed, Option
 from devwidget.extras.plan.fine_tuning import AdamW8bit, add_adapters
-from devwidget.extras.plan.on_cards import ModelUse, Try, plan_row
+from devwidget.extras.plan.on_cards import ModelUse, plan_row
 from devwidget.extras.plan.questions import answer_at_once
-from devwidget.extras.plan.records.answers import OneCard
+from devwidget.extras.plan.records.answers import AskedSize, Room, Tried, find_first
 from devwidget.extras.plan.records.plan import DevicePlan, Plan
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
@@ -52,20 +52,20 @@ def test_each_cell_of_training_is_the_plan_with_its_change():
         "checkpointing and 8-bit AdamW": {"checkpointing": True, "optimizer": AdamW8bit},
     }
     cells = rows()["training"].cards
-    assert [cell.card for cell in cells] == list(CARDS)
-    assert len({cell.change for cell in cells}) > 1
+    assert [cell.setting.card for cell in cells] == list(CARDS)
+    assert len({cell.what for cell in cells}) > 1
     for cell in cells:
-        ran = plan(card=cell.card, **changed[cell.change])
+        ran = plan(card=cell.setting.card, **changed[cell.what])
         assert (cell.on_card, cell.fit) == (ran.tightest.on_card, ran.fit)
 
 
 def test_lora_trains_adapters_alone_and_inference_runs_the_forward_without_labels():
     lora, inference = rows()["LoRA"].cards[-1], rows()["inference"].cards[-1]
-    ran = plan(add_adapters(make_model()), card=lora.card)
-    assert (lora.change, lora.on_card) == ("", ran.tightest.on_card)
+    ran = plan(add_adapters(make_model()), card=lora.setting.card)
+    assert (lora.what, lora.on_card) == ("", ran.tightest.on_card)
     with torch.no_grad():
-        forward = plan(make_model().eval(), {"input_ids": step()["input_ids"]}, card=lora.card, optimizer=None)
-    assert (inference.change, inference.on_card) == ("", forward.tightest.on_card)
+        forward = plan(make_model().eval(), {"input_ids": step()["input_ids"]}, card=lora.setting.card, optimizer=None)
+    assert (inference.what, inference.on_card) == ("", forward.tightest.on_card)
 
 
 @pytest.mark.slow
@@ -92,18 +92,20 @@ def test_changes_are_tried_from_the_largest_card_down_as_long_as_one_helps():
     taken, run = {"": 45, "less": 30, "least": 25}, []
 
     def plan_one(wanted):
-        change, card = wanted.changed.asked.get("change", ""), wanted.changed.asked["card"]
+        change, card = wanted.asked.get("change", ""), wanted.asked["card"]
         run.append((card, change))
         return Plan("Net", "as is", (), (DevicePlan(DeviceId("cuda", 0), CAPACITIES[card] * GIB, taken[change] * GIB),))
 
-    changes = [Try(each, Changed(asked={"change": each})) for each in ("less", "least")]
-    row = answer_at_once(plan_row(ModelUse("training", "", (Try(), *changes)), CARDS), plan_one)
+    changes = [Option(each, Changed(asked={"change": each})) for each in ("less", "least")]
+    row = answer_at_once(
+        plan_row(ModelUse("training", "", (Option(), *changes)), [AskedSize(card=name) for name in CARDS]), plan_one
+    )
     small, middle, large = CARDS
     assert run == [(large, ""), (large, "less"), (middle, ""), (middle, "less"), (middle, "least"), (small, "")]
-    assert [(each.card, each.change, each.fits) for each in row.cards] == [
+    assert [(each.setting.card, each.what, each.fits) for each in row.cards] == [
         (small, "", False), (middle, "least", False), (large, "less", True),
     ]  # fmt: skip
-    assert row.smallest == OneCard(large, 30 * GIB, 40 * GIB, True, change="less")
+    assert find_first(row.cards) == Tried("less", Room(40 * GIB, 30 * GIB, "fits"), setting=AskedSize(card=large))
 
 
 def test_a_row_goes_to_a_file_and_a_frame_and_back():

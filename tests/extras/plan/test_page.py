@@ -11,11 +11,10 @@ from devwidget.extras.plan.records.answers import (
     CardRow,
     Changes,
     Fitted,
-    FittedGpu,
     Generation,
     OnCards,
-    OneCard,
-    PlannedChange,
+    Room,
+    Tried,
 )
 from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, PlanMoment, StepPoint, may_be_asked
 from devwidget.extras.plan.words.questions import smallest_words
@@ -42,16 +41,20 @@ class Asked:
         self.answers = {str(at): answer for at, answer in enumerate(answers)}
 
 
-FITS = PlannedChange(
-    "autocast", "with torch.autocast():", "eight bits", 15 * GIB, 6 * GIB, True, "", False, 14 * GIB, GIB, 0, 20 * GIB
-)
-CLOSE = replace(FITS, what="a batch of 7", code="", on_card=19 * GIB, is_close=True)
-CACHED = replace(FITS, what="checkpointing", code="", on_card=21 * GIB, fits=False, allocated=19 * GIB, cached=2 * GIB)
+def tried(what, card, allocated, capacity, fit, cached=0):
+    room = Room(capacity * GIB, allocated * GIB, fit, cached * GIB)
+    return Tried(what, room, setting=AskedSize(card=card))
 
-SMALL = OneCard("T4", 21 * GIB, 14 * GIB, False)
-CHANGED = OneCard("A10", 18 * GIB, 22 * GIB, True, change="checkpointing")
-LARGE, LARGER = (OneCard(name, 21 * GIB, 40 * GIB, True) for name in ("A100", "H100"))
-NARROW = OneCard("A10", 21 * GIB, 22 * GIB, True, is_close=True)
+
+WITHOUT = Room(20 * GIB, 30 * GIB, "does not fit")
+FITS = replace(tried("autocast", "", 14, 20, "fits", 1), code="with torch.autocast():", cost="eight bits")
+CLOSE = replace(tried("a batch of 7", "", 18, 20, "fits by less", 1), cost="eight bits")
+CACHED = replace(tried("checkpointing", "", 19, 20, "does not fit", 2), cost="eight bits")
+
+SMALL = tried("", "T4", 21, 14, "does not fit")
+CHANGED = tried("checkpointing", "A10", 18, 22, "fits")
+LARGE, LARGER = (tried("", name, 21, 40, "fits") for name in ("A100", "H100"))
+NARROW = tried("", "A10", 21, 22, "fits by less")
 
 
 def test_there_are_three_answers():
@@ -73,7 +76,7 @@ def test_the_page_is_whole_and_small_and_names_are_harmless():
 
 
 def test_changes_stand_in_three_lists_and_a_change_beaten_by_its_cache_says_so():
-    changes = Changes("Net", 30 * GIB, (FITS, CLOSE, CACHED))
+    changes = Changes("Net", (FITS, CLOSE, CACHED), WITHOUT)
     assert (changes.cheapest, changes.closest) == (FITS, CLOSE)
     page = may_be_asked(make_plan(18), Asked(changes)).to_html()
     at = [page.index(f"<b>{words}</b>") for words in ("Fit", "Fit by less", "Do not fit")]
@@ -81,12 +84,12 @@ def test_changes_stand_in_three_lists_and_a_change_beaten_by_its_cache_says_so()
     assert "allocates 19.0 GiB, which would fit; 2.00 GiB more lie cached between blocks" in page
     assert "allocates 19.0 GiB" in str(changes)
     assert "with torch.autocast():" in page[page.index("<form") : page.index("radiogroup")]
-    only = Changes("Net", 30 * GIB, (CLOSE,))
+    only = Changes("Net", (CLOSE,), WITHOUT)
     assert "no change makes it fit by more than plans were off on real cards" in str(only)
 
 
 def test_cards_and_markdown():
-    cards = OnCards("Net", 1, (SMALL, LARGE))
+    cards = OnCards("Net", (SMALL, LARGE))
     assert "the smallest card that fits is A100" in str(cards)
     assert "Cards" in may_be_asked(make_plan(18), Asked(cards)).to_html()
     lines = make_plan(40).to_markdown().splitlines()
@@ -105,8 +108,8 @@ def test_each_length_of_a_generation_has_one_of_three_answers():
 
 
 def test_what_was_asked_is_saved_with_the_plan_and_on_its_page_again(tmp_path):
-    changes = Changes("Net", 30 * GIB, (FITS, CLOSE, CACHED))
-    cards = OnCards("Net", 1, (SMALL, LARGE))
+    changes = Changes("Net", (FITS, CLOSE, CACHED), WITHOUT)
+    cards = OnCards("Net", (SMALL, LARGE))
     asked = may_be_asked(make_plan(18), Asked(changes, cards))
     loaded = devwidget.load(asked.save(tmp_path / "plan.json"))
     assert loaded == make_plan(18)
@@ -115,8 +118,10 @@ def test_what_was_asked_is_saved_with_the_plan_and_on_its_page_again(tmp_path):
 
 
 def test_one_line_ends_what_fits_and_a_dashed_one_what_fits_by_more():
-    taken = tuple(int(size * GIB) for size in (5, 9, 9.9, 12))
-    grid = str(draw_sizes(Fitted("Net", "", (1, 2), (8, 16), (1, 8), (FittedGpu(DeviceId("cuda", 0), 10 * GIB, taken),))))
+    rooms = (5, "fits"), (9, "fits"), (9.9, "fits by less"), (12, "does not fit")
+    sizes = [AskedSize(batch, length) for batch in (1, 2) for length in (8, 16)]
+    cells = [Tried("", Room(10 * GIB, int(size * GIB), fit), setting=at) for (size, fit), at in zip(rooms, sizes, strict=True)]
+    grid = str(draw_sizes(Fitted("Net", tuple(cells), (1, 8))))
     assert re.findall(r'<span class="([^"]*)"><b title="[^"]*">([\d.]+)', grid) == [
         ("dw-size-close dw-end-beside", "9.90"),
         ("dw-size-over", "12.0"),
@@ -141,6 +146,6 @@ def test_the_smallest_card_of_a_row_is_told_with_its_change():
 def test_a_card_that_needs_a_change_and_one_that_has_no_room_say_so():
     row = CardRow("training", "all weights", (SMALL, CHANGED, LARGE))
     failed = CardRow("LoRA", "", problem="no linear layer <here>")
-    page = may_be_asked(make_plan(18), Asked(OnCards("Net", 1, (SMALL, SMALL, LARGE), (row, failed)))).to_html()
+    page = may_be_asked(make_plan(18), Asked(OnCards("Net", (SMALL, SMALL, LARGE), 1, (row, failed)))).to_html()
     assert all(words in page for words in ("7.00 GiB too much", "fits with checkpointing", "no linear layer &lt;here&gt;"))
     assert page.count('class="dw-first-card"') == 1

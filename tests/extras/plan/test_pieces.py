@@ -59,7 +59,7 @@ def test_a_question_of_an_inference_plan_is_about_inference_wherever_it_is_asked
     setting = replace(questions_of(asked).setting, batch=4)
     list(questions_of(asked).plan_between_cells(setting))
     assert questions_of(asked).tried[setting].devices == smaller.devices
-    runs = {run.size: run.on_card for run in asked.largest_batch().runs}
+    runs = {run.setting.batch: run.on_card for run in asked.largest_batch().runs}
     assert runs[16] == taken(plan_inference(16))
 
 

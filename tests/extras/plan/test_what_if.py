@@ -1,15 +1,14 @@
 """`Plan.largest_batch` and `Plan.cheapest_change`: what they say is what full plans say, and what steps with values do."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import devwidget
-from devwidget.extras.plan.questions import Wanted, answer_at_once
-from devwidget.extras.plan.records.answers import Changes, LargestBatch, PlannedChange, PlannedSize
+from devwidget.extras.plan.changes import Changed
+from devwidget.extras.plan.questions import answer_at_once
+from devwidget.extras.plan.records.answers import AskedSize, Changes, LargestBatch, Room, Tried, find_first
 from devwidget.extras.plan.records.plan import DevicePlan, Plan
 from devwidget.extras.plan.sizes import search_largest
 from devwidget.records.device import DeviceId
@@ -85,7 +84,7 @@ def test_a_need_along_no_line_is_followed_too(need):
         return Plan("Net", "as is", (), (DevicePlan(DeviceId("cuda", 0), 1000, need(size)),))
 
     plans = {4: planned(4)}
-    search = search_largest(plans, lambda size: Wanted(batch=size))
+    search = search_largest(plans, lambda size: Changed(batch=size))
     largest = answer_at_once(search, lambda wanted: planned(wanted.batch))
     assert largest == max(size for size in range(1, 1000) if need(size) <= 1000)
     assert len(plans) <= 24
@@ -121,14 +120,14 @@ def test_each_change_takes_what_a_full_plan_of_it_takes_and_they_are_ranked_alik
     }
     for what, full in by_hand.items():
         assert changes[what].on_card == pytest.approx(taken(full), rel=0.01), what
-        assert changes[what].saved == taken(asked) - changes[what].on_card
+        assert asked.cheapest_change().saved_by(changes[what]) == taken(asked) - changes[what].on_card
     assert sorted(by_hand, key=lambda what: changes[what].on_card) == sorted(by_hand, key=lambda what: taken(by_hand[what]))
 
 
 def test_those_that_fit_come_first_and_the_others_by_what_they_save():
     changes = plan(64, memory="10MiB").cheapest_change()
     fits = [change.fits for change in changes.changes]
-    saved = [change.saved for change in changes.changes if not change.fits]
+    saved = [changes.saved_by(change) for change in changes.changes if not change.fits]
     assert fits == sorted(fits, reverse=True)
     assert saved == sorted(saved, reverse=True)
     assert changes.cheapest == changes.changes[0]
@@ -208,14 +207,18 @@ def test_a_loaded_plan_cannot_be_asked():
         loaded.largest_batch()
 
 
-LARGEST = LargestBatch("Net<2>", 6, 3 * MIB, 4 * MIB, (PlannedSize(4, 2 * MIB, True), PlannedSize(6, 3 * MIB, True)), 6)
+def size(batch, mib, fit):
+    return Tried("", Room(4 * MIB, mib * MIB, fit), setting=AskedSize(batch))
+
+
+LARGEST = LargestBatch("Net<2>", (size(4, 2, "fits"), size(6, 3, "fits")))
 CHANGES = Changes(
     "Net",
-    9 * MIB,
     (
-        PlannedChange("autocast", "with torch.autocast():", "eight bits", 3 * MIB, 6 * MIB, True),
-        PlannedChange("other", "", "time", 10 * MIB, -MIB, False),
+        Tried("autocast", Room(4 * MIB, 3 * MIB, "fits"), "", "with torch.autocast():", "eight bits"),
+        Tried("other", Room(4 * MIB, 10 * MIB, "does not fit"), cost="time"),
     ),
+    Room(4 * MIB, 9 * MIB, "does not fit"),
 )
 
 
@@ -243,7 +246,7 @@ def test_the_largest_batch_that_fits_by_more_than_plans_were_off_is_told_beside_
     assert 0 < found.safe_size <= found.size
     assert (safe.fit, plan(found.safe_size + 1, memory="20MiB").fit == "fits") == ("fits", False)
     assert plan(found.size, memory="20MiB").fits
-    closely = replace(found, size=9, safe_size=7)
+    closely = LargestBatch("Net", (size(7, 1, "fits"), size(9, 2, "fits by less")))
     assert "up to 7 fit by more than plans were off on real cards" in str(closely)
 
 
@@ -253,9 +256,9 @@ def test_a_plan_keeps_what_it_was_asked_for_its_page():
     assert asked.answers == ()
     changes, cards = asked.cheapest_change(), asked.on_cards("T4", "a100-40gb")
     assert asked.answers == (changes, cards)
-    assert [card.card for card in cards.cards] == ["T4", "A100-40GB"]
-    assert cards.smallest == cards.cards[0]
-    assert cards.cards[0].on_card == plan(64, memory=None, card="T4").devices[0].on_card
+    assert [card.setting.card for card in cards.tried] == ["T4", "A100-40GB"]
+    assert find_first(cards.tried) == cards.tried[0]
+    assert cards.tried[0].on_card == plan(64, memory=None, card="T4").devices[0].on_card
     page = asked.to_html()
     assert all(word in page for word in ("What would make it fit", "The same step on other cards"))
     with pytest.raises(DevwidgetError, match="no card 'T5' is known"):

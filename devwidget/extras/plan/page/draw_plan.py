@@ -132,7 +132,7 @@ def _draw_head(plan: Plan) -> Markup:
 def size_words(plan: Plan) -> str:
     """Batch and length of the step, as far as they are known here."""
     questions = questions_of(plan)
-    setting = questions.setting if questions is not None else AskedSize(0, 0, "", ())
+    setting = questions.setting if questions is not None else AskedSize()
     if setting.batch and setting.length:
         return say("batch {batch} × length {length}", batch=f"{setting.batch:,}", length=f"{setting.length:,}")
     return say("batch {batch}", batch=f"{setting.batch:,}") if setting.batch else ""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from devwidget.extras.plan.evidence.compared import Fit
-from devwidget.extras.plan.page.answers import fullest_of_size
-from devwidget.extras.plan.records.answers import AskedSize, Fitted, LargestBatch, OnCards
+from devwidget.extras.plan.records.answers import Answer, AskedSize, Room
 from devwidget.extras.plan.records.plan import Plan, may_be_asked
 from devwidget.report.style.safe_text import displays_safely
 
@@ -86,34 +84,15 @@ def _list_memory(own: int, chosen: tuple[int, ...]) -> list[int]:
 
 
 def _list_figures(plans: dict[AskedSize, Plan]) -> Iterator[Figure]:
-    """Every plan that was run, with the GPU that has the least room."""
+    """Every plan that was run with nothing changed but its sizes and cards."""
     for setting, plan in plans.items():
-        gpu = plan.tightest
-        yield _make_figure(setting, gpu.on_card, gpu.capacity, plan.fit)
+        yield _make_figure(setting, plan.room)
         for answer in plan.answers:
-            if isinstance(answer, LargestBatch):
-                yield from (
-                    _make_figure(_with_batch(setting, run.size), run.on_card, answer.capacity, run.fit) for run in answer.runs
-                )
-            if isinstance(answer, OnCards):
-                sizes = setting.batch, setting.length
-                run_cards = (card for card in answer.cards if not card.problem)
-                yield from (
-                    _make_figure(AskedSize(*sizes, card.card, ()), card.on_card, card.capacity, card.fit) for card in run_cards
-                )
-            if isinstance(answer, Fitted):
-                yield from _list_sizes(setting, answer)
+            for tried in answer.tried if isinstance(answer, Answer) else ():
+                if not (tried.what or tried.problem):
+                    yield _make_figure(tried.setting, tried.room)
 
 
-def _list_sizes(setting: AskedSize, fitted: Fitted) -> Iterator[Figure]:
-    for at, (batch, length) in enumerate(product(fitted.batches, fitted.lengths)):
-        taken, capacity, fit = fullest_of_size(fitted, at)
-        yield _make_figure(AskedSize(batch, length, setting.card, setting.memory), taken, capacity, fit)
-
-
-def _with_batch(setting: AskedSize, batch: int) -> AskedSize:
-    return AskedSize(batch, setting.length, setting.card, setting.memory)
-
-
-def _make_figure(setting: AskedSize, taken: int, capacity: int, fit: Fit) -> Figure:
-    return {**_setting_content(setting), "taken": taken, "capacity": capacity, "fit": _FITS[fit]}
+def _make_figure(setting: AskedSize, room: Room) -> Figure:
+    """What is taken of the GPU that has the least room."""
+    return {**_setting_content(setting), "taken": room.on_card, "capacity": room.capacity, "fit": _FITS[room.fit]}

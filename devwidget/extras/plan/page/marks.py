@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from devwidget.extras.plan.evidence.compared import Fit
+from devwidget.extras.plan.records.answers import Room
 from devwidget.extras.plan.words.plan import fit_words
+from devwidget.language.speaking import say
 from devwidget.report.figures.frame import round_step
 from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import format_bytes
@@ -22,9 +24,9 @@ GLYPHS: dict[Fit, str] = {"fits": "tried", "fits by less": "warning", "does not 
 
 def draw_glyph(name: str, words: str = "") -> Markup:
     """A glyph; with words it says them to who cannot see it."""
-    said = {"role": "img", "aria-label": words} if words else {"aria-hidden": "true"}
+    spoken = {"role": "img", "aria-label": words} if words else {"aria-hidden": "true"}
     look = {"viewBox": "0 0 16 16", "class_": f"dw-icon-{name} dw-glyph"}
-    return html_element("svg", html_element("path", d=_SHAPES[name]), **look, **said)
+    return html_element("svg", html_element("path", d=_SHAPES[name]), **look, **spoken)
 
 
 def draw_prose(text: str) -> Markup:
@@ -109,27 +111,50 @@ def _draw_cell(tag: str, cell: str, place: int, right: Collection[int], wide: in
     return html_element(tag, cell, class_="dw-number" if place in right else "dw-wide" if place == wide else "")
 
 
-def draw_rung(fit: Fit, words: str, scale: Scale, sizes: tuple[float, float], cells: Sequence[str], look: str = "") -> Markup:
-    """One line of a ladder: what was planned, what it takes of the capacity, and what is said of it."""
-    taken, capacity = sizes
-    inside = scale.draw_stretch(0, min(taken, capacity), "" if taken <= capacity else "dw-hollow")
-    over = scale.draw_stretch(capacity, taken, "dw-too-much") if taken > capacity else Markup("")
-    track = html_element("span", inside, over, scale.draw_wall(capacity), class_="dw-track")
-    what = draw_glyph(GLYPHS[fit], fit_words(fit)), html_element("span", words)
-    return html_element("div", *what, track, *(html_element("span", cell) for cell in cells), class_=f"dw-rung {look}".strip())
+def draw_ladder(first: str, wall: str, rungs: Iterable[Markup], scale: Scale, last: str = "") -> Markup:
+    """Lines under one wall, at the capacity of each.
 
-
-def draw_rung_head(scale: Scale, capacity: float, words: str, heads: Sequence[str]) -> Markup:
-    """The headings of a ladder, with what its wall is."""
-    share = capacity / scale.reach
-    end = html_element("span", words, class_="dw-last" if share > 0.9 else "", style=f"left:{draw_percent(share)}")
+    Args:
+        first: the heading of what was planned.
+        wall: what the wall is.
+        rungs: by `draw_rung`, on the same scale.
+        scale: in shares of the capacity.
+        last: the heading of what is said of each.
+    """
+    at = 1 / scale.reach
+    end = html_element("span", wall, class_="dw-last" if at > 0.9 else "", style=f"left:{draw_percent(at)}")
+    heads = first, say("on the card"), say("to spare"), last
+    first_head, *rest = (html_element("span", head) for head in heads)
     track = html_element("span", end, class_="dw-track")
-    first, *rest = (html_element("span", head) for head in heads)
-    return html_element("div", html_element("span"), first, track, *rest, class_="dw-rung dw-rung-head")
+    head = html_element("div", html_element("span"), first_head, track, *rest, class_="dw-rung dw-rung-head")
+    return html_element("div", head, *rungs, class_="dw-rungs")
 
 
-def draw_spare(taken: int, capacity: int) -> Markup:
+def scale_of(rooms: Iterable[Room]) -> Scale:
+    """The scale on which the fullest has its place."""
+    return Scale(1.02 * max([1.0, *(room.on_card / room.capacity for room in rooms)]))
+
+
+def draw_rung(scale: Scale, room: Room, words: str, more: str = "", is_first: bool = False) -> Markup:
+    """One line of a ladder: what was planned, what it takes of the capacity, and what is said of it."""
+    cells = format_bytes(room.on_card), _draw_spare(room), more
+    what = draw_glyph(GLYPHS[room.fit], fit_words(room.fit)), html_element("span", words)
+    track = html_element("span", *draw_track(scale, room), class_="dw-track")
+    look = "dw-rung dw-rung-first" if is_first else "dw-rung"
+    return html_element("div", *what, track, *(html_element("span", cell) for cell in cells), class_=look)
+
+
+def draw_track(scale: Scale, room: Room) -> Iterator[Markup]:
+    """What is taken of the capacity, and what of it is too much."""
+    share = min(room.on_card / room.capacity, scale.reach)
+    yield scale.draw_stretch(0, min(share, 1), "" if share <= 1 else "dw-hollow")
+    if share > 1:
+        yield scale.draw_stretch(1, share, "dw-too-much")
+    yield scale.draw_wall(1)
+
+
+def _draw_spare(room: Room) -> Markup:
     """What is left, or how much is too much."""
-    left = capacity - taken
+    left = room.capacity - room.on_card
     words = format_bytes(abs(left))
     return html_element("span", words if left >= 0 else f"−{words}", class_="" if left >= 0 else "dw-over")

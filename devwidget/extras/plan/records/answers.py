@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import prod
+from typing import Any
 
 from devwidget.extras.plan.evidence.compared import Fit, judge_room, name_fit
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.fields import Length, ProcessLocal, Size, process_local
 from devwidget.records.schema.record import Record
-
-BATCH_KNOTS, LENGTH_KNOTS = 2, 3
-"""Knots that an estimate is made of: what a step takes grows along lines with the batch, and with attention as a square with
-the length of texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,66 +23,118 @@ class AskedSize:
         memory: bytes of each GPU; empty where a card is named.
     """
 
-    batch: Size
-    length: Size
-    card: str
-    memory: tuple[Size, ...]
+    batch: Size = 0
+    length: Size = 0
+    card: str = ""
+    memory: tuple[Size, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class FittedGpu:
-    """One GPU.
+class Room:
+    """What a plan takes of the GPU with the least room, in bytes.
 
     Attributes:
-        device: which.
-        capacity: what it has, in bytes.
-        taken: the most that was taken of it in each plan, in bytes; batch after batch, in each the lengths.
+        capacity: what that GPU has.
+        allocated: the most that tensors take.
+        fit: whether all GPUs of the plan have room by more than plans were off on real cards, one by less, or one has none.
+        cached: what the allocator holds beside them.
+        context: what CUDA takes.
     """
 
-    device: DeviceId
-    capacity: int
-    taken: tuple[int, ...]
+    capacity: Size
+    allocated: Size
+    fit: Fit
+    cached: Size = 0
+    context: Size = 0
+
+    @property
+    def on_card(self) -> int:
+        """The most that is taken of the GPU."""
+        return self.allocated + self.cached + self.context
+
+    @property
+    def is_over_by_cache(self) -> bool:
+        """Whether it does not fit, and would if nothing were reserved beside what is allocated."""
+        return self.fit == "does not fit" and 0 < self.allocated <= self.capacity - self.context
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
-    """Plans on a grid.
+class Tried:
+    """One plan that was run for an answer.
+
+    Attributes:
+        what: what was changed of the step, in words, such as `activation checkpointing`; "" for nothing.
+        room: what is taken; nothing where the step fails.
+        problem: why the step fails; "" if it runs.
+        code: what to write for the change.
+        cost: what is paid for it, in words.
+        setting: batch, length and cards, as far as they were chosen for it.
+    """
+
+    what: str
+    room: Room
+    problem: str = ""
+    code: str = ""
+    cost: str = ""
+    setting: AskedSize = AskedSize()
+
+    @property
+    def on_card(self) -> int:
+        """The most that is taken of the GPU with the least room, in bytes."""
+        return self.room.on_card
+
+    @property
+    def fit(self) -> Fit:
+        """Whether it fits by more than plans were off on real cards, by less, or not."""
+        return self.room.fit
+
+    @property
+    def fits(self) -> bool:
+        """Whether every GPU has room."""
+        return self.room.fit != "does not fit"
+
+
+def find_first(tried: Sequence[Tried], fit: Fit = "fits") -> Tried | None:
+    """Return the first that fits so; None if none does."""
+    return next((each for each in tried if each.fit == fit), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a question about a plan.
 
     Attributes:
         model: class of the model.
-        card: the kind of card, if one is named.
-        batches: samples of the plans that were run.
-        lengths: tokens of each text in them; one alone where no text is in the batch, or none can be longer or shorter.
+        tried: the plans that were run.
+    """
+
+    model: str
+    tried: tuple[Tried, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted(Answer):
+    """Sizes around a step, batch after batch, in each the lengths.
+
+    Attributes:
         asked: batch and length of the step itself.
-        gpus: what was taken.
         checked: plans that were run between them.
         off: the most that an estimate was off there, as a share.
     """
 
-    model: str
-    card: str
-    batches: tuple[int, ...]
-    lengths: tuple[int, ...]
-    asked: tuple[int, int]
-    gpus: tuple[FittedGpu, ...]
-    checked: int = 0
+    asked: tuple[Size, Size] = (0, 0)
+    checked: Size = 0
     off: float = 0.0
 
-    def estimate_at(self, batch: int, length: int) -> tuple[int, ...]:
-        """Bytes of each GPU, estimated between the plans."""
-        rows, columns = knot_weights(self.batches, batch, BATCH_KNOTS), knot_weights(self.lengths, length, LENGTH_KNOTS)
-        wide = len(self.lengths)
-        return tuple(
-            round(sum(gpu.taken[row * wide + column] * a * b for row, a in rows for column, b in columns)) for gpu in self.gpus
-        )
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Samples of the plans."""
+        return tuple(dict.fromkeys(each.setting.batch for each in self.tried))
 
-
-def knot_weights(knots: Sequence[int], at: float, most: int) -> list[tuple[int, float]]:
-    """How much each of the nearest knots counts, by Lagrange's polynomial through them."""
-    above = min(bisect_right(knots, at), len(knots) - 1)
-    first = max(min(above - 1, len(knots) - most), 0)
-    near = range(first, min(first + most, len(knots)))
-    return [(n, prod((at - knots[m]) / (knots[n] - knots[m]) for m in near if m != n)) for n in near]
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of each text in them; one alone where no text is in the batch, or none can be longer or shorter."""
+        return tuple(dict.fromkeys(each.setting.length for each in self.tried))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +210,9 @@ class Generation(Record):
         return self.reserved or self.peak
 
     @property
-    def is_close(self) -> bool:
-        """Whether it fits by less than plans were off on real cards."""
-        return self.fit == "fits by less"
+    def room(self) -> Room:
+        """What is taken of the GPU that takes most."""
+        return Room(self.capacity, self.taken, self.fit, context=self.context)
 
     @property
     def fit(self) -> Fit:
@@ -308,78 +355,39 @@ class Layout(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedSize:
-    """One plan that was run.
-
-    Attributes:
-        size: samples of the batch.
-        on_card: the most that a GPU takes, in bytes.
-        fits: whether every GPU has room.
-        is_close: whether one has it by less than plans were off on real cards.
-    """
-
-    size: int
-    on_card: Size
-    fits: bool
-    is_close: bool = False
+class LargestBatch(Answer, Record):
+    """The largest batch that fits; it and the next larger one were run."""
 
     @property
-    def fit(self) -> Fit:
-        """Whether it fits by more than plans were off on real cards, by less, or not."""
-        return name_fit(self.fits, self.is_close)
-
-
-@dataclass(frozen=True, slots=True)
-class LargestBatch(Record):
-    """The largest batch that fits.
-
-    Attributes:
-        model: class of the model.
-        size: samples; 0 if not even one fits.
-        on_card: the most that a GPU takes with it, or with one sample if that does not fit, in bytes.
-        capacity: of that GPU.
-        runs: the plans that were run, in their order; the answer and the next larger batch are among them.
-        safe_size: samples of the largest that fits by more than plans were off on real cards; 0 if none does.
-    """
-
-    model: str
-    size: int
-    on_card: Size
-    capacity: Size
-    runs: tuple[PlannedSize, ...]
-    safe_size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class OneCard:
-    """The step on one kind of card, planned in full; sizes are of the GPU with the least room, in bytes.
-
-    Attributes:
-        card: which.
-        on_card: the most that is taken of it.
-        capacity: what it has.
-        fits: whether every GPU has room.
-        is_close: whether one has it by less than plans were off on real cards.
-        problem: why the step fails there; "" if it runs.
-        change: what was changed of the step, in words; "" for nothing.
-    """
-
-    card: str
-    on_card: Size
-    capacity: Size
-    fits: bool
-    is_close: bool = False
-    problem: str = ""
-    change: str = ""
+    def runs(self) -> tuple[Tried, ...]:
+        """The plans that were run, in their order."""
+        return self.tried
 
     @property
-    def fit(self) -> Fit:
-        """Whether it fits by more than plans were off on real cards, by less, or not."""
-        return name_fit(self.fits, self.is_close)
+    def size(self) -> int:
+        """Samples; 0 if not even one fits."""
+        return max((each.setting.batch for each in self.tried if each.fits), default=0)
 
+    @property
+    def safe_size(self) -> int:
+        """Samples of the largest that fits by more than plans were off on real cards; 0 if none does."""
+        return max((each.setting.batch for each in self.tried if each.fit == "fits"), default=0)
 
-def _find_smallest(cards: Sequence[OneCard]) -> OneCard | None:
-    return next((card for card in cards if card.fit == "fits"), None)
+    @property
+    def room(self) -> Room:
+        """What it takes; what the least batch does where none fits."""
+        by_size = {each.setting.batch: each.room for each in self.tried}
+        return by_size[self.size or min(by_size)]
+
+    @property
+    def on_card(self) -> int:
+        """The most that a GPU takes with it, in bytes; with the least batch where none fits."""
+        return self.room.on_card
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of that GPU."""
+        return self.room.capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,104 +403,56 @@ class CardRow:
 
     what: str
     detail: str
-    cards: tuple[OneCard, ...] = ()
+    cards: tuple[Tried, ...] = ()
     problem: str = ""
-
-    @property
-    def smallest(self) -> OneCard | None:
-        """The smallest on which it fits by more than plans were off; None if there is none."""
-        return _find_smallest(self.cards)
 
 
 @dataclass(frozen=True, slots=True)
-class OnCards(Record):
-    """The same step on several kinds of cards.
+class OnCards(Answer, Record):
+    """The same step on several kinds of cards, from the smallest to the largest.
 
     Attributes:
-        model: class of the model.
         gpus: how many of each.
-        cards: from the smallest to the largest.
         rows: the step with a change where it needs one, and what else was asked for.
     """
 
-    model: str
-    gpus: Size
-    cards: tuple[OneCard, ...]
+    gpus: Size = 1
     rows: tuple[CardRow, ...] = ()
 
-    @property
-    def smallest(self) -> OneCard | None:
-        """The smallest on which it fits by more than plans were off; None if there is none."""
-        return _find_smallest(self.cards)
-
 
 @dataclass(frozen=True, slots=True)
-class PlannedChange:
-    """One thing that could be done, planned in full.
+class Changes(Answer, Record):
+    """What would make a step smaller: what fits, the cheapest first; what fits by less than plans were off; what does not.
 
     Attributes:
-        what: in words, such as `activation checkpointing`.
-        code: what to write.
-        cost: what is paid for it, in words.
-        on_card: the most that a GPU then takes, in bytes.
-        saved: bytes less than without it, on the GPU that takes most.
-        fits: whether every GPU then has room.
-        problem: why the step fails with it; "" if it runs.
-        is_close: whether it fits by less than plans were off on real cards.
-        allocated: bytes of that GPU that tensors then take at most.
-        cached: bytes that the allocator then holds beside them.
-        context: bytes that CUDA takes.
-        capacity: bytes that the GPU has.
+        without: what the step takes without a change.
     """
 
-    what: str
-    code: str
-    cost: str
-    on_card: Size
-    saved: int
-    fits: bool
-    problem: str = ""
-    is_close: bool = False
-    allocated: Size = 0
-    cached: Size = 0
-    context: Size = 0
-    capacity: Size = 0
+    without: Room
 
     @property
-    def fit(self) -> Fit:
-        """Whether it fits by more than plans were off on real cards, by less, or not."""
-        return name_fit(self.fits, self.is_close)
+    def changes(self) -> tuple[Tried, ...]:
+        """The changes, each planned in full."""
+        return self.tried
 
     @property
-    def is_over_by_cache(self) -> bool:
-        """Whether it does not fit, and would if nothing were reserved beside what is allocated."""
-        return not self.fits and 0 < self.allocated <= self.capacity - self.context
-
-
-@dataclass(frozen=True, slots=True)
-class Changes(Record):
-    """What would make a step smaller.
-
-    Attributes:
-        model: class of the model.
-        on_card: the most that a GPU takes without a change, in bytes.
-        changes: those that fit, the cheapest first; those that fit by less than plans were off; those that do not, by
-            what they save.
-    """
-
-    model: str
-    on_card: Size
-    changes: tuple[PlannedChange, ...]
+    def on_card(self) -> int:
+        """The most that a GPU takes without a change, in bytes."""
+        return self.without.on_card
 
     @property
-    def cheapest(self) -> PlannedChange | None:
+    def cheapest(self) -> Tried | None:
         """The cheapest change with which the step fits by more than plans were off; None if there is none."""
-        return next((change for change in self.changes if change.fits and not change.is_close), None)
+        return find_first(self.tried)
 
     @property
-    def closest(self) -> PlannedChange | None:
+    def closest(self) -> Tried | None:
         """The cheapest with which it fits by less than that; None if there is none."""
-        return next((change for change in self.changes if change.fits and change.is_close), None)
+        return find_first(self.tried, "fits by less")
+
+    def saved_by(self, change: Tried) -> int:
+        """Return the bytes that a change saves; less than zero if it takes more."""
+        return 0 if change.problem else self.on_card - change.on_card
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,17 +474,13 @@ class Answered:
     generations: tuple[Generation, ...] = ()
 
     @property
-    def all(self) -> tuple[Changes | LargestBatch | Fitted | OnCards | Generation, ...]:
+    def all(self) -> tuple[Answer | Generation, ...]:
         """All answers."""
         return (*self.changes, *self.batches, *self.sizes, *self.cards, *self.generations)
 
 
 def group_answers(answers: Sequence[object]) -> Answered:
     """Answers by kind."""
-    return Answered(
-        tuple(each for each in answers if isinstance(each, Changes)),
-        tuple(each for each in answers if isinstance(each, LargestBatch)),
-        tuple(each for each in answers if isinstance(each, Fitted)),
-        tuple(each for each in answers if isinstance(each, OnCards)),
-        tuple(each for each in answers if isinstance(each, Generation)),
-    )
+    kinds = Changes, LargestBatch, Fitted, OnCards, Generation
+    groups: list[Any] = [tuple(each for each in answers if isinstance(each, kind)) for kind in kinds]
+    return Answered(*groups)

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from devwidget.extras.plan.evidence.compared import Fit, find_band, find_card_band, name_fit
-from devwidget.extras.plan.records.answers import Answered, AskedSize, Changes, Generation, LargestBatch, OnCards, group_answers
+from devwidget.extras.plan.records.answers import (
+    Answered,
+    AskedSize,
+    Changes,
+    Generation,
+    LargestBatch,
+    OnCards,
+    Room,
+    group_answers,
+)
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.fields import ProcessLocal, Size, process_local
@@ -224,7 +233,7 @@ class Plan(Record):
             token; such choices are taken to be spread evenly.
         loop: the loop around the step.
         other_loops: what others would take, where none was asked for.
-        answered: what was asked of a plan before it was saved; see `answers`.
+        asked_before: what was asked of a plan before it was saved; see `answers`.
     """
 
     model: str
@@ -236,7 +245,7 @@ class Plan(Record):
     card: str = ""
     loop: PlannedLoop = PlannedLoop()
     other_loops: tuple[LoopPeak, ...] = ()
-    answered: Answered = field(default=Answered(), compare=False)
+    asked_before: Answered = field(default=Answered(), compare=False)
     _questions: ProcessLocal[Any] = process_local()
 
     @property
@@ -255,10 +264,16 @@ class Plan(Record):
         return min(self.devices, key=lambda device: device.capacity - device.on_card)
 
     @property
+    def room(self) -> Room:
+        """What is taken of that GPU, and the answer for all of them."""
+        gpu = self.tightest
+        return Room(gpu.capacity, gpu.peak, self.fit, gpu.cached, gpu.context)
+
+    @property
     def answers(self) -> tuple[Any, ...]:
         """What was asked of it so far, the last of each kind; its page shows them, and they are saved with it."""
         questions = questions_of(self)
-        return self.answered.all if questions is None else tuple(questions.answers.values())
+        return self.asked_before.all if questions is None else tuple(questions.answers.values())
 
     def save(self, path: str | Path) -> Path:
         """Write it as JSON, with what was asked of it; `devwidget.load` reads it back, on any machine.
@@ -266,7 +281,7 @@ class Plan(Record):
         Raises:
             UnwritableError: if the file cannot be written.
         """
-        return Record.save(replace(self, answered=group_answers(self.answers), _questions=ProcessLocal()), path)
+        return Record.save(replace(self, asked_before=group_answers(self.answers), _questions=ProcessLocal()), path)
 
     def _ipython_display_(self) -> None:
         """Show the page with its sliders where a notebook runs; what a viewer without a kernel shows is saved beside it."""

@@ -10,7 +10,7 @@ export function sizeWords(bytes) {
   return `${number.toFixed(number >= 99.95 ? 0 : number >= 9.995 ? 1 : 2)} ${unit === MIB ? "MiB" : "GiB"}`;
 }
 
-// How much each of the nearest knots counts: as `weights` in records/answers.py.
+// How much each of the nearest knots counts: as `weigh_knots` in sizes.py.
 export function weights(knots, at, most) {
   let above = knots.findIndex((knot) => knot > at);
   if (above < 0 || above > knots.length - 1) above = knots.length - 1;

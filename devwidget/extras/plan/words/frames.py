@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from devwidget.extras.plan.records.answers import Changes, Generation, LargestBatch, Layout, OnCards
+from collections.abc import Sequence
+
+from devwidget.extras.plan.records.answers import Changes, Generation, LargestBatch, Layout, OnCards, Tried
 from devwidget.extras.plan.records.plan import Plan
 from devwidget.report.data_frames import Columns, as_text, attribute_columns, columns_of_each, frame
 
@@ -22,20 +24,41 @@ def _device_map_columns(plan: Plan) -> Columns:
     return {"path": [path for path, _ in plan.device_map], "device": [device for _, device in plan.device_map]}
 
 
-_CARD = ("card", "on_card", "capacity", "fits", "is_close", "problem")
+def _room_columns(tried: Sequence[Tried], *names: str) -> Columns:
+    """What was planned, in bytes, and whether that fits."""
+    columns = attribute_columns(tried, "on_card", "fits")
+    return {
+        **columns,
+        "is_close": [each.fit == "fits by less" for each in tried],
+        **attribute_columns(tried, *names),
+    }
 
 
-def _row_columns(cards: OnCards) -> Columns:
-    each = [(row, card) for row in cards.rows for card in row.cards]
-    return {"what": [row.what for row, _ in each], **attribute_columns([card for _, card in each], *_CARD, "change")}
+def _card_columns(cards: Sequence[Tried]) -> Columns:
+    columns: Columns = {"card": [each.setting.card for each in cards], "capacity": [each.room.capacity for each in cards]}
+    return columns | _room_columns(cards, "problem")
+
+
+def _row_columns(answer: OnCards) -> Columns:
+    cards = [card for row in answer.rows for card in row.cards]
+    what = [row.what for row in answer.rows for _ in row.cards]
+    return {"what": what, **_card_columns(cards), "change": [card.what for card in cards]}
+
+
+def _run_columns(answer: LargestBatch) -> Columns:
+    return {"size": [each.setting.batch for each in answer.tried], **_room_columns(answer.tried)}
+
+
+def _change_columns(answer: Changes) -> Columns:
+    columns = attribute_columns(answer.tried, "what")
+    columns["saved"] = [answer.saved_by(each) for each in answer.tried]
+    return columns | _room_columns(answer.tried, "cost", "code", "problem")
 
 
 frame(Plan, {"devices": _plan_columns, "device_map": _device_map_columns})
-frame(OnCards, {"cards": columns_of_each("cards", *_CARD), "rows": _row_columns})
-frame(LargestBatch, {"runs": columns_of_each("runs", "size", "on_card", "fits", "is_close")})
-frame(
-    Changes, {"changes": columns_of_each("changes", "what", "on_card", "saved", "fits", "is_close", "cost", "code", "problem")}
-)
+frame(OnCards, {"cards": lambda answer: _card_columns(answer.tried), "rows": _row_columns})
+frame(LargestBatch, {"runs": _run_columns})
+frame(Changes, {"changes": _change_columns})
 frame(
     Layout,
     {

@@ -13,8 +13,8 @@ from devwidget.extras.plan.records.answers import (
     LargestBatch,
     Layout,
     OnCards,
-    OneCard,
-    PlannedChange,
+    Tried,
+    find_first,
 )
 from devwidget.extras.plan.words.plan import answer_words, fit_words, fits_words
 from devwidget.language.speaking import said, say
@@ -26,17 +26,20 @@ from devwidget.report.style.words import row_words
 Rows = list[tuple[str, ...]]
 
 
-def _what_if_sentence(answer: LargestBatch | Changes) -> str:
-    """The answer."""
-    if isinstance(answer, LargestBatch):
-        return largest_sentence(answer)
-    told = say("no change alone makes it fit")
-    if answer.cheapest is not None:
-        told = say("the cheapest change that fits: {change}", change=said(answer.cheapest.what))
-    elif answer.closest is not None:
-        told = say("no change makes it fit by more than plans were off on real cards")
-    size = format_bytes(answer.on_card)
-    return say("{model}: {told} · {size} without a change", model=answer.model, told=told, size=size)
+@shows(LargestBatch)
+def largest_batch_parts(answer: LargestBatch) -> Iterator[Part]:
+    """The sentence, and the plans that were run."""
+    yield Sentence(largest_sentence(answer), "verdict")
+    rows: Rows = [(say("batch"), say("on the card"), "")]
+    for each in order_by_size(answer):
+        rows.append((str(each.setting.batch), format_bytes(each.on_card), fit_words(each.fit)))
+    yield Table(rows, right=(0, 1))
+    yield Sentence(say("{plans} run", plans=count_words(len(answer.tried), "plan")))
+
+
+def order_by_size(answer: LargestBatch) -> list[Tried]:
+    """The plans that were run, the smallest batch first."""
+    return sorted(answer.tried, key=lambda each: each.setting.batch)
 
 
 def largest_sentence(answer: LargestBatch) -> str:
@@ -53,99 +56,98 @@ def largest_sentence(answer: LargestBatch) -> str:
     return row_words((told, safe))
 
 
-def _what_if_rows(answer: LargestBatch | Changes) -> Rows:
-    """The plans that were run, under a heading."""
-    if isinstance(answer, Changes):
-        head = (say("change"), say("on the card"), say("saved"), "", say("what it costs"), say("what to write"))
-        return [head, *(_change_row(change) for change in answer.changes)]
-    ordered = sorted(answer.runs, key=lambda run: run.size)
-    planned = [(str(run.size), format_bytes(run.on_card), fit_words(run.fit)) for run in ordered]
-    return [(say("batch"), say("on the card"), ""), *planned]
+@shows(Changes)
+def changes_parts(answer: Changes) -> Iterator[Part]:
+    """The sentence, and a row for each change."""
+    told = say("no change alone makes it fit")
+    if answer.cheapest is not None:
+        told = say("the cheapest change that fits: {change}", change=said(answer.cheapest.what))
+    elif answer.closest is not None:
+        told = say("no change makes it fit by more than plans were off on real cards")
+    size = format_bytes(answer.on_card)
+    yield Sentence(say("{model}: {told} · {size} without a change", model=answer.model, told=told, size=size), "verdict")
+    head = (say("change"), say("on the card"), say("saved"), "", say("what it costs"), say("what to write"))
+    yield Table([head, *(_change_row(answer, change) for change in answer.tried)], right=(1, 2))
 
 
-def _change_row(change: PlannedChange) -> tuple[str, ...]:
+def _change_row(answer: Changes, change: Tried) -> tuple[str, ...]:
     if change.problem:
         return (said(change.what), "", "", said(change.problem), "", change.code)
-    sign = "-" if change.saved < 0 else ""
-    sizes = format_bytes(change.on_card), sign + format_bytes(abs(change.saved))
+    saved = answer.saved_by(change)
+    sign = "-" if saved < 0 else ""
+    sizes = format_bytes(change.on_card), sign + format_bytes(abs(saved))
     return (said(change.what), *sizes, fit_words(change.fit), change_cost(change), change.code)
 
 
-def change_cost(change: PlannedChange) -> str:
+def change_cost(change: Tried) -> str:
     """What is paid for a change; and why it does not fit where its tensors alone would."""
-    if not change.is_over_by_cache:
+    if not change.room.is_over_by_cache:
         return said(change.cost)
-    sizes = {"allocated": format_bytes(change.allocated), "cached": format_bytes(change.cached)}
+    sizes = {"allocated": format_bytes(change.room.allocated), "cached": format_bytes(change.room.cached)}
     over = say("allocates {allocated}, which would fit; {cached} more lie cached between blocks", **sizes)
     return row_words((said(change.cost), over))
 
 
-@shows(LargestBatch, Changes)
-def what_if_parts(answer: LargestBatch | Changes) -> Iterator[Part]:
-    """The sentence and the table."""
-    yield Sentence(_what_if_sentence(answer), "verdict")
-    table = _what_if_rows(answer)
-    yield Table(table, right=(1, 2) if isinstance(answer, Changes) else (0, 1))
-    if isinstance(answer, LargestBatch):
-        yield Sentence(say("{plans} run", plans=count_words(len(table) - 1, "plan")))
-
-
 @shows(OnCards)
-def on_cards_parts(cards: OnCards) -> Iterator[Part]:
+def on_cards_parts(answer: OnCards) -> Iterator[Part]:
     """The step on each card."""
-    told = say("{model} fits on none of these cards by more than plans were off", model=cards.model)
-    if cards.smallest is not None:
-        facts = {"model": cards.model, "card": cards.smallest.card, "gpus": count_words(cards.gpus, "GPU")}
+    told = say("{model} fits on none of these cards by more than plans were off", model=answer.model)
+    smallest = find_first(answer.tried)
+    if smallest is not None:
+        facts = {"model": answer.model, "card": smallest.setting.card, "gpus": count_words(answer.gpus, "GPU")}
         told = say("{model}: the smallest card that fits is {card}, {gpus}", **facts)
     yield Sentence(told, "verdict")
-    if not cards.rows:
-        yield Table([(say("card"), say("on the card"), say("capacity"), ""), *map(_card_row, cards.cards)], right=(1, 2))
+    heads = say("card"), say("on the card"), say("capacity"), ""
+    if not answer.rows:
+        yield Table([heads, *map(_card_row, answer.tried)], right=(1, 2))
         return
-    head = ("", say("card"), say("on the card"), say("capacity"), "", say("change"))
-    yield Table([head, *(cells for row in cards.rows for cells in _way_rows(row))], right=(2, 3))
-    for row in cards.rows:
+    rows: Rows = [("", *heads, say("change"))]
+    for row in answer.rows:
+        names = [said(row.what), *("" for _ in row.cards[1:])]
+        rows += [(name, *_card_row(card), said(card.what)) for name, card in zip(names, row.cards, strict=False)]
+    yield Table(rows, right=(2, 3))
+    for row in answer.rows:
         words = {"what": said(row.what), "detail": said(row.detail), "told": said(row.problem) or smallest_words(row)}
         yield Sentence(say("{what} ({detail}): {told}", **words))
 
 
-def _way_rows(row: CardRow) -> Iterator[tuple[str, ...]]:
-    for card in row.cards:
-        name, taken, *rest = _card_row(card)
-        yield said(row.what) if card is row.cards[0] else "", name, taken, *rest, said(card.change)
-
-
-def card_words(card: OneCard) -> str:
-    """Whether it fits, with which change, or by how much it does not."""
-    facts = {"size": format_bytes(abs(card.capacity - card.on_card)), "change": said(card.change)}
+def _card_row(card: Tried) -> tuple[str, ...]:
+    capacity = format_bytes(card.room.capacity)
     if card.problem:
-        return said(card.problem)
-    if not card.change:
-        return say("{size} too much", **facts) if not card.fits else fit_words(card.fit)
-    if not card.fits:
-        return say("{size} too much even with {change}", **facts)
-    return say("fits with {change}", **facts) if card.fit == "fits" else say("fits closely with {change}", **facts)
+        return (card.setting.card, "", capacity, said(card.problem))
+    return (card.setting.card, format_bytes(card.on_card), capacity, fit_words(card.fit))
+
+
+def card_words(card: Tried) -> str:
+    """Whether it fits, with which change, or by how much it does not."""
+    facts = {"size": format_bytes(abs(card.room.capacity - card.on_card)), "change": said(card.what)}
+    match card.fit, bool(card.what):
+        case "does not fit", True:
+            return say("{size} too much even with {change}", **facts)
+        case "does not fit", False:
+            return say("{size} too much", **facts)
+        case "fits", True:
+            return say("fits with {change}", **facts)
+        case "fits by less", True:
+            return say("fits closely with {change}", **facts)
+    return fit_words(card.fit)
 
 
 def smallest_words(row: CardRow) -> str:
     """The smallest card on which it fits by more than plans were off."""
-    if row.smallest is None:
-        fits = any(card.fits for card in row.cards)
+    smallest = find_first(row.cards)
+    if smallest is None:
+        fits = find_first(row.cards, "fits by less") is not None
         return say("fits none of these by more than plans were off") if fits else say("fits none of these")
-    if not row.smallest.change:
-        larger = row.cards[row.cards.index(row.smallest) :]
-        goes_on = len(larger) > 1 and all(card.fit == "fits" for card in larger)
-        return say("fits {card} and larger", card=row.smallest.card) if goes_on else say("fits {card}", card=row.smallest.card)
-    plain = next((card for card in row.cards if card.fit == "fits" and not card.change), None)
-    facts = {"card": row.smallest.card, "change": said(row.smallest.change)}
+    facts = {"card": smallest.setting.card, "change": said(smallest.what)}
+    if not smallest.what:
+        larger = row.cards[row.cards.index(smallest) + 1 :]
+        goes_on = bool(larger) and all(card.fit == "fits" for card in larger)
+        return say("fits {card} and larger", **facts) if goes_on else say("fits {card}", **facts)
+    plain = find_first([card for card in row.cards if not card.what])
     if plain is None:
         return say("fits {card} with {change}", **facts)
-    return say("fits {plain} as it is, {card} with {change}", plain=plain.card, **facts)
-
-
-def _card_row(card: OneCard) -> tuple[str, ...]:
-    if card.problem:
-        return (card.card, "", format_bytes(card.capacity), said(card.problem))
-    return (card.card, format_bytes(card.on_card), format_bytes(card.capacity), fit_words(card.fit))
+    return say("fits {plain} as it is, {card} with {change}", plain=plain.setting.card, **facts)
 
 
 @shows(Generation)
