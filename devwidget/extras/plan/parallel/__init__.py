@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from devwidget import gpus
@@ -17,9 +16,8 @@ from devwidget.capture.step.batch import kept_source, make_arguments
 from devwidget.capture.validation import refuse_model
 from devwidget.extras.plan.child_process import ask_copy
 from devwidget.extras.plan.loops import Loop
-from devwidget.extras.plan.make_plan import ask_for_loop
-from devwidget.extras.plan.make_plan import refuse_plan as refuse_plan
-from devwidget.extras.plan.parallel.mesh import REPLICAS, SHARDS, STAGES, TENSORS, Mesh, group_alike_ranks
+from devwidget.extras.plan.make_plan import ask_for_loop, refuse_plan
+from devwidget.extras.plan.parallel.mesh import REPLICAS, SHARDS, STAGES, Mesh, group_alike_ranks
 from devwidget.extras.plan.parallel.rank_step import RankResult, RankStep
 from devwidget.extras.plan.records.parallel_plan import ParallelPlan, RankPlan
 from devwidget.gpus.virtual_machine import UNLIMITED, parse_cluster
@@ -94,92 +92,69 @@ def parse_mesh(parallel: object) -> Mesh:
     return mesh
 
 
-def refuse_names(mesh: Mesh) -> None:
-    """Refuse names that say nothing of how a model is spread, and combinations of them that have no plan.
-
-    Raises:
-        DevwidgetError: with the nearest name, and what there is.
-    """
-    known = (*REPLICAS, *SHARDS, STAGES, TENSORS)
-    for name in mesh.names:
-        if name not in known:
-            what = Message(
-                "what a mesh does over {name} is not known{hint}", name=repr(name), hint=nearest(name.lower(), known)
-            )
-            raise DevwidgetError(what, instead=_FORMS)
-    of_data = tuple(REPLICAS if name in REPLICAS else SHARDS for name in mesh.names if name != STAGES)
-    forms = {(SHARDS,), (REPLICAS, SHARDS), () if STAGES in mesh.names else (REPLICAS,)}
-    if TENSORS not in mesh.names and of_data not in forms:
-        raise DevwidgetError(
-            Message("how a model is spread over {names} together is not known", names=" x ".join(mesh.names)), instead=_FORMS
-        )
-
-
-def refuse_ignored(gpus: int | None, placement: Any, mesh: Mesh, microbatches: int | None) -> None:
-    """Refuse what would say nothing in a plan of this mesh.
-
-    Raises:
-        DevwidgetError: with what would have been right.
-    """
-    if gpus not in (None, mesh.ranks):
-        raise DevwidgetError(
-            Message("{gpus} GPUs are not the {ranks} ranks of the mesh", gpus=gpus, ranks=mesh.ranks),
-            why=Message("each rank has one GPU"),
-            instead=f"gpus={mesh.ranks}",
-        )
-    if placement != "as is":
-        raise DevwidgetError(
-            Message("a mesh has no placement"),
-            why=Message("each rank has one GPU"),
-            instead=Message("`parallel` or `placement`"),
-        )
-    if microbatches is not None and STAGES not in mesh.names:
-        raise DevwidgetError(Message("only a pipeline has microbatches"), instead='parallel={"pp": 4}')
-
-
 def refuse_mesh(model: nn.Module, mesh: Mesh, parallelize: object, optimizer: object) -> None:
-    """Refuse what makes no sense.
+    """Refuse what a mesh would do to a model by its names alone, where these do not say it.
 
     Raises:
         DevwidgetError: with what would have been right.
     """
     refuse_plan(optimizer, "as is")
     if gpus.active() is not None:
-        raise DevwidgetError(
-            Message("virtual GPUs are running"),
-            why=Message("ranks are planned without"),
-            instead=Message("stop them first, then plan"),
-        )
+        raise DevwidgetError(Message("virtual GPUs are running"), instead=Message("stop them first, then plan"))
     if not hasattr(os, "fork"):
         raise DevwidgetError(
             Message("ranks cannot be planned here"), why=Message("each runs in a forked process, which this system has not")
         )
-    if dist.is_available() and dist.is_initialized():
-        raise DevwidgetError(
-            Message("a process group is running"),
-            why=Message("a plan makes one of its own"),
-            instead=Message("plan before the job"),
-        )
-    if parallelize is not None and not callable(parallelize):
-        raise DevwidgetError(
-            Message("`parallelize` is no function"), instead="def parallelize(model, mesh): fully_shard(model, mesh=mesh)"
-        )
-    if parallelize is None:
-        refuse_names(mesh)
-    if parallelize is None and TENSORS in mesh.names:
-        raise DevwidgetError(
-            Message("how the modules are split over `tp` is not known"),
-            why=Message("only copies, FSDP2 and stages need no plan of the modules"),
-            instead='parallelize=lambda model, mesh: parallelize_module(model, mesh["tp"], {...})',
-        )
-    if parallelize is None and STAGES in mesh.names and not isinstance(model, nn.Sequential):
+    has_stages = STAGES in mesh.names
+    if has_stages and isinstance(optimizer, torch.optim.Optimizer):
+        raise DevwidgetError(Message("an optimizer of the whole model has no stages"), instead=Message("pass its class"))
+    if parallelize is not None:
+        return
+    _refuse_names(mesh)
+    if has_stages and not isinstance(model, nn.Sequential):
         raise DevwidgetError(
             Message("how a `{kind}` comes apart into stages is not known", kind=type(model).__name__),
             why=Message("only an `nn.Sequential` does by itself"),
             instead=Message("parallelize=..., a function of model and mesh that returns the stage of this rank"),
         )
-    if optimizer is not None and STAGES in mesh.names and isinstance(optimizer, torch.optim.Optimizer):
-        raise DevwidgetError(Message("an optimizer of the whole model has no stages"), instead=Message("pass its class"))
+
+
+def _refuse_names(mesh: Mesh) -> None:
+    """Refuse names that say nothing of how a model is spread, and combinations of them that have no plan."""
+    known = (*REPLICAS, *SHARDS, STAGES)
+    for name in mesh.names:
+        if name not in known:
+            what = Message(
+                "what a mesh does over {name} is not known{hint}", name=repr(name), hint=nearest(name.lower(), known)
+            )
+            raise DevwidgetError(what, instead=_FORMS)
+    kinds = [name for name in mesh.names if name != STAGES]
+    of_data = tuple(REPLICAS if name in REPLICAS else SHARDS for name in kinds)
+    alone = () if STAGES in mesh.names else (REPLICAS,)
+    if of_data not in {(SHARDS,), (REPLICAS, SHARDS), alone}:
+        raise DevwidgetError(
+            Message("how a model is spread over {names} together is not known", names=" x ".join(mesh.names)), instead=_FORMS
+        )
+
+
+def _refuse_ignored(gpus: int | None, placement: Any, mesh: Mesh, microbatches: int | None, asked: dict[str, Any]) -> None:
+    """Refuse what would say nothing in a plan of this mesh.
+
+    Raises:
+        DevwidgetError: with what would have been right.
+    """
+    has_stages = STAGES in mesh.names
+    if gpus not in (None, mesh.ranks):
+        what = Message("{gpus} GPUs are not the {ranks} ranks of the mesh", gpus=gpus, ranks=mesh.ranks)
+        raise DevwidgetError(what, why=Message("each rank has one GPU"), instead=f"gpus={mesh.ranks}")
+    if placement != "as is":
+        what = Message("a mesh has no placement")
+        raise DevwidgetError(what, why=Message("each rank has one GPU"), instead=Message("`parallel` or `placement`"))
+    if microbatches is not None and not has_stages:
+        raise DevwidgetError(Message("only a pipeline has microbatches"), instead='parallel={"pp": 4}')
+    if has_stages and (asked["loop"] != Loop() or asked["checkpointing"]):
+        what = Message("a plan for a pipeline knows one loop, that of its schedule")
+        raise DevwidgetError(what, instead=Message("leave the loop out"))
 
 
 def make_parallel_plan(
@@ -202,17 +177,14 @@ def make_parallel_plan(
     refuse_model(model)
     mesh = parse_mesh(parallel)
     asked = ask_for_loop(optimizer, loss_fn, target, options)
-    optimizer = asked["optimizer"]
-    loop, checkpointing = asked["loop"], asked["checkpointing"]
-    _refuse_loop(mesh, loop, checkpointing)
-    refuse_mesh(model, mesh, parallelize, optimizer)
-    refuse_ignored(gpus, placement, mesh, microbatches)
+    _refuse_ignored(gpus, placement, mesh, microbatches, asked)
+    refuse_mesh(model, mesh, parallelize, asked["optimizer"])
     unlimited = memory is None and card is None
     cluster = parse_cluster(1, UNLIMITED if unlimited else memory, False, card=card)
     with kept_source(batch):
         inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
-    count = microbatches or mesh.size_of("pp")
-    step = RankStep(model, inputs, loss_fn, optimizer, mesh, parallelize, count, loop, checkpointing, cluster)
+    count, loop, checkpointing = microbatches or mesh.size_of("pp"), asked["loop"], asked["checkpointing"]
+    step = RankStep(model, inputs, loss_fn, asked["optimizer"], mesh, parallelize, count, loop, checkpointing, cluster)
     stages = _run_stages(step)
     plans = [plan for stage in stages for plan in _plans_of_stage(stage, cluster.memory_bytes[0])]
     plans.sort(key=lambda plan: -plan.peak)
@@ -221,18 +193,6 @@ def make_parallel_plan(
     sizes = tuple(zip(mesh.names, mesh.sizes, strict=True))
     said = ways, loop.to_record(checkpointing), card or ""
     return ParallelPlan(type(model).__name__, sizes, total, tuple(plans), *said)
-
-
-def _refuse_loop(mesh: Mesh, loop: Loop, checkpointing: bool | str) -> None:
-    """Pass what a rank can run.
-
-    Raises:
-        DevwidgetError: for the rest.
-    """
-    if "pp" in mesh.names and (loop != Loop() or checkpointing):
-        raise DevwidgetError(
-            Message("a plan for a pipeline knows one loop, that of its schedule"), instead=Message("leave the loop out")
-        )
 
 
 Stage = list[tuple[tuple[int, ...], RankResult]]
@@ -255,13 +215,10 @@ def _run_rank(step: RankStep, rank: int, given: Any) -> RankResult:
     return run_in_fork(lambda: step.run_rank(rank, given))
 
 
-def _plans_of_stage(stage: Stage, capacity: int) -> list[RankPlan]:
-    return [
-        RankPlan(
+def _plans_of_stage(stage: Stage, capacity: int) -> Iterator[RankPlan]:
+    for ranks, ran in stage:
+        yield RankPlan(
             runs_of(ranks), capacity, peak=ran.peak, **ran.parts, most_gathered=ran.most_gathered, phases=ran.phases,
             peak_at=ran.peak_at, reserved=ran.reserved, context=ran.context,
-            without=sum(math.prod(shard.shape_at(mesh_at)) == 0 for shard in ran.shards),
-        )
-        for ranks, ran in stage
-        for mesh_at in [ran.at]
-    ]  # fmt: skip
+            without=sum(math.prod(shard.shape_at(ran.at)) == 0 for shard in ran.shards),
+        )  # fmt: skip

@@ -19,7 +19,7 @@ REPLICAS = ("ddp", "replicate", "dp_replicate")
 """Names of a dimension whose ranks hold equal copies."""
 SHARDS = ("dp", "fsdp", "shard", "dp_shard")
 """Names of a dimension over which FSDP2 cuts the parameters."""
-STAGES, TENSORS = "pp", "tp"
+STAGES = "pp"
 
 At = dict[str, int]
 """Where a rank is: the name of each dimension, and its coordinate."""
