@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -19,7 +20,7 @@ from devwidget.extras.plan.changes import Changed
 from devwidget.extras.plan.child_process import ask_child
 from devwidget.extras.plan.layout_blocks import ModelBlock, Need, find_block_paths, measure_blocks, weight_bytes
 from devwidget.extras.plan.make_plan import ask_for_loop, plan_step, refuse_plan
-from devwidget.extras.plan.placement import retry_with_lengths
+from devwidget.extras.plan.placement import AskedPlacement, retry_with_lengths
 from devwidget.extras.plan.records.answers import AutoProposal, BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.extras.plan.records.plan import DevicePlan, Plan
 from devwidget.extras.plan.watcher import virtual_gpu
@@ -60,12 +61,11 @@ def rank_layout(gpus: Sequence[PlacedGpu | DevicePlan], most_full: float) -> Ran
 
 
 @dataclass
-class SplitSearch:
-    """The search for one layout.
+class PlacedStep:
+    """A step whose blocks are to be placed.
 
     Attributes:
         model, inputs, asked: of the step, as for a plan.
-        need: of the blocks.
         capacities: of the GPUs.
         most_full: the share of its fullest GPU that a layout should take at most, where it fits.
         rejected: what was run and does not fit.
@@ -74,10 +74,30 @@ class SplitSearch:
     model: nn.Module
     inputs: Arguments
     asked: dict[str, Any]
-    need: Need
     capacities: Sequence[int]
     most_full: float = float("inf")
     rejected: list[Rejected] = field(default_factory=list)
+
+    def plan_with(self, placement: AskedPlacement) -> Plan:
+        """Plan the step in full; raise DevwidgetError if it fails there."""
+        return plan_step(self.model, self.inputs, {**self.asked, "placement": placement}, Changed())
+
+    def measure_need(self, paths: Sequence[str]) -> Need:
+        """Measure what the blocks at these paths take."""
+        return retry_with_lengths(functools.partial(measure_blocks, self.model, self.inputs, self.asked, paths))
+
+
+@dataclass
+class SplitSearch:
+    """The search for one layout.
+
+    Attributes:
+        step: what is placed.
+        need: of the blocks.
+    """
+
+    step: PlacedStep
+    need: Need
     _plans: dict[tuple[int, ...], Plan | None] = field(default_factory=dict)
     _nearest: tuple[Rank, list[int], Plan] | None = None
 
@@ -95,10 +115,10 @@ class SplitSearch:
     def _iterate_kinds(self) -> Iterator[Best]:
         """Yield assignments with more and more hops where there are few, else splits in order over more and more GPUs."""
         hops: dict[int, list[list[int]]] = {}
-        for split in list_assignments(self.need.blocks, self.capacities):
+        for split in list_assignments(self.need.blocks, self.step.capacities):
             hops.setdefault(count_crossings(split, self.need.blocks)[0], []).append(split)
         yield from (functools.partial(self._pick_emptiest, hops[count]) for count in sorted(hops))
-        for used in range(1, len(self.capacities) + 1) if not hops else ():
+        for used in range(1, len(self.step.capacities) + 1) if not hops else ():
             yield from (functools.partial(self._pick_in_order, used, home) for home in range(min(used, 2)))
 
     def _pick_emptiest(self, splits: Sequence[list[int]], room: Sequence[int]) -> list[int] | None:
@@ -114,12 +134,16 @@ class SplitSearch:
 
     def _try_kind(self, best: Best) -> None:
         """Run what is best by the estimate, then what is best as runs have corrected the estimate."""
-        room = list(self.capacities)
+        room = list(self.step.capacities)
         for tries in range(MOST_TRIES):
-            if (split := best(room)) is None or self._weighs_too_much(split):
+            split = best(room)
+            if split is None:
+                return
+            if why := self._find_reason_against(split):
+                self.step.rejected.append(Rejected(describe_split(split), why))
                 return
             # Once something fits, only what may well rank first is worth a run.
-            worth = min(self.most_full, 1.0) if self._has_found(FITS) else FAR_OFF
+            worth = min(self.step.most_full, 1.0) if self._has_found(FITS) else FAR_OFF
             if (tries or worth < FAR_OFF) and find_fullest_share(self.need, split, room) > worth:
                 return
             self._plans[tuple(split)] = plan = self.run_split(split)
@@ -128,53 +152,46 @@ class SplitSearch:
             if plan is not None:
                 room = [self._correct_room(index, split, plan) for index in range(len(room))]
 
-    def _weighs_too_much(self, split: list[int]) -> bool:
-        """Whether a run would tell nothing: the weights alone have no room, or all of it on one of several GPUs."""
-        for index, capacity in enumerate(self.capacities):
-            part = [block for block, at in zip(self.need.blocks, split, strict=True) if at == index]
-            weights = weight_bytes(part)
+    def _find_reason_against(self, split: list[int]) -> str:
+        """Say why a run would tell nothing: the weights have no room, or all of it has none on one of several GPUs; else ""."""
+        capacities, asked = self.step.capacities, self.step.asked
+        for index, capacity in enumerate(capacities):
+            weights = weight_bytes(self.need.part_of(split, index))
             if weights > capacity:
                 share = f"{weights / capacity:.1%}"
-                why = Message("not run: the weights of GPU {index} are {share} of what it has", index=index, share=share)
-                self.rejected.append(Rejected(describe_split(split), why))
-                return True
+                return Message("not run: the weights of GPU {index} are {share} of what it has", index=index, share=share)
+        is_whole = len(set(split)) == 1 < len(capacities)
+        held, capacity = self.need.count_least(self.need.blocks), capacities[split[0]]
         # A step of the user's own may let gradients go before all are there.
-        if len(set(split)) == 1 < len(self.capacities) and not self.asked["loop"].is_own:
-            held, capacity = self.need.count_least(self.need.blocks), self.capacities[split[0]]
-            if held > capacity:
-                facts = {"index": split[0], "share": f"{held / capacity:.1%}"}
-                what = Message(
-                    "not run: weights, gradients and optimizer state of GPU {index} are {share} of what it has", **facts
-                )
-                self.rejected.append(Rejected(describe_split(split), what))
-                return True
-        return False
+        if not is_whole or asked["loop"].is_own or held <= capacity:
+            return ""
+        facts = {"index": split[0], "share": f"{held / capacity:.1%}"}
+        return Message("not run: weights, gradients and optimizer state of GPU {index} are {share} of what it has", **facts)
 
     def run_split(self, split: list[int]) -> Plan | None:
         """Run the step with each block on the GPU that is said; None if it fails there, and the reason is kept."""
-        paths = {block.path: index for block, index in zip(self.need.blocks, split, strict=True)}
-        asked = {**self.asked, "placement": paths}
+        rejected = self.step.rejected
         try:
-            plan = plan_step(self.model, self.inputs, asked, Changed())
+            plan = self.step.plan_with({block.path: index for block, index in zip(self.need.blocks, split, strict=True)})
         except DevwidgetError as error:
-            self.rejected.append(Rejected(describe_split(split), error.what))
+            rejected.append(Rejected(describe_split(split), error.what))
             return None
-        rank = rank_layout(plan.devices, self.most_full)
+        rank = rank_layout(plan.devices, self.step.most_full)
         if rank != GOOD:
             fullest = max(plan.devices, key=lambda device: device.on_card / device.capacity)
             facts = {"device": fullest.device, "share": f"{fullest.on_card / fullest.capacity:.1%}"}
             why = Message("{device} takes {share} of what it has", **facts)
             if plan.fits:
                 why = Message("fits, and {device} takes {share} of what it has", **facts)
-            self.rejected.append(Rejected(describe_split(split), why))
+            rejected.append(Rejected(describe_split(split), why))
         if self._nearest is None or rank < self._nearest[0]:
             self._nearest = rank, split, plan
         return plan
 
     def _correct_room(self, index: int, split: list[int], plan: Plan) -> int:
         """Return what the estimate of a GPU may come to, by how far it was off."""
-        estimated = self.need.estimate_peak([block for block, at in zip(self.need.blocks, split, strict=True) if at == index])
-        return self.capacities[index] - max(plan.devices[index].on_card - estimated, 0)
+        estimated = self.need.estimate_peak(self.need.part_of(split, index))
+        return self.step.capacities[index] - max(plan.devices[index].on_card - estimated, 0)
 
 
 def describe_split(split: Sequence[int]) -> str:
@@ -217,31 +234,37 @@ def find_best_split(need: Need, room: Sequence[int], used: int, last_home: int =
         return None
 
     @functools.cache
-    def part_full(gpu: int, begin: int, end: int) -> float:
+    def find_share(gpu: int, begin: int, end: int) -> float:
         part = groups[begin:end] + (groups[chain:] if gpu == 0 else [])
         if room[gpu] <= 0:
             return float("inf")
         return need.estimate_peak([need.blocks[index] for index in sorted(itertools.chain(*part))]) / room[gpu]
 
-    nothing = [(float("inf"), list[int]()) for _ in range(chain)]
-    best: list[list[tuple[float, list[int]]]] = [[(0.0, []), *nothing]]
-    for gpu in range(used):
-        row = [(float("inf"), list[int]())]
-        for end in range(1, chain + 1):
-            cuts = (
-                (max(full, part_full(gpu, begin, end)), begin, ends)
-                for begin, (full, ends) in enumerate(best[gpu][:end])
-                if full < float("inf")
-            )
-            full, _, ends = min(cuts, default=(float("inf"), 0, []), key=lambda cut: cut[0])
-            row.append((full, [*ends, end]))
-        best.append(row)
-    full, ends = best[used][chain]
-    if full == float("inf"):
+    ends = cut_chain(chain, used, find_share)
+    if ends is None:
         return None
-    return assign_places(
-        groups, [next((gpu for gpu, end in enumerate(ends) if number < end), 0) for number in range(len(groups))]
-    )
+    places = [bisect_right(ends, number) % used for number in range(len(groups))]
+    return assign_places(groups, places)
+
+
+def cut_chain(length: int, parts: int, find_share: Callable[[int, int, int], float]) -> list[int] | None:
+    """Return where each part of a chain ends so that the largest share is as small as can be; None if one is infinite.
+
+    Args:
+        length: of the chain, as many as there are parts or more.
+        parts: how many there are, none of them empty.
+        find_share: of a part, from where to where it is.
+    """
+    best: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}
+    for part in range(parts):
+        longer = {}
+        for end in range(part + 1, length + 1):
+            cuts = ((max(share, find_share(part, begin, end)), begin) for begin, (share, _) in best.items() if begin < end)
+            share, begin = min(cuts)
+            longer[end] = share, [*best[begin][1], end]
+        best = longer
+    share, ends = best[length]
+    return ends if share < float("inf") else None
 
 
 def neighbouring_splits(split: Sequence[int], groups: Sequence[Sequence[int]]) -> Iterator[list[int]]:
@@ -271,15 +294,14 @@ def assign_places(groups: Sequence[Sequence[int]], places: Sequence[int]) -> lis
 
 def find_fullest_share(need: Need, split: Sequence[int], room: Sequence[int]) -> float:
     """Return the share of the fullest GPU that is taken."""
-    parts = [[block for block, at in zip(need.blocks, split, strict=True) if at == gpu] for gpu in range(len(room))]
-    return max(
-        need.estimate_peak(part) / free if free > 0 else float("inf") for part, free in zip(parts, room, strict=True) if part
-    )
+    if any(room[gpu] <= 0 for gpu in split):
+        return float("inf")
+    return max(need.estimate_peak(need.part_of(split, gpu)) / room[gpu] for gpu in set(split))
 
 
-def count_crossings(split: Sequence[int], blocks: Sequence[ModelBlock]) -> tuple[int, int]:
+def count_crossings(places: Sequence[object], blocks: Sequence[ModelBlock | BlockCost]) -> tuple[int, int]:
     """Count the copies of activations to another GPU, and their bytes; the output goes back to the first."""
-    running = [(at, block.passed) for at, block in zip(split, blocks, strict=True) if block.passed]
+    running = [(at, block.passed) for at, block in zip(places, blocks, strict=True) if block.passed]
     passed = [size for (here, size), (there, _) in zip(running, [*running[1:], *running[:1]], strict=True) if here != there]
     return len(passed), sum(passed)
 
@@ -308,17 +330,21 @@ def _show_page(layout: Layout) -> None:
 
 def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int]) -> Layout:
     """Propose a layout, with accelerate's beside it; see `devwidget.place`. Raise DevwidgetError if none can be run."""
-    plan_auto = functools.cache(functools.partial(_plan_auto, model, inputs, asked))
-    layout = _search_layout(model, inputs, asked, capacities, plan_auto)
-    return replace(layout, auto=_describe_auto(layout, plan_auto())) if len(capacities) > 1 else layout
+    step = PlacedStep(model, inputs, asked, capacities)
+    if len(capacities) == 1:
+        return _search_layout(step, functools.partial(_plan_auto, step))
+    auto = _plan_auto(step)
+    step.most_full = _find_most_full(auto)
+    layout = _search_layout(step, lambda: auto)
+    return replace(layout, auto=_describe_auto(layout, auto))
 
 
-def _plan_auto(model: nn.Module, inputs: Arguments, asked: dict[str, Any]) -> Plan | DevwidgetError:
+def _plan_auto(step: PlacedStep) -> Plan | DevwidgetError:
     """Plan the map that accelerate proposes; nobody has asked for it, so what it logs on the way is dropped."""
     logger = logging.getLogger("accelerate.utils.modeling")
     before, logger.disabled = logger.disabled, True
     try:
-        return plan_step(model, inputs, {**asked, "placement": "auto"}, Changed())
+        return step.plan_with("auto")
     except DevwidgetError as error:
         return error
     finally:
@@ -329,10 +355,8 @@ def _describe_auto(layout: Layout, auto: Plan | DevwidgetError) -> AutoProposal:
     if isinstance(auto, DevwidgetError):
         return AutoProposal(False, problem=auto.what)
     places = _place_blocks(layout, dict(auto.device_map))
-    steps = list(zip(places, layout.blocks, strict=True)) if places else []
-    around = zip(steps, [*steps[1:], *steps[:1]], strict=True)
-    passed = [block.passed for (here, block), (there, _) in around if here != there and block.passed]
-    return AutoProposal(auto.fits, tuple(map(_describe_gpu, auto.devices)), places, len(passed), sum(passed))
+    crossings = count_crossings(places, layout.blocks) if places else (0, 0)
+    return AutoProposal(auto.fits, tuple(map(_describe_gpu, auto.devices)), places, *crossings)
 
 
 def _place_blocks(layout: Layout, device_map: dict[str, str]) -> tuple[DeviceId, ...]:
@@ -352,29 +376,21 @@ def _describe_gpu(device: DevicePlan) -> PlacedGpu:
     return PlacedGpu(device.device, device.on_card, device.capacity, device.fit == "fits by less")
 
 
-def _search_layout(
-    model: nn.Module,
-    inputs: Arguments,
-    asked: dict[str, Any],
-    capacities: Sequence[int],
-    plan_auto: Callable[[], Plan | DevwidgetError],
-) -> Layout:
+def _search_layout(step: PlacedStep, plan_auto: Callable[[], Plan | DevwidgetError]) -> Layout:
     found: list[Layout] = []
-    rejected: list[Rejected] = []
-    most_full = _find_most_full(plan_auto()) if len(capacities) > 1 else float("inf")
-    for paths in dict.fromkeys(tuple(find_block_paths(model, finest)) for finest in (True, False)):
-        need = retry_with_lengths(functools.partial(measure_blocks, model, inputs, asked, paths))
-        nearest = SplitSearch(model, inputs, asked, need, capacities, most_full, rejected).find_split()
-        found += [] if nearest is None else [_describe_layout(model, need.blocks, *nearest, rejected)]
-        if found and rank_layout(found[-1].devices, most_full) == GOOD:
+    for paths in dict.fromkeys(tuple(find_block_paths(step.model, finest)) for finest in (True, False)):
+        search = SplitSearch(step, step.measure_need(paths))
+        nearest = search.find_split()
+        if nearest is not None:
+            found.append(_describe_layout(search, *nearest))
+        if found and rank_layout(found[-1].devices, step.most_full) == GOOD:
             return found[-1]
-    found += _try_proposal(model, inputs, asked, capacities, rejected, plan_auto())
+    found += _try_proposal(step, plan_auto())
     if not found:
-        why = rejected[-1].why if rejected else Message("there are fewer blocks than GPUs")
-        raise DevwidgetError(
-            Message("{kind} fits on no split of its {count} blocks", kind=type(model).__name__, count=len(paths)), why=why
-        )
-    return min(found, key=lambda layout: (rank_layout(layout.devices, most_full), layout.hops))
+        why = step.rejected[-1].why if step.rejected else Message("there are fewer blocks than GPUs")
+        facts = {"kind": type(step.model).__name__, "count": len(paths)}
+        raise DevwidgetError(Message("{kind} fits on no split of its {count} blocks", **facts), why=why)
+    return min(found, key=lambda layout: (rank_layout(layout.devices, step.most_full), layout.hops))
 
 
 def _find_most_full(auto: Plan | DevwidgetError) -> float:
@@ -384,37 +400,26 @@ def _find_most_full(auto: Plan | DevwidgetError) -> float:
     return max(HALF_FULL, *(gpu.on_card / gpu.capacity + ALIKE for gpu in auto.devices))
 
 
-def _try_proposal(
-    model: nn.Module,
-    inputs: Arguments,
-    asked: dict[str, Any],
-    capacities: Sequence[int],
-    rejected: list[Rejected],
-    auto: Plan | DevwidgetError,
-) -> Iterator[Layout]:
+def _try_proposal(step: PlacedStep, auto: Plan | DevwidgetError) -> Iterator[Layout]:
     """Yield the map that accelerate proposes, run: it splits where no block of ours ends."""
     try:
         if isinstance(auto, DevwidgetError):
             raise auto
-        proposed = dict(auto.device_map)
-        places = {path: torch.device(device) for path, device in proposed.items()}
-        if not all(place.type == virtual_gpu(0).type for place in places.values()):
+        places = {path: torch.device(device) for path, device in auto.device_map}
+        if any(place.type != virtual_gpu(0).type for place in places.values()):
             return
-        need = retry_with_lengths(functools.partial(measure_blocks, model, inputs, asked, tuple(places)))
+        search = SplitSearch(step, step.measure_need(tuple(places)))
     except DevwidgetError as error:
-        rejected.append(Rejected(Message("placement: {placement}", placement="auto"), error.what))
+        step.rejected.append(Rejected(Message("placement: {placement}", placement="auto"), error.what))
         return
-    split = [places[block.path].index or 0 for block in need.blocks]
-    plan = SplitSearch(model, inputs, asked, need, capacities, rejected=rejected).run_split(split)
+    split = [places[block.path].index or 0 for block in search.need.blocks]
+    plan = search.run_split(split)
     if plan is not None:
-        yield _describe_layout(model, need.blocks, split, plan, rejected)
+        yield _describe_layout(search, split, plan)
 
 
-def _describe_layout(
-    model: nn.Module, blocks: Sequence[ModelBlock], split: Sequence[int], plan: Plan, rejected: Sequence[Rejected]
-) -> Layout:
-    hops, crossing = count_crossings(split, blocks)
-    kind = plan.devices[0].device.kind
+def _describe_layout(search: SplitSearch, split: Sequence[int], plan: Plan) -> Layout:
+    blocks, kind = search.need.blocks, plan.devices[0].device.kind
     costs = tuple(
         BlockCost(
             block.path, DeviceId(kind, index), block.weights, block.kept, block.beyond, block.passed, block.dtype, block.shape
@@ -422,9 +427,9 @@ def _describe_layout(
         for block, index in zip(blocks, split, strict=True)
     )
     gpus = tuple(map(_describe_gpu, plan.devices))
-    others = [each for each in rejected if not plan.fits or each.what != describe_split(split)]
-    tied, shown = _find_ties(blocks), tuple(others[-MOST_SHOWN:])
-    return Layout(type(model).__name__, plan.fits, costs, gpus, hops, crossing, tied, shown)
+    others = [each for each in search.step.rejected if not plan.fits or each.what != describe_split(split)]
+    moved, tied, shown = count_crossings(split, blocks), _find_ties(blocks), tuple(others[-MOST_SHOWN:])
+    return Layout(type(search.step.model).__name__, plan.fits, costs, gpus, *moved, tied, shown)
 
 
 def _find_ties(blocks: Sequence[ModelBlock]) -> tuple[tuple[str, ...], ...]:

@@ -69,6 +69,10 @@ class Need:
     step: float = 0.0
     backward: int = 0
 
+    def part_of(self, split: Sequence[int], gpu: int) -> list[ModelBlock]:
+        """Return the blocks that a split puts on a GPU."""
+        return [block for block, at in zip(self.blocks, split, strict=True) if at == gpu]
+
     def count_least(self, blocks: Sequence[ModelBlock]) -> int:
         """Count what is there at once whatever the step does else: at the end of backward all gradients, and the state."""
         trained = sum(block.trained for block in _skip_tied(blocks)) if self.trains else 0
