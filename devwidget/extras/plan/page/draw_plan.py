@@ -4,51 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from devwidget.extras.plan.evidence.compared import Fit
 from devwidget.extras.plan.page.answers import draw_batches, draw_cards, draw_changes, draw_generation, draw_sizes
-from devwidget.extras.plan.page.marks import draw_glyph, draw_percent, draw_prose
+from devwidget.extras.plan.page.marks import draw_prose
 from devwidget.extras.plan.page.offers import draw_ask, draw_offer
+from devwidget.extras.plan.page.sheet import draw_document, draw_header, draw_output, draw_verdict
 from devwidget.extras.plan.page.step import draw_step
 from devwidget.extras.plan.page.trust import draw_trust
-from devwidget.extras.plan.records.answers import AskedSize, Changes, Fitted, Generation, LargestBatch, OnCards
+from devwidget.extras.plan.records.answers import AskedSize, Changes, Fitted, Generation, LargestBatch, OnCards, Tried
 from devwidget.extras.plan.records.plan import DevicePlan, Plan, questions_of
 from devwidget.extras.plan.words.plan import answer_words, moment_words
-from devwidget.language.speaking import language, said, say
-from devwidget.records.device import DeviceId
+from devwidget.language.speaking import said, say
+from devwidget.records.schema.message import Message
 from devwidget.records.schema.record import presents
-from devwidget.report.page.assets import files_of_extra, static_text
-from devwidget.report.style.palette import device_hue
 from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import code_word, row_words
 
-STYLES = "base.css", "panel.css", *files_of_extra("plan", "plan.css")
 # In a notebook, which holds every output that was ever shown.
 _MOST_ROWS = 5
-LOOKS: dict[Fit, tuple[str, str]] = {
-    "fits": ("clean", "tried"),
-    "fits by less": ("warning", "warning"),
-    "does not fit": ("error", "error"),
-}
-"""Answer -> how the verdict looks, and its glyph."""
 
 
 @presents("notebook", Plan)
 def plan_in_notebook(plan: Plan) -> Markup:
     """The page as an output, with its style."""
-    style = "\n".join(map(static_text, STYLES))
-    return join_html(html_element("style", Markup(style)), draw_plan(plan, most_rows=_MOST_ROWS))
+    return draw_output(draw_plan(plan, most_rows=_MOST_ROWS))
 
 
 @presents("html", Plan)
 def plan_page(plan: Plan) -> str:
-    """The page as a file that stands alone, light or dark as its reader is."""
-    title = html_element("title", f"{plan.model}: {answer_words(plan.fit)}")
-    view = Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">')
-    head = html_element("head", view, title, html_element("style", Markup(static_text("page.css"))))
-    style = html_element("style", Markup("\n".join(map(static_text, STYLES))))
-    body = html_element("body", html_element("main", style, draw_plan(plan)))
-    return f"<!DOCTYPE html>\n{html_element('html', head, body, lang=language())}\n"
+    """The page as a file that stands alone."""
+    return draw_document(f"{plan.model}: {answer_words(plan.fit)}", draw_plan(plan))
 
 
 def draw_plan(plan: Plan, most_rows: int = 0) -> Markup:
@@ -59,14 +44,14 @@ def draw_plan(plan: Plan, most_rows: int = 0) -> Markup:
     """
     # A group of radio buttons ends with its form; Enter in one would send it, but for a button that cannot.
     unsent = Markup('<button type="submit" disabled hidden></button>')
-    parts = _draw_head(plan), _draw_verdict(plan), _draw_body(list(_list_pages(plan, most_rows))), unsent
+    parts = _draw_header(plan), _draw_answer(plan), _draw_body(list(_list_pages(plan, most_rows))), unsent
     return html_element("form", *parts, class_="dw dw-panel dw-plan", **{"aria-label": say("plan")})
 
 
 def draw_live_parts(plan: Plan) -> dict[str, str]:
     """The parts of the page between which a live one has its form; what was not asked has a button that asks."""
     body = _draw_body(list(_list_pages(plan, _MOST_ROWS, is_live=True)))
-    return {"head": str(_draw_head(plan)), "verdict": str(_draw_verdict(plan, is_live=True)), "body": str(body)}
+    return {"head": str(_draw_header(plan)), "verdict": str(_draw_answer(plan, is_live=True)), "body": str(body)}
 
 
 def _draw_body(pages: list[tuple[str, Markup]]) -> Markup:
@@ -90,43 +75,54 @@ def _draw_tab(at: int, name: str) -> Markup:
 def _list_pages(plan: Plan, most_rows: int, is_live: bool = False) -> Iterator[tuple[str, Markup]]:
     """Names and contents of the tabs; what was not asked has none, and on a live page one that asks."""
     yield say("Step"), draw_step(plan)
-    for name, questions, drawn in _list_answers(plan):
-        offers = [draw_offer(each) for each, answer in questions.items() if not _was_asked(plan, answer)] if is_live else []
-        if drawn or offers:
-            yield name, join_html(*drawn, *offers)
+    for name, kinds in _TABS.items():
+        parts = [part for kind in kinds for part in _draw_answers(plan, kind, is_live)]
+        if parts:
+            yield said(name), join_html(*parts)
     yield say("How sure"), draw_trust(most_rows)
 
 
-def _was_asked(plan: Plan, kind: type) -> bool:
-    return any(isinstance(answer, kind) for answer in plan.answers)
+_TABS: dict[str, tuple[type, ...]] = {
+    Message("Changes"): (Changes,),
+    Message("Batch × length"): (LargestBatch, Fitted),
+    Message("Cards"): (OnCards,),
+    Message("Generation"): (Generation,),
+}
+"""Name of a tab -> the answers that are in it."""
+_QUESTIONS: dict[type, str] = {Changes: "changes", LargestBatch: "batch", Fitted: "sizes", OnCards: "cards"}
+"""Answer -> the question that a live page offers."""
 
 
-def _list_answers(plan: Plan) -> Iterator[tuple[str, dict[str, type], list[Markup]]]:
-    """Names of tabs, the questions whose answers are in them, and what is drawn of those."""
-    asked = plan.answers
-    yield say("Changes"), {"changes": Changes}, [draw_changes(each) for each in asked if isinstance(each, Changes)]
-    batches = [draw_batches(each) for each in asked if isinstance(each, LargestBatch)]
-    sizes = [draw_sizes(each) for each in asked if isinstance(each, Fitted)]
-    yield say("Batch × length"), {"batch": LargestBatch, "sizes": Fitted}, batches + sizes
-    cards = [draw_cards(each, size_words(plan) or _describe_step(plan)) for each in asked if isinstance(each, OnCards)]
-    yield say("Cards"), {"cards": OnCards}, cards
-    yield say("Generation"), {}, [draw_generation(each) for each in asked if isinstance(each, Generation)]
+def _draw_answers(plan: Plan, kind: type, is_live: bool) -> Iterator[Markup]:
+    """All answers of a kind; in place of none, on a live page, what asks for one."""
+    answers = [answer for answer in plan.answers if isinstance(answer, kind)]
+    yield from (_draw_answer_of(plan, answer) for answer in answers)
+    if is_live and not answers and kind in _QUESTIONS:
+        yield draw_offer(_QUESTIONS[kind])
+
+
+def _draw_answer_of(plan: Plan, answer: object) -> Markup:
+    match answer:
+        case Changes():
+            return draw_changes(answer)
+        case LargestBatch():
+            return draw_batches(answer)
+        case Fitted():
+            return draw_sizes(answer)
+        case OnCards():
+            return draw_cards(answer, size_words(plan) or _describe_step(plan))
+        case Generation():
+            return draw_generation(answer)
+    return Markup("")
 
 
 def _describe_step(plan: Plan) -> str:
     return row_words(map(code_word, plan.phases))
 
 
-def _draw_head(plan: Plan) -> Markup:
-    gpus = count_words(len(plan.devices), "GPU")
-    where = say("{gpus} that are not here", gpus=gpus) if len(plan.devices) > 1 else say("1 GPU that is not here")
-    facts = [size_words(plan), plan.card, code_word(plan.placement), _describe_step(plan), where]
-    told = html_element("span", *(html_element("span", fact) for fact in facts if fact), class_="dw-facts dw-soft")
-    meters = html_element(
-        "span", *(draw_meter(gpu.device, gpu.on_card, gpu.capacity) for gpu in plan.devices), class_="dw-chips"
-    )
-    name = html_element("strong", plan.model, class_="dw-title", title=plan.model)
-    return html_element("div", html_element("div", name, told, meters, class_="dw-headline", style="flex: 1"), class_="dw-top")
+def _draw_header(plan: Plan) -> Markup:
+    facts = size_words(plan), plan.card, code_word(plan.placement), _describe_step(plan)
+    return draw_header(plan.model, facts, plan.devices)
 
 
 def size_words(plan: Plan) -> str:
@@ -138,34 +134,11 @@ def size_words(plan: Plan) -> str:
     return say("batch {batch}", batch=f"{setting.batch:,}") if setting.batch else ""
 
 
-def draw_meter(device: DeviceId, on_card: int, capacity: int) -> Markup:
-    """How full a GPU is, beside its name."""
-    share = on_card / max(capacity, 1)
-    used = html_element("i", class_="dw-meter-peak", style=f"width:{draw_percent(min(share, 1))}")
-    over = html_element("i", class_="dw-meter-refused") if share > 1 else Markup("")
-    sizes = {"size": format_bytes(on_card), "capacity": format_bytes(capacity)}
-    words = say("{size} of {capacity}", **sizes)
-    title = say("{device}: {size} of {capacity}", device=device, **sizes)
-    bar = html_element("span", used, over, class_="dw-meter-bar", role="img", **{"aria-label": title})
-    told = html_element("span", words, class_="dw-meter-words" if share <= 1 else "dw-meter-words dw-over")
-    dot = html_element("span", class_="dw-dot", **{"aria-hidden": "true"})
-    name = html_element("span", str(device), class_="dw-meter-name")
-    return html_element("span", dot, name, bar, told, class_="dw-meter", style=f"--dw-hue:{device_hue(device)}")
-
-
-def _draw_verdict(plan: Plan, is_live: bool = False) -> Markup:
-    look, glyph = LOOKS[plan.fit]
+def _draw_answer(plan: Plan, is_live: bool = False) -> Markup:
     device = plan.tightest
-    told = (
-        html_element("b", verdict_words(plan, device)),
-        html_element("span", draw_prose(where_words(plan, device)), class_="dw-soft"),
-    )
-    sentence = html_element("p", *told, class_="dw-sentence")
-    tried, action = _choose_action(plan)
-    beside = html_element("span", tried, class_="dw-tried") if tried else Markup("")
-    line = html_element("div", draw_glyph(glyph), sentence, beside, _draw_action(action, is_live), class_="dw-verdict-line")
-    part = html_element("div", line, class_=f"dw-verdict-part dw-verdict-{look}")
-    return html_element("section", part, class_="dw-verdict", **{"aria-label": say("verdict")})
+    beside, action = _choose_action(plan)
+    more = draw_prose(where_words(plan, device))
+    return draw_verdict(plan.fit, verdict_words(plan, device), more, beside, _draw_action(action, is_live))
 
 
 _ASKS = {"plan.cheapest_change()": "changes", "plan.largest_batch()": "batch", "plan.on_cards()": "cards"}
@@ -209,14 +182,18 @@ def _choose_action(plan: Plan) -> tuple[str, str]:
     asked = {type(each): each for each in plan.answers}
     changes, batch = asked.get(Changes), asked.get(LargestBatch)
     if plan.fit != "fits":
-        if isinstance(changes, Changes) and changes.cheapest is not None:
-            facts = {"change": said(changes.cheapest.what), "size": format_bytes(changes.cheapest.on_card)}
-            if code := changes.cheapest.code:  # with the words, too, the verdict would take three lines
-                return say("planned: {size}, fits", **facts), code
-            return say("fits with {change}, planned: {size}", **facts), ""
-        if not isinstance(changes, Changes):
+        if changes is None:
             return say("what would make it fit:"), "plan.cheapest_change()"
-    if isinstance(batch, LargestBatch):
-        action = "" if OnCards in asked else "plan.on_cards()"
-        return say("the largest batch that fits by more than plans were off: {size}", size=batch.safe_size), action
-    return say("how far the batch may grow:"), "plan.largest_batch()"
+        if changes.cheapest is not None:
+            return _describe_cheapest(changes.cheapest)
+    if batch is None:
+        return say("how far the batch may grow:"), "plan.largest_batch()"
+    action = "" if OnCards in asked else "plan.on_cards()"
+    return say("the largest batch that fits by more than plans were off: {size}", size=batch.safe_size), action
+
+
+def _describe_cheapest(change: Tried) -> tuple[str, str]:
+    facts = {"change": said(change.what), "size": format_bytes(change.on_card)}
+    if change.code:  # with the words, too, the verdict would take three lines
+        return say("planned: {size}, fits", **facts), change.code
+    return say("fits with {change}, planned: {size}", **facts), ""

@@ -6,17 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from devwidget.extras.plan.evidence.compared import Fit, name_fit
-from devwidget.extras.plan.page.draw_plan import LOOKS, STYLES, draw_meter
 from devwidget.extras.plan.page.marks import GLYPHS, draw_glyph, draw_prose, draw_table
+from devwidget.extras.plan.page.sheet import draw_document, draw_header, draw_output, draw_verdict
 from devwidget.extras.plan.page.step import draw_heading
 from devwidget.extras.plan.records.answers import AutoProposal, Layout, PlacedGpu
 from devwidget.extras.plan.views import propose_picture
 from devwidget.extras.plan.words.plan import fit_words, fits_words
 from devwidget.extras.plan.words.questions import auto_sentence
-from devwidget.language.speaking import language, said, say
+from devwidget.language.speaking import said, say
 from devwidget.records.schema.record import presents
 from devwidget.report.figures.devices import WIDTHS, draw_devices, picture_words
-from devwidget.report.page.assets import static_text
 from devwidget.report.style.safe_text import Markup, html_element, join_html
 from devwidget.report.style.units import count_words, format_bytes
 from devwidget.report.style.words import row_words
@@ -26,59 +25,27 @@ from devwidget.views.placement import PlacementTable
 @presents("notebook", Layout)
 def layout_in_notebook(layout: Layout) -> Markup:
     """The page as an output, with its style."""
-    return join_html(html_element("style", Markup("\n".join(map(static_text, STYLES)))), draw_layout(layout))
+    return draw_output(draw_layout(layout))
 
 
 @presents("html", Layout)
 def layout_page(layout: Layout) -> str:
-    """The page as a file that stands alone, light or dark as its reader is."""
-    view = Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">')
-    style = "\n".join(map(static_text, ("page.css", *STYLES)))
-    title = html_element("title", f"{layout.model}: {fits_words(layout.fits)}")
-    head = html_element("head", view, title, html_element("style", Markup(style)))
-    body = html_element("body", html_element("main", draw_layout(layout)))
-    return f"<!DOCTYPE html>\n{html_element('html', head, body, lang=language())}\n"
+    """The page as a file that stands alone."""
+    return draw_document(f"{layout.model}: {fits_words(layout.fits)}", draw_layout(layout))
 
 
 def draw_layout(layout: Layout, is_live: bool = False) -> Markup:
     """Header, verdict, both pictures, the GPUs in figures, and what was tried before; a live one has a button."""
-    pictures = html_element("div", *_draw_pictures(layout), class_="dw-two dw-pictures")
-    table = draw_table(list(_list_rows(layout)), right=range(1, 1 + len(layout.devices)), wide=2 + len(layout.devices))
-    parts = _draw_head(layout), _draw_verdict(layout, is_live), pictures, table, *_draw_rest(layout)
-    return html_element("section", *parts, class_="dw dw-panel dw-plan dw-place", **{"aria-label": say("layout")})
-
-
-def _draw_head(layout: Layout) -> Markup:
-    gpus = say("{gpus} that are not here", gpus=count_words(len(layout.devices), "GPU"))
-    if len(layout.devices) == 1:
-        gpus = say("1 GPU that is not here")
-    facts = say("{count} blocks", count=len(layout.blocks)), gpus
-    told = html_element("span", *(html_element("span", fact) for fact in facts), class_="dw-facts dw-soft")
-    meters = html_element(
-        "span", *(draw_meter(gpu.device, gpu.on_card, gpu.capacity) for gpu in layout.devices), class_="dw-chips"
-    )
-    name = html_element("strong", layout.model, class_="dw-title", title=layout.model)
-    line = html_element("div", name, told, meters, class_="dw-headline", style="flex: 1")
-    return html_element("div", line, class_="dw-top")
-
-
-def _draw_verdict(layout: Layout, is_live: bool) -> Markup:
-    look, glyph = LOOKS[layout.fit]
-    sentence = html_element(
-        "p",
-        html_element("b", layout_words(layout)),
-        html_element("span", spare_words(layout), class_="dw-soft"),
-        class_="dw-sentence",
-    )
-    beside = (
-        html_element("span", auto_sentence_short(layout.auto), class_="dw-tried") if layout.auto is not None else Markup("")
-    )
+    header = draw_header(layout.model, [say("{count} blocks", count=len(layout.blocks))], layout.devices)
     action = html_element("code", "layout.device_map", class_="dw-action")
     if is_live:
         action = html_element("button", say("Copy device map"), type="button", class_="dw-primary", **{"data-do": "copy"})
-    line = html_element("div", draw_glyph(glyph), sentence, beside, action, class_="dw-verdict-line")
-    part = html_element("div", line, class_=f"dw-verdict-part dw-verdict-{look}")
-    return html_element("section", part, class_="dw-verdict", **{"aria-label": say("verdict")})
+    beside = "" if layout.auto is None else auto_sentence_short(layout.auto)
+    verdict = draw_verdict(layout.fit, layout_words(layout), spare_words(layout), beside, action)
+    pictures = html_element("div", *_draw_pictures(layout), class_="dw-two dw-pictures")
+    table = draw_table(list(_list_rows(layout)), right=range(1, 1 + len(layout.devices)), wide=2 + len(layout.devices))
+    parts = header, verdict, pictures, table, *_draw_rest(layout)
+    return html_element("section", *parts, class_="dw dw-panel dw-plan dw-place", **{"aria-label": say("layout")})
 
 
 def auto_sentence_short(auto: AutoProposal) -> str:

@@ -6,8 +6,8 @@ import anywidget
 import ipywidgets
 from traitlets import Dict, Unicode
 
-from devwidget.extras.plan.page.draw_plan import STYLES
 from devwidget.extras.plan.page.place import draw_layout, layout_in_notebook
+from devwidget.extras.plan.page.sheet import STYLES
 from devwidget.extras.plan.records.answers import Layout
 from devwidget.panel.displayed import Displayed, runs_in_notebook, speak_along
 from devwidget.report.page.assets import files_of_extra, join_modules, page_words, static_text

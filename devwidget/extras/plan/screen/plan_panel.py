@@ -9,8 +9,9 @@ import anywidget
 import ipywidgets
 from traitlets import Dict, Unicode
 
-from devwidget.extras.plan.page.draw_plan import STYLES, draw_live_parts, plan_in_notebook
+from devwidget.extras.plan.page.draw_plan import draw_live_parts, plan_in_notebook
 from devwidget.extras.plan.page.form import form_content, read_setting
+from devwidget.extras.plan.page.sheet import STYLES
 from devwidget.extras.plan.records.plan import Plan, Questions, may_be_asked, questions_of
 from devwidget.language.speaking import both, say, say_count
 from devwidget.panel.actions import PieceJobs
