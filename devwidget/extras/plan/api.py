@@ -138,8 +138,8 @@ def plan(
 
     if gpus is None:
         gpus = 1 if memory is None or isinstance(memory, int | str) else len(memory)
-    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": placement, "options": options}
-    return make_plan(model, batch, loss_fn=loss_fn, target=target, optimizer=optimizer, **asked)
+    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": placement}
+    return make_plan(model, batch, target, {**asked, "loss_fn": loss_fn, "optimizer": optimizer}, options)
 
 
 @says_what_fits
@@ -190,7 +190,7 @@ def place(
     from devwidget.extras.plan.layout import make_layout
 
     refuse_loss(loss_fn)
-    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "optimizer": optimizer}
+    asked: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": {}}
     options: dict[str, Any] = {"loop": loop, "accumulate": accumulate, "autocast": autocast, "grad_scaler": grad_scaler}
     options |= {"zero_grad": zero_grad, "checkpointing": checkpointing}
-    return make_layout(model, batch, target, asked, options)
+    return make_layout(model, batch, target, {**asked, "loss_fn": loss_fn, "optimizer": optimizer}, options)

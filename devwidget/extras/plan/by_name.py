@@ -48,18 +48,18 @@ def plan_by_name(name: str, gpus: int, memory: str | None, card: str | None, bat
     """
     refuse_counts(batch=batch, length=length)
     make, first = functools.partial(_make_model, _read_config(name)), _make_model(_read_config(name), torch.bfloat16)
-    where: dict[str, Any] = {"gpus": gpus, "memory": memory, "card": card, "placement": "as is" if gpus == 1 else "auto"}
+    placement = "as is" if gpus == 1 else "auto"
+    where = {"gpus": gpus, "memory": memory, "card": card, "placement": placement, "loss_fn": None}
     ids = torch.ones(batch, length, dtype=torch.long)
 
     def train(made: nn.Module, optimizer: Any, **more: Any) -> Plan:
         options = {**_OPTIONS, **more}
         batch = {"input_ids": ids, "labels": ids}
-        return make_plan(made.train(), batch, loss_fn=None, target=None, optimizer=optimizer, options=options, **where)
+        return make_plan(made.train(), batch, None, {**where, "optimizer": optimizer}, options)
 
     def write() -> Generation:
         with torch.no_grad():
-            nothing: dict[str, Any] = {"loss_fn": None, "target": None, "optimizer": None}
-            plan = make_plan(first.eval(), {"input_ids": ids}, options=_OPTIONS, **nothing, **where)
+            plan = make_plan(first.eval(), {"input_ids": ids}, None, {**where, "optimizer": None}, _OPTIONS)
         return plan.generation(NEW_TOKENS)
 
     adam = torch.optim.AdamW

@@ -14,12 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.step.batch import Arguments, kept_source, make_arguments
-from devwidget.capture.validation import refuse_model
+from devwidget.capture.step.batch import Arguments
 from devwidget.extras.plan.changes import Changed
 from devwidget.extras.plan.child_process import ask_child
 from devwidget.extras.plan.layout_blocks import ModelBlock, Need, find_block_paths, measure_blocks, weight_bytes
-from devwidget.extras.plan.make_plan import ask_for_loop, plan_step, refuse_plan
+from devwidget.extras.plan.make_plan import plan_step, read_step
 from devwidget.extras.plan.placement import AskedPlacement, retry_with_lengths
 from devwidget.extras.plan.records.answers import AutoProposal, BlockCost, Layout, PlacedGpu, Rejected
 from devwidget.extras.plan.records.plan import DevicePlan, Plan
@@ -311,14 +310,9 @@ MOST_SHOWN = 8
 
 
 def make_layout(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any], options: dict[str, Any]) -> Layout:
-    """See `devwidget.place`; `options` are those of the loop."""
-    refuse_model(model)
-    capacities = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]).memory_bytes
-    asked |= ask_for_loop(asked["optimizer"], asked["loss_fn"], target, options)
-    refuse_plan(asked["optimizer"], {})
-    with kept_source(batch):
-        inputs = make_arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
-    found = ask_child(propose_layout, model, inputs, asked, capacities)
+    """See `devwidget.place`; `asked` are its arguments, `options` those of the loop."""
+    inputs = read_step(model, batch, target, asked, options)
+    found = ask_child(propose_layout, model, inputs, asked)
     return replace(found, _page=ProcessLocal(_show_page))
 
 
@@ -328,8 +322,9 @@ def _show_page(layout: Layout) -> None:
     show_layout(layout)
 
 
-def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any], capacities: Sequence[int]) -> Layout:
+def propose_layout(model: nn.Module, inputs: Arguments, asked: dict[str, Any]) -> Layout:
     """Propose a layout, with accelerate's beside it; see `devwidget.place`. Raise DevwidgetError if none can be run."""
+    capacities = parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"]).memory_bytes
     step = PlacedStep(model, inputs, asked, capacities)
     if len(capacities) == 1:
         return _search_layout(step, functools.partial(_plan_auto, step))
@@ -385,7 +380,7 @@ def _search_layout(step: PlacedStep, plan_auto: Callable[[], Plan | DevwidgetErr
             found.append(_describe_layout(search, *nearest))
         if found and rank_layout(found[-1].devices, step.most_full) == GOOD:
             return found[-1]
-    found += _try_proposal(step, plan_auto())
+    found += _take_proposal(step, plan_auto())
     if not found:
         why = step.rejected[-1].why if step.rejected else Message("there are fewer blocks than GPUs")
         facts = {"kind": type(step.model).__name__, "count": len(paths)}
@@ -400,22 +395,21 @@ def _find_most_full(auto: Plan | DevwidgetError) -> float:
     return max(HALF_FULL, *(gpu.on_card / gpu.capacity + ALIKE for gpu in auto.devices))
 
 
-def _try_proposal(step: PlacedStep, auto: Plan | DevwidgetError) -> Iterator[Layout]:
-    """Yield the map that accelerate proposes, run: it splits where no block of ours ends."""
+def _take_proposal(step: PlacedStep, auto: Plan | DevwidgetError) -> Iterator[Layout]:
+    """Yield the map that accelerate proposes: it splits where no block of ours ends."""
+    rejected = Message("placement: {placement}", placement="auto")
+    if isinstance(auto, DevwidgetError):
+        step.rejected.append(Rejected(rejected, auto.what))
+        return
+    places = {path: torch.device(device) for path, device in auto.device_map}
+    if any(place.type != virtual_gpu(0).type for place in places.values()):
+        return
     try:
-        if isinstance(auto, DevwidgetError):
-            raise auto
-        places = {path: torch.device(device) for path, device in auto.device_map}
-        if any(place.type != virtual_gpu(0).type for place in places.values()):
-            return
         search = SplitSearch(step, step.measure_need(tuple(places)))
     except DevwidgetError as error:
-        step.rejected.append(Rejected(Message("placement: {placement}", placement="auto"), error.what))
+        step.rejected.append(Rejected(rejected, error.what))
         return
-    split = [places[block.path].index or 0 for block in search.need.blocks]
-    plan = search.run_split(split)
-    if plan is not None:
-        yield _describe_layout(search, split, plan)
+    yield _describe_layout(search, [places[block.path].index or 0 for block in search.need.blocks], auto)
 
 
 def _describe_layout(search: SplitSearch, split: Sequence[int], plan: Plan) -> Layout:

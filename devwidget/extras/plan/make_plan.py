@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from devwidget.capture.validation import refuse_counts, refuse_model
 from devwidget.extras.plan.changes import Changed, class_of_optimizer, prepare_checkpointing, take_partial
 from devwidget.extras.plan.child_process import ask_child
 from devwidget.extras.plan.loops import CHECKPOINTING, RunningLoop, parse_loop
-from devwidget.extras.plan.placement import AskedPlacement, place_copy, retry_with_lengths
+from devwidget.extras.plan.placement import place_copy, retry_with_lengths
 from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, may_be_asked
 from devwidget.extras.plan.rehearsal import rehearse_step, run_other_loops
 from devwidget.extras.plan.watcher import Watcher, bytes_by_gpu
@@ -26,30 +26,22 @@ from devwidget.records.errors import DevwidgetError, nearest, require_package
 from devwidget.records.schema.message import Message
 
 
-def make_plan(
-    model: nn.Module,
-    batch: Any,
-    *,
-    gpus: int,
-    memory: int | str | Sequence[int | str] | None,
-    card: str | None,
-    loss_fn: Callable[..., Any] | None,
-    target: Any,
-    optimizer: Any,
-    placement: AskedPlacement,
-    options: dict[str, Any],
-) -> Plan:
-    """See `devwidget.plan`; `options` are those of the loop."""
-    refuse_model(model)
-    asked = {"gpus": gpus, "memory": memory, "card": card, "loss_fn": loss_fn, "placement": placement}
-    refuse_counts(gpus=gpus)
-    parse_cluster(gpus, memory, False, card=card)
-    asked |= ask_for_loop(optimizer, loss_fn, target, options)
-    refuse_plan(asked["optimizer"], placement)
-    with kept_source(batch):
-        inputs = make_arguments(model, batch, target=target, has_loss=loss_fn is not None)
+def make_plan(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any], options: dict[str, Any]) -> Plan:
+    """See `devwidget.plan`; `asked` are its arguments, `options` those of the loop."""
+    inputs = read_step(model, batch, target, asked, options)
     plan = ask_child(plan_step, model, inputs, {**asked, "others": options["loop"] is None}, Changed())
     return may_be_asked(plan, WhatIf(model, inputs, asked, plan, plan_step))
+
+
+def read_step(model: nn.Module, batch: Any, target: Any, asked: dict[str, Any], options: dict[str, Any]) -> Arguments:
+    """Return what a model is called with, and add the loop to what was asked for; raise DevwidgetError for what is wrong."""
+    refuse_model(model)
+    refuse_counts(gpus=asked["gpus"])
+    parse_cluster(asked["gpus"], asked["memory"], False, card=asked["card"])
+    asked |= ask_for_loop(asked["optimizer"], asked["loss_fn"], target, options)
+    refuse_plan(asked["optimizer"], asked["placement"])
+    with kept_source(batch):
+        return make_arguments(model, batch, target=target, has_loss=asked["loss_fn"] is not None)
 
 
 def ask_for_loop(optimizer: Any, loss_fn: Any, target: Any, options: dict[str, Any]) -> dict[str, Any]:

@@ -168,42 +168,46 @@ class PlacedCopy:
         self, model: nn.Module, placement: AskedPlacement, capacities: Sequence[int], watcher: Watcher, changed: Changed
     ) -> None:
         self.device_map: tuple[tuple[str, str], ...] = ()
-        as_is, mapped = placement == "as is", placement == "auto" or isinstance(placement, Mapping)
-        there = any(
-            original_device(parameter).type == virtual_gpu(0).type for _, parameter in named_tensors(model, "_parameters")
-        )
-        bare = virtual_gpu(0) if not mapped else torch.device("cpu")
+        stays = placement == "as is" and any(original_device(each).type == virtual_gpu(0).type for each in _parameters(model))
+        bare = virtual_gpu(0) if placement in ("as is", "data parallel") else torch.device("cpu")
         owners = {id(tensor): path for path, module in walk_modules(model) for tensor in own_tensors(module).values()}
 
         def place_trained(tensor: torch.Tensor) -> torch.device:
             watcher.placing = owners.get(id(tensor))
-            return original_device(tensor) if as_is and there else bare
+            return original_device(tensor) if stays else bare
 
         def place_plain(tensor: torch.Tensor) -> torch.device:
-            return bare if original_device(tensor).type == "meta" else original_device(tensor)
+            device = original_device(tensor)
+            return bare if device.type == "meta" else device
 
         self.inner = self.placed = meta_copy_of_model(model, place_trained, place_plain, changed.dtype)
         changed.prepare(self.inner)
         watcher.placing = None
-        devices = [parameter.device for _, parameter in named_tensors(self.inner, "_parameters") if is_on_gpu(parameter)]
-        self.home, self.last = (devices[0], devices[-1]) if devices and as_is else (virtual_gpu(0), virtual_gpu(0))
-        if placement == "data parallel":
+        self.home = self.last = virtual_gpu(0)
+        if placement == "as is":
+            devices = [parameter.device for parameter in _parameters(self.inner) if is_on_gpu(parameter)]
+            self.home, self.last = (devices[0], devices[-1]) if devices else (self.home, self.last)
+        elif placement == "data parallel":
             self.placed = nn.DataParallel(self.inner, device_ids=list(range(len(capacities))))
-        if mapped:
+        else:
             self._dispatch_parts(placement, capacities)
 
     def _dispatch_parts(self, placement: AskedPlacement, capacities: Sequence[int]) -> None:
         import accelerate
 
         places = propose_device_map(self.inner, capacities) if isinstance(placement, str) else dict(placement)
-        self.device_map = tuple(
-            (path, str(virtual_gpu(place) if isinstance(place, int) else place)) for path, place in places.items()
-        )
-        used = [torch.device(name) for _, name in self.device_map if name.startswith(virtual_gpu(0).type)]
-        if not used or "disk" in dict(self.device_map).values():
+        used: list[torch.device] = []
+        for path, place in places.items():
+            name = str(virtual_gpu(place) if isinstance(place, int) else place)
+            self.device_map += ((path, name),)
+            if name == "disk":
+                raise _unusable_map(places, Message("it names no GPU, or the disk"))
+            used += [torch.device(name)] if name.startswith(virtual_gpu(0).type) else []
+        if not used:
             raise _unusable_map(places, Message("it names no GPU, or the disk"))
-        if beyond := [device for device in used if (device.index or 0) >= len(capacities)]:
-            facts = {"device": str(beyond[0]), "count": len(capacities)}
+        last = max(used, key=lambda device: device.index or 0)
+        if (last.index or 0) >= len(capacities):
+            facts = {"device": str(last), "count": len(capacities)}
             raise _unusable_map(places, Message("it names {device}, and the plan is for {count} GPUs", **facts))
         self.home = self.last = used[0]
         # A map may name tensors, as those that accelerate proposes do.
@@ -214,6 +218,10 @@ class PlacedCopy:
             except ValueError as error:
                 raise _unusable_map(places, message(error)) from error
             self.inner = self.placed
+
+
+def _parameters(model: nn.Module) -> Iterator[torch.Tensor]:
+    return (parameter for _, parameter in named_tensors(model, "_parameters"))
 
 
 def _unusable_map(places: Mapping[str, Any], why: str) -> DevwidgetError:
@@ -265,12 +273,8 @@ def place_batch(copied: PlacedCopy, inputs: Arguments, lengths_stay: bool) -> Ar
             # The sizes of a packed batch are read by C++ from their memory, so they keep their values.
             if id(tensor) in packed:
                 return tensor
-            may_be_lengths = lengths_stay and tensor.dtype == torch.int64 and tensor.dim() == 1
-            return (
-                cpu.copy_tensor(tensor)
-                if may_be_lengths and original_device(tensor).type == "cpu"
-                else there.copy_tensor(tensor)
-            )
+            may_be_lengths = tensor.dtype == torch.int64 and tensor.dim() == 1 and original_device(tensor).type == "cpu"
+            return (cpu if lengths_stay and may_be_lengths else there).copy_tensor(tensor)
 
         return copy_tensor
 

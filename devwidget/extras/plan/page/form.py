@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from devwidget.extras.plan.evidence.compared import Fit
 from devwidget.extras.plan.records.answers import Answer, AskedSize, Room
 from devwidget.extras.plan.records.plan import Plan, may_be_asked
 from devwidget.report.style.safe_text import displays_safely
-
-if TYPE_CHECKING:
-    from devwidget.extras.plan.records.plan import Questions
 
 Figure = dict[str, Any]
 _FITS: dict[Fit, str] = {"fits": "fits", "fits by less": "close", "does not fit": "over"}
@@ -25,11 +22,11 @@ _WHOLE = 8 * _GIB
 
 
 @displays_safely
-def form_content(questions: Questions, setting: AskedSize) -> dict[str, Any]:
+def form_content(questions: Any, setting: AskedSize) -> dict[str, Any]:
     """The state of the form.
 
     Args:
-        questions: of the plan that was asked for.
+        questions: the `WhatIf` of the plan that was asked for.
         setting: what is shown now.
     """
     plans = {questions.setting: may_be_asked(questions.first, questions), **questions.tried}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from devwidget.extras.plan.evidence.compared import Fit, find_band, find_card_band, name_fit
 from devwidget.extras.plan.records.answers import (
     Answered,
-    AskedSize,
     Changes,
     Generation,
     LargestBatch,
@@ -172,52 +171,6 @@ class DevicePlan:
         return name_fit(self.fits, self.is_close)
 
 
-class Questions(Protocol):
-    """What a plan can be asked, as long as its model is here."""
-
-    @property
-    def first(self) -> Plan:
-        """The plan itself."""
-
-    @property
-    def setting(self) -> AskedSize:
-        """The batch, length and cards of that plan."""
-
-    @property
-    def tried(self) -> dict[AskedSize, Plan]:
-        """The same step in other settings."""
-
-    @property
-    def answers(self) -> dict[str, Any]:
-        """What was asked so far."""
-
-    @property
-    def cards(self) -> Sequence[str]:
-        """Cards that can be asked about."""
-
-    @property
-    def names(self) -> Collection[str]:
-        """Questions that `ask` knows."""
-
-    def ask(self, question: str, *about: Any) -> Any:
-        """Answer at once."""
-
-    def ask_between_cells(self, question: str) -> Iterator[int]:
-        """Answer in pieces, each of which yields how many plans were run."""
-
-    def plan_between_cells(self, setting: AskedSize) -> Iterator[int]:
-        """Plan another setting in pieces."""
-
-    def generation(self, new_tokens: int, cache: str, num_beams: int) -> Generation:
-        """See `Plan.generation`."""
-
-    def sliders(self) -> Any:
-        """See `Plan.sliders`."""
-
-    def show_live(self) -> None:
-        """Show the page of the plan as a widget."""
-
-
 @dataclass(frozen=True, slots=True)
 class Plan(Record):
     """Predicted memory of one step.
@@ -324,7 +277,8 @@ class Plan(Record):
         Raises:
             DevwidgetError: for a plan that was loaded, whose model is not here; or for a model without such a cache.
         """
-        return self._find_questions().generation(new_tokens, cache, num_beams)
+        found: Generation = self._find_questions().generation(new_tokens, cache, num_beams)
+        return found
 
     def on_cards(self, *cards: str, also: Sequence[Literal["LoRA", "inference"]] = ()) -> OnCards:
         """The same step on other cards, each planned in full; without names on all that are known.
@@ -351,7 +305,7 @@ class Plan(Record):
         """
         return self._find_questions().sliders()
 
-    def _find_questions(self) -> Questions:
+    def _find_questions(self) -> Any:
         questions = questions_of(self)
         if questions is None:
             raise DevwidgetError(
@@ -361,12 +315,11 @@ class Plan(Record):
         return questions
 
 
-def may_be_asked(plan: Plan, questions: Questions) -> Plan:
-    """The plan, as one that answers questions in this process; its model is kept as long as it or a copy of it is."""
+def may_be_asked(plan: Plan, questions: Any) -> Plan:
+    """The plan, as one that answers questions in this process by a `WhatIf`, which is kept as long as it or a copy of it is."""
     return replace(plan, _questions=ProcessLocal(questions))
 
 
-def questions_of(plan: Plan) -> Questions | None:
-    """What the plan can be asked in this process; None for one that was loaded."""
-    questions: Questions | None = plan._questions.value
-    return questions
+def questions_of(plan: Plan) -> Any:
+    """The `WhatIf` of a plan in this process; None for one that was loaded."""
+    return plan._questions.value

@@ -12,7 +12,7 @@ from traitlets import Dict, Unicode
 from devwidget.extras.plan.page.draw_plan import draw_live_parts, plan_in_notebook
 from devwidget.extras.plan.page.form import form_content, read_setting
 from devwidget.extras.plan.page.sheet import STYLES
-from devwidget.extras.plan.records.plan import Plan, Questions, may_be_asked, questions_of
+from devwidget.extras.plan.records.plan import Plan, may_be_asked, questions_of
 from devwidget.language.speaking import both, say, say_count
 from devwidget.panel.actions import PieceJobs
 from devwidget.panel.bridge import Control, refer_to
@@ -105,7 +105,7 @@ class PlanWidget(Displayed, ipywidgets.VBox):
     def _saved_html(self) -> str:
         return as_saved(self._saved)
 
-    def _find_questions(self) -> Questions:
+    def _find_questions(self) -> Any:
         questions = self._asked()
         if questions is None:
             raise _nobody_to_ask()

@@ -62,14 +62,12 @@ def part_hue(part: str) -> str:
 
 
 def _plan_table(plan: Plan) -> Table:
-    """What fits is coloured on a page, which says where the peak is in place of it."""
     sizes = {**(TOTALS_OF_CARD if plan.card else TOTALS), **PARTS}
-    last = len(sizes) + 1
-    rows = [("", *map(said, sizes.values()), "", say("the peak is in"))]
+    rows = [("", *map(said, sizes.values()), "")]
     for device in plan.devices:
         cells = (format_bytes(getattr(device, name)) for name in sizes)
-        rows.append((str(device.device), *cells, fit_words(device.fit), moment_words(plan, device.peak_at)))
-    return Table(rows, right=range(1, last), only={last: "text", last + 1: "page"})
+        rows.append((str(device.device), *cells, fit_words(device.fit)))
+    return Table(rows, right=range(1, len(sizes) + 1))
 
 
 def fits_words(fits: bool) -> str:
@@ -161,15 +159,16 @@ def moment_words(plan: Plan, moment: PlanMoment | None) -> str:
     """Which part of the step, which module, and its line; "" for a GPU that is not used."""
     if moment is None:
         return ""
-    name, line = _without_backticks(moment.module or ""), ""
+    name, line, phase = _without_backticks(moment.module or ""), "", code_word(moment.phase)
     if moment.site:
         line = f" ({_without_backticks(site_words(moment.site))})"
-    phase = code_word(moment.phase)
     if moment.phase == "build":
         return say("placing `{module}`", module=name) if name else say("placing the model")
+    if moment.module is None and moment.phase == "optimizer":
+        return say("the optimizer's step")
     if moment.module is None:
-        return say("the {phase}", phase=phase) + line if moment.phase != "optimizer" else say("the optimizer's step")
-    if plan.placement == "data parallel" and not moment.module and not moment.site:
+        return say("the {phase}", phase=phase) + line
+    if plan.placement == "data parallel" and not (name or line):
         return say("what DataParallel copies in {phase}", phase=phase)
     module = f"`{name}`" if name else say("the model itself")
     return say("{module} in {phase}", module=module, phase=phase) + line
@@ -198,23 +197,27 @@ _OF_SOME = {
 @shows(ParallelPlan)
 def parallel_plan_parts(plan: ParallelPlan) -> Iterator[Part]:
     """The answer to `will it fit on so many ranks?`."""
-    mesh = row_words([" x ".join(f"{name} {size}" for name, size in plan.mesh), *plan.ways, *filter(None, [plan.card])])
-    told = say("Plan: {model} on {mesh}: {answer}", model=plan.model, mesh=mesh, answer=fits_words(plan.fits))
-    yield Sentence(told, "verdict")
-    names = [name for name in _RANK_SIZES if name not in _OF_SOME or any(getattr(each, _OF_SOME[name]) for each in plan.ranks)]
+    mesh = row_words([" x ".join(f"{name} {size}" for name, size in plan.mesh), *plan.ways, plan.card])
+    answer = say("Plan: {model} on {mesh}: {answer}", model=plan.model, mesh=mesh, answer=fits_words(plan.fits))
+    yield Sentence(answer, "verdict")
+    names = [name for name in _RANK_SIZES if any(getattr(each, _OF_SOME.get(name, "peak")) for each in plan.ranks)]
     rows = [("", *(said(_RANK_SIZES[name]) for name in names), ""), *(_rank_row(each, names) for each in plan.ranks)]
     yield Table(rows, right=range(1, len(names) + 1))
-    if not any(name == "pp" for name, _ in plan.mesh):  # there a schedule runs the step
+    if "pp" not in dict(plan.mesh):  # there a schedule runs the step
         yield Sentence(" · ".join(loop_words(plan.loop)))
     for each in plan.ranks:
-        ranks = ranks_words(each.ranks)
-        if each.without:
-            parameters = count_words(plan.parameters, "parameter")
-            facts = {"ranks": ranks, "without": each.without, "parameters": parameters}
-            yield Sentence(say("{ranks} hold no element of {without} of {parameters}", **facts))
-        if not each.fits:
-            missing = format_bytes(each.on_card - each.capacity)
-            yield Sentence(say("{ranks} need {size} more", ranks=ranks, size=missing) + _rank_moment(each), "over")
+        yield from _rank_sentences(plan, each)
+
+
+def _rank_sentences(plan: ParallelPlan, each: RankPlan) -> Iterator[Sentence]:
+    """What ranks do not hold, and what they need more."""
+    ranks = ranks_words(each.ranks)
+    if each.without:
+        facts = {"ranks": ranks, "without": each.without, "parameters": count_words(plan.parameters, "parameter")}
+        yield Sentence(say("{ranks} hold no element of {without} of {parameters}", **facts))
+    if not each.fits:
+        missing = format_bytes(each.on_card - each.capacity)
+        yield Sentence(say("{ranks} need {size} more", ranks=ranks, size=missing) + _rank_moment(each), "over")
 
 
 def _rank_row(each: RankPlan, names: list[str]) -> tuple[str, ...]:
