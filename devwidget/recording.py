@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from devwidget import gpus
-from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
+from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, uninterrupted
 from devwidget.capture.memory.watch import LivingBytes
 from devwidget.capture.object_fields import format_value, is_a
 from devwidget.capture.recorder import Recorder
@@ -71,7 +71,6 @@ class Recording:
         offer: lets the edits of the trace be tried on the calls of modules that were seen.
     """
 
-    inside = False
     _swallows = False
     _watches_memory = True
 
@@ -144,7 +143,6 @@ class Recording:
 
             self._recorder.watch_memory(CudaMemory())
 
-    @sure_exit
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:

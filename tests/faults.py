@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import devwidget
+from devwidget.capture.patching.registry import PatchedFunction
 from tests.surface import Surface, differences, surface
 
 Line = tuple[str, int]
@@ -25,8 +26,18 @@ def world(*users: type) -> Surface:
 
 
 def left_behind(before: Surface, *users: type) -> list[tuple[str, Any]]:
-    """What has changed since."""
-    return differences(before, surface(*users))
+    """What is active that was not, and what has changed once the next call has taken out what is inert."""
+    now = surface(*users)
+    active = [(owner, name) for owner, name in differences(before, now) if not _is_inert(now.get(owner, {}).get(name))]
+    with devwidget.record():
+        pass
+    return active + differences(before, surface(*users))
+
+
+def _is_inert(value: Any) -> bool:
+    """Whether it is a hub of ours to which nobody listens."""
+    function = getattr(value, "__func__", value)
+    return isinstance(function, PatchedFunction) and not function.hub.listeners
 
 
 class _Lines:
@@ -110,21 +121,36 @@ def interrupts() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+_UNGUARDED = (
+    "with uninterrupted()", "if self._session is None", "labels.inside.depth", "return self", "self.stop()",
+    "if not getattr(self, ",
+)  # fmt: skip
+
+
 def cannot_be_interrupted(line: Line) -> bool:
     """Lines where a signal strikes never, or where Python itself gives no hold.
 
-    Signals are looked for after calls, not between `depth += 1` and its `try`. Before an `__exit__` holds interrupts back
-    nothing can keep Python from raising in it, and what is raised in a finalizer is dropped. Nor are signals looked for
-    between the end of a block and the `__exit__` of its context, which only a context in Python can make up for. The end of
-    torch's own `no_grad` passes through function modes, and a signal can strike there as it can in that end itself.
+    Signals are looked for after calls, not between `depth += 1` and its `try`. Before an `__exit__` holds interrupts back, and
+    once an `__enter__` has released them, nothing can keep Python from raising in it, and what is raised in a finalizer is
+    dropped. Nor are signals looked for between the end of a block and the `__exit__` of its context. The end of torch's own
+    `no_grad` passes through function modes, and a signal can strike there as it can in that end itself.
     """
     file, number = line
     text = linecache.getline(file, number).strip()
     return (
         text.partition("  #")[0] == "try:"
         or "DisableTorch" in text
-        or text.startswith(("with uninterrupted()", "if self._session is None", "labels.inside.depth"))
+        or text.startswith(_UNGUARDED)
         or (text == "return func(*args, **(kwargs or {}))" and file.endswith("birth_mode.py"))
         or (file.endswith("operator_key.py") and text.startswith(("here.stack =", "if below is None", "_watch_thread(True)")))
         or file.endswith(("interrupts.py", "labels.py"))
     )
+
+
+_ENDS = "interrupts.py", "mode_stack.py", "undo.py"
+
+
+def is_end(line: Line) -> bool:
+    """Whether what a line raises keeps something from ending: nothing but the interpreter runs there that could."""
+    file, number = line
+    return file.endswith(_ENDS) or linecache.getline(file, number).strip().startswith("with ")

@@ -7,7 +7,6 @@ import gc
 import itertools
 import pickle
 import threading
-import weakref
 from concurrent.futures import ThreadPoolExecutor
 from unittest import mock
 
@@ -252,17 +251,19 @@ def test_recordings_in_eight_threads_see_their_own_work(rounds):
     assert wrong == []
 
 
-def test_recordings_that_follow_each_other_without_a_gap_leave_no_chain_of_functions():
+def test_recordings_that_follow_each_other_without_a_gap_share_one_function():
     recordings = [devwidget.record() for _ in range(5)]
     recordings[0].__enter__()
     functions = []
     for last, following in itertools.pairwise(recordings):
-        functions.append(weakref.ref(vars(nn.Module)["state_dict"]))
+        functions.append(vars(nn.Module)["state_dict"])
         following.__enter__()
         last.__exit__(None, None, None)
-    alive = [function() is not None for function in functions]
+    listeners = [len(function.hub.listeners) for function in functions]
     recordings[-1].__exit__(None, None, None)
-    assert alive == [False, False, False, True]
+    assert len(set(map(id, functions))) == 1
+    assert listeners == [1] * 4
+    assert functions[0].hub.listeners == ()
 
 
 @pytest.mark.parametrize("walk", ["get_referrers", "get_objects"])

@@ -17,9 +17,6 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.capture import background_births
-from devwidget.capture.patching import mode_stack as modes
-from devwidget.capture.recording.allowed_transfers import why_allowed
 from tests import faults
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="Windows has neither SIGALRM nor bursts of SIGINT")
@@ -94,16 +91,24 @@ def allowed():
 MODEL = nn.Linear(4, 4)  # torch's own `no_grad`, in which it is made, may be left on by Ctrl-C
 
 
+def recording_model():
+    recording = devwidget.record()
+    recording.attach(MODEL)
+    return recording
+
+
+def train():
+    MODEL(torch.ones(2, 4)).sum().backward()
+
+
+def train_on_gpus():
+    model = nn.Linear(4, 4).cuda()
+    model(torch.ones(2, 4).cuda()).sum().backward()
+
+
 def trained():
-    with devwidget.record() as recording:
-        recording.attach(MODEL)
-        MODEL(torch.ones(2, 4)).sum().backward()
-
-
-def trained_on_gpus():
-    with devwidget.simulate(2):
-        model = nn.Linear(4, 4).cuda()
-        model(torch.ones(2, 4).cuda()).sum().backward()
+    with recording_model():
+        train()
 
 
 def traced():
@@ -115,7 +120,8 @@ def struck_at_lines(act, every):
     act()
     with faults.LinesRun() as lines:
         act()
-    left, lost, runs = [], [], [(line, nth) for line, count in lines.counts.items() for nth in {1, count}][::every]
+    counts = {line: count for line, count in lines.counts.items() if not faults.cannot_be_interrupted(line)}
+    left, lost, runs = [], [], [(line, nth) for line, count in counts.items() for nth in {1, count}][::every]
     for line, nth in runs:
         before = faults.world()
         try:
@@ -147,93 +153,26 @@ def test_an_alarm_where_torch_switches_gradients_for_us_leaves_nothing(act, monk
     assert struck_at_lines(act, every=1) == ([], [])
 
 
-def watched():
-    """Births between recordings, which two calls begin and end: the second is made again if it is cut short."""
-    try:
-        background_births.begin_watching()
-        background_births.end_watching()
-    finally:
-        background_births.end_watching()
-
-
-def simulated_by_hand():
-    simulation = devwidget.simulate(2, compute=False)
-    try:
-        simulation.start()
-        simulation.stop()
-    finally:
-        simulation.stop()
-
-
-def left_by_full_memory(act, every, look=faults.world):
-    """The lines after which something was left when an exception was raised there, which no guard can hold back."""
-    act()
-    with faults.LinesRun() as lines:
-        act()
-    left, runs = [], [(line, nth) for line, count in lines.counts.items() for nth in {1, count}][::every]
+def left_by_full_memory(open_block, step, every):
+    """The lines of a step after which something was left when an exception was raised there, which no guard can hold back."""
+    with open_block(), faults.LinesRun() as lines:
+        step()
+    counts = {line: count for line, count in lines.counts.items() if not faults.is_end(line)}
+    left, runs = [], [(line, nth) for line, count in counts.items() for nth in {1, count}][::every]
     for line, nth in runs:
-        before = look()
-        with contextlib.suppress(faults.Fault), faults.RaiseAt(line, nth):  # some are told of in the trace
-            act()
-        left += [(line, nth, what) for what in faults.differences(before, look())]
-    print(f"{act.__name__}: full memory at {len(runs)} lines, {len(left)} left")
+        before = faults.world()
+        with contextlib.suppress(faults.Fault), open_block(), faults.RaiseAt(line, nth):  # some are told of in the trace
+            step()
+        left += [(line, nth, what) for what in faults.left_behind(before)]
+    print(f"{step.__name__}: full memory at {len(runs)} lines, {len(left)} left")
     return left
-
-
-@each_line_or(41)
-@pytest.mark.parametrize("act", [recorded, simulated, simulated_by_hand, allowed, watched])
-def test_full_memory_at_a_line_of_an_entry_or_an_exit_leaves_nothing(act, every):
-    assert left_by_full_memory(act, every) == []
 
 
 @each_line_or(199)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # what is raised in a finalizer goes nowhere
-@pytest.mark.parametrize("act", [trained, trained_on_gpus])
-def test_full_memory_at_a_line_of_a_step_leaves_nothing(act, every):
-    assert left_by_full_memory(act, every) == []
-
-
-def left_by_trace(every):
-    """The same of a step, after which the model is to be as it was too."""
-    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
-
-    def step():
-        devwidget.trace(model, torch.ones(2, 4), loss_fn=torch.sum, optimizer=optimizer)
-
-    def look():
-        tensors = {name: str(tensor.tolist()) for name, tensor in model.state_dict().items()}
-        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
-        return {
-            **faults.world(),
-            "model": dict.fromkeys(tensors.items()),
-            "gradients": gradients,
-            "state": dict(optimizer.state),
-        }
-
-    return left_by_full_memory(step, every, look)
-
-
-def test_full_memory_at_a_line_of_a_mode_leaves_no_mode():
-    def entered():
-        with modes.FunctionMode(), modes.DispatchMode():
-            pass
-
-    assert left_by_full_memory(entered, every=1) == []
-
-
-@each_line_or(399)
-def test_full_memory_at_a_line_of_a_trace_leaves_nothing(every):
-    assert left_by_trace(every) == []
-
-
-def test_a_pattern_that_full_memory_cut_short_allows_nothing_any_more():
-    with faults.LinesRun() as lines:
-        allowed()
-    for line in lines.counts:
-        with contextlib.suppress(faults.Fault), faults.RaiseAt(line):
-            allowed()
-        assert why_allowed(torch.device("cuda:0"), torch.device("cpu"), ()) == "", line
+@pytest.mark.parametrize(("open_block", "step"), [(recording_model, train), (lambda: devwidget.simulate(2), train_on_gpus)])
+def test_full_memory_at_a_line_of_a_step_leaves_nothing(open_block, step, every):
+    assert left_by_full_memory(open_block, step, every) == []
 
 
 class Strikes:

@@ -18,9 +18,9 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.modes.birth_mode import BirthMode
 from devwidget.capture.patches.attention_fast_path import fast_paths
+from devwidget.capture.patches.compiled import force_eager
 from devwidget.capture.patches.unseen_tensors import watch_swaps
 from devwidget.capture.patches.worker_errors import keep_worker_errors
-from devwidget.capture.patching.eager_stance import force_eager
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.births import Births
 from devwidget.capture.recording.state import RecordingState

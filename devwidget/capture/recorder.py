@@ -31,6 +31,7 @@ from devwidget.capture.patches.optimizers import watch_optimizers
 from devwidget.capture.patches.saved_hooks import saved_hooks
 from devwidget.capture.patches.state_dicts import watch_checkpoints
 from devwidget.capture.patches.unseen_tensors import watch_arrivals, watch_swaps
+from devwidget.capture.patching import registry
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
 from devwidget.capture.recording.recorded_threads import watch_threads
@@ -252,6 +253,7 @@ class Recorder:
 
     def __enter__(self) -> Recorder:
         undo = self._undo  # a failure half-way: `__exit__` takes out what is in
+        registry.sweep()
         forget_edited_files()
         patches = (
             watch_constructions,
@@ -267,7 +269,6 @@ class Recorder:
             watch_exports,
             saved_hooks,
         )
-        undo.gather_contexts()
         for put_in in patches:
             put_in(self._state, undo)
         watch_gradients(self._state, lambda: CallMode(self._state), undo)
@@ -275,7 +276,6 @@ class Recorder:
         watch_threads(self._state, undo)
         newcomers.append(self._state.meet_place)
         undo.add_step(newcomers.remove, self._state.meet_place)
-        undo.enter_gathered()
         module_hooks(self._state, undo)
         self._enter_modes(undo)
         return self

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from devwidget.capture.interrupts import Lock, all_or_nothing, sure_exit, uninterrupted
+from devwidget.capture.interrupts import Lock, all_or_nothing, uninterrupted
 from devwidget.gpus.virtual_machine import VirtualMachine, parse_cluster, read_cluster
 from devwidget.records.device import SIMULATE_VARIABLE
 from devwidget.records.errors import SimulationError
@@ -35,8 +35,6 @@ class Simulation:
         compute: False if tensors have no values.
         is_inherited: whether the process that started this one has them, and nobody here has asked.
     """
-
-    inside = False
 
     def __init__(self, cluster: VirtualMachine, *, is_inherited: bool = False) -> None:
         self._cluster, self.is_inherited = cluster, is_inherited
@@ -102,10 +100,9 @@ class Simulation:
 
     def stop(self) -> None:
         """End: torch is as it was before. Does nothing if these GPUs are not running; called again, does what is left."""
-        self._is_used = True
-        if self._session is not None:
-            with uninterrupted():
-                self._end()
+        with uninterrupted():
+            self._is_used = True
+            self._end()
 
     @_lock
     def _end(self) -> None:
@@ -121,7 +118,6 @@ class Simulation:
     def __enter__(self) -> Simulation:
         return self.start()
 
-    @sure_exit
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 

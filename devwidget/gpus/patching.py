@@ -39,7 +39,7 @@ def wrap_with_refusal(what: str, *, why: str, instead: str) -> registry.Wrapper:
 
 def replacing(function: Callable[..., Any]) -> registry.Wrapper:
     """Make the wrapper for `Patches.wrap` of a function that is given the original before its own arguments."""
-    # Partials, not closures: a partial adds no frame to each call, and the registry's own partial takes this one in.
+    # Partials, not closures: a partial adds no frame to each call, and the one of the hub takes this one in.
     return functools.partial(functools.partial, function)
 
 
@@ -60,7 +60,7 @@ def overridable(owner: Any) -> Callable[[Callable[..., Any]], registry.Wrapper]:
 
 
 class Patches:
-    """The layers of a simulation in the registry of patches.
+    """What a simulation replaces.
 
     Args:
         undo: runs at the end; what a part puts in other than patches it has undone there, before the patches leave.
@@ -69,26 +69,25 @@ class Patches:
     def __init__(self, undo: Undo) -> None:
         self.undo = undo
         self._later: dict[str, Callable[[Any], None]] = {}
-        self._layers: list[registry.Layer] = []
-        # All at once, under one lock.
-        undo.add_step(registry.leave_layers, self._layers)
+        self._put_in = Undo()
+        undo.add_step(self._put_in.run_steps)
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute, or add one that is not there."""
         there = vars(owner).get(name)
         if isinstance(value, _FUNCTIONS) and isinstance(there, (*_FUNCTIONS, registry.PatchedFunction)):
-            self._enter(registry.make_patch(owner, name, lambda original: value))
+            self._put_in.enter_context(registry.make_patch(owner, name, lambda original: value))
         else:
-            self._enter(registry.make_replacement(owner, name, value))
+            self._put_in.enter_context(registry.make_replacement(owner, name, value))
 
     def wrap(self, owner: Any, name: str, wrapper: registry.Wrapper) -> None:
         """Replace a function by `wrapper(function)`; nothing happens where there is none."""
         if hasattr(owner, name):
-            self._enter(registry.make_patch(owner, name, wrapper))
+            self._put_in.enter_context(registry.make_patch(owner, name, wrapper))
 
     def hold(self, owner: Any, name: str, value: Any) -> None:
         """Replace a variable that torch itself writes; afterwards it is as before, whatever was written."""
-        self._enter(registry.make_replacement(owner, name, value, always=True))
+        self._put_in.enter_context(registry.make_replacement(owner, name, value, always=True))
 
     def when_loaded(self, module: str, install: Callable[[Any], None]) -> None:
         """Have `install(module)` run now, or as soon as torch loads that module of its own."""
@@ -102,10 +101,6 @@ class Patches:
         install = self._later.pop(module.__name__, None)
         if install is not None:
             install(module)
-
-    def _enter(self, layer: registry.Layer) -> None:
-        self._layers.append(layer)
-        layer.__enter__()
 
 
 def install_import_watch(patches: Patches) -> None:
@@ -143,6 +138,6 @@ class _QuietLoader(importlib.machinery.SourceFileLoader):
 
     def exec_module(self, module: Any) -> None:
         """Run the module with torch as it really is."""
-        with registry.suspend_layers():
+        with registry.suspend_patches():
             super().exec_module(module)
         self._patches.after_import(module)

@@ -12,6 +12,7 @@ from typing import Any
 
 from devwidget.capture.explain.folded_frames import fold, folded, unfold
 from devwidget.capture.interrupts import Lock
+from devwidget.capture.patching import registry
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.patching.thread_starts import pool_tasks, thread_starts
 from devwidget.capture.undo import Undo
@@ -152,6 +153,7 @@ class Session:
         Raises:
             SimulationError: if no part of this installation can do what is asked.
         """
+        registry.sweep()
         load_parts()
         check_parts(self._cluster)
         self._undo.add_step(_set_state, Simulation())

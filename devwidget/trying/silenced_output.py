@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, cast
 
-from devwidget.capture.patching.registry import Layer, Wrapper, make_patch
+from devwidget.capture.patching.registry import Patch, Wrapper, make_patch
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 from devwidget.trying.edited_code import NotTried
@@ -28,14 +28,12 @@ def silence_trial() -> Iterator[OwnThreads]:
     """
     own = OwnThreads()
     with Undo() as undo, own.inside():
-        undo.gather_contexts()
-        for layer in (*_silence_streams(own), *_silence_reports(own)):
-            undo.enter_context(layer)
-        undo.enter_gathered()
+        for patch in (*_silence_streams(own), *_silence_reports(own)):
+            undo.enter_context(patch)
         yield own
 
 
-def _silence_streams(own: OwnThreads) -> Iterator[Layer]:
+def _silence_streams(own: OwnThreads) -> Iterator[Patch]:
     streams = {id(each): each for each in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__) if each is not None}
     for stream in streams.values():
         if not hasattr(stream, "__dict__"):
@@ -48,7 +46,7 @@ def _silence_streams(own: OwnThreads) -> Iterator[Layer]:
             yield make_patch(stream, "flush", _drop_output(own, _return_nothing))
 
 
-def _silence_reports(own: OwnThreads) -> Iterator[Layer]:
+def _silence_reports(own: OwnThreads) -> Iterator[Patch]:
     yield make_patch(warnings, "showwarning", _drop_output(own, _forget_warning))
     yield make_patch(logging.Logger, "handle", _drop_output(own, _return_nothing))
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()

@@ -1,4 +1,4 @@
-"""The registry of patches: layers that leave in any order, beside patches of the user."""
+"""Hubs: listeners that come and leave in any order, beside patches of the user."""
 
 import copy
 import itertools
@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from devwidget.capture.patching import registry
+from devwidget.capture.undo import Undo
 
 ORDERS = list(itertools.permutations(range(3)))
 
@@ -51,6 +52,14 @@ def adding(mark):
     return lambda original: lambda *args: [*original(*args), mark]
 
 
+def patched(owner, name, mark):
+    return registry.make_patch(owner, name, adding(mark)).__enter__()
+
+
+def leave(patch):
+    patch.__exit__(None, None, None)
+
+
 PLACES = [
     (MODULE, "free", lambda: MODULE.free(1), [1]),
     (Owner, "method", lambda: Owner().method(1), [1]),
@@ -65,14 +74,14 @@ PLACES = [
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(("owner", "name", "call", "plain"), PLACES)
-def test_layers_leave_in_any_order_and_the_original_is_back(owner, name, call, plain, order):
+def test_listeners_leave_in_any_order_and_the_original_is_back(owner, name, call, plain, order):
     before = dict(vars(owner))
-    layers = [registry.wrap_function(owner, name, adding(mark)) for mark in "abc"]
+    patches = [patched(owner, name, mark) for mark in "abc"]
     left = list("abc")
     for number in order:
         assert call() == [*plain, *left]
         left.remove("abc"[number])
-        layers[number].leave_layer()
+        leave(patches[number])
     assert call() == plain
     assert dict(vars(owner)) == before
     assert all(vars(owner)[key] is value for key, value in before.items())
@@ -80,25 +89,25 @@ def test_layers_leave_in_any_order_and_the_original_is_back(owner, name, call, p
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_name_that_was_absent_is_absent_again(order):
-    layers = [registry.put_value(MODULE, "absent", mark) for mark in "abc"]
+    patches = [registry.make_replacement(MODULE, "absent", mark).__enter__() for mark in "abc"]
     for number in order:
-        layers[number].leave_layer()
+        leave(patches[number])
     assert not hasattr(MODULE, "absent")
 
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_what_was_imported_means_the_original_whatever_leaves_when(order):
-    layers, held = [], []
+    patches, held = [], []
     for mark in "abc":
-        layers.append(registry.wrap_function(MODULE, "free", adding(mark)))
+        patches.append(patched(MODULE, "free", mark))
         held.append(MODULE.free)
     for number in order:
-        layers[number].leave_layer()
+        leave(patches[number])
     assert [each(1) for each in held] == [[1]] * 3
     assert all(each == free and hash(each) == hash(free) for each in held)
 
 
-def test_a_thread_inside_a_layer_passes_over_one_below_that_has_left():
+def test_a_call_that_is_inside_goes_on_as_it_began():
     def waiting(original):
         def waits(x):
             inside.set()
@@ -108,59 +117,59 @@ def test_a_thread_inside_a_layer_passes_over_one_below_that_has_left():
         return waits
 
     inside, go_on, seen = threading.Event(), threading.Event(), []
-    below = registry.wrap_function(MODULE, "free", adding("below"))
-    above = registry.wrap_function(MODULE, "free", waiting)
+    below = patched(MODULE, "free", "below")
+    above = registry.make_patch(MODULE, "free", waiting).__enter__()
     thread = threading.Thread(target=lambda: seen.append(MODULE.free(1)))
     thread.start()
     inside.wait()
-    below.leave_layer()
-    above.leave_layer()
+    leave(below)
+    leave(above)
     go_on.set()
     thread.join()
-    assert seen == [[1, "above"]]
+    assert seen == [[1, "below", "above"]]
     assert MODULE.free is free
 
 
 def test_a_patch_of_the_user_that_outlives_ours_stays_and_none_of_ours_acts():
-    layer = registry.wrap_function(MODULE, "free", adding("ours"))
+    patch = patched(MODULE, "free", "ours")
     users = mock.patch.object(MODULE, "free", lambda x: ["user", x])
     users.start()
-    layer.leave_layer()
+    leave(patch)
     assert MODULE.free(1) == ["user", 1]
     users.stop()
     assert MODULE.free(1) == [1]
-    registry.wrap_function(MODULE, "free", adding("later")).leave_layer()  # the next recording tidies what mock has put back
+    registry.sweep()  # the next recording tidies what mock has put back
     assert MODULE.free is free
 
 
 def test_a_patch_of_the_user_that_ends_before_ours_leaves_the_original():
-    layer = registry.wrap_function(MODULE, "free", adding("ours"))
+    patch = patched(MODULE, "free", "ours")
     with mock.patch.object(MODULE, "free", lambda x: ["user", x]):
         assert MODULE.free(1) == ["user", 1]
     assert MODULE.free(1) == [1, "ours"]
-    layer.leave_layer()
+    leave(patch)
     assert MODULE.free is free
 
 
 def test_ours_around_a_patch_of_the_user_calls_theirs():
-    below = registry.wrap_function(MODULE, "free", adding("below"))
+    below = patched(MODULE, "free", "below")
     with mock.patch.object(MODULE, "free", lambda x: ["user", x]):
-        above = registry.wrap_function(MODULE, "free", adding("above"))
+        above = patched(MODULE, "free", "above")
         assert MODULE.free(1) == ["user", 1, "above"]
-        below.leave_layer()
+        leave(below)
         assert MODULE.free(1) == ["user", 1, "above"]
-        above.leave_layer()
+        leave(above)
         assert MODULE.free(1) == ["user", 1]
     assert MODULE.free(1) == [1]
-    registry.wrap_function(MODULE, "free", adding("later")).leave_layer()
+    leave(patched(MODULE, "free", "later"))
     assert MODULE.free is free
 
 
 def test_a_variable_that_torch_writes_is_as_before():
     MODULE.variable = 1
-    layer = registry.put_value(MODULE, "variable", 2, always=True)
+    patch = registry.make_replacement(MODULE, "variable", 2, always=True).__enter__()
     MODULE.variable = 3
-    layer.leave_layer()
+    leave(patch)
     assert MODULE.variable == 1
 
 
@@ -177,25 +186,50 @@ def test_a_patched_name_is_pickled_by_its_name_and_equals_the_original(owner, na
     assert pickle.loads(data) == pickle.loads(pickle.dumps(ours)) == original
 
 
-def test_suspended_names_are_the_originals_and_layers_may_come_and_go_meanwhile():
-    first, second = (registry.wrap_function(MODULE, "free", adding(mark)) for mark in "ab")
-    with registry.suspend_layers():
+def test_suspended_names_are_the_originals_and_listeners_may_come_and_go_meanwhile():
+    first, second = (patched(MODULE, "free", mark) for mark in "ab")
+    with registry.suspend_patches():
         assert MODULE.free is free
-        with registry.suspend_layers():
-            first.leave_layer()
-        third = registry.wrap_function(MODULE, "free", adding("c"))
+        with registry.suspend_patches():
+            leave(first)
+        third = patched(MODULE, "free", "c")
         assert MODULE.free is free
     assert MODULE.free(1) == [1, "b", "c"]
-    with registry.suspend_layers():
-        second.leave_layer()
-        third.leave_layer()
+    with registry.suspend_patches():
+        leave(second)
+        leave(third)
     assert MODULE.free is free
 
 
 def test_what_is_written_while_names_are_suspended_stays():
-    layer = registry.wrap_function(MODULE, "free", adding("ours"))
-    with registry.suspend_layers():
+    patch = patched(MODULE, "free", "ours")
+    with registry.suspend_patches():
         MODULE.free = len
-    layer.leave_layer()
+    leave(patch)
     assert MODULE.free is len
     MODULE.free = free
+
+
+def test_a_hub_that_an_exception_has_left_forwards_and_goes_with_the_next_call(monkeypatch):
+    patch = patched(MODULE, "free", "ours")
+    with monkeypatch.context() as broken:
+        broken.setattr(registry, "_write_attribute", raise_memory_error)
+        with pytest.raises(MemoryError):
+            leave(patch)
+    assert (MODULE.free is free, MODULE.free(1)) == (False, [1])
+    registry.sweep()
+    assert MODULE.free is free
+
+
+def raise_memory_error(*args):
+    raise MemoryError
+
+
+def test_a_listener_hears_what_its_own_threads_call():
+    heard, here = [], [True]
+    with Undo() as undo:
+        registry.listen(lambda: here[0], MODULE, "free", lambda original, x: heard.append(x) or original(x), undo)
+        assert MODULE.free(1) == [1]
+        here[0] = False
+        assert MODULE.free(2) == [2]
+    assert heard == [1]

@@ -32,7 +32,7 @@ def test_every_way_to_move_reaches_the_second_gpu(move):
 def test_a_thread_pins_while_another_imports_a_part_of_torch():
     """As the thread of a `DataLoader` does: an import puts the patches of all threads aside."""
     on_gpu = torch.ones(2, device="cuda")
-    with registry.suspend_layers():
+    with registry.suspend_patches():
         pinned = torch.ones(2).pin_memory()
         with pytest.raises(RuntimeError, match="only dense CPU tensors can be pinned"):
             on_gpu.pin_memory()

@@ -12,13 +12,11 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.patching import eager_stance, registry
-from devwidget.capture.patching.eager_stance import force_eager
+from devwidget.capture.patching import registry
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.patching.mode_stack import FunctionMode, dispatch_modes, restack_functions, without_dispatch_modes
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.source_code.stack import stack
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
 
@@ -31,22 +29,14 @@ NOTE = Message(
         "and dropout draws its random numbers as in eager"
     ),
 )
-_WITHOUT = Message(
-    "torch {version} has no {names}",
-    version=torch.__version__,
-    names=f"`{torch_internals.OPTIONAL['callback_from_stance']}`",
-)
-_UNNOTICED = Message("{kind}: {reason}", kind=Message("whether compiled code ran"), reason=_WITHOUT)
-_UNSEEN = Message("{kind}: {reason}", kind=Message("what compiled code does"), reason=_WITHOUT)
 
 
 def watch_compilation(state: RecordingState, undo: Undo) -> None:
     """Run eager originals, and say so in the trace."""
-    if torch_internals.has_name("has_any_global_hook"):
-        modules, has_any = torch_internals.find_target("has_any_global_hook")
-        had_hooks = bool(getattr(modules, has_any)())
-        # Compiled modules warn of global hooks; ours are no concern of the user's.
-        undo.enter_context(make_patch(modules, has_any, lambda original: lambda: had_hooks))
+    modules, has_any = torch_internals.find_target("has_any_global_hook")
+    had_hooks = bool(getattr(modules, has_any)())
+    # Compiled modules warn of global hooks; ours are no concern of the user's.
+    undo.enter_context(make_patch(modules, has_any, lambda original: lambda: had_hooks))
     eager_originals(state.log.add_note, undo)
 
 
@@ -74,12 +64,20 @@ def _load_before_compiling(undo: Undo, say: Callable[[Message], None], original:
 
 
 def _run_eagerly(say: Callable[[Message], None], undo: Undo) -> None:
-    is_forced = force_eager(undo)
-    _quiet_attention(undo)
-    if torch_internals.has_name("callback_from_stance"):
-        _note_calls(say, undo)
-    else:
-        say(_UNNOTICED if is_forced else _UNSEEN)
+    force_eager(undo)
+    _note_calls(say, undo)
+
+
+def force_eager(undo: Undo) -> None:
+    """Have torch compile nothing until that is undone: with `fullgraph=True` it raises where it meets a mode.
+
+    A stance that the user takes meanwhile stays. It gives ours back in the end, which then means what was there before.
+    """
+    owner, name = torch_internals.find_target("compiler_stance")
+    before = vars(owner)[name]
+    eager = type(before)("force_eager")
+    undo.add_step(vars(eager).update, vars(before))
+    undo.enter_context(registry.make_replacement(owner, name, eager))
 
 
 def _note_calls(say: Callable[[Message], None], undo: Undo) -> None:
@@ -102,23 +100,6 @@ def _is_library(frame: FrameType) -> bool:
     """Whether torch itself compiled what is called here, for a higher-order operator."""
     name: str = frame.f_globals.get("__name__", "")
     return name.startswith(torch_internals.HIGHER_ORDER) or name == FLEX
-
-
-def _quiet_attention(undo: Undo) -> None:
-    """No advice to compile `flex_attention` where it is compiled, though its eager original runs."""
-    flex: Any = sys.modules.get(FLEX)
-    if getattr(flex, "_warn_once", None) is not None:
-        undo.enter_context(make_patch(flex, "_warn_once", _unless_compiled))
-
-
-def _unless_compiled(original: Callable[..., None]) -> Callable[..., None]:
-    def _warn_once(*args: Any, **kwargs: Any) -> None:
-        for _, frame in stack(sys._getframe(1)):
-            if frame.f_code.co_name == "compile_wrapper" and frame.f_globals.get("__name__") == torch_internals.DYNAMO:
-                return
-        original(*args, **kwargs)
-
-    return _warn_once
 
 
 _SIMULATOR = "devwidget.gpus."
@@ -156,8 +137,7 @@ def _step_aside() -> Iterator[None]:
         if simulated:
             stack.enter_context(_without_hooks())
         else:
-            stack.enter_context(registry.suspend_layers())
-            stack.enter_context(eager_stance.lift_stance())
+            stack.enter_context(registry.suspend_patches())
         yield
 
 

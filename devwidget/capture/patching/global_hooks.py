@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
-from torch.nn.modules import module as modules
-from torch.optim import optimizer as optimizers
-
 from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import Lock
 from devwidget.capture.patching import registry
@@ -70,16 +67,15 @@ class GlobalHook:
     """One table: who is to be called, the oldest first.
 
     Args:
-        register: puts a hook into it, and returns torch's handle: for a torch that has no table of that name.
         table: its name in `torch_internals`.
         flags: names of the tables that say how a hook is called; torch never walks them.
     """
 
-    def __init__(self, register: Callable[[Hook], Any], table: str, *flags: str) -> None:
-        self._register, self._names = register, (table, *flags)
+    def __init__(self, table: str, *flags: str) -> None:
+        self._names = table, flags
         self._hooks: tuple[Hook, ...] = ()
         self._table: HookTable | None = None
-        self._put_in: Undo | None = None
+        self._put_in = Undo()
 
     def __call__(self, *args: Any) -> None:
         """Call everybody."""
@@ -93,48 +89,44 @@ class GlobalHook:
 
     @_lock
     def _add_hook(self, hook: Hook) -> None:
+        if not self._hooks:
+            self._put_in.run_steps()  # what an exception has left
+            self._install_table()
         self._hooks = (*self._hooks, hook)
-        if self._put_in is None:
-            self._put_in = Undo()
-            self._install_table(self._put_in)
 
     @_lock
     def _remove_hook(self, hook: Hook) -> None:
         self._hooks = tuple(each for each in self._hooks if each is not hook)
-        if not self._hooks and self._put_in is not None:
+        if not self._hooks:
             self._put_in.run_steps()
-            self._put_in = None
 
-    def _install_table(self, undo: Undo) -> None:
-        places = [torch_internals.find_target(name) for name in self._names]
-        own, *flags = (vars(owner).get(name) for owner, name in places)  # torch's own, also while patches are suspended
-        if own is None or None in flags:
-            undo.add_step(self._register(self).remove)
-            return
+    def _install_table(self) -> None:
+        table, flags = self._names
+        owner, name = torch_internals.find_target(table)
+        for owner_of_flag, flag in map(torch_internals.find_target, flags):
+            marked = vars(owner_of_flag)[flag]
+            self._put_in.add_step(marked.pop, OUR_KEY, None)
+            marked[OUR_KEY] = True
+        own = _find_own(owner, name)
         if self._table is None or self._table.own is not own:
             self._table = HookTable(own, self)
-        for table in flags:
-            undo.add_step(table.pop, OUR_KEY, None)
-            table[OUR_KEY] = True
-        undo.enter_context(registry.make_replacement(*places[0], self._table))
+        self._put_in.enter_context(registry.make_replacement(owner, name, self._table))
 
     def put_aside(self, undo: Undo) -> None:
         """Have torch's own table in its place, until that is undone."""
-        if self._table is not None:
-            undo.enter_context(registry.make_replacement(*torch_internals.find_target(self._names[0]), self._table.own))
+        owner, name = torch_internals.find_target(self._names[0])
+        undo.enter_context(registry.make_replacement(owner, name, _find_own(owner, name)))
 
 
-def _register_at_end(hook: Hook) -> Any:
-    """After a module has run, or raised."""
-    return modules.register_module_forward_hook(hook, with_kwargs=True, always_call=True)
+def _find_own(owner: Any, name: str) -> Any:
+    """torch's own table, whatever of ours stands in its place: users' handles refer to it."""
+    table = vars(owner)[name]
+    while isinstance(table, HookTable):
+        table = table.own
+    return table
 
 
-MODULE_BEGINS = GlobalHook(modules.register_module_forward_pre_hook, "global_forward_pre_hooks")
-MODULE_ENDS = GlobalHook(
-    _register_at_end,
-    "global_forward_hooks",
-    "hooks_with_kwargs",
-    "hooks_always_called",
-)
-STEP_BEGINS = GlobalHook(optimizers.register_optimizer_step_pre_hook, "step_pre_hooks")
-STEP_ENDS = GlobalHook(optimizers.register_optimizer_step_post_hook, "step_post_hooks")
+MODULE_BEGINS = GlobalHook("global_forward_pre_hooks")
+MODULE_ENDS = GlobalHook("global_forward_hooks", "hooks_with_kwargs", "hooks_always_called")
+STEP_BEGINS = GlobalHook("step_pre_hooks")
+STEP_ENDS = GlobalHook("step_post_hooks")

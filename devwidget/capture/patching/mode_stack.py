@@ -14,33 +14,27 @@ from typing import Any
 from torch.overrides import TorchFunctionMode
 
 from devwidget.capture import torch_internals
-from devwidget.capture.interrupts import sure_exit
 from devwidget.capture.patching import operator_key
 
 
 class FunctionMode(TorchFunctionMode):
     """A function mode of ours."""
 
-    inside = False
-
     def __enter__(self) -> Any:
-        self.inside = True
         for each in torch_internals.function_modes():
             if isinstance(each, EndedFunctionMode):
                 self._take_out(each)
         return super().__enter__()  # type: ignore[no-untyped-call]
 
-    @sure_exit
     def __exit__(self, *exc_info: object) -> None:
         self.leave_mode()
 
     @staticmethod
     def _take_out(mode: Any) -> bool:
         stack = torch_internals.function_modes()
-        place = next((index for index in reversed(range(len(stack))) if stack[index] is mode), None)
-        if place is None:
+        if all(each is not mode for each in stack):
             return False
-        restack_functions(stack[:place] + stack[place + 1 :])
+        restack_functions([each for each in stack if each is not mode])
         return True
 
     def leave_mode(self) -> None:
@@ -84,10 +78,7 @@ class DispatchMode:
     `operator_key`.
     """
 
-    inside = False
-
     def __enter__(self) -> Any:
-        self.inside = True
         operator_key.register_key()
         stack = [each for each in dispatch_modes() if not isinstance(each, EndedDispatchMode)]
         stack.insert(self._insert_mode(stack), self)
@@ -98,18 +89,17 @@ class DispatchMode:
         """Where it is put on the stack of its thread: on top."""
         return len(stack)
 
-    @sure_exit
     def __exit__(self, *exc_info: object) -> None:
         self.leave_mode()
 
     def leave_mode(self) -> None:
         """End, wherever it is."""
         stack = dispatch_modes()
-        place = next((index for index in reversed(range(len(stack))) if stack[index] is self), None)
-        if place is None:
+        others = [each for each in stack if each is not self]
+        if len(others) == len(stack):
             self.end_mode()
         else:
-            operator_key.replace_modes(stack[:place] + stack[place + 1 :])
+            operator_key.replace_modes(others)
 
     def end_mode(self) -> None:
         """Do nothing from now on, in whatever thread it is."""
@@ -156,15 +146,7 @@ def without_dispatch_modes(is_hidden: Callable[[DispatchMode], bool]) -> Iterato
 
 
 def restack_functions(wanted: list[Any]) -> None:
-    """Make this thread's stack of function modes so; no mode of the user's is lost if that is cut short."""
-    try:
-        _replace_stack(wanted)
-    except BaseException:
-        _replace_stack(wanted)
-        raise
-
-
-def _replace_stack(wanted: list[Any]) -> None:
+    """Make this thread's stack of function modes so."""
     stack = torch_internals.function_modes()
     pairs = zip(wanted, stack, strict=False)
     same = next((index for index, (one, other) in enumerate(pairs) if one is not other), min(len(wanted), len(stack)))

@@ -1,7 +1,7 @@
-"""The registry of patches: names of torch that recordings and simulations replace, in layers that leave in any order.
+"""Hubs: each name of torch that recordings and simulations replace is replaced once, for all who listen there.
 
-A layer that leaves is passed over by those above it, also where a thread is still inside one. What the user has put over
-ours stays: then ours is only ended. When the last layer of a name leaves, the original is back.
+Listeners come and leave in any order. A hub without any forwards what it is called with, and is taken out: at once, or, where
+the user has put theirs over it or an exception has cut the end short, by the next call of ours. See `sweep`.
 """
 
 from __future__ import annotations
@@ -10,22 +10,15 @@ import contextlib
 import functools
 import pkgutil
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import MethodType, ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from devwidget.capture.interrupts import Lock
 from devwidget.capture.undo import Undo
 
 _CLASSES_HAVE_TOO = ("__module__", "__doc__", "__annotations__")
 """What is copied, because it would be found in the class; the rest is looked up in the original."""
-
-
-class PatchedPlace(Protocol):
-    """Where a patched function is."""
-
-    owner: Any
-    name: str
 
 
 class PatchedFunction(functools.partial[Any]):
@@ -35,27 +28,28 @@ class PatchedFunction(functools.partial[Any]):
     original find it, and the other way round.
 
     Attributes:
-        place: the layer of which it is.
+        hub: whose it is.
     """
 
-    place: PatchedPlace
+    hub: Hub
 
     @classmethod
-    def make_for(cls, function: Callable[..., Any], original: Any, place: PatchedPlace) -> PatchedFunction:
-        """What stands for `original`, and that calls `function`."""
-        patched = cls(function)
+    def make_for(cls, original: Any, hub: Hub) -> PatchedFunction:
+        """What stands for `original`, and calls it."""
+        patched = cls(original)
         own = patched.__dict__  # and not `setattr`: a recording makes thirty of them
         for name in _CLASSES_HAVE_TOO:
             if (value := getattr(original, name, own)) is not own:
                 own[name] = value
         own.update(getattr(original, "__dict__", ()))
         own["__wrapped__"] = original.__wrapped__ if type(original) is cls else original  # the one below may leave first
-        own["place"] = place
+        own["hub"] = hub
         return patched
 
     def redirect_to(self, function: Callable[..., Any]) -> None:
         """Call `function` from now on; calls that are inside the former one go on."""
-        self.__setstate__((function, (), {}, self.__dict__))
+        plain = functools.partial(function)  # which takes a partial in, that would be one call more
+        self.__setstate__((plain.func, plain.args, plain.keywords, self.__dict__))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A method, if the original is one in a class: C functions of modules are none."""
@@ -76,7 +70,7 @@ class PatchedFunction(functools.partial[Any]):
         return getattr(self.__wrapped__, name)
 
     def __reduce__(self) -> Any:
-        owner, name = self.place.owner, self.place.name
+        owner, name = self.hub.owner, self.hub.name
         if isinstance(owner, ModuleType):
             return pkgutil.resolve_name, (f"{owner.__name__}:{name}",)
         return pkgutil.resolve_name, (f"{owner.__module__}:{owner.__qualname__}.{name}",)
@@ -96,153 +90,177 @@ ABSENT: Any = object()
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 _METHODS = (classmethod, staticmethod)
 _lock = Lock()
-_layers: dict[tuple[int, str], list[Layer]] = {}
-"""Owner and name -> the layers that have not left, the oldest first."""
-_aside: dict[tuple[int, str], _Aside] = {}
-"""While everything is put aside: what stands in each name's place when it is over."""
+_hubs: dict[tuple[int, str], Hub] = {}
+"""By owner and name; a hub holds its owner, which keeps its id."""
 _suspensions: list[object] = []
 
 
-class Layer:
-    """One replacement of one name, while it is entered.
+class Patch:
+    """What one listener has called, or found, under a name, while it is entered.
 
     Attributes:
-        put: the object that the name stands for while the layer is in: the wrapper, or the value.
-        below: what stood there before.
+        wrapper: makes what is called of what was called before; None where `value` stands there instead.
         always: torch itself writes this name, so that whatever is there at the end is ours.
     """
 
-    __slots__ = ("_key", "_under", "_value", "_wrapper", "always", "below", "name", "owner", "put")
+    __slots__ = ("_hub", "_name", "_owner", "always", "value", "wrapper")
 
-    def __init__(
-        self, owner: Any, name: str, *, wrapper: Wrapper | None = None, value: Any = None, always: bool = False
-    ) -> None:
-        self.owner, self.name, self._wrapper, self._value, self.always = owner, name, wrapper, value, always
-        self._key = id(owner), name
-        self.below = self.put = ABSENT
-        self._under: Any = None
+    def __init__(self, owner: Any, name: str, wrapper: Wrapper | None, value: Any = None, *, always: bool = False) -> None:
+        self._owner, self._name, self.wrapper, self.value, self.always = owner, name, wrapper, value, always
+        self._hub: Hub | None = None
 
-    def __enter__(self) -> Layer:
-        self.enter_all([self])
+    @_lock
+    def __enter__(self) -> Patch:
+        self._hub = _find_hub(self._owner, self._name)
+        self._hub.set_listeners((*self._hub.listeners, self))
         return self
 
+    @_lock
     def __exit__(self, *exc_info: object) -> None:
-        self.leave_layer()
-
-    def leave_layer(self) -> None:
-        """End, as far as it has begun; a second time does nothing, or what the first has been kept from."""
-        leave_layers([self])
-
-    @staticmethod
-    def enter_all(layers: list[Layer]) -> None:
-        """Begin several."""
-        try:
-            _enter_layers(layers)
-        except BaseException:
-            leave_layers(layers)
-            raise
-
-    @staticmethod
-    def leave_all(layers: list[Layer]) -> None:
-        """End several, the last one first."""
-        leave_layers(layers)
-
-    def _enter_chain(self) -> None:
-        """Put this layer on the chain of its name; the lock is held."""
-        below = self.below = _find_alive(_find_standing(self.owner, self.name))
-        self.put = self._value if self._wrapper is None else self._wrap_method(self._wrapper, below)
-        _layers.setdefault(self._key, []).append(self)
-        _put_standing(self.owner, self.name, self.put)
-
-    def _wrap_method(self, wrapper: Wrapper, below: Any) -> Any:
-        """A stand-in for what is below, of the same kind of method."""
-        found = _find_inherited(self.owner, self.name) if below is ABSENT else below
-        under = self._under = _plain_function(found)
-        made = PatchedFunction.make_for(wrapper(under), under, self)
-        kind = (
-            classmethod if type(found) is types.ClassMethodDescriptorType else type(found)
-        )  # one in C is called with its class
-        return kind(made) if kind in _METHODS else made
-
-    def _leave_chain(self, layers: list[Layer]) -> None:
-        """Take this layer out of the chain of its name; the lock is held."""
-        put, under = self.put, self._under
-        if under is not None:
-            (put.__func__ if type(put) in _METHODS else put).redirect_to(_find_called(under))
-        others = [each for each in layers if each is not self] if len(layers) > 1 else []
-        above = next((each for each in others if each.below is put), None) if others else None
-        if above is None and (self.always or _find_standing(self.owner, self.name) is put):
-            _put_standing(self.owner, self.name, self.below)
-        if above is not None:
-            above.below, layers[:] = self.below, others  # at once: without the first it would be ended twice
-        layers[:] = others
-
-    def forget_value(self) -> None:
-        """Let go of what was put in, once it is out."""
-        self._under, self._wrapper, self._value, self.put = None, _make_ended, None, ABSENT
+        hub, self._hub = self._hub, None
+        if hub is not None:
+            hub.set_listeners(tuple(each for each in hub.listeners if each is not self))
 
 
-class _Aside:
-    """A name while it is put aside."""
+class Hub:
+    """One name that is replaced, and who listens there.
 
-    __slots__ = ("meanwhile", "name", "owner", "standing")
+    Attributes:
+        original: what the name stands for without us.
+        listeners: the last one to come is asked first.
+    """
 
-    def __init__(self, owner: Any, name: str, standing: Any, meanwhile: Any) -> None:
-        self.owner, self.name, self.standing, self.meanwhile = owner, name, standing, meanwhile
+    def __init__(self, owner: Any, name: str) -> None:
+        self.owner, self.name = owner, name
+        self._standing = _read_attribute(owner, name)
+        self.original = _find_original(self._standing)
+        self._inherited = _find_inherited(owner, name) if self.original is ABSENT else self.original
+        self.listeners: tuple[Patch, ...] = ()
+        self._function: PatchedFunction | None = None
+        self._is_aside = bool(_suspensions)
+
+    def is_in_place(self) -> bool:
+        """Whether nobody has put anything else there, and torch has not."""
+        current = _read_attribute(self.owner, self.name)
+        if self._is_aside:
+            return current is self.original
+        return current is self._standing or (self._function is not None and _plain_function(current) is self._function)
+
+    def set_listeners(self, listeners: tuple[Patch, ...]) -> None:
+        """Change who listens; without anybody the original is back, unless the user has put something over ours."""
+        is_ours = self.is_in_place() or any(each.always for each in self.listeners)
+        self.listeners = listeners
+        self._standing = self._join_listeners()
+        if is_ours and not self._is_aside:
+            _write_attribute(self.owner, self.name, self._standing)
+        key = id(self.owner), self.name
+        if is_ours and not listeners and _hubs.get(key) is self:
+            del _hubs[key]
+
+    def _join_listeners(self) -> Any:
+        standing, function = self.original, None
+        if self._function is not None:  # whoever has imported it calls it for ever
+            self._function.redirect_to(_plain_function(self._inherited))
+        for each in self.listeners:
+            if each.wrapper is None:
+                standing, function = each.value, None
+            else:
+                function = each.wrapper(function or _plain_function(self._find_called(standing)))
+        return standing if function is None else self._put_on(function, self._find_called(standing))
+
+    def _put_on(self, function: Callable[..., Any], found: Any) -> Any:
+        """What stands for `found`, of the same kind of method, and calls `function`."""
+        if self._function is None:
+            self._function = PatchedFunction.make_for(_plain_function(found), self)
+        self._function.redirect_to(function)
+        # One in C is called with its class.
+        kind = classmethod if type(found) is types.ClassMethodDescriptorType else type(found)
+        if kind not in _METHODS:
+            return self._function
+        same = type(self._standing) is kind and self._standing.__func__ is self._function
+        return self._standing if same else kind(self._function)
+
+    def _find_called(self, standing: Any) -> Any:
+        found = self._inherited if standing is ABSENT else standing
+        if found is ABSENT:
+            raise AttributeError(f"{self.owner!r} has no {self.name}")
+        return found
+
+    def put_aside(self) -> None:
+        """Have the original in its place, until `put_back`."""
+        if self.is_in_place():
+            _write_attribute(self.owner, self.name, self.original)
+        elif any(each.always for each in self.listeners):  # torch has written it
+            self._standing = _read_attribute(self.owner, self.name)
+            _write_attribute(self.owner, self.name, self.original)
+        self._is_aside = True
+
+    def put_back(self) -> None:
+        """Stand there again, unless something else was put there meanwhile."""
+        is_ours = self.is_in_place() or any(each.always for each in self.listeners)
+        self._is_aside = False
+        if is_ours:
+            _write_attribute(self.owner, self.name, self._standing)
 
 
-def make_patch(owner: Any, name: str, wrapper: Wrapper) -> Layer:
-    """Replace a function by `wrapper(function)`, from when the layer is entered.
+def make_patch(owner: Any, name: str, wrapper: Wrapper) -> Patch:
+    """Replace a function by `wrapper(function)`, from when the patch is entered.
 
     Args:
         owner: a module, a class or an instance.
-        wrapper: given what to call in the function's place, now and after other layers have left.
+        wrapper: given what to call in the function's place; it is asked again when others come or leave.
 
     Raises:
-        AttributeError: if there is none.
+        AttributeError: once entered, if there is none.
     """
-    return Layer(owner, name, wrapper=wrapper)
+    return Patch(owner, name, wrapper)
 
 
-def make_replacement(owner: Any, name: str, value: Any, *, always: bool = False) -> Layer:
-    """Replace whatever a name stands for, or add one, from when the layer is entered.
+def make_replacement(owner: Any, name: str, value: Any, *, always: bool = False) -> Patch:
+    """Replace whatever a name stands for, or add one, from when the patch is entered.
 
     Args:
         always: the original is back afterwards even if the name was written to meanwhile: torch does that itself.
     """
-    return Layer(owner, name, value=value, always=always)
+    return Patch(owner, name, None, value, always=always)
 
 
-def wrap_function(owner: Any, name: str, wrapper: Wrapper) -> Layer:
-    """`make_patch`, entered."""
-    return make_patch(owner, name, wrapper).__enter__()
+def listen(is_here: Callable[[], bool], owner: Any, name: str, around: Callable[..., Any], undo: Undo) -> None:
+    """Have `around(original, *args, **kwargs)` called in the place of a function, in the threads of one recording.
+
+    Args:
+        is_here: whether the thread that asks is one of them.
+    """
+
+    def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def hear(*args: Any, **kwargs: Any) -> Any:
+            if is_here():
+                return around(original, *args, **kwargs)
+            return original(*args, **kwargs)
+
+        return hear
+
+    undo.enter_context(make_patch(owner, name, wrap))
 
 
-def put_value(owner: Any, name: str, value: Any, *, always: bool = False) -> Layer:
-    """`make_replacement`, entered."""
-    return make_replacement(owner, name, value, always=always).__enter__()
-
-
-def _make_ended(below: Any) -> Any:
-    raise AssertionError("a layer is entered once")
-
-
-def leave_layers(layers: Iterable[Layer]) -> None:
-    """End several layers, the last one first."""
-    begun = [layer for layer in layers if layer.put is not ABSENT]
-    _end_layers(begun[::-1])
-    for layer in begun:
-        layer.forget_value()
+@_lock
+def sweep() -> None:
+    """Take out what nobody listens to any more, which an exception or a patch of the user has left in its place."""
+    for hub in list(_hubs.values()):
+        if not hub.listeners:
+            hub.set_listeners(())
 
 
 @contextlib.contextmanager
-def suspend_layers() -> Iterator[None]:
-    """Every name as if no layer was there, for all threads; layers may enter and leave meanwhile."""
+def suspend_patches() -> Iterator[None]:
+    """Every name as if nobody listened, for all threads; listeners may come and leave meanwhile."""
     block = object()
-    with Undo() as undo:
-        undo.add_step(_end_suspension, block)
+    try:
         _begin_suspension(block)
         yield
+    finally:
+        _end_suspension(block)
 
 
 def is_suspended() -> bool:
@@ -252,36 +270,60 @@ def is_suspended() -> bool:
 
 @_lock
 def _begin_suspension(block: object) -> None:
+    if not _suspensions:
+        for hub in _hubs.values():
+            hub.put_aside()
     _suspensions.append(block)
-    for layer in [layers[0] for layers in _layers.values() if layers]:
-        _put_aside(layer.owner, layer.name)
 
 
 @_lock
 def _end_suspension(block: object) -> None:
-    if _suspensions == [block]:
-        _put_back()
-    _suspensions[:] = [each for each in _suspensions if each is not block]
+    if block in _suspensions:
+        _suspensions.remove(block)
+    if not _suspensions:
+        for hub in _hubs.values():
+            hub.put_back()
 
 
-# -- what stands in a name's place
+def _find_hub(owner: Any, name: str) -> Hub:
+    """The hub of a name, a new one where the user has put something over ours."""
+    hub = _hubs.get((id(owner), name))
+    if hub is None or not (hub.is_in_place() or any(each.always for each in hub.listeners)):
+        hub = _hubs[id(owner), name] = Hub(owner, name)
+    return hub
 
 
-def _find_standing(owner: Any, name: str) -> Any:
-    if _aside and (aside := _aside.get((id(owner), name))) is not None:
-        return aside.standing
+def _find_inherited(owner: Any, name: str) -> Any:
+    """An attribute that the owner's own dictionary lacks, of a class as its bases have it, with its kind of method."""
+    if not isinstance(owner, type):
+        return getattr(owner, name, ABSENT)
+    for kind in owner.__mro__:
+        if name in vars(kind):
+            return vars(kind)[name]
+    return ABSENT
+
+
+def _find_original(value: Any) -> Any:
+    """What a hub without listeners stands for: the user's own patch may have put it back after its end."""
+    function = _plain_function(value)
+    while type(function) is PatchedFunction and not function.hub.listeners:
+        value = function.hub.original
+        function = _plain_function(value)
+    return value
+
+
+def _plain_function(value: Any) -> Any:
+    return value.__func__ if type(value) in _METHODS else value
+
+
+def _read_attribute(owner: Any, name: str) -> Any:
     return vars(owner).get(name, ABSENT)
-
-
-def _put_standing(owner: Any, name: str, value: Any) -> None:
-    if _suspensions:
-        _put_aside(owner, name).standing = value
-    else:
-        _write_attribute(owner, name, value)
 
 
 def _write_attribute(owner: Any, name: str, value: Any) -> None:
     """Past `__setattr__` of the user's metaclasses and modules."""
+    if _read_attribute(owner, name) is value:
+        return
     if isinstance(owner, type):
         if value is ABSENT:
             _past_metaclass(owner, "__delattr__")(owner, name)
@@ -297,74 +339,3 @@ def _past_metaclass(owner: type, method: str) -> Any:
     """That of `type`; but a metaclass in C, such as pybind11's, lets nobody past its own, which runs no code of the user."""
     own = getattr(type(owner), method)
     return own if isinstance(own, types.WrapperDescriptorType) else getattr(type, method)
-
-
-def _put_aside(owner: Any, name: str) -> _Aside:
-    known = _aside.get((id(owner), name))
-    if known is not None:
-        return known
-    was = meanwhile = vars(owner).get(name, ABSENT)
-    below = {id(each.put): each.below for each in _layers.get((id(owner), name), ())}
-    while id(meanwhile) in below:
-        meanwhile = below.pop(id(meanwhile))
-    aside = _aside[id(owner), name] = _Aside(owner, name, was, meanwhile)
-    if meanwhile is not was:
-        _write_attribute(owner, name, meanwhile)
-    return aside
-
-
-def _put_back() -> None:
-    for key, aside in _aside.items():
-        ours = any(layer.always for layer in _layers.get(key, ()))
-        if aside.standing is not aside.meanwhile and (ours or vars(aside.owner).get(aside.name, ABSENT) is aside.meanwhile):
-            _write_attribute(aside.owner, aside.name, aside.standing)
-    _aside.clear()
-
-
-def _find_inherited(owner: Any, name: str) -> Any:
-    """The attribute, of a class as its bases have it, with its kind of method."""
-    kinds = owner.__mro__ if isinstance(owner, type) else ()
-    return next((vars(kind)[name] for kind in kinds if name in vars(kind)), ABSENT) if kinds else getattr(owner, name)
-
-
-def _plain_function(value: Any) -> Any:
-    return value.__func__ if type(value) in _METHODS else value
-
-
-@_lock
-def _enter_layers(layers: Iterable[Layer]) -> None:
-    for layer in layers:
-        layer._enter_chain()
-
-
-def _find_alive(value: Any) -> Any:
-    """What a stand-in that has ended stands for: the user's own patch may have put it back after its end."""
-    while type(function := value.__func__ if type(value) in _METHODS else value) is PatchedFunction:
-        if _is_live(function.place):
-            break
-        value = function.place.below  # type: ignore[attr-defined]
-    return value
-
-
-def _find_called(function: Any) -> Any:
-    """What is called in the end: recordings that follow each other without a gap would pass through all that have left."""
-    while type(function) is PatchedFunction and not _is_live(function.place):
-        function = function.func
-    return function
-
-
-def _is_live(layer: Any) -> bool:
-    return layer in _layers.get(layer._key, ())
-
-
-# -- the end
-
-
-@_lock
-def _end_layers(layers: Iterable[Layer]) -> None:
-    for layer in layers:
-        chain = _layers.get(layer._key, [])
-        if layer in chain:
-            layer._leave_chain(chain)
-        if not chain:
-            _layers.pop(layer._key, None)

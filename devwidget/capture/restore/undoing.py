@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
 Step = tuple[Any, Callable[[], None]]
-"""What a step puts back, an object or a word for it, and the step. Running it twice does what running it once does."""
-
-_OFTEN = 3
+"""What a step puts back, an object or a word for it, and the step."""
 
 
 class NotRestored(Exception):
@@ -32,26 +29,20 @@ class Undoing:
         Raises:
             BaseException: an interrupt that came in between, after the last step.
         """
-        waiting, interrupt, interrupts = deque(steps), None, 0
-        while waiting:
+        interrupt = None
+        for owner, undo in steps:
             try:
-                while waiting:
-                    self.attempt_step(*waiting[0])
-                    waiting.popleft()
-            except BaseException as error:  # the step is run again, unless it brings the interrupt itself
-                interrupt, interrupts = error, interrupts + 1
-                if interrupts % _OFTEN == 0 and waiting:
-                    self.lost.append((waiting.popleft()[0], format_reason(error)))
+                self.attempt_step(owner, undo)
+            except BaseException as error:
+                interrupt = error
+                self.lost.append((owner, format_reason(error)))
         if interrupt is not None:
             raise interrupt
 
     def attempt_step(self, owner: Any, undo: Callable[[], None]) -> None:
-        """Run one step, and again if memory was full; why it failed is kept beside what it should have put back."""
+        """Run one step; why it failed is kept beside what it should have put back."""
         try:
-            try:
-                undo()
-            except MemoryError:
-                undo()
+            undo()
         except Exception as error:
             self.lost.append((owner, format_reason(error)))
 

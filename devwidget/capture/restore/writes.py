@@ -96,11 +96,9 @@ _UNSEEN = ("apply_", "map_", "map2_", "numpy", "__array__", "__dlpack__")
 
 def watch_handed_out(storages: SavedStorages, undo: Undo) -> None:
     """Save what these methods write, or give this thread to write, before they do."""
-    undo.gather_contexts()
     for name in _UNSEEN:
         saving = functools.partial(_save_first, weakref.ref(storages), threading.get_ident())
         undo.enter_context(make_patch(torch.Tensor, name, saving))
-    undo.enter_gathered()
 
 
 def _save_first(kept: weakref.ref[SavedStorages], thread: int, original: Callable[..., Any]) -> Callable[..., Any]:

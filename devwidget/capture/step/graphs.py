@@ -10,7 +10,7 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import dict_of
-from devwidget.capture.patching.registry import Layer, make_patch
+from devwidget.capture.patching.registry import Patch, make_patch
 from devwidget.capture.restore.tensors import is_wrapper
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import copy_with_tensors, is_tensor, read_attribute, tensors_in
@@ -85,7 +85,7 @@ def _cut_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return made
 
 
-def graphs_kept(keep: Callable[[list[Any]], object], is_new: Callable[[Any], bool], note: Callable[[str], object]) -> Layer:
+def graphs_kept(keep: Callable[[list[Any]], object], is_new: Callable[[Any], bool], note: Callable[[str], object]) -> Patch:
     """While it is entered, backward in this thread frees no graph that was there before, and changes no gradient for good.
 
     Args:

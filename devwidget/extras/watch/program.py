@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit
+from devwidget.capture.interrupts import all_or_nothing, is_from_handler, uninterrupted
 from devwidget.capture.modules import all_tensors, is_module, walk_modules
 from devwidget.capture.snapshot.optimizer_state import parameters_of
 from devwidget.capture.source_code.reachable_objects import TooManyObjects, reachable_objects
@@ -36,8 +36,6 @@ class ProgramWatch:
         listener: as that of `Watch`.
     """
 
-    inside = False
-
     def __init__(
         self, path: str | os.PathLike[str] | None = None, listener: Callable[[Mapping[str, int], int], None] | None = None
     ) -> None:
@@ -59,11 +57,11 @@ class ProgramWatch:
     def __enter__(self) -> None:
         self._undo.add_step(register_optimizer_step_post_hook(Hook(self._after_step)).remove)
 
-    @sure_exit
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._undo.run_steps()
-        if self._run is not None:
-            self._run.__exit__(kind, error, trace)
+        with uninterrupted():
+            self._undo.run_steps()
+            if self._run is not None:
+                self._run.__exit__(kind, error, trace)
 
     def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         """The first optimizer has stepped: ask of the modules that it trains which is called next."""

@@ -19,7 +19,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from devwidget.capture.devices import awake_module, kind_here, read_memory
 from devwidget.capture.explain.failure import failure_of
-from devwidget.capture.interrupts import all_or_nothing, is_from_handler, sure_exit, uninterrupted
+from devwidget.capture.interrupts import all_or_nothing, is_from_handler, uninterrupted
 from devwidget.capture.memory.holders import Holder, find_holders_beside
 from devwidget.capture.memory.watch import LivingBytes
 from devwidget.capture.modules import all_tensors, is_module, walk_modules
@@ -210,13 +210,13 @@ class Watch:
     @all_or_nothing
     def _begin(self) -> None:
         self._began = time.perf_counter() - self._schedule.passed
+        self.inside = True
         model = self._require_model()
         self._kept_alive = (model, self.optimizer)
         _logs[model] = self._log
         self._hooks.put_in(self._undo)
         self._slow_steps.begin(self._undo)
 
-    @sure_exit
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with uninterrupted(), Undo() as last:
             last.add_step(self._release_model)
@@ -229,6 +229,7 @@ class Watch:
                 self.note_trouble(trouble)
 
     def _release_model(self) -> None:
+        self.inside = False
         self._kept_alive = ()
 
     def _finish(self, error: BaseException | None, trace: TracebackType | None) -> None:

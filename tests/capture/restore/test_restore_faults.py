@@ -30,21 +30,7 @@ def test_an_undo_that_raises_does_not_stop_the_others():
     assert undoing.lost == [("second", "ValueError: broken")]
 
 
-def test_an_interrupt_between_undo_steps_is_raised_after_the_last_one():
-    done = []
-    once = iter([KeyboardInterrupt])
-
-    def interrupted():
-        for each in once:
-            raise each
-        done.append(1)
-
-    with pytest.raises(KeyboardInterrupt):
-        Undoing().run_steps([("first", interrupted), ("second", lambda: done.append(2))])
-    assert done == [1, 2]
-
-
-def test_an_undo_that_is_always_interrupted_is_given_up():
+def test_an_undo_that_is_interrupted_is_named_and_the_interrupt_raised_after_the_last_one():
     done = []
 
     def interrupted():
