@@ -102,10 +102,8 @@ class TrialWatch:
         """The step begins."""
         with contextlib.suppress(FileNotFoundError):
             tempfile.gettempdir()  # its first call in a process writes a file, and removes it: not the step's doing
-        self._undo.gather_contexts()
         for owner, name, describe in _CALLS:
             self._undo.enter_context(make_patch(owner, name, functools.partial(self._watch_call, describe)))
-        self._undo.enter_gathered()
 
     def _watch_call(self, describe: Describe, below: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
