@@ -198,31 +198,6 @@ def escapes(run):
         return type(error)
 
 
-@copied_by_python
-def test_the_variables_that_a_function_asked_for_itself_stay_as_they_were():
-    def asked(x):
-        variables = locals()
-        later = 2
-        assert locals_of(sys._getframe()) == {}
-        return variables, later
-
-    assert asked(1)[0] == {"x": 1}
-
-
-def test_a_function_that_asked_for_its_variables_is_read_once_it_has_ended():
-    kept = []
-
-    def asked(x):
-        kept.append(locals())
-        later = 2
-        raise ValueError(later)
-
-    with pytest.raises(ValueError, match="2") as caught:
-        asked(1)
-    assert locals_of(caught.value.__traceback__.tb_next.tb_frame) | {"kept": 0} == {"x": 1, "later": 2, "kept": 0}
-    assert {name: kept[0][name] for name in kept[0] if name != "kept"} == {"x": 1}
-
-
 def test_reading_variables_keeps_no_object_alive():
     def reads():
         thing = nn.Linear(1, 1)

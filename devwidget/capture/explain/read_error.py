@@ -33,7 +33,7 @@ from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import is_a, is_exactly
 from devwidget.capture.recording.descriptions import operand_of
-from devwidget.capture.source_code.call_sites import forget_sites, locals_of, names_read, site_of
+from devwidget.capture.source_code.call_sites import forget_sites, locals_of, site_of
 from devwidget.capture.source_code.expressions import Call, failing_call
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.device import CUDA, KINDS
@@ -206,16 +206,14 @@ def _call_of(frame: FrameType) -> Call:
     call = failing_call(frame)
     if call is not None:
         return call
-    names = None if _has_source(frame) else names_read(site_of(frame))
-    tensors = {name: value for name, value in locals_of(frame).items() if is_tensor(value)}
-    if names is not None:
-        tensors = {name: tensor for name, tensor in tensors.items() if name in names}
+    variables = locals_of(frame) if _has_source(frame) else {}
+    tensors = {name: value for name, value in variables.items() if is_tensor(value)}
     name = frame.f_code.co_name
     return Call(_Function("operation" if name.startswith("<") else name), (), tensors)
 
 
 def _has_source(frame: FrameType) -> bool:
-    """A cell under `%%time` has none; its variables are those of the whole notebook, and few of them are on its line."""
+    """What was given to `exec` has none; its variables may be those of the whole notebook, and few of them are on its line."""
     return bool(linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip())
 
 

@@ -19,14 +19,13 @@ from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.event_log import device_id, format_dtype
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code import classes, provenance, statements
+from devwidget.capture.source_code.arguments import where_given
 from devwidget.capture.source_code.call_sites import RawSite, call_text, line_of, locals_of, raw_site, to_site
 from devwidget.capture.source_code.classes import functions_of
 from devwidget.capture.source_code.expressions import Scope
-from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in
-from devwidget.capture.source_code.given_arguments import where_given
+from devwidget.capture.source_code.frames import deep_tensors, lookup, name_in, path_of
 from devwidget.capture.source_code.loop_variables import variables_taken
 from devwidget.capture.source_code.stack import frames_at_work, user_frames
-from devwidget.capture.source_code.value_paths import path_of
 from devwidget.capture.tensors import DEVICE, is_parameter, is_tensor, tensors_in, viewed_base, wrapped_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import arguments_in, names_in, parsed_expression

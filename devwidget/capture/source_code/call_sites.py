@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dis
-import gc
 import inspect
 import itertools
 import linecache
@@ -40,7 +38,6 @@ class RawSite:
         return self.code is other.code and self.offset == other.offset
 
 
-_READS = ("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FAST", "LOAD_DEREF")
 CLICK = "<panel>"
 """What the code is called that stands where a cell would, if a click and no line of the user has asked for a step."""
 _sites: dict[tuple[int, ...], RawSite] = {}
@@ -110,17 +107,6 @@ def forget_sites() -> None:
     _sites.clear()
 
 
-def positions(raw: RawSite) -> tuple[int, int, int, int] | None:
-    """Line, last line, column and last column of the expression that was running; None if Python kept none."""
-    found = next(itertools.islice(raw.code.co_positions(), raw.offset // 2, None), None)
-    if found is None:
-        return None
-    line, end_line, column, end_column = found
-    if line is None or end_line is None or column is None or end_column is None:
-        return None
-    return line, end_line, column, end_column
-
-
 def line_of(raw: RawSite) -> int:
     """The 1-based line of a raw site."""
     for start, end, line in raw.code.co_lines():
@@ -147,76 +133,34 @@ def _library_line(raw: RawSite) -> LibraryLine:
 
 def call_text(raw: RawSite | None) -> str:
     """Source of the very expression that was running, such as `torch.zeros(1, batch)`; "" if not at hand."""
-    where = positions(raw) if raw is not None else None
-    return statements.segment(raw.code.co_filename, where) if raw is not None and where is not None else ""
-
-
-def names_read(raw: RawSite) -> frozenset[str]:
-    """The variables that the very expression that was running read, told by its bytecode where there is no source."""
-    where = positions(raw)
-    found: set[str] = set()
-    for step in dis.get_instructions(raw.code) if where is not None else ():
-        if where is not None and step.opname.startswith(_READS) and _is_inside(step.positions, where):
-            found.update(step.argval if isinstance(step.argval, tuple) else (step.argval,))  # two at once from 3.13 on
-    return frozenset(found)
-
-
-def _is_inside(part: dis.Positions | None, whole: tuple[int, int, int, int]) -> bool:
-    if part is None or part.lineno is None or part.end_lineno is None or part.col_offset is None or part.end_col_offset is None:
-        return False
-    begins, ends = (part.lineno, part.col_offset), (part.end_lineno, part.end_col_offset)
-    return (whole[0], whole[2]) <= begins and ends <= (whole[1], whole[3])
+    if raw is None:
+        return ""
+    where = next(itertools.islice(raw.code.co_positions(), raw.offset // 2, None), (None,))
+    match where:
+        case int(first), int(last), int(start), int(end):
+            return statements.segment(raw.code.co_filename, (first, last, start, end))
+    return ""  # Python kept no position
 
 
 def locals_of(frame: FrameType) -> dict[str, Any]:
-    """A copy of a frame's variables that leaves nothing behind, and changes nothing that the program can see.
+    """A copy of a frame's variables that leaves nothing behind.
 
     Before Python 3.13 a function has one dict of its variables, the one that `locals()` returns; each reading of `f_locals`
     fills it anew, and it would keep a deleted model alive until the function returns. So it is emptied again, unless
-    somebody else holds it; and a function that may hold it since an earlier moment is not read while it runs.
+    somebody else holds it.
     """
     if sys.version_info >= (3, 13) or not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
         return _copied(frame.f_locals)
-    if not _ASKING.isdisjoint(frame.f_code.co_names) and _asks(frame.f_code):
-        return _locals_of_ended(frame)
-    found = frame.f_locals
+    found, code = frame.f_locals, frame.f_code
     copy = dict(found)
     if sys.getrefcount(found) <= _OURS_ALONE:
-        for name in copy.keys() & _variables(frame.f_code):  # others were put there by `exec`
+        for name in copy.keys() & {*code.co_varnames, *code.co_cellvars, *code.co_freevars}:  # others were put there by `exec`
             del found[name]
     return copy
 
 
-def _locals_of_ended(frame: Any) -> dict[str, Any]:
-    """The variables of a function that has ended, whose own dict is put back; {} for one that still runs.
-
-    Only a frame that has ended tells the garbage collector what it refers to, its code and its dict of variables too.
-    """
-    held = gc.get_referents(frame if type(frame) is FrameType else frame.frame)
-    if not any(each is frame.f_code for each in held):
-        return {}
-    before = {id(each): dict(each) for each in held if type(each) is dict}
-    found = frame.f_locals
-    copy = dict(found)
-    found.clear()
-    found.update(before.get(id(found), {}))
-    return copy
-
-
-_ASKING = frozenset({"locals", "vars", "eval", "exec", "f_locals"})
-"""Names by which a function can come to hold the dict of its own variables."""
 _OURS_ALONE = 3
 """References to a frame's dict of variables: the frame's, our variable, and the argument of `getrefcount`."""
-
-
-def _asks(code: CodeType) -> bool:
-    """Whether a function names one of these itself; `model.eval()` has an attribute of that name."""
-    used = {found.argval for found in dis.get_instructions(code) if found.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME"))}
-    return not _ASKING.isdisjoint(used) or "f_locals" in code.co_names
-
-
-def _variables(code: CodeType) -> frozenset[str]:
-    return frozenset((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
 
 
 def globals_used(frame: FrameType) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import itertools
 from collections.abc import Iterator
@@ -12,9 +13,9 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import is_module, own, own_tensors, registered_entries
-from devwidget.capture.object_fields import copy_items, dict_of, is_a, is_scalar, parts_of
+from devwidget.capture.object_fields import copy_items, dict_of, find_class_attribute, is_a, is_scalar, parts_of
 from devwidget.capture.source_code.call_sites import globals_used, locals_of
-from devwidget.capture.source_code.value_paths import fields_of_class
+from devwidget.records.syntax import parsed_expression
 
 MOST_ITEMS = 64
 """Items of a container in which a value is looked for."""
@@ -70,8 +71,8 @@ def _list_items(value: Any) -> list[tuple[str, Any]]:
         return [(f"[{key!r}]", part) for key, part in items if is_scalar(key)]
     if type(value) is list or type(value) is tuple:
         return [(f"[{index}]", part) for index, part in enumerate(value[:MOST_ITEMS])]
-    names = fields_of_class(type(value))
-    return [(f".{name}", part) for name, part in zip(names, parts_of(value), strict=False)]
+    names = find_class_attribute(type(value), "_fields")  # of a named tuple
+    return [(f".{name}", part) for name, part in zip(names if type(names) is tuple else (), parts_of(value), strict=False)]
 
 
 def _list_deep_parts(value: Any, depth: int = DEEPEST) -> Iterator[tuple[str, Any]]:
@@ -104,3 +105,12 @@ def deep_tensors(module: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 def lookup(frame: FrameType, name: str) -> Any:
     """The value of a name, as the frame's code finds it; None if it has none."""
     return locals_of(frame).get(name, dict.get(frame.f_globals, name))
+
+
+def path_of(text: str) -> tuple[str, tuple[Any, ...]]:
+    """`batch` and `("ids", 0)` of `batch['ids'][0]`: the variable, then items and attributes, outermost first."""
+    node, keys = parsed_expression(text) if text else None, []
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        keys.append(getattr(node.slice, "value", None) if isinstance(node, ast.Subscript) else node.attr)
+        node = node.value
+    return (node.id if isinstance(node, ast.Name) else ""), tuple(reversed(keys))

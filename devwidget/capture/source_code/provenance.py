@@ -6,21 +6,20 @@ import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code import statements
+from devwidget.capture.source_code.arguments import arguments_of
 from devwidget.capture.source_code.call_sites import locals_of
-from devwidget.capture.source_code.caller_arguments import arguments_of
 from devwidget.capture.source_code.expressions import Scope, is_of_torch, name_of_called
 from devwidget.capture.source_code.factories import factory_of
-from devwidget.capture.source_code.frames import holds, name_in
+from devwidget.capture.source_code.frames import holds, name_in, path_of
 from devwidget.capture.source_code.source_files import definition_of, statements_of
 from devwidget.capture.source_code.stack import user_frame
-from devwidget.capture.source_code.value_paths import Keys, keys_of, path_of
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import names_in, parsed_statement, targets_of
@@ -56,7 +55,7 @@ class _Assignment:
     frame: FrameType
     name: str
     site: Site
-    keys: Keys
+    keys: tuple[Any, ...]
     value: ast.expr
 
 
@@ -141,12 +140,18 @@ def _read_assignment(frame: FrameType, text: str, site: Site | None) -> _Assignm
     if site is None or not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
         return None
     name, keys = path_of(text)
-    value, parts = statement.value, keys_of(site, name)
     if keys and text in map(ast.unparse, targets_of(statement)):
-        return _Assignment(frame, name, site, (), value)
-    if parts and isinstance(value, ast.Tuple) and parts[0] < len(value.elts):  # `a, b = torch.ones(3), torch.zeros(3)`
-        value, parts = value.elts[parts[0]], ()
-    return _Assignment(frame, name, site, (*parts, *keys), value)
+        return _Assignment(frame, name, site, (), statement.value)
+    for target in getattr(statement, "targets", ()):
+        names = list(map(ast.unparse, target.elts)) if isinstance(target, ast.Tuple | ast.List) else []
+        if name not in names:
+            continue
+        index = names.index(name)
+        match statement.value:
+            case ast.Tuple(elts=values) if index < len(values):  # `a, b = torch.ones(3), torch.zeros(3)`
+                return _Assignment(frame, name, site, keys, values[index])
+        return _Assignment(frame, name, site, (index, *keys), statement.value)
+    return _Assignment(frame, name, site, keys, statement.value)
 
 
 def _made_elsewhere(assigned: _Assignment, device: torch.device) -> bool:
@@ -174,8 +179,7 @@ def _line_that_assigned(frame: FrameType, name: str, before: int) -> Site | None
 
 def _find_default(frame: FrameType, name: str) -> _Assignment | None:
     """What a function says for an argument that its caller left out."""
-    node, above = definition_of(frame.f_code), user_frame(frame.f_back)
-    given = arguments_of(frame, above)
+    node, given = definition_of(frame.f_code), arguments_of(frame)
     if node is None or given is None or name in given:
         return None
     parameters = [*node.args.posonlyargs, *node.args.args]
@@ -225,9 +229,11 @@ def _parents(assigned: _Assignment, tensor: torch.Tensor, aspect: Aspect) -> lis
 
 def _given_by_caller(assigned: _Assignment) -> list[torch.Tensor]:
     """What the caller gave for an argument that the line replaces: `ids = ids.unsqueeze(0)`."""
-    frame, above = assigned.frame, user_frame(assigned.frame.f_back)
-    argument = (arguments_of(frame, above) or {}).get(assigned.name) if assigned.name in names_in(assigned.value) else None
-    value = Scope(above).value(argument.node) if above is not None and argument is not None else None
+    above = user_frame(assigned.frame.f_back)
+    if above is None or assigned.name not in names_in(assigned.value):
+        return []
+    written = (arguments_of(assigned.frame) or {}).get(assigned.name)
+    value = Scope(above).value(written) if written is not None else None
     return [value] if is_tensor(value) else []
 
 

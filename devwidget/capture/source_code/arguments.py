@@ -1,0 +1,203 @@
+"""Arguments: what callers of the user wrote for them, and by which one a stray tensor came in."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+import torch
+
+from devwidget.capture.modules import is_module, own_parameters, walk_modules
+from devwidget.capture.object_fields import dict_of
+from devwidget.capture.source_code.call_sites import RawSite, locals_of, site_of, to_site
+from devwidget.capture.source_code.classes import list_written
+from devwidget.capture.source_code.expressions import UNKNOWN, Scope, running_node
+from devwidget.capture.source_code.frames import MOST_ITEMS, lookup
+from devwidget.capture.source_code.stack import is_users_code, user_frame
+from devwidget.capture.tensors import is_tensor
+from devwidget.records.syntax import arguments_in, names_in
+from devwidget.records.trace import Given
+
+
+def arguments_of(frame: FrameType) -> dict[str, ast.expr] | None:
+    """What the user's frame above wrote for the parameters of a call.
+
+    None if it called something else, or used `*args` or `**kwargs`.
+    """
+    above = user_frame(frame.f_back)
+    call = running_node(above) if above is not None else None
+    if above is None or not isinstance(call, ast.Call) or _has_stars(call):
+        return None
+    scope, code = Scope(above), frame.f_code
+    names = code.co_varnames[: code.co_argcount]
+    if names and _is_called_on(call, scope, locals_of(frame).get(names[0], UNKNOWN), code.co_name):
+        names = names[1:]
+    elif not _is_written_as(scope.value(call.func), code):
+        return None
+    written = dict(zip(names, call.args, strict=False))
+    return written | {str(keyword.arg): keyword.value for keyword in call.keywords}
+
+
+def _has_stars(call: ast.Call) -> bool:
+    starred = any(isinstance(argument, ast.Starred) for argument in call.args)
+    return starred or any(keyword.arg is None for keyword in call.keywords)
+
+
+def _is_called_on(call: ast.Call, scope: Scope, first: Any, name: str) -> bool:
+    """Whether the object that a call is made on is the first argument: `model(x)` runs `forward(self, x)`."""
+    if first is UNKNOWN:
+        return False
+    match call.func:
+        case ast.Attribute(value=owner, attr=method) if method == name and scope.value(owner) is first:
+            return True
+    return scope.value(call.func) is first
+
+
+def _is_written_as(called: Any, code: CodeType) -> bool:
+    """Whether a function is what the user wrote, or what a decorator has made of it."""
+    written = list_written(called) if type(called) is FunctionType else ()
+    return any(function.__code__ is code for function in written)
+
+
+def where_left_out(frame: FrameType | None, keyword: str) -> Iterator[RawSite]:
+    """The line of the user that gave nothing for an argument which the functions that it called hand on.
+
+    That of `table(8)` if `table(n, device=None)` calls `torch.zeros(n, device=device)`; nothing if somebody said more.
+    """
+    inner = user_frame(frame)
+    call = running_node(inner) if inner is not None else None
+    keywords = call.keywords if isinstance(call, ast.Call) else []
+    node = next((each.value for each in keywords if each.arg == keyword), None)
+    while inner is not None and isinstance(node, ast.Name) and _is_none(inner, node.id):
+        written, above = arguments_of(inner), user_frame(inner.f_back)
+        if written is None or above is None:
+            return
+        if node.id not in written:
+            yield site_of(above)
+            return
+        inner, node = above, written[node.id]
+
+
+def _parameters(code: CodeType) -> tuple[str, ...]:
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _is_none(frame: FrameType, name: str) -> bool:
+    """Whether a name is a parameter of the function that a frame runs, and None."""
+    return name in _parameters(frame.f_code) and locals_of(frame).get(name, name) is None
+
+
+def where_given(frames: Sequence[FrameType], family: list[torch.Tensor], target: torch.device) -> Given | None:
+    """The argument by which a tensor, or one that it was computed from, came in, beside one that is on the right device.
+
+    Args:
+        frames: of the user, innermost first.
+        family: the tensor, and those that it was computed from.
+        target: where it should have been.
+    """
+    for frame in reversed(frames):
+        values = locals_of(frame)
+        given = {name: values[name] for name in _parameters(frame.f_code) if name in values}
+        handed = _to_module(frame, next(iter(given.values()), None), family, target)
+        if handed is not None:
+            return handed
+        found = _among(frame, given, given, family, target) or _in_list(frame, given, family, target)
+        if found is not None:
+            return _as_passed(frame, found.name, target) or found
+    return _read(frames[0], family, target) if frames else None
+
+
+def _to_module(frame: FrameType, called: Any, family: list[torch.Tensor], target: torch.device) -> Given | None:
+    """An argument that a caller hands to a module whose parameters are all on another GPU: any other GPU would do for it."""
+    above = user_frame(frame.f_back) if is_module(called) else None
+    call = running_node(above) if above is not None else None
+    if above is None or not isinstance(call, ast.Call) or Scope(above).value(call.func) is not called:
+        return None
+    devices = {t.device for _, part in walk_modules(called) for t in own_parameters(part).values()}
+    if devices != {target} or "cpu" in (target.type, family[0].device.type):
+        return None
+    for each in arguments_in(call):
+        if _is_one(Scope(above).value(each), family):
+            return Given(to_site(site_of(above)), ast.unparse(each), (ast.unparse(call.func),), "module")
+    return None
+
+
+def _read(frame: FrameType, family: list[torch.Tensor], target: torch.device) -> Given | None:
+    """What the failing function reads from its object."""
+    if not frame.f_code.co_argcount:
+        return None
+    owner, values = frame.f_code.co_varnames[0], locals_of(frame)
+    read = {f"{owner}.{name}": value for name, value in dict_of(values.get(owner)).items()}
+    return _among(frame, read, values, family, target)
+
+
+def _among(
+    frame: FrameType, values: dict[str, Any], others: dict[str, Any], family: list[torch.Tensor], target: torch.device
+) -> Given | None:
+    """The first of these values in a frame that is one of the tensors, if others are on the right device."""
+    beside = _list_there(others, target)
+    for name, value in values.items():
+        if beside and _is_one(value, family):
+            return Given(to_site(site_of(frame)), name, tuple(beside))
+    return None
+
+
+def _in_list(frame: FrameType, given: dict[str, Any], family: list[torch.Tensor], target: torch.device) -> Given | None:
+    """The first list or tuple of tensors that has one of these, if others, in it or beside it, are on the right device."""
+    for name, value in given.items():
+        kind = type(value)
+        if not (kind is list or kind is tuple) or len(value) > MOST_ITEMS or not all(map(is_tensor, value)):
+            continue
+        items = {f"{name}[{index}]": item for index, item in enumerate(value)}
+        beside = (*_list_there(given, target), *_list_there(items, target))
+        if beside and any(_is_one(item, family) for item in value):
+            return Given(to_site(site_of(frame)), name, beside, kind.__name__)
+    return None
+
+
+def _as_passed(frame: FrameType, name: str, target: torch.device) -> Given | None:
+    """What a function that calls it computed for an argument, where something is on the right device.
+
+    On the way into the call, `f(x, [self.kernel(s)] * 2)`, or in the same file as a variable of its own.
+    """
+    above, written = user_frame(frame.f_back), (arguments_of(frame) or {}).get(name)
+    call = running_node(above) if above is not None else None
+    if above is None or written is None or call is None or above.f_code.co_name == "<module>":
+        return None
+    part = _find_made(written, Scope(above)) or _find_own_variable(written, frame, above)
+    variables = {name: lookup(above, name) for name in names_in(call)} | locals_of(above)
+    beside = _list_there(variables, target)
+    if part is None or not beside:
+        return None
+    return Given(to_site(site_of(above)), ast.unparse(part), tuple(beside))
+
+
+def _find_own_variable(node: ast.expr, frame: FrameType, above: FrameType) -> ast.expr | None:
+    """What is passed, if the caller is a function of the same file that has assigned it to a variable."""
+    code = above.f_code
+    if code.co_filename != frame.f_code.co_filename or not isinstance(node, ast.Name):
+        return None
+    return node if node.id in code.co_varnames and node.id not in _parameters(code) else None
+
+
+def _find_made(node: ast.expr, scope: Scope) -> ast.Call | None:
+    """The call of a user's function that is an argument, or the only item of a list that is one."""
+    match node:
+        case ast.BinOp(left=ast.List() | ast.Tuple() as items, op=ast.Mult()):
+            node = items
+    match node:
+        case ast.List(elts=[only]) | ast.Tuple(elts=[only]):
+            node = only
+    code = getattr(scope.value(node.func), "__code__", None) if isinstance(node, ast.Call) else None
+    is_users = type(code) is CodeType and is_users_code(code)
+    return node if isinstance(node, ast.Call) and is_users else None
+
+
+def _is_one(value: Any, family: list[torch.Tensor]) -> bool:
+    return any(value is member for member in family)
+
+
+def _list_there(values: dict[str, Any], target: torch.device) -> list[str]:
+    return [name for name, value in values.items() if is_tensor(value) and value.device == target]
