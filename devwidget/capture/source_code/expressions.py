@@ -25,6 +25,7 @@ from devwidget.capture.object_fields import (
     parts_of,
 )
 from devwidget.capture.source_code.call_sites import call_text, line_of, locals_of, site_of
+from devwidget.capture.source_code.frames import named_parts
 from devwidget.capture.source_code.statements import MOVES, statement_text
 from devwidget.capture.tensors import is_tensor, read_attribute
 from devwidget.records.syntax import arguments_in, parsed_operation, parsed_statement
@@ -248,6 +249,8 @@ def _attribute(owner: Any, name: str) -> Any:
         return read_attribute(owner, name) if name in _READABLE else UNKNOWN
     if is_a(owner, types.ModuleType):
         return dict.get(dict_of(owner), name, UNKNOWN)
+    if is_a(owner, tuple):
+        return dict(named_parts(owner)).get(name, UNKNOWN)
     fields = dict_of(owner)
     for group in (fields, *(fields.get(part) for part in ("_parameters", "_buffers", "_modules"))):
         found = dict.get(group, name, UNKNOWN) if is_a(group, dict) else UNKNOWN

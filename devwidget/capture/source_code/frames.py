@@ -71,8 +71,13 @@ def _list_items(value: Any) -> list[tuple[str, Any]]:
         return [(f"[{key!r}]", part) for key, part in items if is_scalar(key)]
     if type(value) is list or type(value) is tuple:
         return [(f"[{index}]", part) for index, part in enumerate(value[:MOST_ITEMS])]
-    names = find_class_attribute(type(value), "_fields")  # of a named tuple
-    return [(f".{name}", part) for name, part in zip(names if type(names) is tuple else (), parts_of(value), strict=False)]
+    return [(f".{name}", part) for name, part in named_parts(value)]
+
+
+def named_parts(value: Any) -> list[tuple[str, Any]]:
+    """The fields of a named tuple; [] for anything else."""
+    names = find_class_attribute(type(value), "_fields") if is_a(value, tuple) else None
+    return list(zip(names, parts_of(value), strict=False)) if type(names) is tuple else []
 
 
 def _list_deep_parts(value: Any, depth: int = DEEPEST) -> Iterator[tuple[str, Any]]:
