@@ -272,7 +272,7 @@ def _without_graphs(inputs: Arguments, recorder: Recorder, kept: SavedState, und
     """Older graphs are left alone until the end of the step; the batch without its own."""
     from devwidget.capture.step.graphs import CUT, cut_from_graphs, graphs_kept
 
-    undo.enter_context(graphs_kept(lambda leaves: kept.add_roots(gradients=leaves), recorder.is_new, recorder.add_note))
+    undo.enter_context(graphs_kept(kept, recorder.add_note))
     inputs, cuts = cut_from_graphs(inputs)
     for tensor, original in cuts:
         recorder.stand_in(tensor, original)

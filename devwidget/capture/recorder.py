@@ -156,16 +156,6 @@ class Recorder:
         if birth is not None:
             self._state.births.put_birth(tensor, birth)
 
-    def is_new(self, leaf: torch.Tensor) -> bool:
-        """Whether a leaf was made during this recording.
-
-        Of a parameter made of what was computed nothing is known. A forward that goes back itself does so for its own.
-        """
-        if self._state.tracker.running is not None:
-            return True
-        birth = self._state.births.tensors.get(id(leaf))
-        return birth is not None and birth() is leaf and birth.number >= 0
-
     def add_note(self, text: str) -> None:
         """Something that the trace cannot tell, and why."""
         self._state.log.add_note(text)

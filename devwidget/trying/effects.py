@@ -35,7 +35,7 @@ def apply_effects(effects: Sequence[Effect], subjects: Subjects) -> None:
         mine = [effect for effect in effects if _is_made_by(module, effect)]
         if not mine:
             continue
-        device = _find_device(module, modules)
+        device = _find_device(module, subjects.model)
         before = {id(tensor) for tensor in all_tensors(module)}
         for effect in mine:
             _apply_effect(effect, module)
@@ -100,21 +100,17 @@ def _make_module(value: Any) -> nn.Module:
         raise NotTried("it holds other things than modules by now") from error
 
 
-def _find_device(module: nn.Module, modules: Sequence[nn.Module]) -> torch.device:
-    """Where the module went after it had been built without a word of a device.
-
-    Its own tensors tell; if it has none, those of the module whose constructor names its class.
-    """
-    while True:
-        if any(_names_in(code) & _PLACES for code in _constructors_below(module)):
+def _find_device(module: nn.Module, model: nn.Module) -> torch.device:
+    """Where the module went after it had been built without a word of a device: as its own tensors, else all of the model."""
+    for root in (module, model):
+        if any(_names_in(code) & _PLACES for code in _constructors_below(root)):
             raise NotTried("its constructor chooses a device")
-        devices = {tensor.device for tensor in all_tensors(module)}
+        devices = {tensor.device for tensor in all_tensors(root)}
         if len(devices) == 1:
             return devices.pop()
-        owner = next((each for each in modules if _is_child(module, each)), None)
-        if devices or owner is None or not _names_class(type(owner), type(module)):
-            raise NotTried("it is not certain where the module was moved")
-        module = owner
+        if devices:
+            break
+    raise NotTried("it is not certain where the module was moved")
 
 
 def _constructors_below(root: nn.Module) -> Iterator[CodeType]:
@@ -126,11 +122,6 @@ def _constructors_below(root: nn.Module) -> Iterator[CodeType]:
                 yield init.__code__
 
 
-def _names_class(owner: type, kind: type) -> bool:
-    init = vars(owner).get("__init__")
-    return type(init) is FunctionType and class_name(kind) in _names_in(init.__code__)
-
-
 def _names_in(code: CodeType) -> set[str]:
     """Names and keywords that some code uses, with the code inside it."""
     found = set(code.co_names)
@@ -140,10 +131,6 @@ def _names_in(code: CodeType) -> set[str]:
         elif isinstance(constant, tuple):
             found |= {each for each in constant if isinstance(each, str)}
     return found
-
-
-def _is_child(module: nn.Module, owner: nn.Module) -> bool:
-    return any(child is module for _, child in registered_entries(owner, "_modules"))
 
 
 def _move_registered(root: nn.Module, before: set[int], device: torch.device) -> None:

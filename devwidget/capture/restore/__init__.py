@@ -53,6 +53,10 @@ class SavedState:
                 self._storages.add_tensors([alias for alias in table.aliases if alias is not None])
             self._storages.save_small()
 
+    def list_histories(self) -> list[Any]:
+        """Nodes of autograd behind the tensors that are kept."""
+        return [node for table in self._search.tensors for node in table.histories if node is not None]
+
     def watch_writes(self) -> contextlib.AbstractContextManager[Any]:
         """Sees what this thread writes while it is entered."""
         return WriteMode(self._storages)

@@ -53,6 +53,7 @@ class Tensors:
         tensors: they themselves.
         aliases: others over the same storages, which keep shape, strides and dtype; None for what has no alias.
         versions: how often each had been written; None for those that do not count.
+        histories: the node of autograd behind each; None for leaves.
     """
 
     def __init__(self, tensors: list[Any]) -> None:
@@ -63,8 +64,8 @@ class Tensors:
         self.aliases = read_column(_BASE.detach, self._shown)
         self.versions = read_column(_own["_version"], tensors)
         self._required = read_column(_own["requires_grad"], tensors)
-        self._histories = read_column(_own["grad_fn"], tensors)
-        self._gradients = _read_gradients(tensors, self._histories)
+        self.histories = read_column(_own["grad_fn"], tensors)
+        self._gradients = _read_gradients(tensors, self.histories)
         self._slots = [read_column(_own[name], tensors) for name in _SLOTS]
         self._namespaces = read_column(_namespace, tensors)
         self._bare = list(map(operator.not_, self._namespaces))
@@ -112,7 +113,7 @@ class Tensors:
         before_and_now: list[tuple[list[Any], list[Any]]] = [
             (self._kinds, list(map(type, tensors))),
             (self._required, read_column(_own["requires_grad"], tensors)),
-            (self._histories, histories),
+            (self.histories, histories),
             *zip(self._slots, [read_column(_own[name], tensors) for name in _SLOTS], strict=True),
         ]
         for before, now in before_and_now:
@@ -147,7 +148,7 @@ class Tensors:
         Raises:
             NotRestored: if it was a result, and is another one now.
         """
-        tensor, before = self.tensors[place], self._histories[place]
+        tensor, before = self.tensors[place], self.histories[place]
         now = _own["grad_fn"](tensor)
         if now is not before and before is not None:
             raise NotRestored(Message("it belongs to another graph now"))

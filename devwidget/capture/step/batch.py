@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import FunctionType, MethodType
 from typing import Any
 
 from torch import nn
@@ -21,14 +21,19 @@ from devwidget.capture.object_fields import (
     field_of,
     find_class_attribute,
     is_a,
+    is_exactly,
     items_of,
     parts_of,
 )
-from devwidget.capture.step.iterator_copies import copy_iterator
 from devwidget.capture.tensors import is_tensor
 from devwidget.records.errors import BatchError, message
 from devwidget.records.schema.message import Message
 
+_OVER_CONTAINERS: tuple[type, ...] = (
+    *(type(iter([])), type(iter(())), type(iter(range(0))), type(iter(""))),
+    *(type(iter({})), type(iter({}.values())), type(iter({}.items())), type(iter(set()))),
+)
+"""Iterators of which a copy stands where they stand; one of others may move what they read from."""
 ITEM_TAKEN = Message("`{what}` ({why})", what="batch", why=Message("one item was taken from the iterator"))
 """What a trace says of an iterator that moves on."""
 _WRAPPED = ("base_dataloader", "_dataloader")
@@ -47,16 +52,16 @@ def is_loader(batch: Any) -> bool:
 
 
 def take_item(source: Any) -> Any:
-    """The next item: of a loader as a new loop over it begins; of an iterator through a copy, where it can be copied.
+    """The next item: of a loader as a new loop over it begins; of an iterator over a container through a copy.
 
     Raises:
         BatchError: if there is none.
     """
+    iterator = source
     if is_loader(source):
         iterator = iter(_copy_loader(source))
-    else:
-        copy = copy_iterator(source)
-        iterator = source if copy is None else copy
+    elif _can_be_copied(source):
+        iterator = copy.copy(source)
     try:
         return next(iterator)
     except StopIteration:
@@ -84,7 +89,11 @@ def moves_on(batch: Any) -> bool:
     if not is_source(batch) or is_loader(batch):
         return False
     is_put_back = is_own_class(type(batch)) and has_kept_fields(type(batch))
-    return not is_put_back and copy_iterator(batch) is None
+    return not is_put_back and not _can_be_copied(batch)
+
+
+def _can_be_copied(iterator: Any) -> bool:
+    return is_exactly(iterator, _OVER_CONTAINERS)
 
 
 def _copy_loader(loader: Any) -> Any:
@@ -214,18 +223,7 @@ def _find_callable(model: nn.Module) -> Any:
     return (inner if compiled is None else compiled).forward
 
 
-def _takes_count(call: Any, count: int) -> bool:
-    """Whether a method written in plain Python surely takes so many positional arguments: a signature costs 60 us."""
-    function = call.__func__ if type(call) is MethodType else None
-    if type(function) is not FunctionType or function.__dict__ or function.__code__.co_kwonlyargcount:
-        return False
-    most = function.__code__.co_argcount
-    return most - len(function.__defaults__ or ()) <= count + 1 <= most
-
-
 def _describe_misfit(call: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    if not kwargs and _takes_count(call, len(args)):
-        return ""
     try:
         inspect.signature(call).bind(*args, **kwargs)
     except TypeError as error:

@@ -11,6 +11,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import dict_of
 from devwidget.capture.patching.registry import Patch, make_patch
+from devwidget.capture.restore import SavedState
 from devwidget.capture.restore.tensors import is_wrapper
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import copy_with_tensors, is_tensor, read_attribute, tensors_in
@@ -85,31 +86,25 @@ def _cut_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return made
 
 
-def graphs_kept(keep: Callable[[list[Any]], object], is_new: Callable[[Any], bool], note: Callable[[str], object]) -> Patch:
-    """While it is entered, backward in this thread frees no graph that was there before, and changes no gradient for good.
+def graphs_kept(kept: SavedState, note: Callable[[str], object]) -> Patch:
+    """While it is entered, backward in this thread frees no graph of what is kept, and changes no gradient there for good.
 
     Args:
-        keep: is given the leaves of a graph before their gradients change.
-        is_new: whether a leaf that no older node leads to was made by the step, and so is not to be kept.
+        kept: what was there before the step; the leaves of its graphs are added.
         note: is told if the step's own graph had to be kept too.
     """
-    first, thread = torch_internals.next_autograd_number(), threading.get_ident()
+    nodes, thread = _nodes_behind(kept.list_histories()), threading.get_ident()
+    leaves = {key: node for key, node in nodes.items() if node._sequence_nr() >= _LEAVES_BEGIN}
+    kept.add_roots(gradients=[node.variable for node in leaves.values()])
+    older = {key: node for key, node in nodes.items() if key not in leaves}
 
     def keeping(original: Callable[..., Any]) -> Callable[..., Any]:
         def _engine_run_backward(roots: Sequence[Any], grads: Any, keep_graph: bool, *rest: Any, **more: Any) -> Any:
-            if threading.get_ident() == thread:
-                nodes = _nodes_behind(roots)
-                older = _older_nodes(nodes, first)
-                if more.get("accumulate_grad", True):
-                    keep(
-                        [
-                            *_find_leaves(_nodes_below(older)),
-                            *(leaf for leaf in _find_leaves(nodes.values()) if not is_new(leaf)),
-                        ]
-                    )
-                if older and not keep_graph:
+            if older and not keep_graph and threading.get_ident() == thread:
+                reached = _nodes_behind(read_attribute(root, "grad_fn") if is_tensor(root) else root.node for root in roots)
+                keep_graph = not older.keys().isdisjoint(reached)
+                if keep_graph:
                     note(KEPT)
-                    keep_graph = True
             return original(roots, grads, keep_graph, *rest, **more)
 
         return _engine_run_backward
@@ -117,43 +112,13 @@ def graphs_kept(keep: Callable[[list[Any]], object], is_new: Callable[[Any], boo
     return make_patch(*torch_internals.find_target("run_backward"), keeping)
 
 
-def _nodes_behind(roots: Iterable[Any]) -> dict[int, Any]:
-    """All that backward from there may run, by id."""
-    nodes: dict[int, Any] = {}
-    waiting = [read_attribute(root, "grad_fn") if is_tensor(root) else root.node for root in roots]
+def _nodes_behind(nodes: Iterable[Any]) -> dict[int, Any]:
+    """Some nodes, and all that backward from there may run, by id."""
+    found: dict[int, Any] = {}
+    waiting = list(nodes)
     while waiting:
         node = waiting.pop()
-        if node is not None and id(node) not in nodes:
-            nodes[id(node)] = node
+        if node is not None and id(node) not in found:
+            found[id(node)] = node
             waiting += [each for each, _ in node.next_functions]
-    return nodes
-
-
-def _nodes_below(nodes: Iterable[Any]) -> list[Any]:
-    return [each for node in nodes for each, _ in node.next_functions if each is not None]
-
-
-def _find_leaves(nodes: Iterable[Any]) -> list[torch.Tensor]:
-    return [node.variable for node in nodes if node._sequence_nr() >= _LEAVES_BEGIN]
-
-
-def _older_nodes(nodes: dict[int, Any], first: int) -> list[Any]:
-    """The nodes of a graph that are older than the step.
-
-    Each thread counts for itself: what has a number that the step did not give here, and leads to a node of the step, was
-    made in another thread of it.
-    """
-    numbers, last = {key: node._sequence_nr() for key, node in nodes.items()}, torch_internals.next_autograd_number()
-    others = {key for key, number in numbers.items() if number < first or last <= number < _LEAVES_BEGIN}
-    if not others:
-        return []
-    above: dict[int, list[int]] = {}
-    for key, node in nodes.items():
-        for each in _nodes_below([node]):
-            above.setdefault(id(each), []).append(key)
-    waiting = [key for key, number in numbers.items() if first <= number < last]
-    while waiting:
-        for key in above.pop(waiting.pop(), ()):
-            others.discard(key)
-            waiting.append(key)
-    return [nodes[key] for key in others]
+    return found

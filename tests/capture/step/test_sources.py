@@ -5,7 +5,6 @@ import io
 import itertools
 import multiprocessing
 import signal
-import sys
 import weakref
 
 import numpy
@@ -49,14 +48,11 @@ def begun(iterator):
 COPIED = {
     "list": iter,
     "dict": lambda rows: iter(dict(enumerate(rows)).values()),
-    "map": lambda rows: map(torch.clone, rows),
-    "pairs of one iterator": lambda rows: zip(*[iter(rows)] * 2, strict=True),
-    "cycle": itertools.cycle,
-    "chain of iterators": lambda rows: itertools.chain(iter(rows[:1]), iter(rows[1:])),
-    "tee of a generator": lambda rows: itertools.tee(row for row in rows)[0],
     "of the program": Popping,
 }
 GOES_ON = {
+    "map": lambda rows: map(torch.clone, rows),
+    "pairs of one iterator": lambda rows: zip(*[iter(rows)] * 2, strict=True),
     "generator": lambda rows: (row for row in rows),
     "map of a generator": lambda rows: map(torch.clone, (row for row in rows)),
     "loader": lambda rows: iter(DataLoader(rows, batch_size=None)),
@@ -84,8 +80,6 @@ def left(iterator):
 @pytest.mark.parametrize("name", COPIED)
 def test_an_iterator_stands_where_it_stood(name, start):
     source, untouched = start(COPIED[name](rows())), start(COPIED[name](rows()))
-    if sys.version_info >= (3, 14) and type(source).__module__ == "itertools" and not hasattr(source, "__copy__"):
-        pytest.skip("Python 3.14 copies no iterators of itertools but those of tee")
     traced = devwidget.trace(Loose(), source)
     assert (traced.error, traced.not_restored) == ("", ())
     assert left(source) == left(untouched)
