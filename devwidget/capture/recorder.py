@@ -28,7 +28,6 @@ from devwidget.capture.patches.custom_gradients import watch_gradients
 from devwidget.capture.patches.higher_order import higher_order
 from devwidget.capture.patches.loaders import watch_loaders
 from devwidget.capture.patches.optimizers import watch_optimizers
-from devwidget.capture.patches.saved_hooks import saved_hooks
 from devwidget.capture.patches.state_dicts import watch_checkpoints
 from devwidget.capture.patches.unseen_tensors import watch_arrivals, watch_swaps
 from devwidget.capture.patching import registry
@@ -257,7 +256,6 @@ class Recorder:
             higher_order,
             watch_swaps,
             watch_exports,
-            saved_hooks,
         )
         for put_in in patches:
             put_in(self._state, undo)

@@ -320,50 +320,6 @@ def test_what_a_checkpoint_brought_is_read_to_where_it_is_used(record, saved, us
     is_blamed(record, written(text), "wrong-device", "x + weights", "torch.load")
 
 
-HOOKS = """
-left, right = nn.Linear(6, 8).to('cuda:0'), nn.Linear(8, 3).to('cuda:1')
-def pack(t):
-    return (t.device, t.cpu())
-def unpack(kept):
-    return kept[1].to({target})
-with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-    h = torch.tanh(left(torch.randn(4, 6, device='cuda:0')))
-    loss = right(h.to('cuda:1')).sum()
-loss.backward()
-"""
-
-
-def test_a_saved_tensor_that_a_hook_unpacks_elsewhere_is_the_hooks_fault(record):
-    text = written(HOOKS.format(target="'cuda:1'"))
-    found = is_blamed(record, text, "wrong-device", "h = torch.tanh", "return kept[1]", cured=False)
-    assert "kept[1].to(kept[0])" in found.fixes[0].code
-
-
-def test_saved_tensors_that_come_back_to_their_device_are_silent(record):
-    assert serious(record(written(HOOKS.format(target="kept[0]")))) == []
-
-
-def test_what_an_own_function_saved_may_be_unpacked_anywhere(record):
-    text = """
-    class Doubled(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * 2
-        @staticmethod
-        def backward(ctx, grad):
-            x, = ctx.saved_tensors
-            return grad * 2 + 0 * x.to(grad.device)
-    def unpack(t):
-        return t
-    x = torch.ones(3, device='cuda:0', requires_grad=True)
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: t.cpu(), unpack):
-        out = Doubled.apply(x)
-    out.sum().backward()
-    """
-    assert serious(record(written(text))) == []
-
-
 RESIDUAL = """
 class Layer(nn.Module):
     def __init__(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -14,7 +15,7 @@ from devwidget.capture import devices
 from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import TENSOR_GROUPS, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name, parts_of
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
@@ -28,20 +29,18 @@ from devwidget.records.trace import FaultDetails, Held
 
 def watch_constructions(state: RecordingState, undo: Undo) -> None:
     """Remember the line of each `nn.DataParallel(...)`."""
+    listen(state.is_here, nn.DataParallel, "__init__", functools.partial(_construct, state), undo)
 
-    def watched(original: Callable[..., None]) -> Callable[..., None]:
-        def init(self: nn.DataParallel[Any], *args: Any, **kwargs: Any) -> None:
-            try:
-                original(self, *args, **kwargs)
-            except AssertionError:
-                report_absent(state, kwargs.get("device_ids") or next(iter(args[1:]), None), sys._getframe(1))
-                raise
-            if not state.is_elsewhere():
-                state.tracker.made[self] = raw_site(sys._getframe(1))
 
-        return init
-
-    undo.enter_context(make_patch(nn.DataParallel, "__init__", watched))
+def _construct(
+    state: RecordingState, original: Callable[..., None], self: nn.DataParallel[Any], *args: Any, **kwargs: Any
+) -> None:
+    try:
+        original(self, *args, **kwargs)
+    except AssertionError:
+        report_absent(state, kwargs.get("device_ids") or next(iter(args[1:]), None), sys._getframe(1))
+        raise
+    state.tracker.made[self] = raw_site(sys._getframe(1))
 
 
 def report_absent(state: RecordingState, device_ids: Any, frame: FrameType) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.event_log import bytes_of
 from devwidget.capture.recording.parallel_calls import CALL, WrapperCall
 from devwidget.capture.recording.state import RecordingState
@@ -33,29 +33,27 @@ def parallel_gradients(state: RecordingState, undo: Undo) -> None:
     )
     for step, cause, groups in steps:
         if step is not None:
-            undo.enter_context(make_patch(step, "forward", functools.partial(_log_backward, state, cause, groups)))
+            listen(state.is_here, step, "forward", functools.partial(_log_backward, state, cause, groups), undo)
 
 
-def _log_backward(state: RecordingState, cause: Cause, groups: Groups, original: Any) -> Any:
-    def forward(ctx: Any, *args: Any) -> Any:
-        if state.tracker.phase != "backward" or state.is_elsewhere():
-            return original(ctx, *args)
-        started = time.perf_counter()
-        with state.tracker.set_cause(cause):
-            out = original(ctx, *args)
-        seconds = time.perf_counter() - started
-        call = _call_of_node()
-        site = call.site if call is not None else state.tracker.find_site(sys._getframe(1))
-        moved = [each for each in groups(args, out) if each[0] != each[1]]
-        sizes = [sum(map(bytes_of, tensors)) for _, _, tensors in moved]
-        for (source, target, tensors), size in zip(moved, sizes, strict=True):
-            share, path = seconds * size / max(1, sum(sizes)), call.path if call is not None else None
-            state.log.log_transfer(source, target, tensors, path, "backward", site, cause, share)
-            if call is not None and cause == "reduce":
-                call.note_reduced(source, size)
-        return out
-
-    return forward
+def _log_backward(state: RecordingState, cause: Cause, groups: Groups, original: Any, ctx: Any, *args: Any) -> Any:
+    if state.tracker.phase != "backward":
+        return original(ctx, *args)
+    started = time.perf_counter()
+    with state.tracker.set_cause(cause):
+        out = original(ctx, *args)
+    seconds = time.perf_counter() - started
+    call = _call_of_node()
+    site = call.site if call is not None else state.tracker.find_site(sys._getframe(1))
+    path = call.path if call is not None else None
+    moved = [each for each in groups(args, out) if each[0] != each[1]]
+    sizes = [sum(map(bytes_of, tensors)) for _, _, tensors in moved]
+    for (source, target, tensors), size in zip(moved, sizes, strict=True):
+        share = seconds * size / max(1, sum(sizes))
+        state.log.log_transfer(source, target, tensors, path, "backward", site, cause, share)
+        if call is not None and cause == "reduce":
+            call.note_reduced(source, size)
+    return out
 
 
 def _call_of_node() -> WrapperCall | None:

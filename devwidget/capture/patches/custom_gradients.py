@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import sys
-from collections.abc import Callable
-from types import FunctionType
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from devwidget.capture.faults import operand_names
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.object_fields import is_a, names_of, parts_of
 from devwidget.capture.patching.mode_stack import dispatch_modes
-from devwidget.capture.patching.registry import PatchedFunction, make_patch
+from devwidget.capture.patching.registry import PatchedFunction, listen
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
@@ -25,7 +25,6 @@ from devwidget.capture.source_code.call_sites import RawSite, raw_site
 from devwidget.capture.source_code.stack import is_users_function
 from devwidget.capture.tensors import device_of, is_tensor, read_attribute
 from devwidget.capture.undo import Undo
-from devwidget.records.trace import Operand
 
 KEY, OVER = "devwidget", "devwidget_is_over"
 Calls = Callable[[], contextlib.AbstractContextManager[object]]
@@ -49,66 +48,54 @@ def watch_gradients(state: RecordingState, calls: Calls, undo: Undo) -> None:
     """
     watched: dict[int, type] = {}
 
-    def wrap_apply(original: Callable[..., Any]) -> Callable[..., Any]:
-        def apply(cls: type, *args: Any, **kwargs: Any) -> Any:
-            if state.is_elsewhere():
-                return original(cls, *args, **kwargs)
-            if id(cls) not in watched and _is_users(names_of(cls).get("backward")):
-                watched[id(cls)] = cls
-                with uninterrupted():
-                    undo.enter_context(make_patch(cls, "backward", functools.partial(_wrap_backward, state, calls)))
-            out = original(cls, *args, **kwargs)
-            devices = tuple(device_of(a) if is_tensor(a) else None for a in args)
-            _note_forward(out, _Forward(raw_site(sys._getframe(1)), state.tracker.module, devices))
-            return out
+    def apply(original: Callable[..., Any], cls: type, *args: Any, **kwargs: Any) -> Any:
+        if id(cls) not in watched and _is_users(names_of(cls).get("backward")):
+            watched[id(cls)] = cls
+            with uninterrupted():
+                listen(state.is_here, cls, "backward", functools.partial(_run_backward, state, calls), undo)
+        out = original(cls, *args, **kwargs)
+        devices = tuple(device_of(a) if is_tensor(a) else None for a in args)
+        _note_forward(out, _Forward(raw_site(sys._getframe(1)), state.tracker.module, devices))
+        return out
 
-        return apply
-
-    undo.enter_context(make_patch(torch.autograd.Function, "apply", wrap_apply))
-    recording = [True]  # a hook on a parameter outlives the recording, and must then be as if we had never been there
-    undo.add_step(recording.clear)
-    undo.enter_context(
-        make_patch(torch.Tensor, "register_hook", functools.partial(_wrap_register_hook, state, calls, recording, undo))
-    )
-    undo.enter_context(make_patch(*torch_internals.find_target("run_backward"), functools.partial(_wrap_engine, state, calls)))
+    listen(state.is_here, torch.autograd.Function, "apply", apply, undo)
+    listen(state.is_here, torch.Tensor, "register_hook", functools.partial(_register_hook, state, calls, undo), undo)
+    owner, name = torch_internals.find_target("run_backward")
+    listen(lambda: _has_mode(state, dispatch_modes()), owner, name, functools.partial(_run_engine, state, calls), undo)
 
 
-def _wrap_engine(state: RecordingState, calls: Calls, original: Any) -> Any:
+def _has_mode(state: RecordingState, modes: Iterable[Any]) -> bool:
+    """Whether a mode of this recording is active."""
+    return any(getattr(mode, "_state", None) is state for mode in modes)
+
+
+def _run_engine(state: RecordingState, calls: Calls, original: Any, *args: Any, **kwargs: Any) -> Any:
     """The engine with the mode active: what a checkpoint computes again is the user's code as much as the first time."""
+    state.tracker.phases.add("backward")
+    with _enter_mode(state, calls):
+        return original(*args, **kwargs)
 
-    def _engine_run_backward(*args: Any, **kwargs: Any) -> Any:
-        if not any(getattr(mode, "_state", None) is state for mode in dispatch_modes()):  # a thread that is not recorded
-            return original(*args, **kwargs)
-        state.tracker.phases.add("backward")
+
+def _register_hook(state: RecordingState, calls: Calls, undo: Undo, original: Any, self: torch.Tensor, hook: Any) -> Any:
+    if not is_users_function(hook) or hasattr(hook, KEY):
+        return original(self, hook)
+    birth = state.births.find_birth(self)
+    site = birth.site if birth is not None and birth.site is not None else raw_site(sys._getframe(1))
+    forward = _Forward(site, state.tracker.module, (device_of(self),))
+
+    @functools.wraps(hook)
+    def checked(grad: torch.Tensor) -> Any:
+        if state.is_elsewhere():  # it may outlive the recording
+            return hook(grad)
         with _enter_mode(state, calls):
-            return original(*args, **kwargs)
+            out = hook(grad)
+        return _check_gradients(state, hook, (grad,), forward, out, device_of(grad))  # the tensor may have moved
 
-    return _engine_run_backward
-
-
-def _wrap_register_hook(state: RecordingState, calls: Calls, recording: list[bool], undo: Undo, original: Any) -> Any:
-    def register_hook(self: torch.Tensor, hook: Any) -> Any:
-        if not is_users_function(hook) or hasattr(hook, KEY) or state.is_elsewhere():
-            return original(self, hook)
-        birth = state.births.find_birth(self)
-        site = birth.site if birth is not None and birth.site is not None else raw_site(sys._getframe(1))
-        forward = _Forward(site, state.tracker.module, (device_of(self),))
-
-        @functools.wraps(hook)
-        def checked(grad: torch.Tensor) -> Any:
-            if not recording:
-                return hook(grad)
-            with _enter_mode(state, calls):
-                out = hook(grad)
-            return _check_gradients(state, hook, (grad,), forward, out, device_of(grad))  # the tensor may have moved
-
-        setattr(checked, KEY, True)
-        handle = original(self, checked)
-        if read_attribute(self, "is_leaf"):
-            undo.add_step(_restore_hook, handle, checked, hook)
-        return handle
-
-    return register_hook
+    setattr(checked, KEY, True)
+    handle = original(self, checked)
+    if read_attribute(self, "is_leaf"):
+        undo.add_step(_restore_hook, handle, checked, hook)
+    return handle
 
 
 def _restore_hook(handle: Any, checked: Any, hook: Any) -> None:
@@ -121,9 +108,7 @@ def _restore_hook(handle: Any, checked: Any, hook: Any) -> None:
 
 def _enter_mode(state: RecordingState, calls: Calls) -> contextlib.AbstractContextManager[object]:
     """A function mode, unless one of this recording is at work already."""
-    modes = torch_internals.function_modes()
-    active = any(getattr(mode, "_state", None) is state for mode in modes)
-    return contextlib.nullcontext() if active else calls()
+    return contextlib.nullcontext() if _has_mode(state, torch_internals.function_modes()) else calls()
 
 
 def _is_users(method: Any) -> bool:
@@ -140,30 +125,27 @@ def _note_forward(out: Any, forward: _Forward) -> None:
             node.metadata[KEY] = forward
 
 
-def _wrap_backward(state: RecordingState, calls: Calls, original: Any) -> Any:
-    def backward(ctx: Any, *grads: Any) -> Any:
-        if state.is_elsewhere():
-            return original(ctx, *grads)
-        with _enter_mode(state, calls):
-            out = original(ctx, *grads)
-        forward = ctx.metadata.get(KEY)
-        several = is_a(out, tuple)
-        results = tuple(parts_of(out)) if several else (out,)
-        healed = tuple(
-            _check_gradients(state, original, grads, forward, result, device)
-            for result, device in zip(results, forward.devices if forward else (None,) * len(results), strict=False)
-        )
-        healed += results[len(healed) :]
-        return healed if several else healed[0]
-
-    return backward
+def _run_backward(state: RecordingState, calls: Calls, original: Any, ctx: Any, *grads: Any) -> Any:
+    with _enter_mode(state, calls):
+        out = original(ctx, *grads)
+    forward = ctx.metadata.get(KEY)
+    if forward is None:
+        return out
+    function = inspect.unwrap(original)  # another recording may stand between
+    if not is_a(out, tuple):
+        return _check_gradients(state, function, grads, forward, out, forward.devices[0])
+    results = tuple(parts_of(out))
+    checked = [
+        _check_gradients(state, function, grads, forward, result, device)
+        for result, device in zip(results, forward.devices, strict=False)
+    ]
+    return (*checked, *results[len(checked) :])
 
 
 def _check_gradients(
-    state: RecordingState, function: Any, grads: Any, forward: _Forward | None, result: Any, device: torch.device | None
+    state: RecordingState, function: Any, grads: Any, forward: _Forward, result: Any, device: torch.device | None
 ) -> Any:
-    right = not is_tensor(result) or device is None or device_of(result) == device or not read_attribute(result, "ndim")
-    if right or forward is None or device is None:
+    if device is None or not is_tensor(result) or device_of(result) == device or not read_attribute(result, "ndim"):
         return result
     names = operand_names.Names(state, sys._getframe(1))
     operand = names.with_birth(operand_of(result, "gradient", "", stray=True), result, device)
@@ -172,33 +154,13 @@ def _check_gradients(
     if near and operand.birth is not None and operand.birth.function == function.__name__:
         operand = dataclasses.replace(operand, birth_partner=near[0])
     error = f"RuntimeError: invalid gradient: expected device {device} but got {result.device}"
-    log_backward_fault(state, names, function, (forward.site, forward.module), operand, device, error)
-    return result.to(device) if state.heal else result
-
-
-def log_backward_fault(
-    state: RecordingState,
-    names: operand_names.Names,
-    function: FunctionType,
-    forward: tuple[RawSite | None, str | None],
-    operand: Operand,
-    device: torch.device,
-    error: str,
-) -> None:
-    """Log that a function of the user gave backward a tensor on another device than forward had it.
-
-    Args:
-        forward: the line and the module that backward goes back through.
-        device: where the tensor had to be.
-        error: what torch says of it.
-    """
     state.log.log_fault(
         fault_at(
             state.tracker,
             "operands",
             function.__qualname__,
-            forward[0],
-            module=forward[1],
+            forward.site,
+            module=forward.module,
             phase="backward",
             error=error,
             operands=(operand,),
@@ -207,3 +169,4 @@ def log_backward_fault(
             model_name=names.model_name(),
         )
     )
+    return result.to(device) if state.heal else result

@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from devwidget.capture import torch_internals
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, raw_site
 from devwidget.capture.tensors import tensors_in
@@ -19,10 +19,10 @@ from devwidget.capture.undo import Undo
 
 def watch_loaders(state: RecordingState, undo: Undo) -> None:
     """Remember the loader behind each of its batches."""
-    undo.enter_context(make_patch(DataLoader, "__init__", functools.partial(_wrap_making, state)))
-    undo.enter_context(make_patch(DataLoader, "__iter__", functools.partial(_wrap_beginning, state)))
+    listen(state.is_here, DataLoader, "__init__", functools.partial(_note_loader, state), undo)
+    listen(state.is_here, DataLoader, "__iter__", functools.partial(_note_iterator, state), undo)
     if batches := torch_internals.BatchIterator:
-        undo.enter_context(make_patch(batches, "__next__", functools.partial(_wrap_batch, state)))
+        listen(state.is_here, batches, "__next__", functools.partial(_note_batch, state), undo)
 
 
 def _find_loader(state: RecordingState, source: Any) -> RawSite | None:
@@ -30,31 +30,19 @@ def _find_loader(state: RecordingState, source: Any) -> RawSite | None:
     return state.loaders.get(source)  # type: ignore[no-untyped-call, no-any-return]
 
 
-def _wrap_making(state: RecordingState, original: Callable[..., None]) -> Callable[..., None]:
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        if state.is_here():
-            state.loaders[self] = raw_site(sys._getframe(1))
-
-    return functools.wraps(original)(__init__)
+def _note_loader(state: RecordingState, original: Callable[..., None], self: Any, *args: Any, **kwargs: Any) -> None:
+    original(self, *args, **kwargs)
+    state.loaders[self] = raw_site(sys._getframe(1))
 
 
-def _wrap_beginning(state: RecordingState, original: Callable[..., Any]) -> Callable[..., Any]:
-    def __iter__(self: Any) -> Any:
-        batches = original(self)
-        if state.is_here():
-            state.loaders[batches] = _find_loader(state, self)
-        return batches
-
-    return functools.wraps(original)(__iter__)
+def _note_iterator(state: RecordingState, original: Callable[..., Any], self: Any) -> Any:
+    batches = original(self)
+    state.loaders[batches] = _find_loader(state, self)
+    return batches
 
 
-def _wrap_batch(state: RecordingState, original: Callable[..., Any]) -> Callable[..., Any]:
-    def __next__(self: Any) -> Any:
-        batch = original(self)
-        if state.is_here():
-            for tensor in tensors_in(batch):
-                state.loaded[tensor] = _find_loader(state, self)
-        return batch
-
-    return functools.wraps(original)(__next__)
+def _note_batch(state: RecordingState, original: Callable[..., Any], self: Any) -> Any:
+    batch = original(self)
+    for tensor in tensors_in(batch):
+        state.loaded[tensor] = _find_loader(state, self)
+    return batch

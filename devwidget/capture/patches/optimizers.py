@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import sys
 import weakref
-from collections.abc import Collection, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from types import FrameType
 from typing import Any
 
@@ -28,7 +28,7 @@ from devwidget.capture.patches.optimizer_faults import (
 )
 from devwidget.capture.patches.untrained import UntrainedParameters
 from devwidget.capture.patching.global_hooks import STEP_BEGINS, STEP_ENDS
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.births import Birth, TensorRef
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.module_tracker import ModuleTracker
@@ -169,41 +169,41 @@ def watch_optimizers(state: RecordingState, undo: Undo) -> None:
             idle.check_stepped(optimizer)
             state.tracker.end_optimizer(phases.pop() if phases else (None, False))
 
-    undo.enter_context(
-        make_patch(torch.optim.Optimizer, "add_param_group", functools.partial(_wrap_construction, state, made, missing, idle))
-    )
+    construct = functools.partial(_construct, state, made, missing, idle)
+    listen(state.is_here, torch.optim.Optimizer, "add_param_group", construct, undo)
     undo.add_step(missing.write_untrained, state)
     STEP_BEGINS.call_hook(before_step, undo)
     STEP_ENDS.call_hook(after_step, undo)
 
 
-def _wrap_construction(
-    state: RecordingState, made: Made, missing: UntrainedParameters, idle: IdleOptimizers, original: Any
-) -> Any:
-    def add_param_group(self: torch.optim.Optimizer, param_group: dict[str, Any]) -> None:
-        if state.is_elsewhere():
-            original(self, param_group)
-            return
-        frame = sys._getframe(1)
-        if self not in made:
-            frozen = tuple(map(TensorRef, state.frozen))
-            made[self] = _Construction(state.log.number(), raw_site(frame), frozen, asked_modules(frame))
-        try:
-            original(self, param_group)
-        except ValueError as error:
-            given = dict(items_of(param_group) or ()).get("params")
-            lost = [t for t in parts_of(given) if is_tensor(t) and not t.is_leaf] if is_a(given, list) else []
-            if not lost:
-                raise
-            not_a_leaf(state, error, frame, lost)
-            if not state.heal:
-                raise
-            idle.leave_out(self)
-            leaves = [t if t.is_leaf else t.detach().requires_grad_() for t in parts_of(given)]
-            original(self, {**param_group, "params": leaves})
-        missing.mark_trained(parameters_of(self))
-
-    return add_param_group
+def _construct(
+    state: RecordingState,
+    made: Made,
+    missing: UntrainedParameters,
+    idle: IdleOptimizers,
+    original: Callable[..., None],
+    self: torch.optim.Optimizer,
+    param_group: dict[str, Any],
+) -> None:
+    """`add_param_group`, which every optimizer calls for what it is given."""
+    frame = sys._getframe(1)
+    if self not in made:
+        frozen = tuple(map(TensorRef, state.frozen))
+        made[self] = _Construction(state.log.number(), raw_site(frame), frozen, asked_modules(frame))
+    try:
+        original(self, param_group)
+    except ValueError as error:
+        given = dict(items_of(param_group) or ()).get("params")
+        lost = [t for t in parts_of(given) if is_tensor(t) and not t.is_leaf] if is_a(given, list) else []
+        if not lost:
+            raise
+        not_a_leaf(state, error, frame, lost)
+        if not state.heal:
+            raise
+        idle.leave_out(self)
+        leaves = [t if t.is_leaf else t.detach().requires_grad_() for t in parts_of(given)]
+        original(self, {**param_group, "params": leaves})
+    missing.mark_trained(parameters_of(self))
 
 
 def not_a_leaf(state: RecordingState, error: ValueError, frame: Any, lost: list[torch.Tensor]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,7 @@ from torch import nn
 from devwidget.capture.faults import operand_names
 from devwidget.capture.modules import named_tensors
 from devwidget.capture.object_fields import class_name, items_of
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import raw_site, to_site
@@ -21,31 +22,27 @@ from devwidget.records.trace import FaultDetails
 
 def watch_checkpoints(state: RecordingState, undo: Undo) -> None:
     """Remember where keys come from, and compare them before they are loaded."""
+    listen(state.is_here, nn.Module, "load_state_dict", functools.partial(_check_loading, state), undo)
+    listen(state.is_here, nn.Module, "state_dict", functools.partial(_note_saving, state), undo)
 
-    def wrap_loading(original: Callable[..., Any]) -> Callable[..., Any]:
-        def load_state_dict(self: nn.Module, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
-            entries = {} if state.is_elsewhere() else _named_entries(state_dict)
-            names = find_misnamed(self, entries)
-            if names:
-                report_misnamed(state, self, state_dict, names, sys._getframe(1))
-                if state.heal:
-                    state_dict = {names.get(key, key): value for key, value in entries.items()}
-            return original(self, state_dict, *args, **kwargs)
 
-        return load_state_dict
+def _check_loading(
+    state: RecordingState, original: Callable[..., Any], self: nn.Module, state_dict: Any, *args: Any, **kwargs: Any
+) -> Any:
+    entries = _named_entries(state_dict)
+    names = find_misnamed(self, entries)
+    if names:
+        report_misnamed(state, self, state_dict, names, sys._getframe(1))
+        if state.heal:
+            state_dict = {names.get(key, key): value for key, value in entries.items()}
+    return original(self, state_dict, *args, **kwargs)
 
-    def wrap_saving(original: Callable[..., Any]) -> Callable[..., Any]:
-        def state_dict(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            out = original(self, *args, **kwargs)
-            # With a destination a module above is being saved.
-            if not args and "destination" not in kwargs and not state.is_elsewhere():
-                state.saved[out] = raw_site(sys._getframe(1))
-            return out
 
-        return state_dict
-
-    undo.enter_context(make_patch(nn.Module, "load_state_dict", wrap_loading))
-    undo.enter_context(make_patch(nn.Module, "state_dict", wrap_saving))
+def _note_saving(state: RecordingState, original: Callable[..., Any], self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    out = original(self, *args, **kwargs)
+    if not args and "destination" not in kwargs:  # with one a module above is being saved
+        state.saved[out] = raw_site(sys._getframe(1))
+    return out
 
 
 def _strip_prefix(key: str) -> str:

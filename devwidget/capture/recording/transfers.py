@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import no_gradients, uninterrupted
 from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
 from devwidget.capture.recording.births import Birth, TensorRef, Transfer
 from devwidget.capture.recording.event_log import Log, bytes_of, device_id
@@ -265,16 +264,13 @@ class Transfers:
     def watch_synchronizers(self, is_here: Callable[[], bool], undo: Undo) -> None:
         """Notice explicit synchronisation, where the program of the recording runs."""
         for owner, name in _find_synchronizers():
-            undo.enter_context(make_patch(owner, name, functools.partial(self._wrap_synchronizer, is_here)))
+            listen(is_here, owner, name, self._synchronize, undo)
 
-    def _wrap_synchronizer(self, is_here: Callable[[], bool], original: Any) -> Any:
-        def synchronize(*args: Any, **kwargs: Any) -> Any:
-            out = original(*args, **kwargs)
-            if out is not False and is_here():  # `query` says that nothing is under way any more
-                self.note_synchronized()
-            return out
-
-        return synchronize
+    def _synchronize(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        out = original(*args, **kwargs)
+        if out is not False:  # `query` says that nothing is under way any more
+            self.note_synchronized()
+        return out
 
     # -- records
 

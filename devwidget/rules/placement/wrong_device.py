@@ -162,10 +162,6 @@ def _list_fixes(trace: Trace, fault: Fault, stray: Operand, *, literal: bool) ->
             Message("make the generator on the device of the numbers"), f"torch.Generator(device={str(fault.target)!r})", "sure"
         )
         return
-    if stray.argument == "saved tensor":
-        told = Message("keep the device when it is packed, and bring it back there when it is unpacked")
-        yield Fix(told, "saved_tensors_hooks(lambda t: (t.device, t.cpu()), lambda kept: kept[1].to(kept[0]))")
-        return
     if fault.call == "pin_memory":
         yield _unpinned(fault)
         yield Fix(Message("only memory of the host is pinned: leave it out where the tensors are on a GPU"))
