@@ -24,7 +24,7 @@ from devwidget.capture.source_code.provenance import find_construction
 from devwidget.capture.source_code.stack import user_frames
 from devwidget.capture.undo import Undo
 from devwidget.records.site import Site
-from devwidget.records.trace import FaultDetails, Held
+from devwidget.records.trace import FaultDetails
 
 
 def watch_constructions(state: RecordingState, undo: Undo) -> None:
@@ -89,10 +89,9 @@ def report_misplaced(
     name, tensor = misplaced
     path = state.tracker.path_of(wrapper)
     owner = class_name(type(wrapper.module))
-    held = Held(f"{path}.module".strip(".") if path is not None else None, name, "parameter", owner)
     wanted = wrapper.src_device_obj
     names = operand_names.Names(state, sys._getframe(1))
-    operand = names.with_birth(operand_of(tensor, name, "", stray=True, held=held), tensor, wanted)
+    operand = names.with_birth(operand_of(tensor, name, "", stray=True), tensor, wanted)
     devices = {str(tensor.device) for _, tensor in _named_tensors(wrapper.module)}
     state.log.log_fault(
         fault_at(

@@ -23,12 +23,14 @@ _CASTS = {"half": torch.float16, "float": torch.float32, "double": torch.float64
 def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
     """Tensors of a call with the operator's own names for them."""
     names = _signature(func)
+    labels = [names[index] if index < len(names) else str(index) for index in range(len(args))]
+    labels += map(format_value, kwargs)
     found: list[tuple[str, torch.Tensor]] = []
-    for index, (name, value) in enumerate([*enumerate(args), *kwargs.items()]):
-        label = names[index] if type(name) is int and index < len(names) else format_value(name)
-        parts = list(tensors_in(value))
-        many = not is_tensor(value)
-        found += [(f"{label}[{place}]" if many else label, part) for place, part in enumerate(parts)]
+    for label, value in zip(labels, (*args, *kwargs.values()), strict=True):
+        if is_tensor(value):
+            found.append((label, value))
+        else:
+            found += [(f"{label}[{place}]", part) for place, part in enumerate(tensors_in(value))]
     return found
 
 
@@ -39,10 +41,12 @@ _INDEXED = {"__getitem__": ("input", "index"), "__setitem__": ("input", "index",
 def _signature(func: Any) -> tuple[str, ...]:
     """Argument names as torch's own override table writes them, else as the operator of that name does; () if there is none."""
     original = _original(func)
-    if getattr(original, "__name__", "") in _INDEXED:
-        return _INDEXED[original.__name__]
-    listed = _signatures().get(id(original))
-    names = _of_operator(original.__name__) if listed is None and type(original) is BuiltinFunctionType else listed or ()
+    name = getattr(original, "__name__", "")
+    if name in _INDEXED:
+        return _INDEXED[name]
+    names = _signatures().get(id(original), ())
+    if not names and type(original) is BuiltinFunctionType:
+        names = _of_operator(name)
     return tuple("input" if name == "self" else name for name in names)  # as the documentation of torch calls it
 
 
@@ -50,8 +54,10 @@ def _signature(func: Any) -> tuple[str, ...]:
 def _of_operator(name: str) -> tuple[str, ...]:
     """Argument names of the first overload of an operator."""
     packet = getattr(torch.ops.aten, name, None)
-    first = getattr(packet, packet.overloads()[0]) if packet is not None else None
-    return tuple(each.name for each in first._schema.arguments) if first is not None else ()
+    if packet is None:
+        return ()
+    first = getattr(packet, packet.overloads()[0])
+    return tuple(each.name for each in first._schema.arguments)
 
 
 def _original(func: Any) -> Any:
@@ -70,31 +76,61 @@ def _signatures() -> dict[int, tuple[str, ...]]:
 def written_names(text: str, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, direct: bool) -> dict[int, str]:
     """Ids of the tensors among the arguments, and what the call's own source writes for each: `batch.mask[..., None]`.
 
-    A function of torch.nn.functional passes its arguments on to one of nearly the same name.
+    Args:
+        direct: the line calls the function itself; else it may call one that passes its arguments on.
     """
     node = parsed_operation(text)
-    if not direct:
-        called = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
-        if not called or not name.startswith(called):
-            return {}
-    parts = _parts(node, len(args) if direct else len(node.args)) if isinstance(node, ast.Call) else (
-        _parts(node, len(args)) if node is not None else [])  # fmt: skip
-    pairs = list(zip(parts, args, strict=False)) if len(parts) == len(args) or not direct else []
+    pairs: list[tuple[ast.expr, Any]] = []
     if isinstance(node, ast.Call):
-        pairs += [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
-    elif isinstance(node, ast.Subscript) and name in _INDEXED:  # what is written there stands behind it, on the same line
-        pairs = list(zip(parts, args, strict=False))
+        pairs = _pair_call(node, args, kwargs, name, direct=direct)
+    elif node is not None and direct:
+        pairs = _pair_operator(node, args, name)
     for part, arg in list(pairs):
         if isinstance(part, ast.List | ast.Tuple) and is_exactly(arg, (list, tuple)) and len(part.elts) == len(arg):
             pairs += zip(part.elts, arg, strict=True)
     return {id(arg): ast.unparse(part) for part, arg in pairs if is_tensor(arg)}
 
 
+def _pair_call(
+    node: ast.Call, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, *, direct: bool
+) -> list[tuple[ast.expr, Any]]:
+    """The expressions of a call with what they gave."""
+    parts = node.args
+    if direct:
+        parts = _with_owner(node, len(args))
+        parts = parts if len(parts) == len(args) else []
+    elif not _passes_on(node, name):
+        return []
+    keywords = [(keyword.value, kwargs[keyword.arg]) for keyword in node.keywords if keyword.arg in kwargs]
+    return [*zip(parts, args, strict=False), *keywords]
+
+
+def _with_owner(node: ast.Call, count: int) -> list[ast.expr]:
+    """The arguments of a call; of a method, which torch gives one more, with what it is called on."""
+    if isinstance(node.func, ast.Attribute) and len(node.args) == count - 1:
+        return [node.func.value, *node.args]
+    return node.args
+
+
+def _passes_on(node: ast.Call, name: str) -> bool:
+    """Whether what a line calls has nearly the name of what failed, as a function of torch.nn.functional has."""
+    called = ast.unparse(node.func).rpartition(".")[2]
+    return bool(called) and name.startswith(called)
+
+
+def _pair_operator(node: ast.AST, args: tuple[Any, ...], name: str) -> list[tuple[ast.expr, Any]]:
+    """The operands of an operator with what they were; what is written to an index stands behind it, on the same line."""
+    parts = operands_of(node)
+    is_indexed = isinstance(node, ast.Subscript) and name in _INDEXED
+    return list(zip(parts, args, strict=False)) if is_indexed or len(parts) == len(args) else []
+
+
 def computed(text: str) -> str:
     """The one argument of a call of a module, or of a library, that is computed on the line, so that it has no name."""
     node = parsed_operation(text)
-    given = arguments_in(node) if isinstance(node, ast.Call) else []
-    found = [ast.unparse(part) for part in given if _is_computed(part)]
+    if not isinstance(node, ast.Call):
+        return ""
+    found = [ast.unparse(part) for part in arguments_in(node) if _is_computed(part)]
     return found[0] if len(found) == 1 else ""
 
 
@@ -109,16 +145,9 @@ def _is_computed(part: ast.expr) -> bool:
     return bool(names_in(part)) and isinstance(part, ast.Call | ast.BinOp | ast.UnaryOp | ast.Subscript)
 
 
-def _parts(node: ast.AST, count: int) -> list[ast.expr]:
-    if not isinstance(node, ast.Call):
-        return operands_of(node)
-    is_method = isinstance(node.func, ast.Attribute) and len(node.args) == count - 1
-    return [node.func.value, *node.args] if is_method and isinstance(node.func, ast.Attribute) else node.args
-
-
 def is_a_place(text: str) -> bool:
     """True for what can be written once more without computing anything: names, attributes and items."""
     part = parsed_operation(text)
-    return isinstance(part, ast.Attribute | ast.Subscript) and not any(
-        isinstance(inner, ast.Call | ast.BinOp) for inner in ast.walk(part)
-    )
+    if not isinstance(part, ast.Attribute | ast.Subscript):
+        return False
+    return not any(isinstance(inner, ast.Call | ast.BinOp) for inner in ast.walk(part))

@@ -3,46 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Any
 
 import torch
 
 from devwidget.capture import devices
 from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
-from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.object_fields import format_value, is_a
-from devwidget.capture.recording.descriptions import FaultFacts, fault_at
+from devwidget.capture.recording.descriptions import fault_at
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import RawSite, raw_site
-from devwidget.capture.tensors import DEVICE, is_tensor, tensors_in
+from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.device import CURRENT_SETTERS, KINDS, PLACING_METHODS
-from devwidget.records.trace import FaultDetails
-
-
-@dataclass(frozen=True, slots=True)
-class _Wrong:
-    requested: Any
-    text: str
+from devwidget.records.trace import NO_DETAILS, FaultDetails
 
 
 def handle_failure(call: FailedCall) -> Any:
     """Heal with the first device that does exist, which is what was meant more often than not."""
-    wrong = next((w for w in map(_wrong, _requests(call.func, call.args, call.kwargs)) if w is not None), None)
-    if wrong is None:
+    requested, text = _find_absent(call)
+    if not text:
         return NOT_OURS
-    known = devices.list_devices()
     heals = call.state.heal and call.name not in CURRENT_SETTERS  # those are read when all is over
-    out = _again(call.func, call.args, call.kwargs, wrong, known) if heals else NOT_OURS
+    out = _again(call, requested) if heals else NOT_OURS
     names = operand_names.Names(call.state, call.frame)
-    expression, birth = names.device_argument(wrong.requested)
+    expression, birth = names.device_argument(requested)
     report_absent(
         call.state,
         call.name,
         raw_site(call.frame),
-        requested=wrong.text,
-        error=call.error_text,
+        text,
+        call.error_text,
         healed=out is not NOT_OURS,
         expression=expression,
         birth=birth,
@@ -51,53 +42,64 @@ def handle_failure(call: FailedCall) -> Any:
     return out
 
 
-def report_absent(state: RecordingState, call: str, site: RawSite | None, **facts: Unpack[FaultFacts]) -> None:
+def report_absent(state: RecordingState, call: str, site: RawSite | None, requested: str, error: str, **fields: Any) -> None:
     """Log that a call asked for a device that is not there, or for one that this build of torch cannot use."""
-    facts["available"] = devices.list_devices()
-    kind = facts.get("requested", "").partition(":")[0]
-    if kind in KINDS and not devices.is_built_for(kind):
-        facts["details"] = FaultDetails("build", version=torch.__version__)
-    state.log.log_fault(fault_at(state.tracker, "device", call, site, **facts))
+    kind = requested.partition(":")[0]
+    is_built = kind not in KINDS or devices.is_built_for(kind)
+    fault = fault_at(
+        state.tracker,
+        "device",
+        call,
+        site,
+        requested=requested,
+        error=error,
+        available=devices.list_devices(),
+        details=NO_DETAILS if is_built else FaultDetails("build", version=torch.__version__),
+        **fields,
+    )
+    state.log.log_fault(fault)
 
 
-def _requests(func: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+def _find_absent(call: FailedCall) -> tuple[Any, str]:
+    """The argument that names a device which does not exist, and the device in words; "" if there is none."""
+    for requested in _requests(call.name, call.args, call.kwargs):
+        text = _describe_absent(requested)
+        if text:
+            return requested, text
+    return None, ""
+
+
+def _requests(name: str, args: Any, kwargs: Any) -> Iterator[Any]:
     """Arguments that may name a device."""
     if "device" in kwargs:
         yield kwargs["device"]
-    name = getattr(func, "__name__", "")
     if name in (*PLACING_METHODS, *CURRENT_SETTERS, "_parse_to", "device"):
-        yield from (arg for arg in args if is_a(arg, (str, DEVICE)) or type(arg) is int)
-    if name in KINDS and not any(not is_tensor(arg) for arg in args) and not kwargs:
+        for argument in args:
+            if is_a(argument, (str, DEVICE)) or type(argument) is int:
+                yield argument
+    if name in KINDS and all(map(is_tensor, args)) and not kwargs:
         yield name
 
 
-def _wrong(requested: Any) -> _Wrong | None:
-    """Why a device does not exist; None if it does, or if we cannot tell."""
+def _describe_absent(requested: Any) -> str:
+    """A device in words; "" if it exists, or if we cannot tell."""
     if requested is None:
-        return None
+        return ""
     try:
         device = torch.device(devices.kind_here(), requested) if type(requested) is int else torch.device(requested)
     except (RuntimeError, TypeError):
-        return _Wrong(requested, format_value(requested))
-    if device.type in KINDS and (device.index or 0) >= devices.count_of(device.type):
-        return _Wrong(requested, str(device))
-    return None
+        return format_value(requested)
+    is_absent = device.type in KINDS and (device.index or 0) >= devices.count_of(device.type)
+    return str(device) if is_absent else ""
 
 
-def _again(func: Any, args: Any, kwargs: Any, wrong: _Wrong, known: tuple[str, ...]) -> Any:
+def _again(call: FailedCall, requested: Any) -> Any:
     """The call with a device that exists: the first one, which is what was meant more often than not."""
-    if list(tensors_in((args, kwargs))) and known[0] == "cpu":
+    first = devices.list_devices()[0]
+    if (call.tensors() and first == "cpu") or (call.name in KINDS and requested in KINDS):
         return NOT_OURS
 
     def change(value: Any) -> Any:
-        return known[0] if value is wrong.requested and not is_tensor(value) else value
+        return first if value is requested and not is_tensor(value) else value
 
-    new_args = tuple(map(change, args))
-    if getattr(func, "__name__", "") in KINDS and wrong.requested in KINDS:
-        return NOT_OURS
-    try:
-        return func(*new_args, **{key: change(value) for key, value in kwargs.items()})
-    except Exception as other:  # something else is wrong with this call: the caller raises the first error
-        if is_from_handler(other):
-            raise
-        return NOT_OURS
+    return call.again_with(tuple(map(change, call.args)), {key: change(value) for key, value in call.kwargs.items()})

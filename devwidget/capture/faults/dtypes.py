@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch import nn
 
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.operand_names import Names
@@ -23,13 +24,13 @@ _DTYPE_WORDS = re.compile(r"same dtype|scalar type|dtype|Input type .* and (weig
 
 def handle_failure(call: FailedCall) -> Any:
     """Heal by casting to the dtype of the layer's own parameters, without one to the partners' own."""
-    floats = [t for t in call.tensors() if t.is_floating_point()]
+    floats = [tensor for tensor in call.tensors() if tensor.is_floating_point()]
     if floats and "without overflow" in message(call.error):
         return _overflown(call, floats[0])
-    if len({t.dtype for t in floats}) < 2 or not _DTYPE_WORDS.search(message(call.error)):
+    if len(set(_dtypes(floats))) < 2 or not _DTYPE_WORDS.search(message(call.error)):
         return NOT_OURS
     wanted = _wanted(call, floats)
-    strays = [t for t in floats if t.dtype != wanted]
+    strays = [tensor for tensor in floats if tensor.dtype != wanted]
     out = call.again(lambda t: t.to(wanted) if any(t is stray for stray in strays) else t)
     call.report("dtype", strays, floats[0].device, out, FaultDetails(wanted=format_dtype(wanted)))
     return out
@@ -52,25 +53,44 @@ def _wanted(call: FailedCall, floats: list[torch.Tensor]) -> torch.dtype:
 
     A buffer has a say after them. Where no module has one, the dtype that the program names, else the widest but float64.
     """
-    met, module = {t.dtype for t in floats}, call.state.tracker.running
-    parts = [part for _, part in walk_modules(module)] if module is not None else []
-    own = list(own_tensors(module).values()) if module is not None else []
-    below = set(_dtypes(t for part in parts for t in own_tensors(part).values() if is_parameter(t)))
-    common = met & {dtype for part in parts for dtype in _dtypes(own_tensors(part).values())}
-    agreed = common if len(common) == 1 else _named(call, floats)
-    parameters = _dtypes(t for t in (*floats, *own) if is_parameter(t))
-    known = [*parameters, *(below if len(below) == 1 else ()), *_dtypes(own), *agreed]
-    widest = min(met, key=lambda d: (d == torch.float64, -d.itemsize))
-    return next((dtype for dtype in known if dtype in met), widest)
+    met = {tensor.dtype for tensor in floats}
+    widest = min(met, key=lambda dtype: (dtype == torch.float64, -dtype.itemsize))
+    return next((dtype for dtype in _dtypes_asked_for(call, floats) if dtype in met), widest)
 
 
-def _named(call: FailedCall, floats: list[torch.Tensor]) -> set[torch.dtype]:
+def _dtypes_asked_for(call: FailedCall, floats: list[torch.Tensor]) -> Iterator[torch.dtype]:
+    """What parameters, the running module and the lines of the program say, in the order in which they are asked."""
+    module = call.state.tracker.running
+    own, below = _tensors_of(module)
+    yield from _dtypes(tensor for tensor in (*floats, *own) if is_parameter(tensor))
+    yield from _only(_dtypes(tensor for tensor in below if is_parameter(tensor)))
+    yield from _dtypes(own)
+    yield from _only(dtype for dtype in _dtypes(below) if any(dtype == tensor.dtype for tensor in floats))
+    yield from _dtypes_named(call, floats)
+
+
+def _tensors_of(module: nn.Module | None) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """A module's own tensors, and those of all its parts."""
+    if module is None:
+        return [], []
+    return list(own_tensors(module).values()), [each for _, part in walk_modules(module) for each in own_tensors(part).values()]
+
+
+def _dtypes_named(call: FailedCall, floats: list[torch.Tensor]) -> list[torch.dtype]:
     """The one dtype that a line asks for, by `dtype=` or a cast: the others have theirs because nobody said anything."""
-    names = Names(call.state, call.frame)
-    made = [(t.dtype, names.with_birth(operand_of(t, "", "", stray=True), t, t.device, of_dtype=True)) for t in floats]
-    named = {dtype for dtype, each in made if each.from_move or "dtype=" in each.birth_call} - {torch.float64}
-    return named if len(named) == 1 else set()
+    names, named = Names(call.state, call.frame), []
+    for tensor in floats:
+        operand = names.with_birth(operand_of(tensor, "", "", stray=True), tensor, tensor.device, of_dtype=True)
+        if operand.from_move or "dtype=" in operand.birth_call:
+            named.append(tensor.dtype)
+    return _only(dtype for dtype in named if dtype != torch.float64)
+
+
+def _only(dtypes: Iterable[torch.dtype]) -> list[torch.dtype]:
+    """The dtype, if all are one."""
+    found = set(dtypes)
+    return list(found) if len(found) == 1 else []
 
 
 def _dtypes(tensors: Iterable[torch.Tensor]) -> list[torch.dtype]:
-    return [t.dtype for t in tensors if t.is_floating_point()]
+    return [tensor.dtype for tensor in tensors if tensor.is_floating_point()]

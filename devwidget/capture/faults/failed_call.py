@@ -25,7 +25,6 @@ from devwidget.capture.tensors import is_parameter, replace_tensors, tensors_in
 from devwidget.records.errors import error_text
 from devwidget.records.trace import NO_DETAILS, Fault, FaultDetails, Operand
 
-"""Not a failure: a checkpoint has computed again all that backward asked for."""
 NOT_OURS = object()
 """The answer for an exception that is no fault of placement, or could not be healed."""
 
@@ -117,21 +116,26 @@ class FailedCall:
         self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, details: FaultDetails, *, healed: bool
     ) -> Fault:
         names = operand_names.Names(self.state, self.frame)
-        site = raw_site(self.frame)
-        near = caller(self.frame)
+        site, text = raw_site(self.frame), call_text(raw_site(self.frame))
         given = arguments(self.func, self.args, self.kwargs)
-        sources = self._sources(names, given, direct=near is not None and site is not None and near.f_code is site.code)
+        sources = self._sources(names, given)
         of_dtype = what == "dtype" or bool(details.dtype)
-        operands, taken = [], None
+        operands = []
         for argument, tensor in given:
             stray = any(tensor is other for other in strays)
             source = sources.get(id(tensor), "")
             expression = names.expression(tensor) or (source if is_a_place(source) else "")
             operand = operand_of(tensor, argument, expression, stray=stray, source=source)
             if stray:
-                taken = taken or names.variables_taken(tensor, target)
                 operand = names.beside_the_model(names.with_birth(operand, tensor, target, of_dtype=of_dtype), target)
             operands.append(operand)
+        taken = (names.variables_taken(tensor, target) for tensor in strays)
+        details = dataclasses.replace(
+            details,
+            taken=next((each for each in taken if each is not None), None),
+            tuples=names.tuples_of(operands),
+            at_hand=names.tensors_at_hand(text, target),
+        )
         return fault_at(
             self.state.tracker,
             what,
@@ -142,9 +146,9 @@ class FailedCall:
             operands=tuple(operands),
             target=device_id(target),
             healed=healed,
-            expression=call_text(site),
+            expression=text,
             model_name=names.model_name(),
-            details=dataclasses.replace(details, taken=taken, **names.line_details(call_text(site), operands, target)),
+            details=details,
         )
 
     def _module(self) -> str | None:
@@ -155,19 +159,31 @@ class FailedCall:
         path = self.state.tracker.path_of(module) if is_module(module) else None
         return self.state.tracker.module if path is None else path
 
-    def _sources(self, names: operand_names.Names, given: list[tuple[str, torch.Tensor]], *, direct: bool) -> dict[int, str]:
+    def _sources(self, names: operand_names.Names, given: list[tuple[str, torch.Tensor]]) -> dict[int, str]:
         """What the failing line writes for each tensor, by its id; what a library has computed from one counts as that one."""
-        site = raw_site(self.frame)
+        site, near = raw_site(self.frame), caller(self.frame)
         text = call_text(site)
+        direct = near is not None and site is not None and near.f_code is site.code
         found = written_names(text, self.args, self.kwargs, self.name, direct=direct)
         if direct or found:
             return found
-        births = self.state.births
-        born = {id(t): birth.site for _, t in given if (birth := births.find_birth(t)) is not None and birth.site is not None}
-        inside = {key for key, made in born.items() if site is not None and made.is_line_of(site)}
-        nameless = [t for argument, t in given if not argument.endswith("]") and id(t) not in inside
-                    and not is_parameter(t) and not names.expression(t)]  # fmt: skip
-        alike = {id(tensor): source for tensor in nameless if (source := names.alike(text, tensor))}
-        one, rest = computed(text), {id(tensor) for tensor in nameless} - alike.keys()
-        dtype = cast_by(one)
-        return alike | {id(t): one for t in nameless if one and rest == {id(t)} and dtype in (None, t.dtype)}
+        unnamed = []
+        for argument, tensor in given:
+            is_named = is_parameter(tensor) or argument.endswith("]") or names.expression(tensor)
+            if not is_named and not self._is_made_on_line(tensor):
+                unnamed.append(tensor)
+        for tensor in unnamed:
+            source = names.alike(text, tensor)
+            if source:
+                found[id(tensor)] = source
+        rest = {id(tensor): tensor.dtype for tensor in unnamed if id(tensor) not in found}
+        one = computed(text)
+        for key, dtype in rest.items():
+            if one and len(rest) == 1 and cast_by(one) in (None, dtype):
+                found[key] = one
+        return found
+
+    def _is_made_on_line(self, tensor: torch.Tensor) -> bool:
+        """Whether the failing line, or what it called, has made a tensor."""
+        birth, site = self.state.births.find_birth(tensor), raw_site(self.frame)
+        return birth is not None and birth.site is not None and site is not None and birth.site.is_line_of(site)

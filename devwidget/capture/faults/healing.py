@@ -1,13 +1,15 @@
-"""Where the tensors of a failing call should have been, and the same call with the strays moved there."""
+"""Where the tensors of a failing call should have been, and which of them must move there."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from devwidget.capture.modules import own_tensors, walk_modules
+from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import call_text
 from devwidget.records.device import has_own_memory
@@ -21,6 +23,31 @@ def is_accelerator(device: torch.device) -> bool:
     return has_own_memory(device.type)
 
 
+@dataclass(frozen=True, slots=True)
+class _Meeting:
+    """Tensors of several devices that a call was given.
+
+    Attributes:
+        name: of the torch function.
+        tensors: all of them, in their order.
+        state: of the recording.
+        is_moved_on: the line of the call moves its result.
+    """
+
+    name: str
+    tensors: Sequence[torch.Tensor]
+    state: RecordingState
+    is_moved_on: bool
+
+    def on_accelerators(self) -> list[torch.Tensor]:
+        """The tensors that are not on the CPU."""
+        return [tensor for tensor in self.tensors if is_accelerator(tensor.device)]
+
+    def placed_by_number(self) -> list[torch.Tensor]:
+        """Those of them that did not come by a `.cuda()` without a number, which means whichever GPU is current."""
+        return [tensor for tensor in self.on_accelerators() if not _is_unnumbered(tensor, self.state)]
+
+
 def target_device(
     name: str, tensors: Sequence[torch.Tensor], state: RecordingState, *, is_moved_on: bool = False
 ) -> torch.device | None:
@@ -28,69 +55,121 @@ def target_device(
 
     Args:
         is_moved_on: the line of the call moves its result, as in `table[index].to(device)`.
-
-    The order of the votes: an in-place call stays with the tensor on an accelerator that it writes to; what is indexed
-    stays where it is if the rows taken from it are moved on; an accelerator beats the CPU, because somebody asked for it;
-    between accelerators a parameter that several modules share loses, because it cannot be in two places, and what a file
-    has put where it was saved, because nobody asked for that; then the parameters of the running module win unless it is
-    split; then outside of modules what a gradient flows to, because a target follows the output; then one that did not come
-    by a `.cuda()` without a number, which means whichever GPU is current; then what is indexed; then the youngest tensor,
-    because the data has moved on to where it is and the older one was left behind.
     """
     devices = {tensor.device for tensor in tensors}
     if len(devices) < 2 or any(device.type == "meta" for device in devices):
         return None
-    if is_inplace(name) and tensors[0].dim() and is_accelerator(tensors[0].device):
-        return tensors[0].device
-    if name == "__getitem__" and is_moved_on:
-        return tensors[0].device
-    accelerators = {device for device in devices if is_accelerator(device)}
-    if len(accelerators) == 1:
-        return next(iter(accelerators))
-    alone = [t for t in tensors if is_accelerator(t.device) and not state.tracker.is_shared(t) and not _is_as_saved(t, state)]
-    if len({t.device for t in alone}) == 1:
-        return alone[0].device
-    module = state.tracker.running
-    homes = {t.device for _, part in walk_modules(module) for t in own_tensors(part).values()} if module is not None else set()
-    if len(homes) == 1 and homes <= accelerators:
-        return next(iter(homes))
-    trained = {t.device for t in tensors if t.requires_grad}
-    if module is None and len(trained) == 1 and trained <= accelerators:
-        return next(iter(trained))
-    there = [t for t in tensors if is_accelerator(t.device)]
-    chosen = [t for t in there if not _is_unnumbered(t, state)]
-    if name == "__getitem__" and any(t is tensors[0] for t in chosen):  # indices go where the tensor is
-        return tensors[0].device
-    return max(chosen or there, key=lambda t: _age(t, state)).device
+    meeting = _Meeting(name, tensors, state, is_moved_on)
+    votes = (vote(meeting) for vote in _VOTES)
+    return next(device for device in votes if device is not None)
+
+
+def _of_what_is_written(meeting: _Meeting) -> torch.device | None:
+    """An in-place call stays with the tensor on an accelerator that it writes to."""
+    first = meeting.tensors[0]
+    is_written = is_inplace(meeting.name) and first.dim() and is_accelerator(first.device)
+    return first.device if is_written else None
+
+
+def _of_rows_moved_on(meeting: _Meeting) -> torch.device | None:
+    """What is indexed stays where it is if the rows taken from it are moved on."""
+    return meeting.tensors[0].device if meeting.name == "__getitem__" and meeting.is_moved_on else None
+
+
+def _of_the_accelerator(meeting: _Meeting) -> torch.device | None:
+    """An accelerator beats the CPU, because somebody asked for it."""
+    return _only_device(meeting.on_accelerators())
+
+
+def _of_what_was_asked_for(meeting: _Meeting) -> torch.device | None:
+    """A parameter that several modules share loses, because it cannot be in two places.
+
+    So does what a file has put where it was saved, because nobody asked for that.
+    """
+    tracker = meeting.state.tracker
+    rest = [tensor for tensor in meeting.on_accelerators() if not tracker.is_shared(tensor)]
+    return _only_device(tensor for tensor in rest if not _is_as_saved(tensor, meeting.state))
+
+
+def _of_running_module(meeting: _Meeting) -> torch.device | None:
+    """The parameters of the running module win unless it is split."""
+    module = meeting.state.tracker.running
+    parts = walk_modules(module) if module is not None else ()
+    home = _only_device(tensor for _, part in parts for tensor in own_tensors(part).values())
+    return home if any(tensor.device == home for tensor in meeting.on_accelerators()) else None
+
+
+def _of_gradients(meeting: _Meeting) -> torch.device | None:
+    """Outside of modules it is where a gradient flows to, because a target follows the output."""
+    if meeting.state.tracker.running is not None:
+        return None
+    home = _only_device(tensor for tensor in meeting.tensors if tensor.requires_grad)
+    return home if home is not None and is_accelerator(home) else None
+
+
+def _of_what_is_indexed(meeting: _Meeting) -> torch.device | None:
+    """Indices go where the tensor is."""
+    first = meeting.tensors[0]
+    is_placed = meeting.name == "__getitem__" and any(tensor is first for tensor in meeting.placed_by_number())
+    return first.device if is_placed else None
+
+
+def _of_the_youngest(meeting: _Meeting) -> torch.device:
+    """The data has moved on to where the youngest tensor is, and the older one was left behind."""
+    candidates = meeting.placed_by_number() or meeting.on_accelerators()
+    return max(candidates, key=lambda tensor: _age(tensor, meeting.state)).device
+
+
+_VOTES: tuple[Callable[[_Meeting], torch.device | None], ...] = (
+    _of_what_is_written,
+    _of_rows_moved_on,
+    _of_the_accelerator,
+    _of_what_was_asked_for,
+    _of_running_module,
+    _of_gradients,
+    _of_what_is_indexed,
+    _of_the_youngest,
+)
+"""Who says where a call belongs, in the order in which they are asked."""
+
+
+def _only_device(tensors: Iterable[torch.Tensor]) -> torch.device | None:
+    """The device that all tensors share; None if there are several, or no tensors."""
+    devices = {tensor.device for tensor in tensors}
+    return devices.pop() if len(devices) == 1 else None
 
 
 def _is_unnumbered(tensor: torch.Tensor, state: RecordingState) -> bool:
     """Whether `.cuda()` or `.to("cuda")` brought it where it is, or what it was computed from."""
-    birth = state.births.find_birth(tensor)
-    root = None if birth is None else birth.find_root()
-    return root is not None and root.is_move and root.site is not None and bool(_UNNUMBERED.search(call_text(root.site)))
+    root = _root_of(tensor, state)
+    return root is not None and root.is_move and _UNNUMBERED.search(call_text(root.site)) is not None
 
 
 def _is_as_saved(tensor: torch.Tensor, state: RecordingState) -> bool:
     """Whether `torch.load` left it where it was when the file was written."""
-    birth = state.births.find_birth(tensor)
-    root = None if birth is None else birth.find_root()
+    root = _root_of(tensor, state)
     return root is not None and root.call == "load" and "map_location" not in call_text(root.site)
 
 
 def _age(tensor: torch.Tensor, state: RecordingState) -> int:
+    root = _root_of(tensor, state)
+    return -1 if root is None else root.number
+
+
+def _root_of(tensor: torch.Tensor, state: RecordingState) -> Birth | None:
     birth = state.births.find_birth(tensor)
-    return -1 if birth is None else birth.find_root().number
-
-
-def _selects(tensor: torch.Tensor) -> bool:
-    """Whether it is of a type that an index has; values are written as what they are."""
-    return not tensor.is_floating_point() and not tensor.is_complex()
+    return None if birth is None else birth.find_root()
 
 
 def strays(tensors: Sequence[torch.Tensor], target: torch.device, name: str = "") -> list[torch.Tensor]:
     """Tensors that must move; a CPU scalar may stay, and an index on the CPU, which torch takes along itself."""
     away = [tensor for tensor in tensors if tensor.device != target]
     indices = tensors[1:] if name in ("__getitem__", "__setitem__") else ()
-    lawful = [t for t in away if t.device.type == "cpu" and (t.dim() == 0 or (any(t is i for i in indices) and _selects(t)))]
-    return [tensor for tensor in away if not any(tensor is scalar for scalar in lawful)] or away
+    return [tensor for tensor in away if not _may_stay(tensor, indices)] or away
+
+
+def _may_stay(tensor: torch.Tensor, indices: Sequence[torch.Tensor]) -> bool:
+    if tensor.device.type != "cpu" or tensor.dim() == 0:
+        return tensor.device.type == "cpu"
+    is_number = tensor.is_floating_point() or tensor.is_complex()  # values are written as what they are
+    return not is_number and any(tensor is each for each in indices)

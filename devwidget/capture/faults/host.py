@@ -22,7 +22,7 @@ def handle_failure(call: FailedCall) -> Any:
     candidates = [tensor for tensor in call.tensors() if is_accelerator(tensor.device)]
     if not call.state.heal:  # nothing can be tried: the last one it is
         candidates = candidates[-1:]
-    if call.name == "pin_memory" and candidates:
+    if candidates and call.name == "pin_memory":
         out = candidates[0] if call.state.heal else NOT_OURS
         call.report("operands", candidates, cpu, out)
         return out

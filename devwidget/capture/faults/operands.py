@@ -32,12 +32,12 @@ def handle_failure(call: FailedCall) -> Any:
     if target is None:
         return NOT_OURS
     on_host = [tensor for name, tensor in arguments(call.func, call.args, call.kwargs) if name in _ON_HOST]
-    strays = [t for t in healing.strays(tensors, target, call.name) if not any(t is other for other in on_host)]
-    written = is_inplace(call.name) and tensors[0].dim() and tensors[0].device != target
-    if written:  # it must be written where it is, though it is the one that is astray
-        out = call.again_moved([t for t in tensors if t.device != tensors[0].device], tensors[0].device)
-    else:
-        out = call.again_moved(strays, target)
+    strays = [tensor for tensor in healing.strays(tensors, target, call.name) if not any(tensor is other for other in on_host)]
+    home = target
+    if is_inplace(call.name) and tensors[0].dim():
+        home = tensors[0].device  # it must be written where it is, though it may be the one that is astray
+    moved = strays if home == target else [tensor for tensor in tensors if tensor.device != home]
+    out = call.again_moved(moved, home)
     if out is not NOT_OURS or _DEVICE_WORDS.search(message(call.error)):
         call.report("operands", strays, target, out)
     return out

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -26,44 +27,76 @@ from devwidget.capture.tensors import is_tensor
 from devwidget.records.site import Site
 from devwidget.records.trace import Held
 
-_Owned = tuple[str, nn.Module, str, str, torch.Tensor, str]
-_TENSOR = 4
+
+class _Owned(NamedTuple):
+    """A tensor that a module holds.
+
+    Attributes:
+        path: of the module.
+        module: the module itself.
+        how: as `Held.how` has it.
+        name: how the module calls the tensor.
+        tensor: the tensor.
+        note: what else there is to say.
+    """
+
+    path: str
+    module: nn.Module
+    how: str
+    name: str
+    tensor: torch.Tensor
+    note: str = ""
+
+    def describe_holder(self) -> Held:
+        """The module as the holder."""
+        kind = type(self.module)
+        along = self.how == "attribute" and not self.note and _moves_along(kind)
+        assigned = _assigned_in_class(kind, self.name)
+        return Held(self.path, self.name, self.how, class_name(kind), assigned, note=self.note, moves_along=along)
 
 
 def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     """Who keeps one of these tensors: a module of the model, else a global that a frame's code uses."""
-    found = [owned for owned in _owned(tracker) if any(owned[_TENSOR] is member for member in family)]
-    for path, module, how, name, tensor, note in sorted(found, key=lambda owned: owned[_TENSOR] is not family[0]):
-        kind = type(module)
-        along = how == "attribute" and not note and _moves_along(kind)
-        held = Held(path, name, how, class_name(kind), _assigned_in_class(kind, name), note=note, moves_along=along)
-        return _add_sharing(tracker, frames, held, tensor) if how in ("parameter", "buffer") else held
-    return in_optimizer(frames, family) or _held_by_name(frames, family)
+    found = [owned for owned in _list_owned(tracker) if _is_among(owned.tensor, family)]
+    if not found:
+        return in_optimizer(frames, family) or _held_by_name(frames, family)
+    owned = next((each for each in found if each.tensor is family[0]), found[0])
+    held = owned.describe_holder()
+    return _add_sharing(tracker, frames, held, owned.tensor) if owned.how in ("parameter", "buffer") else held
+
+
+def _is_among(value: object, family: list[torch.Tensor]) -> bool:
+    return any(value is member for member in family)
 
 
 def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     """The optimizer whose `step` runs, if it keeps one of these in an attribute, or in an object or a list of its state."""
     for frame in frames:
         optimizer = locals_of(frame).get("self")
-        if not is_a(optimizer, torch.optim.Optimizer):
-            continue
-        states = ((name.partition("].")[2], tensor) for name, tensor, _ in optimizer_tensors(optimizer, {}))
-        inside = ((name, tensor) for name, tensor in states if not name.isidentifier())  # what stands there itself is moved
-        for name, tensor in (*inside, *attribute_tensors(optimizer)):
-            if any(tensor is member for member in family):
-                return Held(None, name, "optimizer state", class_name(type(optimizer)))
+        if is_a(optimizer, torch.optim.Optimizer):
+            for name, tensor in (*_tensors_in_state(optimizer), *attribute_tensors(optimizer)):
+                if _is_among(tensor, family):
+                    return Held(None, name, "optimizer state", class_name(type(optimizer)))
     return None
+
+
+def _tensors_in_state(optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
+    """What objects and lists in the state hold; what stands there itself is moved with it."""
+    for path, tensor, _ in optimizer_tensors(optimizer, {}):
+        name = path.partition("].")[2]
+        if not name.isidentifier():
+            yield name, tensor
 
 
 def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     """The module beside the model, such as a metric, that keeps one of these and moves it along where it is moved itself."""
     for name, whole in _modules_named(frames):
         for path, module in walk_modules(whole):
-            for key, tensor in own(module).items() if _moves_along(type(module)) else ():
-                if any(tensor is member for member in family):
+            for key, value in own(module).items() if _moves_along(type(module)) else ():
+                if _is_among(value, family):
                     kept = ".".join(part for part in (name, path, key) if part)
-                    kinds = class_name(type(module)), class_name(type(whole))
-                    return Held(None, kept, "attribute", kinds[0], left_class=kinds[1], moves_along=True)
+                    owner, left_class = class_name(type(module)), class_name(type(whole))
+                    return Held(None, kept, "attribute", owner, left_class=left_class, moves_along=True)
     return None
 
 
@@ -71,10 +104,13 @@ def _modules_named(frames: Iterable[FrameType]) -> Iterator[tuple[str, nn.Module
     """The modules that the variables of frames are, and those in the fields of an object that is none."""
     for frame in frames:
         for name, value in {**globals_used(frame), **locals_of(frame)}.items():
-            if value is torch:  # thousands of names, none of them a module of the user's
-                continue
-            fields = [(name, value)] if is_module(value) else [(f"{name}.{key}", f) for key, f in copy_items(dict_of(value))]
-            yield from ((key, field) for key, field in fields if is_module(field) and key != "self")
+            if is_module(value):
+                if name != "self":
+                    yield name, value
+            elif value is not torch:  # thousands of names, none of them a module of the user's
+                for key, field in copy_items(dict_of(value)):
+                    if is_module(field):
+                        yield f"{name}.{key}", field
 
 
 def _moves_along(kind: type) -> bool:
@@ -87,9 +123,10 @@ def kept_by_user(tracker: ModuleTracker, frame: FrameType, birth: Birth) -> Held
     family = [tensor for each in birth.iterate_chain() if (tensor := each()) is not None]
     user = user_frame(frame)
     held = holder(tracker, [] if user is None else [user], family)
-    if held is None or (held.how == "global" and user is not None and user.f_code.co_name == "<module>"):
-        return None  # the loop of a script or notebook: its globals are this step's batch
-    return held if held.how in ("attribute", "class attribute", "global") else None
+    if held is None or held.how not in ("attribute", "class attribute", "global"):
+        return None
+    is_of_script = user is not None and user.f_code.co_name == "<module>"
+    return None if held.how == "global" and is_of_script else held  # its globals are the batch of this step
 
 
 def unregistered_tensors(tracker: ModuleTracker) -> Iterator[tuple[nn.Module, Held, torch.Tensor]]:
@@ -101,17 +138,20 @@ def unregistered_tensors(tracker: ModuleTracker) -> Iterator[tuple[nn.Module, He
 
 def plain_tensors(tracker: ModuleTracker) -> Iterator[tuple[str, nn.Module, str, torch.Tensor, str]]:
     """The same as path and module, how the module calls it, the tensor, and a note."""
-    for path, module, how, name, tensor, note in _owned(tracker):
-        if how == "attribute":
-            yield path, module, name, tensor, note
+    for owned in _list_owned(tracker):
+        if owned.how == "attribute":
+            yield owned.path, owned.module, owned.name, owned.tensor, owned.note
 
 
 def registered_at(tracker: ModuleTracker, path: str) -> Site | None:
     """The user's line that gave a module of torch's own to the model."""
     modules, parts = dict(tracker.list_modules()), path.split(".") if path else []
-    owners = ((modules.get(".".join(parts[:depth])), parts[depth]) for depth in reversed(range(len(parts))))
-    sites = (_in_class_of(owner, classes.find_filling, name) for owner, name in owners if owner is not None)
-    return next((site for site in sites if site is not None), None)
+    for depth in reversed(range(len(parts))):
+        owner = modules.get(".".join(parts[:depth]))
+        site = _in_class_of(owner, classes.find_filling, parts[depth]) if owner is not None else None
+        if site is not None:
+            return site
+    return None
 
 
 def written_later(tracker: ModuleTracker, held: Held) -> Site | None:
@@ -143,82 +183,76 @@ def _assigned_in_class(kind: type, name: str) -> Site | None:
     return in_class(kind, lambda filename, owner: classes.attribute_assignment(filename, owner, attribute))
 
 
-def _owned(tracker: ModuleTracker) -> Iterator[_Owned]:
-    """Path and module of each holder, how it holds each of its tensors, under which name, the tensor, and a note."""
+def _list_owned(tracker: ModuleTracker) -> Iterator[_Owned]:
+    """What the modules of the model hold."""
     named = list(tracker.list_modules())
-    registered = {id(part) for _, m in named for part in (m, *own_tensors(m).values())}
+    registered = {id(module) for _, module in named}
+    registered |= {id(tensor) for _, module in named for tensor in own_tensors(module).values()}
     search = AttributeSearch(lambda value: id(value) in registered)
     for path, module in named:
-        yield from ((path, module, *found) for found in _owned_by(module, search))
+        yield from _owned_by(path, module, search)
 
 
-def _owned_by(module: nn.Module, search: AttributeSearch) -> Iterator[tuple[str, str, torch.Tensor, str]]:
-    copied = dict(items_of(own(module).get("_former_parameters")) or ())  # a replica of DataParallel keeps its copies there
-    groups = (
-        ("parameter", own_parameters(module)),
-        ("buffer", dict(registered_entries(module, "_buffers"))),
-        ("parameter", copied),
-    )
-    for how, group in groups:
-        yield from ((how, name, tensor, "") for name, tensor in group.items() if is_tensor(tensor))
+def _owned_by(path: str, module: nn.Module, search: AttributeSearch) -> Iterator[_Owned]:
     fields = own(module)
+    copied = dict(items_of(fields.get("_former_parameters")) or ())  # a replica of DataParallel keeps its copies there
+    buffers = dict(registered_entries(module, "_buffers"))
+    for how, group in (("parameter", own_parameters(module)), ("buffer", buffers), ("parameter", copied)):
+        for name, tensor in group.items():
+            if is_tensor(tensor):
+                yield _Owned(path, module, how, name, tensor)
     for name in search.find_candidates(fields, fields.keys() - STANDARD):  # what a hook keeps is the hook's
         if name not in copied and name in fields:
-            yield from (("attribute", *found) for found in search.find_tensors(name, fields[name]))
+            for found in search.find_tensors(name, fields[name]):
+                yield _Owned(path, module, "attribute", *found)
     for name, value in class_values(type(module), nn.Module):
         if is_a(value, (torch.Tensor, list, tuple, dict)):
-            yield from (("class attribute", *found) for found in search.find_tensors(name, value))
+            for found in search.find_tensors(name, value):
+                yield _Owned(path, module, "class attribute", *found)
 
 
 def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held, tensor: torch.Tensor) -> Held:
     """A registered tensor with the other modules that share it, and the module that was left behind."""
-    paths = {
-        f"{path}.{name}".strip(".")
-        for path, module in tracker.list_modules()
-        for name, value in own_tensors(module).items()
-        if value is tensor
-    }
-    shared = tuple(sorted(paths - {f"{held.module}.{held.name}".strip(".")}))
+    paths = set()
+    for path, module in tracker.list_modules():
+        paths |= {f"{path}.{name}".strip(".") for name, value in own_tensors(module).items() if value is tensor}
+    held = dataclasses.replace(held, shared=tuple(sorted(paths - {f"{held.module}.{held.name}".strip(".")})))
     left = _left_behind(tracker, held.module or "", tensor.device)
-    module = next((module for path, module in tracker.list_modules() if path == left), None)
-    if module is None:
-        return dataclasses.replace(held, shared=shared)
+    if left is None:
+        return held
+    module = next(module for path, module in tracker.list_modules() if path == left)
     is_root = any(ref() is module for ref in tracker.roots)
-    module = _find_whole(frames, module, tensor.device) if is_root else module
-    return dataclasses.replace(
-        held,
-        shared=shared,
-        left_behind=left,
-        left_class=class_name(type(module)),
-        left_root=is_root,
-        built=find_construction(frames, module),
-    )
+    if is_root:
+        module = _find_whole(frames, module, tensor.device)
+    built = find_construction(frames, module)
+    return dataclasses.replace(held, left_behind=left, left_class=class_name(type(module)), left_root=is_root, built=built)
 
 
 def _find_whole(frames: Sequence[FrameType], module: nn.Module, device: torch.device) -> nn.Module:
     """The module of a variable of the user that has this one as a part, and nothing elsewhere: its methods were called."""
-    for _, each in _modules_named(frames):
-        parts = [part for _, part in walk_modules(each)]
-        if any(part is module for part in parts) and all(
-            t.device == device for part in parts for t in own_tensors(part).values()
-        ):
-            module = each
+    for _, whole in _modules_named(frames):
+        parts = [part for _, part in walk_modules(whole)]
+        if any(part is module for part in parts) and all(_is_wholly_on(device, part) for part in parts):
+            module = whole
     return module
+
+
+def _is_wholly_on(device: torch.device, module: nn.Module) -> bool:
+    return all(tensor.device == device for tensor in own_tensors(module).values())
 
 
 def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str | None:
     """The topmost module around `path` that has nothing on another device, which the user forgot to move; None if even
     the module at `path` has."""
-    elsewhere = {
-        owner
-        for owner, module in tracker.list_modules()
-        if any(tensor.device != device for tensor in own_tensors(module).values())
-    }
-    names, known = path.split(".") if path else [], dict(tracker.list_modules())
-    parts = dict(registered_entries(known[""], "_modules")) if "" in known else {}
-    for length in range(1 if names and names[0] not in parts else 0, len(names) + 1):  # a second model stands beside the first
+    named = list(tracker.list_modules())
+    modules, elsewhere = dict(named), [f"{owner}." for owner, module in named if not _is_wholly_on(device, module)]
+    names = path.split(".") if path else []
+    root_parts = dict(registered_entries(modules[""], "_modules")) if "" in modules else {}
+    is_beside_first = bool(names) and names[0] not in root_parts  # a second model
+    for length in range(int(is_beside_first), len(names) + 1):
         top = ".".join(names[:length])
-        if top in known and not any(owner == top or owner.startswith(f"{top}." if top else "") for owner in elsewhere):
+        beginning = f"{top}." if top else ""
+        if top in modules and not any(owner.startswith(beginning) for owner in elsewhere):
             return top
     return None
 
@@ -226,7 +260,7 @@ def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str
 def _held_by_name(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     for frame in frames:
         for name, value in globals_used(frame).items():
-            if any(value is member for member in family):
+            if _is_among(value, family):
                 return Held(None, name, "global", "", _module_level(frame, name))
     return None
 

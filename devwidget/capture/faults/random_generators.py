@@ -18,24 +18,36 @@ from devwidget.records.errors import message
 
 def handle_failure(call: FailedCall) -> Any:
     """Heal with a new generator of the right type, seeded alike."""
-    # Virtual GPUs put a class of their own in the place of torch.Generator.
-    generator = next((g for g in (call.kwargs.get("generator"), *call.args) if is_a(g, torch_internals.Generator)), None)
-    if generator is None or "generator" not in message(call.error).lower():
-        return NOT_OURS
-    target = _target(call, generator)
-    if target is None:
+    generator = _find_generator(call)
+    target = _find_target(call, generator) if generator is not None else None
+    if generator is None or target is None or "generator" not in message(call.error).lower():
         return NOT_OURS
     out = NOT_OURS
     if call.state.heal:
         right = torch.Generator(target).manual_seed(generator.initial_seed())
         args = tuple(right if value is generator else value for value in call.args)
-        out = call.again_with(args, {name: right if value is generator else value for name, value in call.kwargs.items()})
+        kwargs = {name: right if value is generator else value for name, value in call.kwargs.items()}
+        out = call.again_with(args, kwargs)
     names = operand_names.Names(call.state, call.frame)
-    found = device_id(generator.device)
     made = names.made_by_call(generator, "Generator")
-    operand = lost_operand(found, "generator", names.expression(generator), "Generator", stray=True, birth=made)
+    found, expression = device_id(generator.device), names.expression(generator)
+    operand = lost_operand(found, "generator", expression, "Generator", stray=True, birth=made)
     call.report_operands((operand,), target, healed=out is not NOT_OURS)
     return out
+
+
+def _find_generator(call: FailedCall) -> torch.Generator | None:
+    """The generator among the arguments; virtual GPUs put a class of their own in the place of torch.Generator."""
+    given = (call.kwargs.get("generator"), *call.args)
+    return next((value for value in given if is_a(value, torch_internals.Generator)), None)
+
+
+def _find_target(call: FailedCall, generator: torch.Generator) -> torch.device | None:
+    """Where the numbers are wanted; None if the generator is of that type."""
+    asked = call.kwargs.get("device")
+    there = [tensor.device for tensor in call.tensors()]
+    device = torch.device(asked) if asked is not None else next(iter(there), default_device())
+    return None if device.type == generator.device.type else device
 
 
 def meet_state(call: FailedCall) -> Any:
@@ -44,11 +56,3 @@ def meet_state(call: FailedCall) -> Any:
     if strays and isinstance(call.error, TypeError) and message(call.error).startswith("RNG state must be"):
         call.report("operands", strays, torch.device("cpu"), NOT_OURS)
     return NOT_OURS
-
-
-def _target(call: FailedCall, generator: torch.Generator) -> torch.device | None:
-    """Where the numbers are wanted."""
-    asked = call.kwargs.get("device")
-    there = (tensor.device for tensor in call.tensors())
-    device = torch.device(asked) if asked is not None else next(there, default_device())
-    return None if device.type == generator.device.type else device

@@ -21,8 +21,8 @@ from devwidget.records.errors import error_text
 def look(state: RecordingState, running: ModuleCall, args: tuple[Any, ...], error: BaseException | None) -> None:
     """A module has failed: was it given a move of a tensor instead of the tensor?"""
     for argument in args:
-        called = type(argument) is types.MethodType or type(argument) is types.BuiltinMethodType
-        tensor = argument.__self__ if called else None
+        is_method = type(argument) is types.MethodType or type(argument) is types.BuiltinMethodType
+        tensor = argument.__self__ if is_method else None
         if is_tensor(tensor) and argument.__name__ in statements.MOVES:
             _report(state, running, tensor, argument.__name__, error)
 
@@ -32,19 +32,16 @@ def _report(state: RecordingState, running: ModuleCall, tensor: torch.Tensor, me
     home = next(iter(own_tensors(running.module).values()), tensor).device
     named = statements.named_move(site.code.co_filename, method, 1_000_000_000) if site is not None else None
     if site is None or named is None or not state.log.is_new_fault(("uncalled", site, method)):
-        return  # of a module around it, whose caller stands in another file, nothing is known
-    stray = operand_of(tensor, "input", "", stray=True, ineffective=named)
-    text = error_text(error) if error is not None else ""
-    state.log.log_fault(
-        fault_at(
-            state.tracker,
-            "operands",
-            class_name(type(running.module)),
-            site,
-            module=running.path,
-            phase="forward",
-            error=text,
-            operands=(stray,),
-            target=device_id(home),
-        )
+        return
+    fault = fault_at(
+        state.tracker,
+        "operands",
+        class_name(type(running.module)),
+        site,
+        module=running.path,
+        phase="forward",
+        error=error_text(error) if error is not None else "",
+        operands=(operand_of(tensor, "input", "", stray=True, ineffective=named),),
+        target=device_id(home),
     )
+    state.log.log_fault(fault)

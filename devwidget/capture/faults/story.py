@@ -1,0 +1,322 @@
+"""Stories: which line decided where a tensor is, or its dtype, and who keeps it; as recorded, else as living frames tell it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import CodeType, FrameType
+
+import torch
+from torch import nn
+
+from devwidget.capture.faults.owners import holder, in_class, in_module_beside, in_optimizer, registered_at, written_later
+from devwidget.capture.modules import is_module, own_tensors
+from devwidget.capture.object_fields import copy_items, dict_of
+from devwidget.capture.recording.births import Birth
+from devwidget.capture.recording.event_log import format_dtype
+from devwidget.capture.recording.state import RecordingState
+from devwidget.capture.source_code import classes, provenance, statements
+from devwidget.capture.source_code.call_sites import RawSite, call_text, locals_of, to_site
+from devwidget.capture.source_code.classes import functions_of
+from devwidget.capture.source_code.expressions import Scope
+from devwidget.capture.source_code.frames import deep_tensors
+from devwidget.capture.source_code.provenance import Aspect
+from devwidget.capture.tensors import is_parameter, is_tensor, tensors_in, viewed_base, wrapped_tensor
+from devwidget.records.site import Site
+from devwidget.records.syntax import parsed_expression
+from devwidget.records.trace import Held, Operand, Promotion
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What decided about a tensor: fields of `Operand`, which has most of them under names that begin with `birth`."""
+
+    site: Site | None = None
+    call: str = ""
+    op: str = ""
+    direct: bool = False
+    partner: str = ""
+    partners: tuple[str, ...] = ()
+    from_move: bool = False
+    held: Held | None = None
+    promotion: Promotion | None = None
+
+    def add_to(self, operand: Operand) -> Operand:
+        """The operand with its story."""
+        return dataclasses.replace(
+            operand,
+            birth=self.site,
+            birth_call=self.call,
+            birth_op=self.op,
+            birth_direct=self.direct,
+            birth_partner=self.partner,
+            birth_partners=self.partners,
+            from_move=self.from_move,
+            held=self.held,
+            promotion=self.promotion,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Of which tensor a story is asked.
+
+    Attributes:
+        state: of the recording.
+        frames: of the user, innermost first.
+        tensor: the one that is astray.
+        target: where it should have been.
+        aspect: what is wrong with it.
+    """
+
+    state: RecordingState
+    frames: Sequence[FrameType]
+    tensor: torch.Tensor
+    target: torch.device
+    aspect: Aspect
+
+
+def find_story(asked: Asked) -> Story:
+    """Why a tensor is where it is, or of its dtype."""
+    birth = asked.state.births.find_birth(asked.tensor)
+    family = list_family(asked.tensor, birth)
+    if birth is None:
+        return _read_story(asked, family)
+    if asked.aspect == "dtype":
+        root = _find_cast(asked, birth)
+    else:
+        root, family = _find_placing(asked, birth, family)
+    if root.site is None:
+        return _read_story(asked, family)
+    return _recorded_story(asked, family, root, root.site)
+
+
+def list_family(tensor: torch.Tensor, birth: Birth | None) -> list[torch.Tensor]:
+    """A tensor and those that it is, or was made of: what it views or wraps, and what a recording saw of its past."""
+    family = [tensor, *viewed_base(tensor)]
+    if birth is not None:
+        family = [older for each in birth.iterate_chain() if (older := each()) is not None] or family
+    wrapped = wrapped_tensor(tensor)
+    if wrapped is not None and not _has(family, wrapped):
+        family.append(wrapped)
+    for each in (*viewed_base(tensor), tensor):  # of `self.weight.T` too
+        if is_parameter(each) and not _has(family, each):
+            family.insert(0, each)  # `nn.Parameter(data)` has the birth of its data, which somebody else may keep
+    return family
+
+
+def _has(tensors: list[torch.Tensor], tensor: torch.Tensor) -> bool:
+    return any(tensor is each for each in tensors)
+
+
+# As it was recorded.
+
+
+def _find_cast(asked: Asked, birth: Birth) -> Birth:
+    """The birth that decided a dtype: of the tensor, or of the running module in which it was computed."""
+    root, module = birth.dtype_root(), asked.state.tracker.running
+    if root.is_move or module is None:
+        return root
+    for tensor in own_tensors(module).values():
+        known = asked.state.births.find_birth(tensor)
+        if known is not None and tensor.dtype == asked.tensor.dtype and known.dtype_root().is_move:
+            return known.dtype_root()
+    return root
+
+
+def _find_placing(asked: Asked, birth: Birth, family: list[torch.Tensor]) -> tuple[Birth, list[torch.Tensor]]:
+    """The birth that decided a device, which may be that of another tensor, and the tensors that it is about."""
+    root = left_behind(birth) or birth.find_root()
+    giver = _find_followed(root, asked)
+    if giver is not None and in_optimizer(asked.frames, family) is None:
+        return giver, _living(giver) or family
+    weights = _find_weights(root, asked)
+    if weights is not None:
+        return left_behind(weights) or weights.find_root(), _living(weights) or family
+    return root, family
+
+
+def left_behind(birth: Birth) -> Birth | None:
+    """The copy that stayed where it was when what it copies, a parameter, moved on."""
+    copy = None
+    for each in birth.iterate_chain():
+        if copy is not None and each.moved_on:
+            return copy
+        if each.call == "clone":
+            copy = each
+    return None
+
+
+def _living(birth: Birth) -> list[torch.Tensor]:
+    tensor = birth()
+    return [tensor] if tensor is not None else []
+
+
+def _find_followed(root: Birth, asked: Asked) -> Birth | None:
+    """What `device=labels.device` followed to the wrong place. Between two GPUs either may be right."""
+    is_between_gpus = (asked.tensor.device.type == "cpu") == (asked.target.type == "cpu")
+    return root.follows if root.follows is not None and root.follows.site is not None and not is_between_gpus else None
+
+
+def _find_weights(root: Birth, asked: Asked) -> Birth | None:
+    """The parameter that decided where a value of the failing function is, computed of what its module registers alone."""
+    frame, module = next(iter(asked.frames), None), asked.state.tracker.running
+    if frame is None or module is None or root.weights is None or root.site is None or frame.f_code is not root.site.code:
+        return None
+    node = parsed_expression(call_text(root.site))
+    if node is None:
+        return None
+    scope, registered = Scope(frame), list(own_tensors(module).values())
+    calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
+    has_place_of_its_own = any(not _tensors_named(part, scope) for part in [node, *calls])  # `torch.randn(3)`
+    if has_place_of_its_own or not all(_has(registered, tensor) for tensor in _tensors_named(node, scope)):
+        return None
+    return root.weights
+
+
+def _tensors_named(node: ast.AST, scope: Scope) -> list[torch.Tensor]:
+    named = [scope.value(part) for part in ast.walk(node) if isinstance(part, ast.Name | ast.Attribute)]
+    return [value for value in named if is_tensor(value)]
+
+
+def _recorded_story(asked: Asked, family: list[torch.Tensor], root: Birth, site: RawSite) -> Story:
+    """What a recording saw of the birth that decided."""
+    is_by_default = asked.aspect == "device" and not root.is_move
+    left_out = next(iter(root.asked), None) if is_by_default else None
+    site = left_out or site
+    partners = tuple(_find_partners(asked, root, site.code))
+    return Story(
+        to_site(site),
+        call_text(site),
+        op=root.call if left_out is None else "",
+        direct=root.direct and left_out is None,
+        partner=next((name for name in partners if name.isidentifier()), ""),
+        partners=partners,
+        from_move=root.is_move,
+        held=_find_holder(asked, root, family),
+        promotion=_promotion_at(root) if asked.aspect == "dtype" else None,
+    )
+
+
+def _promotion_at(root: Birth) -> Promotion | None:
+    """What an operator made of the dtype that it was given."""
+    before = root.parent
+    if before is None or root.is_move or not root.call:
+        return None
+    return Promotion(to_site(root.site), root.call, format_dtype(before.dtype))
+
+
+def _find_holder(asked: Asked, root: Birth, family: list[torch.Tensor]) -> Held | None:
+    """Who keeps a tensor, or what decided where it is."""
+    held = holder(asked.state.tracker, asked.frames, family)
+    if held is None:
+        return _find_holder_of_weights(asked, root) or in_module_beside(asked.frames, family)
+    built = to_site(root.built) if held.left_behind is not None and held.built is None else None
+    if built is not None and statements.assigned_call(built.text)[1] == held.left_class:  # and no module around it
+        return dataclasses.replace(held, built=built)
+    return held
+
+
+def _find_holder_of_weights(asked: Asked, root: Birth) -> Held | None:
+    """The unregistered module whose weights an activation was computed with: those are why it is there."""
+    weights = root.weights() if root.weights is not None else None
+    if weights is None or weights.device != asked.tensor.device:
+        return None
+    held = holder(asked.state.tracker, [], [weights])
+    return held if held is not None and held.how == "attribute" else None
+
+
+def _find_partners(asked: Asked, root: Birth, code: CodeType) -> Iterator[str]:
+    """Tensors on the right device that the birth's own function has at hand: its arguments, its variables, its module's."""
+
+    def is_at_hand(value: object) -> bool:
+        if not is_tensor(value) or value.device != asked.target:
+            return False
+        birth = asked.state.births.find_birth(value)
+        return birth is None or birth.number < root.number
+
+    frame = next((each for each in asked.frames if each.f_code is code), None)
+    variables = locals_of(frame) if frame is not None else {}
+    for name in [*code.co_varnames[: code.co_argcount], *variables]:
+        if is_at_hand(variables.get(name)):
+            yield str(name)
+    owner = variables.get("self") if frame is not None else _module_of(asked.state, code)
+    if is_module(owner) and code.co_name not in classes.INITIALISERS:
+        for path, tensor in deep_tensors(owner):
+            if is_at_hand(tensor):
+                yield f"self{path}"
+
+
+def _module_of(state: RecordingState, code: CodeType) -> nn.Module | None:
+    """A module of the model whose class has a method with this code."""
+    other: set[int] = set()  # classes that have no such method; by id, because a set of types asks their metaclass
+    for _, module in state.tracker.list_modules():
+        if id(type(module)) not in other and any(function.__code__ is code for function in functions_of(type(module))):
+            return module
+        other.add(id(type(module)))
+    return None
+
+
+# As living frames tell it.
+
+
+def _read_story(asked: Asked, family: list[torch.Tensor]) -> Story:
+    """The story of a tensor that is older than the recording, as the source tells it."""
+    found = _find_origin(asked, family)
+    tracker = asked.state.tracker
+    held = holder(tracker, asked.frames, [*family, *found.tensors])
+    if held is not None and _is_followed(asked, held, found):
+        held = None
+    if held is not None and held.how in ("parameter", "buffer"):
+        registered = written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "")
+        return Story(registered or found.site, held=held)
+    if not found.call:  # `model = parts["model"]` has only handed on what holds it
+        stored = _find_line_of_object(asked, family) or (held.assigned if held is not None else None)
+        if stored is not None:
+            return _story_of_line(stored, held)
+    partners = found.partners if asked.aspect == "device" else ()
+    is_move = found.op in statements.MOVES
+    partner = next(iter(partners), "")
+    return Story(found.site, found.call, found.op, found.direct, partner, partners, is_move, held)
+
+
+def _story_of_line(site: Site, held: Held | None) -> Story:
+    """The story that a line tells by the call that it makes."""
+    call, op = statements.assigned_call(site.text)
+    return Story(site, call, op, direct=call.rpartition(f".{op}(")[0] == "torch", held=held)
+
+
+def _is_followed(asked: Asked, held: Held, found: provenance.Origin) -> bool:
+    """Whether what a module keeps was moved to where another tensor is, which a line that still runs has made."""
+    is_alone = held.how in ("parameter", "buffer") and held.left_behind is None
+    return is_alone and found.direct and holder(asked.state.tracker, [], list(found.tensors[-1:])) is None
+
+
+def _find_origin(asked: Asked, family: list[torch.Tensor]) -> provenance.Origin:
+    """The origin of the first of a tensor and those it was computed from that has a name."""
+    first = provenance.find_origin(asked.frames, family[0], asked.target, asked.aspect)
+    if first.site is not None:
+        return first
+    for each in family[1:]:
+        if getattr(each, asked.aspect) == getattr(family[0], asked.aspect):
+            found = provenance.find_origin(asked.frames, each, asked.target, asked.aspect)
+            if found.site is not None:
+                return found
+    return first
+
+
+def _find_line_of_object(asked: Asked, family: list[torch.Tensor]) -> Site | None:
+    """The line of a class that stores what an object beside the model keeps, such as a loss, a hook or an average."""
+    for frame in asked.frames:
+        code = frame.f_code
+        owner = locals_of(frame).get(code.co_varnames[0]) if code.co_argcount else None
+        if owner is None or (is_module(owner) and asked.state.tracker.path_of(owner) is not None):
+            continue
+        fields = [*own_tensors(owner).items()] if is_module(owner) else []
+        for name, value in (*fields, *copy_items(dict_of(owner))):
+            if type(name) is str and any(_has(family, tensor) for tensor in tensors_in(value, depth=2)):
+                return in_class(type(owner), functools.partial(classes.attribute_assignment, attribute=name))
+    return None
