@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from devwidget.capture import background_births, torch_internals
-from devwidget.capture.explain.traceback_frames import traceback_frames
+from devwidget.capture.explain.traceback_frames import innermost_user, traceback_frames
 from devwidget.capture.modules import is_module, registered_entries, walk_modules
 from devwidget.capture.object_fields import is_a
 from devwidget.capture.patches.worker_errors import worker_error
@@ -44,7 +44,7 @@ class ErrorContext:
     @property
     def user(self) -> FrameType | None:
         """The innermost frame of user code."""
-        return _innermost_user(self.frames)
+        return innermost_user(self.frames)
 
     @property
     def below(self) -> tuple[FrameType, ...]:
@@ -64,11 +64,7 @@ class ErrorContext:
 
     def caller_of(self, frame: FrameType) -> FrameType:
         """The user frame above a library frame, or the frame itself."""
-        return _innermost_user(self.frames[: self.frames.index(frame)]) or frame
-
-
-def _innermost_user(frames: tuple[FrameType, ...]) -> FrameType | None:
-    return next((frame for frame in reversed(frames) if is_users_code(frame.f_code)), None)
+        return innermost_user(self.frames[: self.frames.index(frame)]) or frame
 
 
 def context_of(error: BaseException) -> ErrorContext:

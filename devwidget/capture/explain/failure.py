@@ -9,9 +9,9 @@ from types import FrameType
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.explain.traceback_frames import steps_down, steps_to_show, traceback_frames
+from devwidget.capture.explain.traceback_frames import innermost_user, steps_down, steps_to_show, traceback_frames
 from devwidget.capture.source_code.call_sites import raw_site, to_site
-from devwidget.capture.source_code.stack import Owner, is_users_code, owners, user_frame
+from devwidget.capture.source_code.stack import Owner, owners, user_frame
 from devwidget.records.explanation import Failure
 
 MOST_FRAMES = 60
@@ -26,8 +26,7 @@ def failure_of(error: BaseException, message: str, module: str | None) -> Failur
         message: its text.
         module: path of the innermost module that it left.
     """
-    past = traceback_frames(error.__traceback__)
-    user = next((frame for frame in reversed(past) if is_users_code(frame.f_code)), None)
+    user = innermost_user(traceback_frames(error.__traceback__))
     steps = list(steps_down(error.__traceback__))
     inside = any(step.tb_frame.f_code is torch_internals.module_call for step in steps)
     if user is None and not any(owners[step.tb_frame.f_code.co_filename] == Owner.STEP for step in steps):

@@ -17,7 +17,7 @@ from devwidget.capture import data_parallel
 from devwidget.capture.data_parallel import faults
 from devwidget.capture.data_parallel.constructions import report_absent
 from devwidget.capture.explain.error_context import ErrorContext
-from devwidget.capture.explain.unwatched_calls import meet_absent_of_file, meet_state_on_gpu
+from devwidget.capture.explain.unwatched_calls import meet_unwatched
 from devwidget.capture.faults import leaves, uncalled
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.faults.owners import in_class
@@ -165,15 +165,9 @@ def absent_gpus(context: ErrorContext) -> None:
         report_absent(context.state, locals_of(frame).get("device_ids"), context.caller_of(frame))
 
 
-def absent_of_file(context: ErrorContext) -> None:
-    """A file was saved on a device that is not there."""
-    if context.user is not None:
-        meet_absent_of_file(context.state, context.error, context.user)
-
-
-def generator_state(context: ErrorContext) -> None:
-    """The state of a random generator was read to a GPU with the rest of a checkpoint."""
-    meet_state_on_gpu(context.state, context.error, context.below[::-1])
+def unwatched_call(context: ErrorContext) -> None:
+    """A call about which no mode is asked, such as that of `torch.load`."""
+    meet_unwatched(context.state, context.error)
 
 
 def vector_of_losses(context: ErrorContext) -> None:
@@ -281,8 +275,7 @@ ALL = (
     checkpoint_prefix,
     misplaced_wrapper,
     absent_gpus,
-    absent_of_file,
-    generator_state,
+    unwatched_call,
     vector_of_losses,
     wrong_gradient,
 )

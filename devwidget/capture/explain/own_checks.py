@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -25,14 +25,6 @@ PROBLEM = "compared"
 _AGREE, _DIFFER = (ast.Eq, ast.Is), (ast.NotEq, ast.IsNot)
 
 
-class _Check:
-    """Stands for the function that checks."""
-
-    def __init__(self, frame: FrameType) -> None:
-        name = frame.f_code.co_name
-        self.__name__ = "assert" if name.startswith("<") else name
-
-
 def own_check(context: ErrorContext) -> None:
     """The same for an exception that is explained."""
     _meet(context.state, context.error, context.frames[-1] if context.frames else None)
@@ -50,13 +42,14 @@ def meet_own_check(state: RecordingState, error: BaseException) -> None:
 def _meet(state: RecordingState, error: BaseException, frame: FrameType | None) -> None:
     if frame is None or not isinstance(error, Exception):
         return
-    scope = Scope(frame)
+    scope, code = Scope(frame), frame.f_code
     for pair in _compared(frame):
         sides = [_read_side(scope, node) for node in pair]
         answers = [side.answer for side in sides]
         tensors = {side.name: side.tensor for side in sides if side.tensor is not None}
         if tensors and UNKNOWN not in answers and answers[0] != answers[1]:
-            call = FailedCall(state, _Check(frame), (), tensors, error, frame)
+            check = SimpleNamespace(__name__="assert" if code.co_name.startswith("<") else code.co_name)
+            call = FailedCall(state, check, (), tensors, error, frame)
             target = _find_target(call, sides)
             strays = [tensor for tensor in tensors.values() if tensor.device != target]
             if target is not None and strays:

@@ -6,7 +6,7 @@ import linecache
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from types import FrameType
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -209,19 +209,13 @@ def _call_of(frame: FrameType) -> Call:
     variables = locals_of(frame) if _has_source(frame) else {}
     tensors = {name: value for name, value in variables.items() if is_tensor(value)}
     name = frame.f_code.co_name
-    return Call(_Function("operation" if name.startswith("<") else name), (), tensors)
+    function = SimpleNamespace(__name__="operation" if name.startswith("<") else name)
+    return Call(function, (), tensors)
 
 
 def _has_source(frame: FrameType) -> bool:
     """What was given to `exec` has none; its variables may be those of the whole notebook, and few of them are on its line."""
     return bool(linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip())
-
-
-class _Function:
-    """Stands for the function of a frame."""
-
-    def __init__(self, name: str) -> None:
-        self.__name__ = name
 
 
 def _values(context: ErrorContext, written: dict[str, str]) -> Iterator[Operand]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
 from typing import Any, cast
 
-from devwidget.capture.source_code.stack import is_library, is_own
+from devwidget.capture.source_code.stack import is_library, is_own, is_users_code
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +38,11 @@ def traceback_frames(trace: TracebackType | None) -> list[FrameType]:
         past = TracebackFrame(code, step.tb_frame.f_globals, step.tb_lineno, step.tb_lasti, back, step.tb_frame)
         found.append(cast(FrameType, past))  # everything that reads frames here reads no more of them than this
     return found
+
+
+def innermost_user(frames: Sequence[FrameType]) -> FrameType | None:
+    """The innermost frame of user code."""
+    return next((frame for frame in reversed(frames) if is_users_code(frame.f_code)), None)
 
 
 def steps_to_show(trace: TracebackType | None) -> Iterator[TracebackType]:

@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.explain.traceback_frames import traceback_frames
+from devwidget.capture.explain.traceback_frames import innermost_user, traceback_frames
 from devwidget.capture.faults import devices, random_generators
 from devwidget.capture.faults.failed_call import FailedCall
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import locals_of, raw_site
 from devwidget.capture.source_code.expressions import failing_call
-from devwidget.capture.source_code.stack import is_users_code
 from devwidget.records.device import CURRENT_SETTERS
 from devwidget.records.errors import error_text, message
 
@@ -31,36 +30,30 @@ def meet_unwatched(state: RecordingState, error: BaseException) -> None:
 
     Only errors that came out of it count: the innermost line of the user asked for it, in words or by a `with`.
     """
-    if not isinstance(error, Exception):
-        return
     frames = traceback_frames(error.__traceback__)
-    user = next((frame for frame in reversed(frames) if is_users_code(frame.f_code)), None)
-    if user is None:
+    user = innermost_user(frames)
+    if user is None or not isinstance(error, Exception):
         return
-    meet_absent_of_file(state, error, user)
+    found = _READ.match(message(error))
+    if found is not None:
+        requested = found[1].lower() + (f":{found[2]}" if found[2] else "")
+        devices.report_absent(state, "load", raw_site(user), requested, error_text(error))
     for func, args in _requests(user, frames[-1]):
         devices.handle_failure(FailedCall(state, func, args, {}, error, user))
-    meet_state_on_gpu(state, error, frames[frames.index(user) :])
+    if isinstance(error, TypeError):
+        _meet_state_on_gpu(state, error, frames[frames.index(user) :])
 
 
-def meet_state_on_gpu(state: RecordingState, error: BaseException, frames: Sequence[FrameType]) -> None:
+def _meet_state_on_gpu(state: RecordingState, error: TypeError, frames: Sequence[FrameType]) -> None:
     """The state of a random generator that was read to a GPU with the rest of a checkpoint.
 
     Args:
         frames: from the line of the user on: the outermost that has the tensor writes what the user calls it.
     """
-    for frame in frames if isinstance(error, TypeError) else ():
-        call = failing_call(frame) if not state.log.faults else None
-        if call is not None and isinstance(error, TypeError):
+    for frame in frames:
+        call = failing_call(frame)
+        if call is not None and not state.log.faults:
             random_generators.meet_state(FailedCall(state, call.func, call.args, call.kwargs, error, frame))
-
-
-def meet_absent_of_file(state: RecordingState, error: BaseException, user: FrameType) -> None:
-    """`torch.load` of what was saved on a device that is not there, without `map_location`."""
-    found = _READ.match(message(error)) if isinstance(error, RuntimeError) else None
-    if found is not None:
-        requested = found[1].lower() + (f":{found[2]}" if found[2] else "")
-        devices.report_absent(state, "load", raw_site(user), requested=requested, error=error_text(error))
 
 
 def _requests(user: FrameType, innermost: FrameType) -> list[tuple[Any, tuple[Any, ...]]]:
