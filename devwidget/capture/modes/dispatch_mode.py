@@ -14,11 +14,11 @@ from devwidget.capture import torch_internals
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.patching.operator_key import key_threads
-from devwidget.capture.recording.collectives import KINDS
 from devwidget.capture.recording.event_log import Devices, join_devices
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.stack import is_hooked
 from devwidget.capture.tensors import tensors_in
+from devwidget.extras.ranks.traced_collectives import KINDS
 from devwidget.records.trace import Phase
 
 _PARALLEL_CAUSES = ("scatter", "replicate", "gather", "reduce")

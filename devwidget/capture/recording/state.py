@@ -13,7 +13,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.recording.births import Births, TensorKeyRef
-from devwidget.capture.recording.collectives import Collectives
 from devwidget.capture.recording.event_log import Log
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.recording.parallel_calls import ParallelCalls
@@ -22,6 +21,7 @@ from devwidget.capture.recording.transfers import CopyChecks, Transfers
 from devwidget.capture.recording.waits import Waits
 from devwidget.capture.source_code.device_comparisons import DeviceComparisons
 from devwidget.capture.undo import Undo
+from devwidget.extras.ranks.traced_collectives import Collectives
 
 
 class _RecordedThread(threading.local):

@@ -19,8 +19,8 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import devwidget
-from devwidget.capture.recording import collectives
-from devwidget.capture.recording.collectives import KINDS, places_of
+from devwidget.extras.ranks import traced_collectives as collectives
+from devwidget.extras.ranks.traced_collectives import KINDS, places_of
 from devwidget.records.parallel import CollectiveCall
 from devwidget.records.trace import Trace
 from tests.older_torch import IS_OLDER
