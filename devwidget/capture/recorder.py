@@ -222,11 +222,10 @@ class Recorder:
             error=self._error,
             failure=self._failure,
             copy_checks=tuple(self._state.copy_checks.list_records()) if self._state.copy_checks is not None else (),
-            collectives=self._state.collectives.list_calls(),
-            groups=self._state.collectives.list_groups(),
             not_checked=tuple(log.troubles),
             seconds=self._seconds,
             samples=self._samples,
+            **{name: facts for observer in self._state.observers for name, facts in observer.list_facts().items()},
         )
 
     def refuse_again(self) -> None:

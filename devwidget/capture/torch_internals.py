@@ -269,6 +269,14 @@ def find_optional(name: str) -> Any:
         return None
 
 
+def group_in(value: Any) -> Any:
+    """The process group that an operator is given: by its name, or boxed for C++."""
+    if isinstance(value, str):
+        return __getattr__("resolve_group")(value)
+    known = __getattr__("ProcessGroup")
+    return value if isinstance(value, known) else known.unbox(value)
+
+
 def _refuse_torch(purpose: str, missing: list[str]) -> DevwidgetError:
     facts = {"names": ", ".join(f"`{path}`" for path in missing), "purpose": _PURPOSES.get(purpose, purpose)}
     return DevwidgetError(

@@ -18,7 +18,6 @@ from devwidget.capture.recording.event_log import Devices, join_devices
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.stack import is_hooked
 from devwidget.capture.tensors import tensors_in
-from devwidget.extras.ranks.traced_collectives import KINDS
 from devwidget.records.trace import Phase
 
 _PARALLEL_CAUSES = ("scatter", "replicate", "gather", "reduce")
@@ -30,7 +29,7 @@ _WAITING = frozenset({
 })  # fmt: skip
 """Operators that hand a value to the host, or whose results have sizes that depend on values."""
 _WAITING_SOMETIMES = _MASKED | _WAITING | {"repeat_interleave"}
-_APART = frozenset({*_COPIES, *KINDS}) | _WAITING_SOMETIMES
+_APART = frozenset(_COPIES) | _WAITING_SOMETIMES
 _WORDS = {
     "_local_scalar_dense": "item",
     "_unique": "unique",
@@ -163,11 +162,13 @@ class OperatorMode(DispatchMode):
     def _run_apart(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if name in _COPIES:
             return self._run_copy(func, name, args, kwargs)
-        if name in KINDS:
-            self._state.collectives.begin_collective(func, name, args, sys._getframe(1))
-            return self._run_logged(func, name, args, kwargs)
         if name in _WAITING_SOMETIMES:
             return self._run_waiting(func, name, args, kwargs)
+        for observer in self._state.observers:
+            try:
+                observer.operator_begins(func, name, args, sys._getframe(1))
+            except Exception as error:  # a bug of ours is no business of the user's
+                self._state.log.log_trouble(error)
         return self._run_logged(func, name, args, kwargs, is_foreign=True)
 
     def _run_waiting(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -10,6 +10,7 @@ from types import FrameType
 
 from torch.utils.weak import WeakIdKeyDictionary
 
+from devwidget import extras
 from devwidget.capture import torch_internals
 from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.recording.births import Births, TensorKeyRef
@@ -21,7 +22,6 @@ from devwidget.capture.recording.transfers import CopyChecks, Transfers
 from devwidget.capture.recording.waits import Waits
 from devwidget.capture.source_code.device_comparisons import DeviceComparisons
 from devwidget.capture.undo import Undo
-from devwidget.extras.ranks.traced_collectives import Collectives
 
 
 class _RecordedThread(threading.local):
@@ -45,6 +45,7 @@ class RecordingState:
         saved: which line made a state dict.
         loaders: which line made a `DataLoader`, also by its iterator.
         loaded: the same of each tensor that one handed out.
+        observers: parts of extras, which are told of the operators of libraries and have facts for the trace.
         watching: makes fresh modes for another thread; set by the tracer.
 
     Args:
@@ -115,6 +116,6 @@ class RecordingState:
         self.transfers = Transfers(self.tracker)
         self.waits = Waits(self.tracker)
         self.copy_checks: CopyChecks | None = None
-        self.collectives = Collectives(self.log, self.tracker)
+        self.observers = tuple(part.Observer(self.log, self.tracker) for part in extras.load_all("observers"))
         self.parallel = ParallelCalls()
         self.comparisons = DeviceComparisons()

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
-from devwidget.extras.ranks.traced_collectives import group_in
+from devwidget.capture.torch_internals import group_in
 from devwidget.gpus import labels
 from devwidget.gpus.call import Call
 from devwidget.gpus.errors import type_text

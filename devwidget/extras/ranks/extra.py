@@ -17,4 +17,5 @@ EXTRA = Extra(
     commands=("commands",),
     panel=("other_ranks",),
     recorder={"path": "answer"},
+    observers=("traced_collectives",),
 )

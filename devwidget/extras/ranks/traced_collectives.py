@@ -90,14 +90,6 @@ def _first_place(names: list[str], wanted: tuple[str, ...]) -> int:
     return next((at for at, name in enumerate(names) if name in wanted), -1)
 
 
-def group_in(value: Any) -> Any:
-    """The process group that an operator is given: by its name, or boxed for C++."""
-    if isinstance(value, str):
-        return torch_internals.resolve_group(value)
-    known: Any = torch_internals.ProcessGroup
-    return value if isinstance(value, known) else known.unbox(value)
-
-
 def given_bytes(func: Any, kind: str, args: tuple[Any, ...]) -> int:
     """What this rank gives; a barrier's tensor is nobody's."""
     return 0 if kind == "barrier" else sum(map(bytes_of, tensors_in(args[places_of(func).given], depth=3)))
@@ -159,8 +151,8 @@ MOST_CALLS = 20_000
 """Collectives kept; a loop that begins more is read no better for the rest."""
 
 
-class Collectives:
-    """What this process has begun, in order, and for which groups."""
+class Observer:
+    """What this process has begun while it is recorded, in order, and for which groups."""
 
     def __init__(self, log: Log, tracker: ModuleTracker) -> None:
         self._log, self._tracker = log, tracker
@@ -169,18 +161,16 @@ class Collectives:
         self._begun: Counter[tuple[int, str, int]] = Counter()
         self._calls: list[tuple[CollectiveCall, RawSite | None]] = []
 
-    def begin_collective(self, func: Any, name: str, args: tuple[Any, ...], frame: FrameType | None) -> None:
-        """An operator of `KINDS` is about to run: one that never ends has begun too."""
-        try:
+    def operator_begins(self, func: Any, name: str, args: tuple[Any, ...], frame: FrameType) -> None:
+        """An operator of a library is about to run: a collective that never ends has begun too."""
+        if name in KINDS:
             self._note_call(func, KINDS[name], args, frame)
-        except Exception as error:
-            self._log.log_trouble(error)
 
     def _note_call(self, func: Any, kind: str, args: tuple[Any, ...], frame: FrameType | None) -> None:
         if len(self._calls) >= MOST_CALLS:
             return self._log.add_note(_cut_list(MOST_CALLS))
         places, tracker = places_of(func), self._tracker
-        group = self._group_place(group_in(args[places.group]))
+        group = self._group_place(torch_internals.group_in(args[places.group]))
         peer = self._groups[group].ranks[args[places.peer]] if places.peer >= 0 else UNKNOWN
         counted = group, kind if kind in POINT_TO_POINT else "", peer
         self._begun[counted] += 1
@@ -200,14 +190,11 @@ class Collectives:
             self._groups.append(_record_of(group))
         return self._places[id(group)][1]
 
-    def list_calls(self) -> tuple[CollectiveCall, ...]:
-        """The records, each with its line."""
+    def list_facts(self) -> dict[str, Any]:
+        """The calls, each with its line, and the process groups in the order in which they were met."""
         lines = {site: to_site(site) for site in {site for _, site in self._calls}}
-        return tuple(replace(call, site=lines[site]) for call, site in self._calls)
-
-    def list_groups(self) -> tuple[ProcessGroup, ...]:
-        """The process groups, in the order in which they were met."""
-        return tuple(self._groups)
+        calls = tuple(replace(call, site=lines[site]) for call, site in self._calls)
+        return {"collectives": calls, "groups": tuple(self._groups)}
 
 
 def _record_of(group: Any) -> ProcessGroup:
