@@ -75,6 +75,13 @@ def _all_devices(args: tuple[Any, ...]) -> Devices:
     return found if len(found) > 1 else found[0] if found else None
 
 
+def _first_tensor(out: Any) -> torch.Tensor | None:
+    """The result of an operator, or the first of several."""
+    if (type(out) is tuple or type(out) is list) and out:
+        out = out[0]
+    return out if isinstance(out, _Tensor) else None
+
+
 def _find_awaited_device(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device | None:
     """The accelerator for which the host waits, if it does."""
     tensor = args[0] if args and isinstance(args[0], torch.Tensor) else None
@@ -138,19 +145,20 @@ class OperatorMode(DispatchMode):
             out = redispatch(func, args, kwargs)
         finally:
             here.operator_site = below.asked = None
-        first = out
-        if type(out) is not _Tensor and not isinstance(out, _Tensor):
-            first = out[0] if (type(out) is tuple or type(out) is list) and out else None
-            first = first if isinstance(first, _Tensor) else None
+        first = out if type(out) is _Tensor else _first_tensor(out)
         phase: Phase = tracker.forced or ("forward" if here.stack else tracker.phase)
-        if phase != "backward" and (number := _next_number()) != here.next_node:  # else no node was made for it
-            self._note_line(here, number, site)
-        if (on := asked[1]) is not None:  # virtual GPUs have found it already
-            key = name, here.path, phase, id(site), on, on if first is not None else None
-        else:
+        if phase != "backward":
+            number = _next_number()
+            if number != here.next_node:  # else no node was made for it
+                self._note_line(here, number, site)
+        inputs = output = asked[1]  # virtual GPUs have found it already
+        if inputs is None:
             with _DisableTorchFunction():  # function modes are active while autograd runs: our looking is no call for them
-                device = first.device if first is not None else None
-                key = name, here.path, phase, id(site), _find_devices(args), device
+                inputs = _find_devices(args)
+                output = first.device if first is not None else None
+        elif first is None:
+            output = None
+        key = name, here.path, phase, id(site), inputs, output
         place = self._ops.get(key)
         if place is None:
             place = self._first(key, site, first)

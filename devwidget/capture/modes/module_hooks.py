@@ -15,7 +15,8 @@ from devwidget.capture.faults.owners import unregistered_tensors
 from devwidget.capture.interrupts import Lock, uninterrupted
 from devwidget.capture.object_fields import SCALAR_IDS, is_a
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
-from devwidget.capture.recording.event_log import join_devices, read_shape
+from devwidget.capture.recording.event_log import ModuleEntry, join_devices, read_shape
+from devwidget.capture.recording.module_tracker import ModuleCall
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.tensors import device_of, tensors_in
 from devwidget.capture.undo import Undo
@@ -59,71 +60,85 @@ _now, _Tensor, _DisableTorchFunction = time.perf_counter, torch.Tensor, torch_in
 
 def module_hooks(state: RecordingState, undo: Undo) -> None:
     """Follow every module call."""
-    watched: dict[int, Undo] = {}
-    tracker, log, threads = state.tracker, state.log, state.tracker.threads
-
-    def before(module: nn.Module, args: Any) -> None:
-        if state.is_elsewhere():
-            return
-        here = threads.place
-        if not here.stack and here.replica < 0:
-            state.ties.look_for_ties(module)
-        # Past torch's relays between a call of a module and its hooks, which every search would have to walk through.
-        tracker.enter_module(module, sys._getframe(3), _now(), log.number())
-        if is_a(module, nn.DataParallel) and id(module) not in watched:
-            with uninterrupted():
-                watched[id(module)] = Undo()
-                data_parallel.watch_call(module, state, watched[id(module)])
-
-    def after(module: nn.Module, args: Any, *rest: Any) -> None:
-        if state.is_elsewhere():
-            return
-        # When forward raises, torch calls an `always_call` hook without the keyword arguments.
-        failed = len(rest) == 1
-        running = tracker.leave_module(module)
-        if watched and id(module) in watched:
-            with uninterrupted():
-                watched[id(module)].run_steps()
-                del watched[id(module)]
-        if running is None or running.path is None:
-            return
-        here = threads.place
-        if not here.stack and any(transfer.moved is not None for transfer in state.transfers.kept):
-            kept = {id(tensor) for _, _, tensor in unregistered_tensors(state.tracker)}
-            state.transfers.forget_kept_copies(lambda tensor: id(tensor) in kept)
-        entry = log.module_entry(running.path, running.replica, module, running.number, running.started)
-        if not entry.calls:
-            entry.stopped = log.number()
-        entry.calls += 1
-        entry.seconds += _now() - running.started
-        with _DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
-            if failed:
-                entry.inputs = _with_devices(entry.inputs, args)
-            else:
-                given = (*args, *rest[0].values()) if rest[0] else args
-                entry.inputs = _with_devices(entry.inputs, given)
-                entry.outputs = _with_devices(entry.outputs, rest[1])
-                if entry.calls == 1:
-                    entry.input_shapes, entry.output_shapes = _list_shapes(given), _list_shapes(rest[1])
-        if not failed:
-            here.failed = None
-            return
-        if here.failed is None:
-            uncalled.look(state, running, args, sys.exception())
-        here.failed = running.path if here.failed is None else here.failed
-        entry.failed = True
-
-    undo.add_step(_end_unfinished, watched)
-    MODULE_BEGINS.call_hook(before, undo)
-    MODULE_ENDS.call_hook(after, undo)
+    hooks = _ModuleHooks(state)
+    undo.add_step(hooks.end_wrappers)
+    MODULE_BEGINS.call_hook(hooks.module_begins, undo)
+    MODULE_ENDS.call_hook(hooks.module_ends, undo)
     deepen_recursion(undo)
 
 
-def _end_unfinished(watched: dict[int, Undo]) -> None:
-    """Calls of wrappers that never ended."""
-    while watched:
-        list(watched.values())[-1].run_steps()
-        watched.popitem()
+class _ModuleHooks:
+    """What a recording is told of modules."""
+
+    def __init__(self, state: RecordingState) -> None:
+        self._state, self._tracker, self._log = state, state.tracker, state.log
+        self._wrappers: dict[int, Undo] = {}
+
+    def module_begins(self, module: nn.Module, args: Any) -> None:
+        """A module is called."""
+        if self._state.is_elsewhere():
+            return
+        here = self._tracker.here
+        if not here.stack and here.replica < 0:
+            self._state.ties.look_for_ties(module)
+        # Past torch's relays between a call of a module and its hooks, which every search would have to walk through.
+        self._tracker.enter_module(module, sys._getframe(3), _now(), self._log.number())
+        if is_a(module, nn.DataParallel) and id(module) not in self._wrappers:
+            with uninterrupted():
+                self._wrappers[id(module)] = Undo()
+                data_parallel.watch_call(module, self._state, self._wrappers[id(module)])
+
+    def module_ends(self, module: nn.Module, args: Any, *rest: Any) -> None:
+        """A module has returned, or raised."""
+        if self._state.is_elsewhere():
+            return
+        running = self._tracker.leave_module(module)
+        if id(module) in self._wrappers:
+            with uninterrupted():
+                self._wrappers[id(module)].run_steps()
+                del self._wrappers[id(module)]
+        if running is None or running.path is None:
+            return
+        if not self._tracker.here.stack:
+            self._forget_kept_copies()
+        entry = self._log.module_entry(running.path, running.replica, module, running.number, running.started)
+        if not entry.calls:
+            entry.stopped = self._log.number()
+        entry.calls += 1
+        entry.seconds += _now() - running.started
+        with _DisableTorchFunction():  # our looking is no call for modes and tensor classes of the user
+            if len(rest) == 1:  # when forward raises, torch calls an `always_call` hook without the keyword arguments
+                self._note_failure(entry, running, args)
+            else:
+                self._note_result(entry, (*args, *rest[0].values()), rest[1])
+
+    def _note_result(self, entry: ModuleEntry, given: tuple[Any, ...], out: Any) -> None:
+        self._tracker.here.failed = None
+        entry.inputs = _with_devices(entry.inputs, given)
+        entry.outputs = _with_devices(entry.outputs, out)
+        if entry.calls == 1:
+            entry.input_shapes, entry.output_shapes = _list_shapes(given), _list_shapes(out)
+
+    def _note_failure(self, entry: ModuleEntry, running: ModuleCall, args: Any) -> None:
+        here = self._tracker.here
+        entry.inputs = _with_devices(entry.inputs, args)
+        entry.failed = True
+        if here.failed is None:
+            uncalled.look(self._state, running, args, sys.exception())
+            here.failed = running.path
+
+    def _forget_kept_copies(self) -> None:
+        """The outermost module has returned: what modules keep of copies is no copy to make anew."""
+        transfers = self._state.transfers
+        if any(transfer.moved is not None for transfer in transfers.kept):
+            kept = {id(tensor) for _, _, tensor in unregistered_tensors(self._tracker)}
+            transfers.forget_kept_copies(lambda tensor: id(tensor) in kept)
+
+    def end_wrappers(self) -> None:
+        """End calls of wrappers that never ended."""
+        while self._wrappers:
+            list(self._wrappers.values())[-1].run_steps()
+            self._wrappers.popitem()
 
 
 def _list_shapes(value: Any) -> tuple[tuple[int, ...], ...]:
