@@ -173,8 +173,6 @@ class Recorder:
 
     def report_progress(self, model: nn.Module, told: Callable[[str], None]) -> None:
         """Tell from time to time which module runs, until the recording ends."""
-        from devwidget.capture.recorder import Progress  # only for a screen
-
         MODULE_BEGINS.call_hook(Progress(self._state, model, told).report_module, self._undo)
 
     def report_calls(self, told: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]) -> None:

@@ -8,8 +8,8 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -28,6 +28,7 @@ Devices = tuple[torch.device, ...] | torch.device | None
 Op = tuple[str, str | None, Phase, int, Devices, torch.device | None]
 """Name, module, phase, id of the line, and devices of what went in and came out. Nothing in it can be part of a cycle, and so
 the garbage collector, which would walk through the operators of a large model again and again, lets go of the tuple."""
+_R = TypeVar("_R")
 MOST_FAULTS = 1000
 """Faults kept; a loop that fails ten thousand times in new ways is read no better for the rest."""
 
@@ -36,7 +37,7 @@ MOST_FAULTS = 1000
 class ModuleEntry:
     """The calls of one module, or of one replica of it, added up."""
 
-    name: str
+    class_name: str
     number: int
     started: float
     stopped: int = -1
@@ -158,21 +159,7 @@ class Log:
     def list_modules(self) -> tuple[ModuleEvent, ...]:
         """Modules in the order of their first call."""
         records = [
-            ModuleEvent(
-                path,
-                e.name,
-                _device_ids(e.inputs),
-                _device_ids(e.outputs),
-                e.calls,
-                e.seconds,
-                e.failed,
-                e.number,
-                e.started,
-                copy,
-                e.stopped,
-                e.input_shapes,
-                e.output_shapes,
-            )
+            make_record(ModuleEvent, e, path=path, replica=copy, inputs=_device_ids(e.inputs), outputs=_device_ids(e.outputs))
             for (path, copy), e in self._modules.items()
         ]
         return tuple(sorted(records, key=lambda m: m.number))
@@ -186,6 +173,25 @@ class Log:
 def device_id(device: torch.device) -> DeviceId:
     """Our name of a torch device."""
     return DeviceId(device.type, device.index)
+
+
+def make_record(kind: Callable[..., _R], draft: object, **more: Any) -> _R:
+    """A record of what a draft has under the same names, with lines and devices of ours; `more` is what the draft has not."""
+    for name in _names_of(kind):
+        if name not in more and hasattr(draft, name):
+            more[name] = _plain_fact(getattr(draft, name))
+    return kind(**more)
+
+
+@functools.cache
+def _names_of(kind: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind))
+
+
+def _plain_fact(value: Any) -> Any:
+    if isinstance(value, torch.device):
+        return device_id(value)
+    return to_site(value) if isinstance(value, RawSite) else value
 
 
 def read_shape(tensor: torch.Tensor) -> tuple[int, ...]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from devwidget.capture.recording.event_log import device_id
-from devwidget.capture.source_code.call_sites import RawSite, to_site
+from devwidget.capture.recording.event_log import device_id, make_record
+from devwidget.capture.source_code.call_sites import RawSite
 from devwidget.records.parallel import DataParallelCall, Piece, Replica
 
 CALL = "devwidget.call"
@@ -82,11 +82,7 @@ class WrapperCall:
     def make_record(self) -> DataParallelCall:
         """The call as a record."""
         steps = {f"{name}_seconds": seconds for name, seconds in self.steps.items()}
-        devices = tuple(map(device_id, self.devices))
-        flags = {"backward": self.backward, "with_grad": self.with_grad}
-        return DataParallelCall(self.number, self.path, self.class_name, devices, device_id(self.output_device), self.dim,
-                                to_site(self.site), self.started, self.seconds,
-                                **flags, **steps)  # type: ignore[arg-type]  # fmt: skip
+        return make_record(DataParallelCall, self, wrapper=self.path, device_ids=tuple(map(device_id, self.devices)), **steps)
 
     def list_replicas(self) -> list[Replica]:
         """The replicas that were made, as records; none where the module was called directly."""
@@ -94,25 +90,16 @@ class WrapperCall:
         return [self._make_replica(number, run) for number, run in enumerate(made)]
 
     def _make_replica(self, number: int, run: ReplicaRun) -> Replica:
-        return Replica(
+        return make_record(
+            Replica,
+            run,
             wrapper=self.path,
+            call=self.number,
             number=number,
             device=device_id(self.devices[number]),
-            samples=run.samples,
-            input_bytes=sum(piece.bytes for piece in run.inputs),
-            parameter_bytes=run.parameter_bytes,
-            output_bytes=sum(piece.bytes for piece in run.outputs),
-            peak_bytes=run.peak_bytes,
-            seconds=run.seconds,
             gathered_on=device_id(self.gathered_on) if self.gathered_on is not None else None,
-            call=self.number,
-            buffer_bytes=run.buffer_bytes,
-            gradient_bytes=run.gradient_bytes,
-            started=run.started,
-            thread=run.thread,
-            failed=run.failed,
-            inputs=run.inputs,
-            outputs=run.outputs,
+            input_bytes=sum(piece.bytes for piece in run.inputs),
+            output_bytes=sum(piece.bytes for piece in run.outputs),
         )
 
 

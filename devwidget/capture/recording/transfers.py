@@ -17,7 +17,7 @@ from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
 from devwidget.capture.recording.births import Birth, TensorRef, Transfer
-from devwidget.capture.recording.event_log import Log, bytes_of, device_id
+from devwidget.capture.recording.event_log import Log, bytes_of, device_id, make_record
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.capture.undo import Undo
@@ -280,32 +280,16 @@ class Transfers:
 
 
 def _make_crossing(transfer: Transfer) -> UserMove:
-    read, wrote, direct = transfer.read, transfer.overwritten, transfer.direct_from
+    read, wrote, direct, loading = transfer.read, transfer.overwritten, transfer.direct_from, transfer.loading
     unsafe = read or wrote
-    return UserMove(
-        number=transfer.number,
-        source=device_id(transfer.source),
-        target=device_id(transfer.target),
-        bytes=transfer.bytes,
-        shape=transfer.shape,
-        module=transfer.module,
-        phase=transfer.phase,
-        site=to_site(transfer.site),
-        step=transfer.step,
-        chain=transfer.chain,
-        computed=transfer.computed,
+    return make_record(
+        UserMove,
+        transfer,
         direct_from=direct.number if direct is not None and not direct.computed else -1,
-        held=transfer.held,
         unsafe_read=to_site(read[0]) if read is not None else None,
         unsafe_module=unsafe[1] if unsafe is not None else None,
         overwritten=to_site(wrote[0]) if wrote is not None else None,
-        meant=transfer.meant,
-        into=transfer.into,
-        trains=transfer.trains,
-        again=transfer.again,
-        is_index=transfer.is_index,
-        made=transfer.made,
-        loading=Loading(to_site(transfer.loading[0]), *transfer.loading[1:]) if transfer.loading is not None else None,
+        loading=Loading(to_site(loading[0]), *loading[1:]) if loading is not None else None,
     )
 
 

@@ -14,9 +14,9 @@ from torch import nn
 
 from devwidget.capture.modules import is_module
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
-from devwidget.capture.recording.event_log import device_id
+from devwidget.capture.recording.event_log import make_record
 from devwidget.capture.recording.module_tracker import ModuleTracker
-from devwidget.capture.source_code.call_sites import RawSite, call_text, line_of, locals_of, site_of, to_site
+from devwidget.capture.source_code.call_sites import RawSite, call_text, line_of, locals_of, site_of
 from devwidget.capture.source_code.stack import Owner, stack, user_frame
 from devwidget.records.trace import Phase, Wait
 
@@ -147,20 +147,7 @@ class Waits:
         for line, times in self.lines.items():
             call, site = self.read.get((line.site, line.device), (line.call, line.site))
             shown = site if _is_one_line(site, line.site) else line.site
-            yield Wait(
-                call=call,
-                device=device_id(line.device),
-                module=line.module,
-                phase=line.phase,
-                site=to_site(line.site),
-                library=line.library,
-                expression=call_text(shown),
-                count=times.count,
-                meant=line.meant,
-                turns=times.turns,
-                in_step=line.in_step,
-                called=to_site(line.called),
-            )
+            yield make_record(Wait, line, call=call, expression=call_text(shown), count=times.count, turns=times.turns)
 
 
 def _find_waiting(frame: FrameType | None, ends: tuple[Owner, ...]) -> tuple[FrameType | None, bool]:
