@@ -245,20 +245,20 @@ class CallMode(BirthMode):
 
     def _note_copied(self, call: TorchCall) -> None:
         """`host.copy_(tensor, non_blocking=True)`: the buffer that was there before is not ready yet."""
-        args, kwargs, site = call.args, call.kwargs, call.site
-        later = kwargs.get("non_blocking", args[2] if len(args) > 2 else False)
-        source = args[1] if len(args) > 1 else kwargs.get("src")
-        arrives = is_tensor(source) and is_accelerator(source.device) and args[0].device.type == "cpu"
-        if self._state.transfers.sending:
-            self._state.transfers.note_write(args[0], site)
-        if later and is_tensor(source) and call.is_direct():
-            self._state.transfers.send_copy(self._state.log.number(), site, source, args[0])
-        if not later or not arrives:
+        (target, *given), kwargs, site = call.args, call.kwargs, call.site
+        later = kwargs.get("non_blocking", given[1] if len(given) > 1 else False)
+        source = given[0] if given else kwargs.get("src")
+        state = self._state
+        if state.transfers.sending:
+            state.transfers.note_write(target, site)
+        if not later or not is_tensor(source):
             return
-        births = self._state.births
-        birth = Birth.make_birth(args[0], self._state.log.number(), "copy_", site, direct=True, is_move=True)
-        births.put_birth(args[0], birth)
-        self._state.transfers.add_transfer(birth, births.find_birth(source), source, args[0], None, later=True)
+        if call.is_direct():
+            state.transfers.send_copy(state.log.number(), site, source, target)
+        if is_accelerator(source.device) and target.device.type == "cpu":
+            birth = Birth.make_birth(target, state.log.number(), "copy_", site, direct=True, is_move=True)
+            state.births.put_birth(target, birth)
+            state.transfers.add_transfer(birth, state.births.find_birth(source), source, target, None, later=True)
 
     def _note_wait(self, call: TorchCall) -> None:
         """A value was handed to Python."""
