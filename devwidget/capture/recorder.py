@@ -33,9 +33,9 @@ from devwidget.capture.patches.unseen_tensors import watch_arrivals, watch_swaps
 from devwidget.capture.patching import registry
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
+from devwidget.capture.recording.copy_checks import CopyChecks
 from devwidget.capture.recording.recorded_threads import watch_threads
 from devwidget.capture.recording.state import RecordingState
-from devwidget.capture.recording.transfers import CopyChecks
 from devwidget.capture.source_code.call_sites import forget_edited_files, forget_sites, newcomers
 from devwidget.capture.tensors import shape_of, tensors_in
 from devwidget.capture.undo import Undo
@@ -93,7 +93,8 @@ class Recorder:
         torch_internals.check_names("reading tensors", "recording")
         self._state = RecordingState(heal=heal, older=background_births.get_background_births())
         self._state.transfers.allowed = self._state.waits.allowed = allow
-        self._state.copy_checks = CopyChecks(self._state.log, self._state.tracker) if verify_hops else None
+        if verify_hops:
+            self._state.observers += (CopyChecks(self._state.log, self._state.tracker),)
         self._state.watching = self._make_modes
         self._undo = Undo()
         self._memory: MemoryWatch | None = None
@@ -203,27 +204,16 @@ class Recorder:
         return self._facts or self._read_trace()
 
     def _read_trace(self) -> Trace:
-        log = self._state.log
+        tracker = self._state.tracker
         return Trace(
-            faults=log.faults_seen(),
-            moves=log.list_moves(),
-            ops=log.list_ops(),
-            modules=log.list_modules(),
             memory=self._memory.list_curves() if self._memory is not None else held_curves(self._held),
-            replicas=self._state.parallel.list_replicas(),
-            parallel=self._state.parallel.list_calls(),
-            crossings=self._state.transfers.list_crossings(),
-            waits=self._state.waits.list_records(),
-            comparisons=self._state.comparisons.list_records(),
-            steps=self._state.tracker.steps,
-            phases=tuple(each for each in PHASES if each in self._state.tracker.phases),
+            steps=tracker.steps,
+            phases=tuple(each for each in PHASES if each in tracker.phases),
             error=self._error,
             failure=self._failure,
-            copy_checks=tuple(self._state.copy_checks.list_records()) if self._state.copy_checks is not None else (),
-            not_checked=tuple(log.troubles),
             seconds=self._seconds,
             samples=self._samples,
-            **{name: facts for observer in self._state.observers for name, facts in observer.list_facts().items()},
+            **self._state.list_facts(),
         )
 
     def refuse_again(self) -> None:

@@ -33,8 +33,7 @@ class Extra:
         magics: word of `%devwidget` -> the module of `Magic`.
         recorder: argument of `devwidget.record` -> the module of `join_recording`.
         panel: modules that add to the panel, by `@section` and `@opens_panel` of `panel.sections`.
-        observers: modules of an `Observer(log, tracker)` of a recording: `operator_begins(func, name, args, frame)` for each
-            operator that is none of torch's own, and `list_facts()`, fields of the trace.
+        observers: modules of an `OBSERVER` of each recording, made of its log and its tracker.
         gpus: modules that take part in virtual GPUs.
         after: extras that this one imports; without one of them it is not offered.
     """

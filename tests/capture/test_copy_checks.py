@@ -11,7 +11,7 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
-from devwidget.capture.recording.transfers import checksum_tensor
+from devwidget.capture.recording.copy_checks import checksum_tensor
 from devwidget.records.trace import Trace
 
 Damage = Callable[[torch.Tensor], object]

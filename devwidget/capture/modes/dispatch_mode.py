@@ -213,7 +213,7 @@ class OperatorMode(DispatchMode):
                 if out.device.type == "cpu" and is_accelerator(before.device):
                     self._note_wait(name, before.device, sys._getframe(2))
                 self._state.transfers.sending.clear()  # the host waits for it, and for what was sent before
-        checks = self._state.copy_checks
-        if checks is not None and isinstance(before, torch.Tensor) and before.device != out.device:
-            checks.compare_copy(before, out, self._threads.place.site or tracker.find_site(sys._getframe(1)))
+        if isinstance(before, torch.Tensor) and before.device != out.device:
+            for observer in self._state.observers:
+                observer.copy_made(before, out, self._threads.place.site or tracker.find_site(sys._getframe(1)))
         return out

@@ -137,7 +137,18 @@ class Log:
 
     # -- records
 
-    def list_moves(self) -> tuple[Move, ...]:
+    def list_facts(self) -> dict[str, Any]:
+        """Faults, moves, operators and modules in order, and what could not be seen."""
+        moves, ops, modules = self._list_moves(), self._list_ops(), self._list_modules()
+        return {
+            "faults": self.faults_seen(),
+            "moves": moves,
+            "ops": ops,
+            "modules": modules,
+            "not_checked": tuple(self.troubles),
+        }
+
+    def _list_moves(self) -> tuple[Move, ...]:
         """Moves in the order of their first time."""
         records = [
             Move(device_id(source), device_id(target), nbytes, shape, format_dtype(dtype), module, phase, to_site(site), cause,
@@ -146,7 +157,7 @@ class Log:
         ]  # fmt: skip
         return tuple(sorted(records, key=lambda m: m.number))
 
-    def list_ops(self) -> tuple[OpEvent, ...]:
+    def _list_ops(self) -> tuple[OpEvent, ...]:
         """Operators in the order of their first time."""
         sites = {key: to_site(site) for key, site in self._op_sites.items()}
         records = [
@@ -156,7 +167,7 @@ class Log:
         ]  # fmt: skip
         return tuple(sorted(records, key=lambda o: o.number))
 
-    def list_modules(self) -> tuple[ModuleEvent, ...]:
+    def _list_modules(self) -> tuple[ModuleEvent, ...]:
         """Modules in the order of their first call."""
         records = [
             make_record(ModuleEvent, e, path=path, replica=copy, inputs=_device_ids(e.inputs), outputs=_device_ids(e.outputs))

@@ -138,10 +138,7 @@ class ParallelCalls:
         """The call that ended last, or still runs."""
         return self._calls[-1] if self._calls else None
 
-    def list_calls(self) -> tuple[DataParallelCall, ...]:
-        """Records of the calls, in order."""
-        return tuple(call.make_record() for call in self._calls)
-
-    def list_replicas(self) -> tuple[Replica, ...]:
-        """Records of their replicas, in order."""
-        return tuple(replica for call in self._calls for replica in call.list_replicas())
+    def list_facts(self) -> dict[str, Any]:
+        """The calls in order, and their replicas."""
+        replicas = tuple(replica for call in self._calls for replica in call.list_replicas())
+        return {"parallel": tuple(call.make_record() for call in self._calls), "replicas": replicas}

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import FrameType
+from typing import Any
 
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -16,9 +17,10 @@ from devwidget.capture.patching.mode_stack import dispatch_modes
 from devwidget.capture.recording.births import Births, TensorKeyRef
 from devwidget.capture.recording.event_log import Log
 from devwidget.capture.recording.module_tracker import ModuleTracker
+from devwidget.capture.recording.observer import Observer
 from devwidget.capture.recording.parallel_calls import ParallelCalls
 from devwidget.capture.recording.ties import Ties
-from devwidget.capture.recording.transfers import CopyChecks, Transfers
+from devwidget.capture.recording.transfers import Transfers
 from devwidget.capture.recording.waits import Waits
 from devwidget.capture.source_code.device_comparisons import DeviceComparisons
 from devwidget.capture.undo import Undo
@@ -45,7 +47,7 @@ class RecordingState:
         saved: which line made a state dict.
         loaders: which line made a `DataLoader`, also by its iterator.
         loaded: the same of each tensor that one handed out.
-        observers: parts of extras, which are told of the operators of libraries and have facts for the trace.
+        observers: features of this recording alone, and those of extras.
         watching: makes fresh modes for another thread; set by the tracer.
 
     Args:
@@ -115,7 +117,16 @@ class RecordingState:
         self.ties = Ties(self.log, self.births, self.tracker)
         self.transfers = Transfers(self.tracker)
         self.waits = Waits(self.tracker)
-        self.copy_checks: CopyChecks | None = None
-        self.observers = tuple(part.Observer(self.log, self.tracker) for part in extras.load_all("observers"))
+        self.observers: tuple[Observer, ...] = tuple(
+            part.OBSERVER(self.log, self.tracker) for part in extras.load_all("observers")
+        )
         self.parallel = ParallelCalls()
         self.comparisons = DeviceComparisons()
+
+    def list_facts(self) -> dict[str, Any]:
+        """Fields of the trace that the parts of this recording know."""
+        facts: dict[str, Any] = {}
+        parts: tuple[Any, ...] = (self.log, self.parallel, self.transfers, self.waits, self.comparisons, *self.observers)
+        for part in parts:
+            facts |= part.list_facts()
+        return facts

@@ -1,4 +1,4 @@
-"""The copies between devices that user code asks for, what becomes of their data, and whether it arrives as it left."""
+"""The copies between devices that user code asks for, and what becomes of their data."""
 
 from __future__ import annotations
 
@@ -6,93 +6,19 @@ import itertools
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
-from devwidget.capture import torch_internals
-from devwidget.capture.interrupts import no_gradients, uninterrupted
-from devwidget.capture.patching.mode_stack import without_any_dispatch_mode
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer, why_allowed
 from devwidget.capture.recording.births import Birth, TensorRef, Transfer
-from devwidget.capture.recording.event_log import Log, bytes_of, device_id, make_record
+from devwidget.capture.recording.event_log import bytes_of, make_record
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.source_code.call_sites import RawSite, to_site
 from devwidget.capture.undo import Undo
-from devwidget.records.errors import error_text
-from devwidget.records.schema.message import Message
-from devwidget.records.trace import CopyCheck, Held, Loading, Operand, Phase, UserMove
-
-_CHUNK = 1 << 20
-"""Bytes that are looked at together: the sums take 16 times as many."""
-_FACTOR = 1_000_003
-_MOST_WORDS = 100
-Line = tuple[torch.device, torch.device, int, str | None, Phase, RawSite | None]
-
-
-class CopyChecks:
-    """The copies of one recording."""
-
-    def __init__(self, log: Log, tracker: ModuleTracker) -> None:
-        self._log, self._tracker = log, tracker
-        self._lines: dict[Line, list[int]] = {}
-
-    def compare_copy(self, before: torch.Tensor, after: torch.Tensor, site: RawSite | None) -> None:
-        """A copy has been made: it waits for it, and reads both ends."""
-        if {before.device.type, after.device.type} & {"cpu", "meta"} or before.layout is not torch.strided:
-            return
-        pair = (before.device, after.device)
-        try:
-            with (
-                uninterrupted(),
-                torch_internals.DisableTorchFunction(),
-                no_gradients(),
-                without_any_dispatch_mode(),
-            ):
-                sent = before.expand(after.shape).to(after.dtype)  # on its own device: a cast gives the same on both
-                same = checksum_tensor(sent) == checksum_tensor(after)
-        except RuntimeError as error:  # no memory for the sums, or tensors without values
-            said = error_text(error).splitlines()[0][:_MOST_WORDS]
-            self._log.add_note(Message("{kind}: {reason}", kind=Message("copies between GPUs"), reason=said))
-            return
-        key = (*pair, bytes_of(after), self._tracker.module, self._tracker.phase, site)
-        entry = self._lines.setdefault(key, [self._log.number(), 0, 0])
-        entry[1] += 1
-        entry[2] += not same
-
-    def list_records(self) -> Iterator[CopyCheck]:
-        """What was compared, line by line."""
-        for (source, target, size, module, phase, site), (number, count, wrong) in self._lines.items():
-            pair, peer = (device_id(source), device_id(target)), _peer_access(source, target)
-            yield CopyCheck(number, *pair, size, module, phase, to_site(site), count, wrong, peer)
-
-
-def checksum_tensor(tensor: torch.Tensor) -> int:
-    """A number of all bytes and their places, computed where the tensor is; it wraps in the same way on every device."""
-    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
-    flat = torch.view_as_real(flat).view(-1) if flat.is_complex() else flat
-    total: torch.Tensor | None = None
-    raw = flat.view(torch.uint8)
-    for start in range(0, raw.numel(), _CHUNK):
-        chunk = raw[start : start + _CHUNK]
-        places = torch.ones_like(chunk, dtype=torch.int64).cumsum(0)
-        part = (places * (chunk.to(torch.int64) + 1)).sum()
-        total = part if total is None else total * _FACTOR + part
-    return 0 if total is None else int(total.item())
-
-
-def _peer_access(source: torch.device, target: torch.device) -> Literal["yes", "no", "unknown"]:
-    """What the driver says."""
-    ask = getattr(torch.cuda, "can_device_access_peer", None)
-    if ask is None or source.type != "cuda" or target.type != "cuda":
-        return "unknown"
-    try:
-        return "yes" if ask(target.index, source.index) else "no"
-    except (RuntimeError, AssertionError, AttributeError, NameError):  # no driver behind these names
-        return "unknown"
-
+from devwidget.records.trace import Held, Loading, Operand, UserMove
 
 LONGEST_CHAIN, KEPT = 16, 32
 """Crossings kept of what the data went through, and of one line: so many of the first, and of the last."""
@@ -274,9 +200,9 @@ class Transfers:
 
     # -- records
 
-    def list_crossings(self) -> tuple[UserMove, ...]:
+    def list_facts(self) -> dict[str, Any]:
         """Crossings in order."""
-        return tuple(map(_make_crossing, sorted(self.kept, key=lambda each: each.number)))
+        return {"crossings": tuple(map(_make_crossing, sorted(self.kept, key=lambda each: each.number)))}
 
 
 def _make_crossing(transfer: Transfer) -> UserMove:

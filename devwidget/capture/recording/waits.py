@@ -133,7 +133,7 @@ class Waits:
     def _keep_line(self, line: _WaitLine, times: int, turn: int) -> None:
         self.lines.setdefault(line, _Times()).add_turn(times, turn)
 
-    def list_records(self) -> tuple[Wait, ...]:
+    def list_facts(self) -> dict[str, Any]:
         """Waits in the order of their first time."""
         self._go_on()
         folded: dict[Wait, Wait] = {}
@@ -141,7 +141,7 @@ class Waits:
             alike = replace(wait, count=0, turns=0)
             known = folded.get(alike)
             folded[alike] = replace(wait, count=known.count + wait.count, turns=known.turns + wait.turns) if known else wait
-        return tuple(folded.values())
+        return {"waits": tuple(folded.values())}
 
     def _make_records(self) -> Iterator[Wait]:
         for line, times in self.lines.items():

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -65,9 +65,9 @@ class DeviceComparisons:
             kept: Literal["text", "device"] = "text" if isinstance(value, str) else "device"
             self._found.append(DeviceComparison(site, each.text, subject, str(value), kept, each.gives))
 
-    def list_records(self) -> tuple[DeviceComparison, ...]:
+    def list_facts(self) -> dict[str, Any]:
         """In the order in which they were met, each once."""
-        return tuple(dict.fromkeys(self._found))
+        return {"comparisons": tuple(dict.fromkeys(self._found))}
 
 
 def _names_device(code: CodeType) -> bool:

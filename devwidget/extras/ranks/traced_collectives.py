@@ -15,6 +15,7 @@ from devwidget.capture import torch_internals
 from devwidget.capture.modules import is_module
 from devwidget.capture.recording.event_log import Log, bytes_of
 from devwidget.capture.recording.module_tracker import ModuleTracker, module_call
+from devwidget.capture.recording.observer import Observer
 from devwidget.capture.source_code.call_sites import RawSite, locals_of, raw_site, to_site
 from devwidget.capture.source_code.stack import Owner, stack
 from devwidget.capture.tensors import tensors_in
@@ -151,7 +152,7 @@ MOST_CALLS = 20_000
 """Collectives kept; a loop that begins more is read no better for the rest."""
 
 
-class Observer:
+class Collectives(Observer):
     """What this process has begun while it is recorded, in order, and for which groups."""
 
     def __init__(self, log: Log, tracker: ModuleTracker) -> None:
@@ -206,3 +207,6 @@ def _record_of(group: Any) -> ProcessGroup:
 def _cut_list(most: int) -> Message:
     reason = Message("only the first {count} collectives are in the trace", count=f"{most:,}")
     return Message("{kind}: {reason}", kind=Message("recorder"), reason=reason)
+
+
+OBSERVER = Collectives
