@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from types import CellType, FrameType, FunctionType, MethodType, ModuleType
+from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
@@ -14,21 +14,18 @@ from devwidget.capture import torch_internals
 from devwidget.capture.memory.roles import kept_for_backward
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import (
-    SCALAR_IDS,
     class_name,
     copy_items,
-    fields_of,
     is_a,
     items_of,
-    key_text,
     module_name,
-    names_of,
 )
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.source_code.call_sites import locals_of
 from devwidget.capture.source_code.reachable_objects import is_users
 from devwidget.capture.source_code.stack import Owner, stack
 from devwidget.capture.tensors import device_of, is_tensor, node_of
+from devwidget.capture.walk import Place, TooManyObjects, walk
 from devwidget.records.memory import allocated_bytes
 
 MOST_OBJECTS = 20_000
@@ -37,10 +34,10 @@ MOST_ITEMS = 1024
 """Of a container, the last ones: what creeps is put at its end."""
 MOST_SAVED = 20_000
 """Tensors looked at in the graphs behind others."""
-_DEEPEST = 7
+_DEEPEST = 6
+"""Objects between a variable and a tensor."""
 _OURS = "devwidget."
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, deque)
-_REGISTERED = ("_modules", "_buffers", "_parameters")
 
 
 class Holder(NamedTuple):
@@ -71,15 +68,6 @@ class Holder(NamedTuple):
     most_items: int
 
 
-class _Place(NamedTuple):
-    """An object, the way to it, and what led there."""
-
-    value: Any
-    name: str
-    before: _Place | None
-    frame: FrameType
-
-
 def find_holders(frame: FrameType, bytes_kept: Callable[[torch.Tensor], int]) -> list[Holder]:
     """Who holds some tensors, of what a frame and those that called it can reach, most bytes first.
 
@@ -89,11 +77,12 @@ def find_holders(frame: FrameType, bytes_kept: Callable[[torch.Tensor], int]) ->
         frame: the innermost.
         bytes_kept: of a tensor that is one of them, 0 of others.
     """
-    found: dict[int, tuple[_Place, int, int]] = {}
+    found: dict[int, tuple[Place, int, int]] = {}
     left = MOST_SAVED
-    for place in _walk_places(frame):
-        if not is_tensor(place.value):
-            continue
+    frames: dict[int, tuple[str, Any, FrameType]] = {}
+    for variable in _list_variables(frame):  # the innermost call that has a value counts
+        frames.setdefault(id(variable[1]), variable)
+    for place in _walk_tensors((name, value) for name, value, _ in frames.values()):
         own, behind = bytes_kept(place.value), 0
         if left > 0 and node_of(place.value) is not None:
             saved = list(itertools.islice(kept_for_backward([place.value]), left))
@@ -102,14 +91,22 @@ def find_holders(frame: FrameType, bytes_kept: Callable[[torch.Tensor], int]) ->
         for holder in _choose_holders(place) if own or behind else ():
             _, owned, needed = found.get(id(holder.value), (holder, 0, 0))
             found[id(holder.value)] = holder, owned + own, needed + behind
-    return sorted(itertools.starmap(_make_holder, found.values()), key=lambda each: (-each.bytes, -len(each.name)))
+    holders = [_make_holder(place, frames[_root_of(place)][2], *sizes) for place, *sizes in found.values()]
+    return sorted(holders, key=lambda each: (-each.bytes, -len(each.name)))
 
 
-def _choose_holders(place: _Place) -> list[_Place]:
+def _choose_holders(place: Place) -> list[Place]:
     """The container on the way that has most items; else each module on it, as any of them may be what somebody made."""
-    way = list(_list_way(place))
+    way = list(place.way())
     most = max(way, key=lambda each: _count_items(each.value))
-    return [most] if _count_items(most.value) else [each for each in way if is_module(each.value)] or [place]
+    if _count_items(most.value):
+        return [most]
+    return [each for each in way if is_module(each.value)] or [place]
+
+
+def _root_of(place: Place) -> int:
+    *_, root = place.way()
+    return id(root.value)
 
 
 def find_holders_beside(frame: FrameType, device: torch.device, known: Iterable[torch.Tensor]) -> list[Holder]:
@@ -131,28 +128,22 @@ def _storage_key(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata) if tensor.layout is torch.strided else id(tensor)
 
 
-def _make_holder(place: _Place, owned: int, needed: int) -> Holder:
-    code, kind = place.frame.f_code, class_name(type(place.value))
+def _make_holder(place: Place, frame: FrameType, owned: int, needed: int) -> Holder:
+    code, kind = frame.f_code, class_name(type(place.value))
     function = "" if code.co_name == "<module>" else code.co_qualname.rpartition("<locals>.")[2]
     items = _count_items(place.value)
     return Holder(
         id(place.value),
         kind,
-        place.name,
+        place.path,
         function,
         code.co_filename,
-        place.frame.f_lineno,
+        frame.f_lineno,
         items,
         owned + needed,
         needed > owned,
         place.value.maxlen or 0 if type(place.value) is deque else 0,
     )
-
-
-def _list_way(place: _Place | None) -> Iterator[_Place]:
-    while place is not None:
-        yield place
-        place = place.before
 
 
 def _count_items(value: Any) -> int:
@@ -162,78 +153,28 @@ def _count_items(value: Any) -> int:
     return len(items_of(value) or ())
 
 
-def _walk_places(frame: FrameType | None) -> Iterator[_Place]:
-    """Objects with the way to each, the nearest first."""
-    seen: dict[int, Any] = {}  # objects too: an id is somebody else's when its object is gone
-    level = list(_list_variables(frame))
-    for _ in range(_DEEPEST):
-        below: list[_Place] = []
-        for place in level:
-            if id(place.value) in seen or id(type(place.value)) in SCALAR_IDS:
-                continue
-            if len(seen) >= MOST_OBJECTS:
-                return
-            seen[id(place.value)] = place.value
-            yield place
-            below += [_Place(part, place.name + way, place, place.frame) for way, part in _list_parts(place.value)]
-        level = below
+def _walk_tensors(roots: Iterable[tuple[str, Any]]) -> Iterator[Place]:
+    """Tensors with the way to each, the nearest first."""
+    places = walk(roots, enter=_is_looked_into, most=MOST_OBJECTS, deepest=_DEEPEST, most_items=MOST_ITEMS)
+    try:
+        yield from (place for place in places if is_tensor(place.value))
+    except TooManyObjects:
+        return
 
 
-def _list_variables(frame: FrameType | None) -> Iterator[_Place]:
+def _is_looked_into(value: Any) -> bool:
+    if is_a(value, type):
+        return is_users(value)
+    return not module_name(type(value)).startswith(_OURS)
+
+
+def _list_variables(frame: FrameType | None) -> Iterator[tuple[str, Any, FrameType]]:
+    """Variables of the calls under way, then those of the files of the user's."""
     modules: dict[int, FrameType] = {}
     for owner, each in stack(frame):
         if owner is not Owner.OURS and owner is not Owner.STEP:
-            yield from (_Place(value, name, None, each) for name, value in locals_of(each).items())
+            yield from ((name, value, each) for name, value in locals_of(each).items())
         if owner is Owner.USER:
             modules.setdefault(id(each.f_globals), each)
     for each in modules.values():
-        yield from (_Place(value, name, None, each) for name, value in copy_items(each.f_globals) if type(name) is str)
-
-
-def _list_parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What an object holds as Python stores it, and what is written behind its name to reach that."""
-    kind = type(value)
-    if is_a(value, ModuleType) or is_tensor(value) or module_name(kind).startswith(_OURS):
-        return
-    if is_a(value, type):
-        if is_users(value):
-            yield from ((f".{name}", part) for name, part in list(names_of(value).items()))
-    elif is_a(value, _CONTAINERS):
-        yield from ((f"[{at}]", part) for at, part in _last_items(value))
-    elif (items := items_of(value)) is not None:
-        yield from ((f"[{key_text(key)}]", part) for key, part in items[-MOST_ITEMS:])
-    elif kind is MethodType:
-        yield from ((".__self__", value.__self__), (".__func__", value.__func__))
-    elif kind is FunctionType:
-        yield from (
-            (f".__closure__.{name}", cell)
-            for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=False)
-        )
-        yield from ((".__defaults__", part) for part in value.__defaults__ or ())
-    elif kind is CellType:
-        yield from (("", part) for part in _read_cell(value))
-    else:
-        yield from _list_fields(value)
-
-
-def _last_items(value: Any) -> Iterator[tuple[int, Any]]:
-    base = next(kind for kind in _CONTAINERS if is_a(value, kind))
-    items = list(base.__iter__(value))
-    first = max(0, len(items) - MOST_ITEMS)
-    return enumerate(items[first:], first)
-
-
-def _list_fields(value: Any) -> Iterator[tuple[str, Any]]:
-    """Attributes; the parts of a module as its attributes, which they look like."""
-    for name, part in fields_of(value):
-        if name in _REGISTERED and is_a(part, dict):
-            yield from ((f".{key}", each) for key, each in copy_items(part) if type(key) is str)
-        else:
-            yield f".{name}", part
-
-
-def _read_cell(cell: CellType) -> Iterator[Any]:
-    try:
-        yield cell.cell_contents
-    except ValueError:  # not assigned yet
-        return
+        yield from ((name, value, each) for name, value in copy_items(each.f_globals) if type(name) is str)
