@@ -132,7 +132,8 @@ class _FailingLine:
         """The one operand of which nothing is known, where all others are on one of the two devices that met."""
         if len(self.context.below) > 1:  # what a library met below may be a tensor of its own
             return []
-        unknown = [node for node in self.lost if _names_something(node)]
+        scope = Scope(self.user)
+        unknown = [node for node in self.lost if _names_something(node) and next(scope.leaves(node), None) is None]
         homes = {tensor.device for _, tensor in self.tensors if tensor.dim() or is_accelerator(tensor.device)}
         if len(unknown) != 1 or len(self.wrong) != 1 or homes != {self.target}:
             return []
