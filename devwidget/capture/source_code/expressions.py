@@ -247,15 +247,12 @@ def _attribute(owner: Any, name: str) -> Any:
         return UNKNOWN
     if is_tensor(owner):
         return read_attribute(owner, name) if name in _READABLE else UNKNOWN
-    if is_a(owner, types.ModuleType):
-        return dict.get(dict_of(owner), name, UNKNOWN)
     if is_a(owner, tuple):
         return dict(named_parts(owner)).get(name, UNKNOWN)
     fields = dict_of(owner)
-    for group in (fields, *(fields.get(part) for part in ("_parameters", "_buffers", "_modules"))):
-        found = dict.get(group, name, UNKNOWN) if is_a(group, dict) else UNKNOWN
-        if found is not UNKNOWN:
-            return found
+    for group in (fields, *map(fields.get, ("_parameters", "_buffers", "_modules"))):
+        if is_a(group, dict) and dict.__contains__(group, name):
+            return dict.get(group, name)
     of_class = find_class_attribute(type(owner), name) if type(fields) is dict else None
     return of_class if is_tensor(of_class) else UNKNOWN
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import copy_items, dict_of, find_class_attribute, is_a, is_exactly
 from devwidget.capture.source_code.call_sites import locals_of, raw_site, to_site
+from devwidget.capture.source_code.stack import user_frame
 from devwidget.capture.tensors import DEVICE, is_tensor
 from devwidget.records.trace import Taken
 
@@ -27,25 +27,37 @@ def variables_taken(frames: Sequence[FrameType], family: Sequence[torch.Tensor],
         family: the stray tensor and those it was computed from.
         target: where it should have been.
     """
-    for frame, above in reversed([*zip_longest(frames, frames[1:])]):
-        values = {name: value for name, value in locals_of(frame).items() if name.isidentifier() and name != "self"}
-        holding = [name for name, value in values.items() if any(t is m for t in _tensors(value) for m in family)]
+    for frame in reversed(frames):
+        variables = {name: value for name, value in locals_of(frame).items() if name.isidentifier() and name != "self"}
+        holding = tuple(name for name, value in variables.items() if _has_one(value, family))
         if holding:
-            names = [*holding, *(name for name in values if name not in holding)]
-            kinds = ((name, _kind(values[name], family[0].device)) for name in names)
-            known = tuple((name, kind) for name, kind in kinds if kind)
-            return Taken(to_site(raw_site(frame)), tuple(holding), known, _name_of(frame, target), to_site(raw_site(above)))
+            kinds = [(name, _kind(variables[name], family[0].device)) for name in dict.fromkeys((*holding, *variables))]
+            known = tuple(pair for pair in kinds if pair[1])
+            above = raw_site(user_frame(frame.f_back))
+            return Taken(to_site(raw_site(frame)), holding, known, _name_of(frame, target), to_site(above))
     return None
 
 
+def _has_one(value: Any, family: Sequence[torch.Tensor]) -> bool:
+    return any(tensor is member for tensor in _tensors(value) for member in family)
+
+
 def _tensors(value: Any, depth: int = DEEPEST) -> list[torch.Tensor]:
-    """Tensors of plain containers, and of objects that move themselves; of classes of the user's nothing is asked."""
     if is_tensor(value):
         return [value]
-    parts = copy_items(value) if type(value) is dict else enumerate(value) if is_exactly(value, (list, tuple)) else ()
-    if _has_move(value):
-        parts = copy_items(dict_of(value))
-    return [tensor for _, part in parts for tensor in _tensors(part, depth - 1)] if depth else []
+    found: list[torch.Tensor] = []
+    for part in _parts(value) if depth else ():
+        found += _tensors(part, depth - 1)
+    return found
+
+
+def _parts(value: Any) -> list[Any]:
+    """Of plain containers, and of objects that move themselves; of other classes of the user's nothing is asked."""
+    if is_exactly(value, (list, tuple)):
+        return list(value)
+    if type(value) is dict:
+        return [part for _, part in copy_items(value)]
+    return [part for _, part in copy_items(dict_of(value))] if _has_move(value) else []
 
 
 def _has_move(value: Any) -> bool:
@@ -56,20 +68,22 @@ def _has_move(value: Any) -> bool:
 
 def _kind(value: Any, device: torch.device) -> str:
     """What is to be moved, and how; "" for what is no tensor, and for what is elsewhere already in a part."""
-    if any(tensor.device != device for tensor in _tensors(value)) or not _tensors(value):
+    tensors = _tensors(value)
+    if not tensors or any(tensor.device != device for tensor in tensors):
         return ""
     if is_tensor(value):
         return "tensor"
     if _has_move(value):
         return "object"
-    parts = [part for _, part in copy_items(value)] if type(value) is dict else list(value)
-    whole = all(map(is_tensor, parts))
+    parts = _parts(value)
+    is_whole = all(map(is_tensor, parts))
     if type(value) is dict:
-        return "dict" if whole else "dict of more"
-    if whole:
+        return "dict" if is_whole else "dict of more"
+    if is_whole:
         return "list" if type(value) is list else "tuple"
-    dicts = type(value) is list and all(type(part) is dict and _kind(part, device) == "dict" for part in parts)
-    return "list of dicts" if dicts else ""
+    if type(value) is list and all(type(part) is dict and _kind(part, device) == "dict" for part in parts):
+        return "list of dicts"
+    return ""
 
 
 def _name_of(frame: FrameType, target: torch.device) -> str:
