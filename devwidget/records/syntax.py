@@ -78,6 +78,11 @@ def arguments_in(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(keyword.value for keyword in call.keywords)]
 
 
+def name_of_called(node: ast.Call) -> str:
+    """`zeros` of `torch.zeros(3)` and of `zeros(3)`; "" for what is called without a name."""
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
 def inner_statements(node: Any) -> Iterator[ast.stmt]:
     """The statements directly inside a compound one, in order."""
     for part in (node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())):

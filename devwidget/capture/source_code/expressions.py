@@ -28,7 +28,7 @@ from devwidget.capture.source_code.call_sites import call_text, line_of, locals_
 from devwidget.capture.source_code.frames import named_parts
 from devwidget.capture.source_code.statements import MOVES, statement_text
 from devwidget.capture.tensors import is_tensor, read_attribute
-from devwidget.records.syntax import arguments_in, parsed_operation, parsed_statement
+from devwidget.records.syntax import arguments_in, name_of_called, parsed_operation, parsed_statement
 
 UNKNOWN = object()
 """The value of an expression that only a run could tell."""
@@ -263,11 +263,6 @@ def _item(owner: Any, key: Any) -> Any:
     if type(owner) is dict and is_scalar(key):
         return next((value for each, value in items_of(owner) or () if type(each) is type(key) and each == key), UNKNOWN)
     return UNKNOWN
-
-
-def name_of_called(node: ast.Call) -> str:
-    """`zeros` of `torch.zeros(3)` and of `zeros(3)`; "" for what is called without a name."""
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
 def is_of_torch(func: Any, name: str) -> bool:

@@ -11,8 +11,9 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.devices import default_device
-from devwidget.capture.source_code.expressions import Scope, is_of_torch, name_of_called
+from devwidget.capture.source_code.expressions import Scope, is_of_torch
 from devwidget.records.device import HOST_CONSTRUCTORS
+from devwidget.records.syntax import name_of_called
 
 _ARRIVALS = frozenset({"from_numpy", "frombuffer", "from_dlpack", "load"}) | HOST_CONSTRUCTORS
 """Those whose result is on the CPU, whatever the default device is."""

@@ -15,13 +15,13 @@ from devwidget.capture.object_fields import class_name
 from devwidget.capture.source_code import statements
 from devwidget.capture.source_code.arguments import arguments_of
 from devwidget.capture.source_code.call_sites import locals_of
-from devwidget.capture.source_code.expressions import Scope, is_of_torch, name_of_called
+from devwidget.capture.source_code.expressions import Scope, is_of_torch
 from devwidget.capture.source_code.factories import factory_of
 from devwidget.capture.source_code.frames import holds, name_in, path_of
 from devwidget.capture.source_code.source_files import definition_of, statements_of
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site
-from devwidget.records.syntax import names_in, parsed_statement, targets_of
+from devwidget.records.syntax import name_of_called, names_in, parsed_statement, targets_of
 
 MOST_STEPS = 16
 Aspect = Literal["device", "dtype"]

@@ -36,24 +36,28 @@ class SourceFile:
         lines: as linecache holds them.
         tree: of all of it.
         scopes: functions and classes, outer ones first.
+        statements: in order.
     """
 
     def __init__(self, lines: list[str], tree: ast.Module) -> None:
         self.lines, self.tree = lines, tree
         self.scopes: list[Function | ast.ClassDef] = []
-        self._statements: dict[int, ast.stmt] = {}
+        self.statements: list[ast.stmt] = []
+        self._at_line: dict[int, ast.stmt] = {}
         self._assigned: dict[ast.AST, dict[str, list[int]]] = {}
         waiting = deque(tree.body)
         while waiting:
             node = waiting.popleft()  # outer statements before inner ones, whose lines are then theirs
-            self._statements.update(dict.fromkeys(own_lines(node), node))
+            self.statements.append(node)
+            self._at_line.update(dict.fromkeys(own_lines(node), node))
             if isinstance(node, Function | ast.ClassDef):
                 self.scopes.append(node)
             waiting.extend(inner_statements(node))
+        self.statements.sort(key=lambda node: node.lineno)
 
     def statement_lines(self, line: int) -> range:
         """Lines of the innermost statement at a line; of a compound one the head alone. Empty where none is."""
-        node = self._statements.get(line)
+        node = self._at_line.get(line)
         return own_lines(node) if node is not None else range(0)
 
     def functions_around(self, line: int) -> list[Function]:

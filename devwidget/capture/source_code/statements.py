@@ -10,7 +10,7 @@ import textwrap
 from devwidget.capture.source_code.source_files import Function, read_file, statements_of
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.site import Site, cells
-from devwidget.records.syntax import is_shallow, parsed_expression, parsed_statement
+from devwidget.records.syntax import is_shallow, name_of_called, parsed_expression, parsed_statement
 
 MOVES = frozenset({*PLACING_METHODS, "ipu", "type", "half", "float", "double", "bfloat16"})
 """Methods of a tensor that return the moved or cast one and leave the tensor itself as it is."""
@@ -76,8 +76,7 @@ def assigned_call(statement: str) -> tuple[str, str]:
     node = getattr(parsed_statement(statement), "value", None)
     if not isinstance(node, ast.Call):
         return "", ""
-    op = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-    return ast.get_source_segment(statement, node) or "", op
+    return ast.get_source_segment(statement, node) or "", name_of_called(node)
 
 
 def is_moved_on(expression: str, statement: str) -> bool:
@@ -105,26 +104,39 @@ def first_parameter(filename: str, line: int) -> str:
 
 def made_by(filename: str, factory: str) -> Site | None:
     """The first statement of a file that assigns what a call of `factory` gives, such as `rng = torch.Generator()`."""
-    for number, line in enumerate(linecache.getlines(filename), 1):
-        node = parsed_statement(statement_text(filename, number)) if f".{factory}(" in line else None
-        if isinstance(node, ast.Assign) and any(_calls(part, factory) for part in ast.walk(node.value)):
-            return site_at(filename, first_line(filename, number))
+    file = read_file(filename)
+    for node in file.statements if file is not None else ():
+        if isinstance(node, ast.Assign) and _calls(node.value, factory):
+            return site_at(filename, node.lineno)
     return None
 
 
-def _calls(node: ast.AST, factory: str) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == factory
+def _calls(node: ast.expr, method: str) -> bool:
+    for part in ast.walk(node):
+        match part:
+            case ast.Call(func=ast.Attribute(attr=name)) if name == method:
+                return True
+    return False
+
+
+def named_move(filename: str, method: str) -> Site | None:
+    """The last statement of a file that keeps a move without calling it: `clip = waveform.cuda`."""
+    file = read_file(filename)
+    for node in reversed(file.statements) if file is not None else ():
+        match node:
+            case ast.Assign(value=ast.Attribute(attr=name)) if name == method:
+                return site_at(filename, node.lineno)
+    return None
 
 
 def discarded_move(filename: str, line: int) -> Site | None:
     """The statement at a line, if it is a move whose result nobody keeps: `x.to(device)`, alone."""
     text = statement_text(filename, line)
-    node = parsed_statement(text)
-    if not isinstance(node, ast.Expr):
-        return None
-    value = node.value.elt if isinstance(node.value, ast.ListComp) else node.value
-    called = isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in MOVES
-    return Site(filename, line, text) if called else None
+    match parsed_statement(text):
+        case ast.Expr(value=ast.Call() as call) | ast.Expr(value=ast.ListComp(elt=ast.Call() as call)):
+            is_move = isinstance(call.func, ast.Attribute) and call.func.attr in MOVES
+            return Site(filename, line, text) if is_move else None
+    return None
 
 
 def unkept_move(filename: str, name: str, before: int) -> Site | None:
@@ -166,17 +178,6 @@ def last_return(filename: str, function: Function) -> Site | None:
     """The last `return` of a function that gives something."""
     returns = [node for node in statements_of(function) if isinstance(node, ast.Return) and node.value is not None]
     return site_at(filename, returns[-1].lineno, function.name) if returns else None
-
-
-def named_move(filename: str, method: str, before: int) -> Site | None:
-    """The last statement above a line that keeps a move without calling it: `clip = waveform.cuda`."""
-    for line in range(min(before, len(linecache.getlines(filename))), 0, -1):
-        if f".{method}" in linecache.getline(filename, line):
-            text = statement_text(filename, line)
-            value = getattr(parsed_statement(text), "value", None)
-            if isinstance(value, ast.Attribute) and value.attr == method:
-                return site_at(filename, first_line(filename, line))
-    return None
 
 
 def first_line(filename: str, line: int) -> int:
