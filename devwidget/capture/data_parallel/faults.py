@@ -36,7 +36,7 @@ from devwidget.capture.source_code.call_sites import locals_of, to_site
 from devwidget.capture.source_code.frames import deep_tensors
 from devwidget.capture.source_code.provenance import find_origin
 from devwidget.capture.source_code.source_files import ClassName
-from devwidget.capture.source_code.stack import is_users_code, user_frames
+from devwidget.capture.source_code.stack import innermost_step, user_frames
 from devwidget.capture.tensors import DEEPEST, is_tensor, node_of, tensors_in
 from devwidget.records.errors import error_text, message
 from devwidget.records.parallel import Piece
@@ -206,15 +206,12 @@ def tensors_of_object(value: Any) -> list[tuple[str, torch.Tensor]]:
 
 def read_whole(trace: TracebackType | None, values: dict[str, Any]) -> str:
     """Which of these a user's line names that an exception has passed; "" for none of them."""
-    last = ""
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if is_users_code(code):
-            words = set(_WORDS.findall(statements.statement_text(code.co_filename, trace.tb_lineno)))
-            here = {name: value for name, value in locals_of(trace.tb_frame).items() if name in words}
-            last = next((n for n, whole in values.items() if any(value is whole for value in here.values())), "")
-        trace = trace.tb_next
-    return last
+    step = innermost_step(trace)
+    if step is None:
+        return ""
+    words = set(_WORDS.findall(statements.statement_text(step.tb_frame.f_code.co_filename, step.tb_lineno)))
+    here = [value for name, value in locals_of(step.tb_frame).items() if name in words]
+    return next((name for name, whole in values.items() if any(value is whole for value in here)), "")
 
 
 def not_cut(
@@ -308,14 +305,11 @@ def scalar_outputs(state: RecordingState, path: str, kind: type, replicas: int, 
 
 def innermost_site(trace: TracebackType | None) -> Site | None:
     """The user's line nearest to where an exception was raised."""
-    found = None
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if is_users_code(code):
-            text = statements.statement_text(code.co_filename, trace.tb_lineno)
-            found = Site(code.co_filename, trace.tb_lineno, text, code.co_name)
-        trace = trace.tb_next
-    return found
+    step = innermost_step(trace)
+    if step is None:
+        return None
+    code = step.tb_frame.f_code
+    return statements.site_at(code.co_filename, step.tb_lineno, code.co_name)
 
 
 def write_fault(

@@ -9,9 +9,9 @@ from types import FrameType
 import torch
 
 from devwidget.capture import torch_internals
-from devwidget.capture.explain.traceback_frames import innermost_user, steps_down, steps_to_show, traceback_frames
+from devwidget.capture.explain.traceback_frames import innermost_user, steps_to_show, traceback_frames
 from devwidget.capture.source_code.call_sites import raw_site, to_site
-from devwidget.capture.source_code.stack import Owner, owners, user_frame
+from devwidget.capture.source_code.stack import Owner, owners, steps_down, user_frame
 from devwidget.records.explanation import Failure
 
 MOST_FRAMES = 60

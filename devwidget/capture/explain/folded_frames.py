@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
-from devwidget.capture.explain.traceback_frames import steps_down, steps_to_show
+from devwidget.capture.explain.traceback_frames import steps_to_show
+from devwidget.capture.source_code.stack import steps_down
 from devwidget.records.schema.message import Message, in_language
 
 _owners: weakref.WeakKeyDictionary[Any, set[object]] = weakref.WeakKeyDictionary()

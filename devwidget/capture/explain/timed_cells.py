@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-from devwidget.capture.explain.traceback_frames import steps_down
 from devwidget.capture.source_code.call_sites import locals_of
+from devwidget.capture.source_code.stack import steps_down
 
 _TEXTS = {"<timed exec>": ("expr",), "<timed eval>": ("expr",), "<magic-timeit>": ("cell", "stmt")}
 """Names of the code, and the variables in which the function that runs the magic has the text."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
 from typing import Any, cast
 
-from devwidget.capture.source_code.stack import is_library, is_own, is_users_code
+from devwidget.capture.source_code.stack import is_library, is_own, is_users_code, steps_down
 
 
 @dataclass(slots=True, eq=False)
@@ -55,10 +55,3 @@ def steps_to_show(trace: TracebackType | None) -> Iterator[TracebackType]:
     last = max((index for index, file in enumerate(files) if not is_library(file)), default=-1)
     end = next((index for index in range(last + 1, len(files)) if is_own(files[index])), len(files))
     yield from (step for step, file in zip(steps[:end], files[:end], strict=True) if not is_own(file))
-
-
-def steps_down(trace: TracebackType | None) -> Iterator[TracebackType]:
-    """Every step of a traceback, outermost first."""
-    while trace is not None:
-        yield trace
-        trace = trace.tb_next

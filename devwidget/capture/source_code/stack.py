@@ -6,7 +6,7 @@ import pathlib
 import sysconfig
 from collections.abc import Iterator
 from enum import Enum, auto
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any
 
 import torch
@@ -131,6 +131,19 @@ def caller(frame: FrameType | None) -> FrameType | None:
     while frame is not None and (frame.f_code.co_filename.startswith(_PACKAGE) or frame.f_code is _RELAY):
         frame = frame.f_back
     return frame
+
+
+def steps_down(trace: TracebackType | None) -> Iterator[TracebackType]:
+    """Every step of a traceback, outermost first."""
+    while trace is not None:
+        yield trace
+        trace = trace.tb_next
+
+
+def innermost_step(trace: TracebackType | None) -> TracebackType | None:
+    """The step of a traceback at the user's line nearest to where the exception was raised."""
+    users = [step for step in steps_down(trace) if is_users_code(step.tb_frame.f_code)]
+    return users[-1] if users else None
 
 
 def is_hooked(frame: FrameType | None) -> bool:
