@@ -1,6 +1,6 @@
 """What a look into a source file costs: `python benchmarks/source_cost.py`.
 
-The first look at a file reads its syntax tree; each later one is a look into an index, beside `linecache.getline`, which gives
+The first look at a file reads its syntax tree, which is kept; each later one looks there, beside `linecache.getline`, which gives
 no more than the line.
 """
 

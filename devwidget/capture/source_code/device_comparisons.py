@@ -16,7 +16,7 @@ from devwidget.capture.source_code.source_files import definition_of, read_file
 from devwidget.capture.source_code.statements import site_at
 from devwidget.capture.tensors import DEVICE
 from devwidget.records.device import KINDS
-from devwidget.records.syntax import is_shallow, targets_of
+from devwidget.records.syntax import is_shallow
 from devwidget.records.trace import DeviceComparison
 
 _DEVICE = re.compile(rf"(?:cpu|{'|'.join(KINDS)})(?::\d+)?")
@@ -85,11 +85,16 @@ def _is_mistaken(each: _Comparison, value: torch.device | str) -> bool:
 def _comparisons_of(code: CodeType) -> Iterator[_Comparison]:
     file = read_file(code.co_filename)
     scope = file.tree if file is not None and code.co_name == "<module>" else definition_of(code)
-    nodes = list(_list_nodes(scope)) if scope is not None else []
+    if file is None or scope is None:
+        return
+    nodes = list(_list_nodes(scope))
     words = [ast.unparse(node) for node in nodes if isinstance(node, ast.Call | ast.Attribute) and is_shallow(node)]
     for node in nodes:
         found = _read(node) if isinstance(node, ast.Compare) and is_shallow(node) else None
-        if found is not None and not _is_asked(found.subject, words) and not _is_replaced(found, nodes):
+        if found is None or _is_asked(found.subject, words):
+            continue
+        assigned = file.assigned_lines(scope, ast.unparse(found.subject))
+        if all(line < found.line for line in assigned):  # what it holds later is what was compared
             yield found
 
 
@@ -125,12 +130,3 @@ def _is_asked(subject: ast.expr, words: list[str]) -> bool:
     text = ast.unparse(subject)
     kinds = (f"isinstance({text}", f"type({text}", f"str({text}", f"{text}.type", f"{text}.startswith")
     return any(word.startswith(kinds) for word in words)
-
-
-def _is_replaced(found: _Comparison, nodes: list[ast.AST]) -> bool:
-    """Whether its subject gets another value there or below, so that what it holds later is not what was compared."""
-    subject = ast.unparse(found.subject)
-    for node in nodes:
-        if isinstance(node, ast.stmt) and node.lineno >= found.line and subject in map(ast.unparse, targets_of(node)):
-            return True
-    return False

@@ -105,7 +105,7 @@ def _find_assignment(
         name, _ = path_of(text)
         if name in ("", "self"):  # what `self` keeps is found through the model
             continue
-        assigned = _filled_above(frame, text, before) or _assigned_above(frame, text, before)
+        assigned = _assigned_above(frame, text, before)
         while assigned is not None and aspect == "device" and _made_elsewhere(assigned, tensor.device):
             assigned = _assigned_above(frame, text, assigned.site.line)  # that branch did not run
         if assigned is None:
@@ -116,22 +116,8 @@ def _find_assignment(
     return None
 
 
-def _filled_above(frame: FrameType, text: str, before: int) -> _Assignment | None:
-    """The last line above another in the function of a frame that assigns an item: `state['speed'] = torch.zeros(3)`."""
-    node = definition_of(frame.f_code)
-    if node is None or text.isidentifier():
-        return None
-    found = None
-    for each in statements_of(node):
-        if each.lineno < before and text in map(ast.unparse, targets_of(each)):
-            found = each
-    site = statements.site_at(frame.f_code.co_filename, found.lineno, frame.f_code.co_name) if found is not None else None
-    return _read_assignment(frame, text, site)
-
-
 def _assigned_above(frame: FrameType, text: str, before: int) -> _Assignment | None:
-    """The last line above another that assigns the variable that an expression begins with."""
-    return _read_assignment(frame, text, _line_that_assigned(frame, path_of(text)[0], before))
+    return _read_assignment(frame, text, _line_that_assigned(frame, text, before))
 
 
 def _read_assignment(frame: FrameType, text: str, site: Site | None) -> _Assignment | None:
@@ -165,15 +151,19 @@ def _made_elsewhere(assigned: _Assignment, device: torch.device) -> bool:
     return bool(devices) and device not in devices
 
 
-def _line_that_assigned(frame: FrameType, name: str, before: int) -> Site | None:
-    """The last line above another that assigns a variable of a frame; an argument has no line but those of its function."""
-    code = frame.f_code
-    site = statements.assignment(code.co_filename, name, before)
-    if site is None and name in frame.f_globals:
-        site = statements.cell_assignment(name)
-    if site is not None and name in code.co_varnames and site.function != code.co_name:
-        return None
-    return site
+def _line_that_assigned(frame: FrameType, text: str, before: int) -> Site | None:
+    """The last line above another that assigns `state['speed']`, else the variable that an expression begins with.
+
+    An argument has no line but those of its function.
+    """
+    code, (name, _) = frame.f_code, path_of(text)
+    for written in dict.fromkeys((text, name)):
+        site = statements.assignment(code.co_filename, written, before)
+        if site is None and name in frame.f_globals:
+            site = statements.cell_assignment(written)
+        if site is not None and (name not in code.co_varnames or site.function == code.co_name):
+            return site
+    return None
 
 
 def _find_default(frame: FrameType, name: str) -> _Assignment | None:

@@ -10,7 +10,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from devwidget.capture.source_code.stack import is_users_code
-from devwidget.records.syntax import inner_statements, parsed, targets_of
+from devwidget.records.syntax import inner_statements, is_shallow, parsed, targets_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 MOST_LINES = 100_000
@@ -66,13 +66,12 @@ class SourceFile:
         return [scope for scope in around if isinstance(scope, Function)]
 
     def assigned_lines(self, scope: Function | ast.Module, name: str) -> list[int]:
-        """The lines on which a scope assigns a name, in order."""
+        """The lines on which a scope assigns a variable, or what is written `self.mask` or `state['speed']`, in order."""
         if scope not in self._assigned:
             lines: dict[str, list[int]] = {}
             for node in statements_of(scope):
-                for target in targets_of(node):
-                    if isinstance(target, ast.Name):
-                        lines.setdefault(target.id, []).append(node.lineno)
+                for target in filter(is_shallow, targets_of(node)):
+                    lines.setdefault(ast.unparse(target), []).append(node.lineno)
             self._assigned[scope] = lines
         return self._assigned[scope].get(name, [])
 
