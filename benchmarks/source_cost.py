@@ -1,7 +1,7 @@
 """What a look into a source file costs: `python benchmarks/source_cost.py`.
 
-The first look at a file reads its syntax tree, which is kept; each later one looks there, beside `linecache.getline`, which gives
-no more than the line.
+The first look at a file reads its syntax tree, which is kept; each later one looks there, beside `linecache.getline`, which
+gives no more than the line.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from devwidget.capture.source_code.stack import is_users_code
 from devwidget.records.syntax import inner_statements, is_shallow, parsed, targets_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-MOST_LINES = 100_000
-"""Lines of all files that are kept, whose trees take 80 MB; the oldest go first."""
+MOST_LINES = 50_000
+"""Lines of all files that are kept, whose trees take 50 to 100 MB; the oldest go first."""
 
 
 class ClassName(NamedTuple):
