@@ -145,12 +145,10 @@ class BlockWatcher:
 
     Attributes:
         account: of the GPU that the copy is on.
-        settle: brings it up to date.
         blocks: by path.
     """
 
     account: Account
-    settle: Callable[[], None]
     blocks: dict[str, ModelBlock] = field(default_factory=dict)
     _before: dict[str, int] = field(default_factory=dict)
     _handles: list[Any] = field(default_factory=list)
@@ -170,7 +168,7 @@ class BlockWatcher:
                 ]
 
     def _held_bytes(self) -> int:
-        self.settle()
+        settle_accounts()
         return self.account.held
 
     def _make_pre_hook(self, path: str) -> Callable[..., None]:
@@ -231,7 +229,7 @@ def measure_blocks(
     # All of the copy on one GPU, wherever its parts are.
     changed = prepare_checkpointing(Changed(prepare=lambda copied: copied.to(virtual_gpu(0))), asked)
     with place_copy(model, "as is", cluster, watcher, changed) as (copied, (account,)):
-        blocks = BlockWatcher(account, settle_accounts)
+        blocks = BlockWatcher(account)
         blocks.attach_hooks(copied.inner, paths)
         step = model, copied, inputs, asked["loss_fn"], asked["optimizer"], watcher, asked["loop"]
         phases = rehearse_step(*step, after_forward=blocks.remove_hooks, lengths_stay=lengths_stay)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -186,7 +187,7 @@ def make_parallel_plan(
     count, loop, checkpointing = microbatches or mesh.size_of("pp"), asked["loop"], asked["checkpointing"]
     step = RankStep(model, inputs, loss_fn, asked["optimizer"], mesh, parallelize, count, loop, checkpointing, cluster)
     stages = _run_stages(step)
-    plans = [plan for stage in stages for plan in _plans_of_stage(stage, cluster.memory_bytes[0])]
+    plans = [plan for stage in stages for plan in _plans_of_stage(stage)]
     plans.sort(key=lambda plan: -plan.peak)
     total = len(list(model.parameters()))
     ways = tuple(dict.fromkeys(way for stage in stages for _, ran in stage for way in ran.ways))
@@ -215,10 +216,7 @@ def _run_rank(step: RankStep, rank: int, given: Any) -> RankResult:
     return run_in_fork(lambda: step.run_rank(rank, given))
 
 
-def _plans_of_stage(stage: Stage, capacity: int) -> Iterator[RankPlan]:
+def _plans_of_stage(stage: Stage) -> Iterator[RankPlan]:
     for ranks, ran in stage:
-        yield RankPlan(
-            runs_of(ranks), capacity, peak=ran.peak, **ran.parts, most_gathered=ran.most_gathered, phases=ran.phases,
-            peak_at=ran.peak_at, reserved=ran.reserved, context=ran.context,
-            without=sum(math.prod(shard.shape_at(ran.at)) == 0 for shard in ran.shards),
-        )  # fmt: skip
+        without = sum(math.prod(shard.shape_at(ran.at)) == 0 for shard in ran.shards)
+        yield replace(ran.plan, ranks=runs_of(ranks), without=without)

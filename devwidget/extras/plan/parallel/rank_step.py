@@ -26,7 +26,7 @@ from devwidget.extras.plan.loops import Loop, MeanStep, start_loop
 from devwidget.extras.plan.parallel.mesh import At, Mesh, Shard, spread_by_default
 from devwidget.extras.plan.parallel.pipeline import Passed, StageStep
 from devwidget.extras.plan.placement import place_batch, place_copy
-from devwidget.extras.plan.records.parallel_plan import PhasePeak
+from devwidget.extras.plan.records.parallel_plan import PhasePeak, RankPlan
 from devwidget.extras.plan.records.plan import PlanMoment
 from devwidget.extras.plan.rehearsal import remake_optimizer, run_phase
 from devwidget.extras.plan.watcher import Watcher, virtual_gpu
@@ -188,17 +188,19 @@ _STEPS = 3
 
 @dataclass(frozen=True, slots=True)
 class RankResult:
-    """What one rank saw, in bytes; see `RankPlan`."""
+    """What one rank saw.
+
+    Attributes:
+        at: where it is in the mesh.
+        shards: how its parameters are spread.
+        plan: what it needs; which ranks are like it is not known here.
+        ways: by what the model was spread.
+        passed: what a stage passes on.
+    """
 
     at: At
     shards: tuple[Shard, ...]
-    peak: int
-    parts: dict[str, int]
-    reserved: int
-    context: int
-    most_gathered: int
-    phases: tuple[PhasePeak, ...]
-    peak_at: PlanMoment | None
+    plan: RankPlan
     ways: tuple[str, ...] = ()
     passed: Passed | None = None
 
@@ -277,10 +279,11 @@ class _WatchedRank:
                 for phase, run in running.list_phases():
                     run_phase(phase, run, watcher)
                 self.peak = max(watcher.most.values())
-        peaks = tuple(PhasePeak(phase, most) for phase, most in watcher.most.items())
+        phases = tuple(PhasePeak(phase, most) for phase, most in watcher.most.items())
+        facts = {"most_gathered": watcher.most_gathered, "phases": phases, "peak_at": self.peak_at, "context": account.context}
         reserved = account.peak_reserved if account.has_segments else 0
-        facts = watcher.most_gathered, peaks, self.peak_at, _list_wrappers(self.part), getattr(running, "passed", None)
-        return RankResult(at, shards, self.peak, self.parts, reserved, account.context, *facts)
+        plan = RankPlan((), account.capacity, self.peak, **self.parts, **facts, reserved=reserved)  # type: ignore[arg-type]
+        return RankResult(at, shards, plan, _list_wrappers(self.part), getattr(running, "passed", None))
 
     def _note_peak(self, held: int) -> None:
         """Note what each byte is for, at the peak that the step before had, and at one beyond it."""
