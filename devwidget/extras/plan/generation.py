@@ -83,14 +83,19 @@ def find_full_length(run_at: Callable[[int], CacheAt], runs: tuple[CacheAt, Cach
 
 def _meet_capacity(known: dict[int, int], low: int, high: int, capacity: int) -> int | None:
     """Return where the line through the two nearest lengths meets the capacity, between those that are known."""
-    one, other = (low, high) if low and high else sorted(known)[-2:] if low else sorted(known)[:2]
+    lengths = sorted(known)
+    one, other = lengths[:2]
+    if low and high:
+        one, other = low, high
+    elif low:
+        one, other = lengths[-2:]
     growth = (known[other] - known[one]) / (other - one)
     if growth <= 0:
         return None
-    guess = int(one + (capacity - known[one]) / growth)
-    if low and high:
-        return min(max(guess, low + 1), high - 1)
-    return max(guess, low + 1) if low else max(min(guess, high - 1), 1) if high > 1 else None
+    guess = max(int(one + (capacity - known[one]) / growth), low + 1)
+    if high:
+        guess = min(guess, high - 1)
+    return guess or None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from devwidget.extras.plan.page.marks import Scale, draw_glyph, draw_keys, draw_percent, draw_prose, draw_table, list_ticks
+from devwidget.extras.plan.evidence.compared import Fit
+from devwidget.extras.plan.page.marks import (
+    GLYPHS,
+    Scale,
+    draw_glyph,
+    draw_keys,
+    draw_percent,
+    draw_prose,
+    draw_table,
+    list_ticks,
+)
 from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, StepPoint
 from devwidget.extras.plan.words.plan import PARTS, fit_words, loop_words, moment_words, part_hue, tips_words
 from devwidget.language.speaking import said, say
@@ -21,9 +31,9 @@ _ROOM = 1.02
 def draw_step(plan: Plan) -> Markup:
     """All of it."""
     device = plan.tightest
-    parts = [_draw_peak(plan), *([_draw_course(plan, device)] if device.course else [])]
-    parts += [html_element("div", join_html(*_draw_loops(plan)), join_html(*_draw_parts(plan)), class_="dw-two")]
-    return join_html(*parts, *_draw_remarks(plan))
+    course = _draw_course(plan, device) if device.course else ""
+    tables = html_element("div", join_html(*_draw_loops(plan)), join_html(*_draw_parts(plan)), class_="dw-two")
+    return join_html(_draw_peak(plan), course, tables, *_draw_remarks(plan))
 
 
 def draw_heading(words: str, more: str) -> Markup:
@@ -32,24 +42,24 @@ def draw_heading(words: str, more: str) -> Markup:
 
 
 def _draw_peak(plan: Plan) -> Markup:
-    reach = _ROOM * max(max(each.capacity, each.on_card, each.on_card_band[1]) for each in plan.devices)
-    scale = Scale(reach)
-    against = say("against what a program finds on the card") if plan.card else say("against the memory that was named")
+    scale = Scale(_ROOM * max(max(each.capacity, each.on_card, each.on_card_band[1]) for each in plan.devices))
+    against = say("against the memory that was named")
     names = [("", part_hue(part), said(name)) for part, name in PARTS.items()]
     if plan.card:
+        against = say("against what a program finds on the card")
         names += [("dw-cached", "", say("cached")), ("dw-context", "", say("CUDA's context"))]
-    rows = (row for device in plan.devices for row in _draw_device(plan, device, scale))
-    ticks = html_element("b"), scale.draw_ticks(plan.tightest.capacity), html_element("b")
-    return join_html(
-        draw_heading(say("At the peak"), against), draw_keys(names), html_element("div", *rows, *ticks, class_="dw-stretches")
-    )
+    rows = [row for device in plan.devices for row in _draw_device(plan, device, scale)]
+    rows += [html_element("b"), scale.draw_ticks(plan.tightest.capacity), html_element("b")]
+    stretches = html_element("div", *rows, class_="dw-stretches")
+    return join_html(draw_heading(say("At the peak"), against), draw_keys(names), stretches)
 
 
 def _draw_device(plan: Plan, device: DevicePlan, scale: Scale) -> Iterator[Markup]:
     """The waterfall of one GPU: what is allocated by category, what is cached beside it, what CUDA takes."""
     name = str(device.device) if len(plan.devices) > 1 else say("allocated")
-    over = [scale.draw_stretch(device.capacity, device.peak, "dw-too-much")] if device.peak > device.capacity else []
-    allocated = [*_draw_categories(device, scale), *over]
+    allocated = list(_draw_categories(device, scale))
+    if device.peak > device.capacity:
+        allocated.append(scale.draw_stretch(device.capacity, device.peak, "dw-too-much"))
     yield from _draw_row(name, device.peak, [*allocated, scale.draw_wall(device.capacity)])
     if not device.reserved:
         return
@@ -181,19 +191,20 @@ def _draw_loops(plan: Plan) -> Iterator[Markup]:
     yield draw_heading(say("Which loop?"), say("the peak depends on who still holds the output"))
     head = (say("loop"), say("allocated"), "", say("what makes the difference"))
     planned = LoopPeak(plan.loop.name, max(device.peak for device in plan.devices), plan.fits)
-    rows = [_loop_row(planned, plan), *(_loop_row(other, None) for other in plan.other_loops)]
+    label = join_html(html_element("b", planned.name), " ", say("planned"))
+    _, *options = loop_words(plan.loop)
+    rows = [_loop_row(planned, label, options), *(_loop_row(other, other.name) for other in plan.other_loops)]
     yield draw_table([head, *rows], right=(1,), wide=3)
 
 
-def _loop_row(loop: LoopPeak, planned: Plan | None) -> tuple[str, ...]:
-    name = html_element("b", loop.name) if planned else join_html(loop.name)
-    what = said(_WHAT[loop.name]) if loop.name in _WHAT else say("a loop of yours")
-    code = join_html(" ", html_element("code", _CODE[loop.name])) if loop.name in _CODE else Markup("")
-    more = row_words(list(loop_words(planned.loop))[1:]) if planned else ""
-    glyph = draw_glyph("tried" if loop.fits else "error", fit_words("fits" if loop.fits else "does not fit"))
-    told = join_html(f"{more}; " if more else "", what, code)
-    label = join_html(name, f" {say('planned')}") if planned else name
-    return (label, format_bytes(loop.peak), glyph, told)
+def _loop_row(loop: LoopPeak, label: str, options: Sequence[str] = ()) -> tuple[str, ...]:
+    fit: Fit = "fits" if loop.fits else "does not fit"
+    words = [said(_WHAT.get(loop.name, Message("a loop of yours")))]
+    if options:
+        words.insert(0, f"{row_words(options)}; ")
+    if loop.name in _CODE:
+        words += [" ", html_element("code", _CODE[loop.name])]
+    return (label, format_bytes(loop.peak), draw_glyph(GLYPHS[fit], fit_words(fit)), join_html(*words))
 
 
 def _draw_parts(plan: Plan) -> Iterator[Markup]:

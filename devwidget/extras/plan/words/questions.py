@@ -18,6 +18,7 @@ from devwidget.extras.plan.records.answers import (
 )
 from devwidget.extras.plan.words.plan import answer_words, fit_words, fits_words
 from devwidget.language.speaking import said, say
+from devwidget.records.device import DeviceId
 from devwidget.report.page.draw_page import shows, writes
 from devwidget.report.report_parts import Part, Sentence, Table
 from devwidget.report.style.units import count_words, format_bytes
@@ -194,12 +195,13 @@ def generation_sentence(generation: Generation) -> str:
 
 def _generation_rows(generation: Generation) -> Rows:
     """The lengths, under a heading."""
-    on_card = (say("reserved"),) if generation.reserved else ()
-    lengths = [
-        (f"{at.length:,}", *map(format_bytes, (at.cache, at.prefill, at.decode, at.decode_reserved)[: 3 + len(on_card)]))
-        for at in generation.runs
-    ]
-    return [(say("tokens"), say("cache"), say("reading them"), say("one more"), *on_card), *lengths]
+    rows: Rows = [(say("tokens"), say("cache"), say("reading them"), say("one more"))]
+    for at in generation.runs:
+        rows.append((f"{at.length:,}", *map(format_bytes, (at.cache, at.prefill, at.decode))))
+    if generation.reserved:
+        reserved = [say("reserved"), *(format_bytes(at.decode_reserved) for at in generation.runs)]
+        rows = [(*row, size) for row, size in zip(rows, reserved, strict=True)]
+    return rows
 
 
 @writes(Layout)
@@ -244,7 +246,11 @@ def _layout_rows(layout: Layout) -> Rows:
     return rows
 
 
-def _block_runs(layout: Layout, device: object) -> str:
+def _block_runs(layout: Layout, device: DeviceId) -> str:
     """Paths of blocks that run one after the other, the first and the last of each run."""
-    runs = [[block.path for block in group] for at, group in groupby(layout.blocks, lambda block: block.device) if at == device]
-    return ", ".join((run[0] or say("the whole model")) + (f" ... {run[-1]}" if len(run) > 1 else "") for run in runs)
+    runs = []
+    for at, group in groupby(layout.blocks, lambda block: block.device):
+        first, *rest = (block.path or say("the whole model") for block in group)
+        if at == device:
+            runs.append(f"{first} ... {rest[-1]}" if rest else first)
+    return ", ".join(runs)
