@@ -52,12 +52,19 @@ def make_generation(
     peak, per_token = max(first.prefill, last.decode), (second.cache - first.cache) / (second.length - first.length)
     reserved = max(first.prefill_reserved, last.decode_reserved)
     answer = peak, capacity, longest, max(peak, reserved) <= capacity
-    asked_for = {**_ask_last_logits(model), **inputs.kwargs}
-    kept = next((asked_for[name] for name in _KEEPS if name in asked_for), 0)
-    logits = int(kept.numel()) if is_tensor(kept) else int(kept)
     runs = (second, last) if is_static else runs
-    how = logits, cache, context, num_beams
+    how = _count_logits(model, inputs), cache, context, num_beams
     return Generation(type(model).__name__, prompt, new_tokens, per_token, *answer, runs, reserved, *how)
+
+
+def _count_logits(model: nn.Module, inputs: Arguments) -> int:
+    """Count the positions of the prompt that have logits; 0 for all."""
+    asked = {**_ask_last_logits(model), **inputs.kwargs}
+    for name in _KEEPS:
+        if name in asked:
+            kept = asked[name]
+            return int(kept.numel()) if is_tensor(kept) else int(kept)
+    return 0
 
 
 def find_full_length(run_at: Callable[[int], CacheAt], runs: tuple[CacheAt, CacheAt], capacity: int) -> int:

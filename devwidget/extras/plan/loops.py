@@ -72,7 +72,7 @@ class Loop:
         """Return what a plan says of it."""
         name = self.kind if isinstance(self.kind, str) else getattr(self.kind, "__name__", type(self.kind).__name__)
         dtype = "" if self.autocast is None else str(self.autocast).removeprefix("torch.")
-        words = "" if not checkpointing else "checkpointing" if checkpointing is True else f"{checkpointing} checkpointing"
+        words = {False: "", True: "checkpointing", "reentrant": "reentrant checkpointing"}[checkpointing]
         return PlannedLoop(name, self.is_own, self.accumulate, dtype, self.grad_scaler, self.zero_grad, words)
 
 

@@ -33,19 +33,21 @@ def form_content(questions: Any, setting: AskedSize) -> dict[str, Any]:
     figures = list(_list_figures(plans))
     own, shown = questions.setting, plans[setting]
     fullest = shown.tightest
-    capacities = {device.capacity for device in shown.devices}
-    batches = [figure["batch"] for figure in figures]
     return {
         "shown": _setting_content(setting),
-        "batches": list(_list_batches(own.batch, batches)) if own.batch else [],
-        "lengths": _list_eighths(own.length, [figure["length"] for figure in figures]) if own.length else [],
+        "batches": list(_list_batches(own.batch, _values_of(figures, "batch"))),
+        "lengths": _list_eighths(own.length, _values_of(figures, "length")),
         "cards": list(questions.cards),
-        "memory": [] if len(capacities) > 1 else _list_memory(capacities.pop(), setting.memory),
+        "memory": _list_memory(_values_of(shown.devices, "capacity"), setting.memory),
         "gpus": len(shown.devices),
         "maps": shown.placement in ("auto", "device map"),
         "band": fullest.on_card_band[1] / max(fullest.on_card, 1),
         "figures": figures,
     }
+
+
+def _values_of(figures: Iterable[Any], name: str) -> set[int]:
+    return {figure[name] if isinstance(figure, dict) else getattr(figure, name) for figure in figures}
 
 
 def _setting_content(setting: AskedSize) -> Figure:
@@ -61,20 +63,26 @@ def read_setting(given: dict[str, Any]) -> AskedSize:
     return AskedSize(batch, length, card, tuple(memory))  # type: ignore[arg-type]
 
 
-def _list_batches(own: int, run: Iterable[int]) -> Iterator[int]:
-    """One by one, then in steps that grow, with those that were run between them."""
-    most, at, known = max(4 * own, 2 * max(run, default=own), _LEAST), 1, set(run) | {own}
+def _list_batches(own: int, run: set[int]) -> Iterator[int]:
+    """One by one, then in steps that grow, with those that were run between them; none where a batch has no size."""
+    if not own:
+        return
+    most, at, known = max(4 * own, 2 * max(run), _LEAST), 1, run | {own}
     while at <= most:
         following = at + 1 if at < _ONE_BY_ONE else round(at * _GROWTH)
         yield from sorted({at, *(each for each in known if at < each < following)})
         at = following
 
 
-def _list_eighths(own: int, run: Iterable[int]) -> list[int]:
-    return sorted({max(own * part // 8, 1) for part in range(1, _EIGHTHS + 1)} | set(run))
+def _list_eighths(own: int, run: set[int]) -> list[int]:
+    return sorted({max(own * part // 8, 1) for part in range(1, _EIGHTHS + 1)} | run) if own else []
 
 
-def _list_memory(own: int, chosen: tuple[int, ...]) -> list[int]:
+def _list_memory(capacities: set[int], chosen: tuple[int, ...]) -> list[int]:
+    """Sizes around that of all GPUs; none where they are not alike."""
+    if len(capacities) > 1:
+        return []
+    (own,) = capacities
     unit = _GIB if own >= _WHOLE else 1 << 20
     stops = {max(round(own * part / 8 / unit), 1) * unit for part in range(1, _EIGHTHS + 1)}
     return sorted(stops - {round(own / unit) * unit} | {own} | set(chosen[:1]))

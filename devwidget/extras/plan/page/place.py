@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from devwidget.extras.plan.evidence.compared import Fit, name_fit
+from devwidget.extras.plan.evidence.compared import name_fit
 from devwidget.extras.plan.page.marks import GLYPHS, draw_glyph, draw_prose, draw_table
 from devwidget.extras.plan.page.sheet import draw_document, draw_header, draw_output, draw_verdict
 from devwidget.extras.plan.page.step import draw_heading
@@ -124,12 +124,14 @@ def _over_words(gpus: Sequence[PlacedGpu]) -> str:
 
 
 def _draw_row(name: str, gpus: Sequence[PlacedGpu], hops: str, told: str) -> tuple[str, ...]:
-    fit: Fit = name_fit(all(gpu.on_card <= gpu.capacity for gpu in gpus), any(gpu.fit == "fits by less" for gpu in gpus))
+    fits = {gpu.fit for gpu in gpus}
+    fit = name_fit("does not fit" not in fits, "fits by less" in fits)
     label = join_html(draw_glyph(GLYPHS[fit], fit_words(fit)), " ", name)
-    sizes = (
-        html_element("span", format_bytes(gpu.on_card), class_="dw-over" if gpu.on_card > gpu.capacity else "") for gpu in gpus
-    )
-    return (label, *sizes, hops, told)
+    return (label, *map(_draw_taken, gpus), hops, told)
+
+
+def _draw_taken(gpu: PlacedGpu) -> Markup:
+    return html_element("span", format_bytes(gpu.on_card), class_="dw-over" if gpu.on_card > gpu.capacity else "")
 
 
 def _draw_rest(layout: Layout) -> Iterator[Markup]:

@@ -25,30 +25,35 @@ _NEAR = 0.02
 
 def draw_trust(most_rows: int = 0) -> Markup:
     """Rows by what was measured, so many of each kind; to the left is planned too low, the unsafe side."""
-    rows = [row for row in list_compared() if row.counts]
-    near = sum(abs(row.off) <= _NEAR for row in rows)
-    facts = {"near": near, "count": len(rows)}
+    by_kind: dict[str, list[Compared]] = {kind: [] for kind in _KINDS}
+    near = others = 0
+    for row in list_compared():
+        if not row.counts:
+            others += 1
+            continue
+        by_kind[row.what].append(row)
+        near += abs(row.off) <= _NEAR
+    facts = {"near": near, "count": len(list_compared()) - others}
     more = say("{near} of {count} within 2 %: the grey; filled dots are inside; to the left is planned too low", **facts)
-    parts = [part for kind in _KINDS for part in _draw_kind(kind, [row for row in rows if row.what == kind], most_rows)]
+    strips = [_draw_head()]
+    for kind, rows in by_kind.items():
+        strips += _draw_kind(kind, rows, most_rows)
     heading = draw_heading(say("Planned against measured"), more)
-    other = [row for row in list_compared() if not row.counts]
-    return join_html(heading, html_element("div", _draw_head(), *parts, class_="dw-strips"), *_draw_remarks(len(other)))
+    return join_html(heading, html_element("div", *strips, class_="dw-strips"), _draw_remarks(others))
 
 
 def _draw_head() -> Markup:
-    ends = f"−{_REACH:.0%}", "0", f"+{_REACH:.0%}"
-    axis = html_element("span", *(html_element("span", end) for end in ends), class_="dw-strip-ends")
-    heads = html_element("span", say("published")), axis, *(html_element("span", each) for each in _heads())
-    return html_element("div", *heads, class_="dw-strip dw-strip-head")
+    ends = map(_draw_cell, (f"−{_REACH:.0%}", "0", f"+{_REACH:.0%}"))
+    axis = html_element("span", *ends, class_="dw-strip-ends")
+    heads = map(_draw_cell, (say("measured"), say("planned"), say("off")))
+    return html_element("div", _draw_cell(say("published")), axis, *heads, class_="dw-strip dw-strip-head")
 
 
-def _heads() -> tuple[str, ...]:
-    return say("measured"), say("planned"), say("off")
+def _draw_cell(words: str) -> Markup:
+    return html_element("span", words)
 
 
 def _draw_kind(kind: str, rows: list[Compared], most: int) -> Iterator[Markup]:
-    if not rows:
-        return
     band = find_band(kind)
     off = say("a card took up to {less} less and {more} more than planned", less=f"{band.less:.1%}", more=f"{band.more:.1%}")
     name, what = _KINDS[kind]
@@ -73,13 +78,14 @@ def _draw_row(row: Compared) -> Markup:
     line = html_element("span", *marks, class_="dw-line-of", **{"aria-hidden": "true"})
     cells = format_bytes(row.most), format_bytes(row.planned), f"{row.off:+z.1%}".replace("-", "−")
     name = html_element("span", row.workload, title=row.workload)
-    return html_element("div", name, line, *(html_element("span", cell) for cell in cells), class_="dw-strip")
+    return html_element("div", name, line, *map(_draw_cell, cells), class_="dw-strip")
 
 
-def _draw_remarks(others: int) -> Iterator[Markup]:
-    told = say(
+def _draw_remarks(others: int) -> Markup:
+    words = say(
         "Allocated is counted, and close; reserved follows the rules of the allocator; on the card the context and other "
         "processes come on top, which no plan knows. Sources and causes stand in docs/evidence.md."
     )
-    left = say("Left out here: {count} rows of another program than the one that was planned.", count=others) if others else ""
-    yield html_element("p", html_element("b", say("What this is not.")), f" {told} {left}")
+    if others:
+        words += " " + say("Left out here: {count} rows of another program than the one that was planned.", count=others)
+    return html_element("p", html_element("b", say("What this is not.")), f" {words}")

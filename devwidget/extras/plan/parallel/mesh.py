@@ -100,15 +100,17 @@ def spread_by_default(model: nn.Module, mesh: DeviceMesh) -> nn.Module:
 
     Replicas over the first dimension and shards over the second are HSDP.
     """
-    names = mesh.mesh_dim_names or ()
-    part = _cut_stage(model, mesh) if STAGES in names else model
-    dims = tuple(name for name in names if name != STAGES)
-    if len(dims) == 1 and dims[0] in REPLICAS:
-        return DistributedDataParallel(part, process_group=mesh[dims[0]].get_group())
-    if dims:
-        own = mesh if len(dims) == len(names) else mesh[dims if len(dims) > 1 else dims[0]]
-        for unit in (*_find_units(part), part):
-            fully_shard(unit, mesh=own)
+    dims, part = list(mesh.mesh_dim_names or ()), model
+    if STAGES in dims:
+        dims.remove(STAGES)
+        part = _cut_stage(model, mesh)
+    if not dims:
+        return part
+    own = mesh[tuple(dims)]
+    if dims[0] in REPLICAS and len(dims) == 1:
+        return DistributedDataParallel(part, process_group=own.get_group())
+    for unit in (*_find_units(part), part):
+        fully_shard(unit, mesh=own)
     return part
 
 

@@ -79,18 +79,22 @@ class StageStep:
 
     def _run_forward(self) -> tuple[Any, Any]:
         """Return what arrived and what came of it: both stay until the microbatch comes back."""
-        made = tuple(
-            torch.empty(shape, dtype=dtype, device=virtual_gpu(0), requires_grad=dtype.is_floating_point)
-            for shape, dtype in self.given or ()
-        )
-        arrived = self.args if self.given is None else made
+        arrived = self.args
+        if self.given is not None:
+            arrived = tuple(_make_arrived(shape, dtype) for shape, dtype in self.given)
         out = self.part(*arrived)
         self.passed = tuple((tuple(each.shape), each.dtype) for each in tensors_in(out))
-        return arrived, self.loss_fn(out, self.target) if self.is_last else out
+        if self.is_last:
+            return arrived, self.loss_fn(out, self.target)
+        return arrived, out
 
     def _run_backward(self, arrived: Any, out: Any) -> None:
         passed = [each for each in tensors_in(out) if each.requires_grad]
         torch.autograd.backward(passed, None if self.is_last else [torch.empty_like(each) for each in passed])
+
+
+def _make_arrived(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device=virtual_gpu(0), requires_grad=dtype.is_floating_point)
 
 
 def _cut_microbatch(tensor: torch.Tensor, microbatches: int) -> torch.Tensor:

@@ -290,14 +290,14 @@ class _WatchedRank:
         if held < self.peak or held <= sum(self.parts.values()):
             return
         watcher, left = self.watcher, set(list_blocks())
-        parameters = [parameter for _, parameter in named_tensors(self.part, "_parameters")]
+        gradients = (parameter.grad for _, parameter in named_tensors(self.part, "_parameters"))
         states = self.optimizer.state.values() if self.optimizer is not None else ()
         found = {
             "parameters": watcher.kept,
-            "optimizer": self._list_blocks(each for state in states for each in state.values() if is_tensor(each)),
+            "optimizer": self._list_blocks(value for state in states for value in state.values()),
             "gathered": watcher.of_gathering,
             "buckets": watcher.of_buckets,
-            "gradients": self._list_blocks(each.grad for each in parameters if each.grad is not None),
+            "gradients": self._list_blocks(gradients),
             "activations": left,
         }
         for name, blocks in found.items():
@@ -306,8 +306,9 @@ class _WatchedRank:
         self.peak_at = PlanMoment(watcher.phase, watcher.where.path if watcher.where else None)
 
     @staticmethod
-    def _list_blocks(tensors: Iterable[torch.Tensor]) -> set[MemoryBlock]:
-        blocks = (block_of_storage(local_part(tensor).untyped_storage()) for tensor in tensors)
+    def _list_blocks(values: Iterable[object]) -> set[MemoryBlock]:
+        """The blocks of those that are tensors."""
+        blocks = {block_of_storage(local_part(value).untyped_storage()) for value in values if is_tensor(value)}
         return {block for block in blocks if block is not None}
 
 
