@@ -134,6 +134,12 @@ def _list_placement_options(placement: Any) -> Iterator[Option]:
             )
 
 
+def settings_of(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return the settings that the class of an optimizer takes."""
+    known = inspect.signature(type(optimizer)).parameters
+    return {name: value for name, value in optimizer.defaults.items() if name in known}
+
+
 def take_partial(optimizer: Any) -> Any:
     """Return `partial(AdamW, foreach=False)` as a class of its own, which has these settings; others as they are."""
     if isinstance(optimizer, functools.partial) and isinstance(optimizer.func, type) and not optimizer.args:

@@ -207,11 +207,15 @@ def group_tied_blocks(blocks: Sequence[ModelBlock]) -> list[list[int]]:
     """Group blocks that go together, in their order: those that share weights, and a tensor with the next module."""
     groups: list[list[int]] = []
     for index, block in enumerate(blocks):
-        tied = [group for group in groups if any(block.tensors & blocks[other].tensors for other in group)]
-        if index and not blocks[index - 1].is_module:
-            tied += [group for group in groups if index - 1 in group and group not in tied]
-        groups = [group for group in groups if group not in tied]
-        groups.append(sorted([index, *itertools.chain(*tied)]))
+        follows_tensor = index > 0 and not blocks[index - 1].is_module
+        tied, others = [index], []
+        for group in groups:
+            shares = any(block.tensors & blocks[other].tensors for other in group)
+            if shares or (follows_tensor and index - 1 in group):
+                tied += group
+            else:
+                others.append(group)
+        groups = [*others, sorted(tied)]
     return sorted(groups)
 
 
@@ -356,15 +360,22 @@ def _describe_auto(layout: Layout, auto: Plan | DevwidgetError) -> AutoProposal:
 
 def _place_blocks(layout: Layout, device_map: dict[str, str]) -> tuple[DeviceId, ...]:
     """Return where each block is in a map; nothing where the map has its parts on several devices, or off the GPUs."""
+    gpus = {str(gpu.device): gpu.device for gpu in layout.devices}
     places = []
     for block in layout.blocks:
-        inside = {device for path, device in device_map.items() if path.startswith(f"{block.path}.")}
-        around = [path for path in device_map if f"{block.path}.".startswith(f"{path}.") or not path]
-        found = {device_map[max(around, key=len)]} if around else inside
-        if len(found) != 1 or not found <= {str(gpu.device) for gpu in layout.devices}:
+        found = _find_devices(block.path, device_map)
+        if len(found) != 1 or not found <= gpus.keys():
             return ()
-        places += [gpu.device for gpu in layout.devices if str(gpu.device) in found]
+        places.append(gpus[found.pop()])
     return tuple(places)
+
+
+def _find_devices(block: str, device_map: dict[str, str]) -> set[str]:
+    """Return the device of the nearest entry around a block; where there is none, those of the entries inside it."""
+    around = [path for path in device_map if path in ("", block) or block.startswith(f"{path}.")]
+    if around:
+        return {device_map[max(around, key=len)]}
+    return {device for path, device in device_map.items() if path.startswith(f"{block}.")}
 
 
 def _describe_gpu(device: DevicePlan) -> PlacedGpu:

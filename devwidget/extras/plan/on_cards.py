@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +9,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.extras.plan.changes import Changed, Option, change_optimizer, class_of_optimizer, has_wide_weights, is_adam
+from devwidget.extras.plan.changes import (
+    Changed,
+    Option,
+    change_optimizer,
+    class_of_optimizer,
+    has_wide_weights,
+    is_adam,
+    settings_of,
+)
 from devwidget.extras.plan.fine_tuning import ADAPTED, RANK, AdamW8bit, add_adapters
 from devwidget.extras.plan.loops import Loop
 from devwidget.extras.plan.questions import Question, rank_tried, try_option
@@ -94,8 +101,7 @@ def _renew_optimizer(optimizer: Any) -> Any:
     """Return a class with the settings of an optimizer, which is for parameters that it has not seen."""
     if isinstance(optimizer, type):
         return optimizer
-    known = inspect.signature(type(optimizer)).parameters
-    return change_optimizer(type(optimizer), **{name: value for name, value in optimizer.defaults.items() if name in known})
+    return change_optimizer(type(optimizer), **settings_of(optimizer))
 
 
 def plan_row(use: ModelUse, cards: Sequence[AskedSize], plain: Sequence[Tried] = ()) -> Question[CardRow]:

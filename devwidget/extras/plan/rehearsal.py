@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ from devwidget.capture.object_fields import parts_of
 from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.capture.source_code.call_sites import to_site
 from devwidget.capture.step.batch import Arguments
+from devwidget.extras.plan.changes import settings_of
 from devwidget.extras.plan.current_module import CurrentModule
 from devwidget.extras.plan.loops import PLAIN, STEP, TRAINER, Loop, MeanStep, RunningLoop, start_loop
 from devwidget.extras.plan.placement import LengthsOnGpu, PlacedCopy, meta_copy_of_model, place_batch
@@ -149,10 +149,9 @@ def remake_optimizer(model: nn.Module, copied: nn.Module, optimizer: Any) -> tor
         made: torch.optim.Optimizer = optimizer(parameters.values())
         return made
     names = {id(parameter): name for name, parameter in named_tensors(model, "_parameters")}
-    groups = [
-        {**group, "params": [parameters[names[id(p)]] for p in parts_of(group.get("params")) if id(p) in names]}
-        for group in groups_of(optimizer)
-    ]
-    known = inspect.signature(type(optimizer)).parameters
-    same: torch.optim.Optimizer = type(optimizer)(groups, **{k: v for k, v in optimizer.defaults.items() if k in known})
+    groups = []
+    for group in groups_of(optimizer):
+        own = [parameters[names[id(each)]] for each in parts_of(group.get("params")) if id(each) in names]
+        groups.append({**group, "params": own})
+    same: torch.optim.Optimizer = type(optimizer)(groups, **settings_of(optimizer))
     return same
