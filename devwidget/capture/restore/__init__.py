@@ -18,6 +18,7 @@ from devwidget.capture.restore.random_generators import global_states
 from devwidget.capture.restore.search import ReachSearch
 from devwidget.capture.restore.settings import Settings, process_settings
 from devwidget.capture.restore.storages import SavedStorages
+from devwidget.capture.restore.tensors import has_changed, put_versions_back
 from devwidget.capture.restore.torch_settings import MODES, torch_settings
 from devwidget.capture.restore.undoing import Step, Undoing
 from devwidget.capture.restore.writes import WriteMode, watch_handed_out
@@ -49,13 +50,13 @@ class SavedState:
         named = [("" if name == "model" else name, root) for name, root in roots.items() if root is not None]
         self._roots += named
         with paused_gc(), _plain_torch():
-            for table in self._search.add_roots(root for _, root in named):
-                self._storages.add_tensors([alias for alias in table.aliases if alias is not None])
+            new = self._search.add_roots(root for _, root in named)
+            self._storages.add_tensors(kept.before.alias for kept in new if kept.before.alias is not None)
             self._storages.save_small()
 
     def list_histories(self) -> list[Any]:
         """Nodes of autograd behind the tensors that are kept."""
-        return [node for table in self._search.tensors for node in table.histories if node is not None]
+        return [kept.before.history for kept in self._search.tensors if kept.before.history is not None]
 
     def watch_writes(self) -> contextlib.AbstractContextManager[Any]:
         """Sees what this thread writes while it is entered."""
@@ -77,9 +78,8 @@ class SavedState:
         with paused_gc(), _plain_torch():
             if storages.is_unsure(search.tensors):
                 return None
-            changed = list(search.list_changed())
-            for table in search.tensors:
-                changed += table.list_changed()
+            changed = [kept.owner for kept in search.states if kept.has_changed()]
+            changed += [kept.owner for kept in search.tensors if has_changed(kept)]
             return changed + storages.list_written(search.tensors)
 
     def put_back(self) -> None:
@@ -101,20 +101,22 @@ class SavedState:
         unseen: list[Any] = []
         yield "written values", lambda: self._find_unseen(unseen)
         yield from ((state.owner, state.put_back) for state in self._search.states)
-        yield "empty containers", self._search.empty_again
         yield "settings", lambda: self._settings.put_back(undoing)
-        for table in self._search.tensors:
-            yield "tensors", lambda table=table: _undo_plainly(table.put_back, undoing)  # type: ignore[misc]
-        yield "values of tensors", lambda: _undo_plainly(self._storages.put_back, undoing)
+        yield "tensors", lambda: self._put_tensors_back(undoing)
         yield "unseen values", lambda: undoing.lost.extend((tensor, _UNSEEN) for tensor in unseen)
-        for table in self._search.tensors:
-            yield "counts of writes", lambda table=table: table.put_versions_back(undoing)  # type: ignore[misc]
+        yield "counts of writes", lambda: put_versions_back(self._search.tensors, undoing)
         yield "modes", lambda: self._settings.put_back(undoing, MODES)
         yield from ((state.owner, state.put_back) for state in (*self._search.generators, *self._generators))
 
+    def _put_tensors_back(self, undoing: Undoing) -> None:
+        with _plain_torch():
+            for kept in self._search.tensors:
+                undoing.attempt_step(kept.owner, kept.put_back)
+            self._storages.put_back(undoing)
+
     def _find_unseen(self, found: list[Any]) -> None:
         with _plain_torch():
-            found[:] = [tensor for table in self._search.tensors for tensor in self._storages.find_unseen(table)]
+            found[:] = self._storages.find_unseen(self._search.tensors)
 
     def _name_lost(self, lost: list[tuple[Any, str]]) -> tuple[str, ...]:
         if not lost:
@@ -142,8 +144,3 @@ def _plain_torch() -> Iterator[None]:
     """Without modes, subclasses, gradients and inference: tensors are read and written as memory."""
     with hide_from_modes(), DisableTorchFunction(), torch.inference_mode(False), torch.no_grad():
         yield
-
-
-def _undo_plainly(undo: Any, undoing: Undoing) -> None:
-    with _plain_torch():
-        undo(undoing)

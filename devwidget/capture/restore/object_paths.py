@@ -9,7 +9,6 @@ from devwidget.capture.object_fields import class_name, is_scalar
 from devwidget.capture.restore.fields import FIELDS, attribute_label
 from devwidget.capture.restore.global_variables import GLOBALS
 from devwidget.capture.restore.keepers import Kept
-from devwidget.capture.restore.tensors import Tensors
 from devwidget.records.schema.message import Message
 
 _GROUPS = ("_parameters", "_buffers", "_modules")
@@ -24,7 +23,7 @@ class ObjectPaths:
         roots: what each root is called, "" for the model, whose parts are called by their path alone.
     """
 
-    def __init__(self, states: Iterable[Kept], tables: Iterable[Tensors], roots: Iterable[tuple[str, Any]]) -> None:
+    def __init__(self, states: Iterable[Kept], tensors: Iterable[Kept], roots: Iterable[tuple[str, Any]]) -> None:
         self._roots = {id(root): name for name, root in roots}
         self._up: dict[int, tuple[Any, str]] = {}
         self._attributes: set[int] = set()
@@ -33,9 +32,10 @@ class ObjectPaths:
             for key, part in state.entries():
                 if not is_scalar(part):
                     self._add_part(state, key, part)
-        for table in tables:
-            for tensor, label, part in table.label_parts():
-                self._up.setdefault(id(part), (tensor, label))
+        for tensor in tensors:
+            self._up.setdefault(id(tensor.before.alias), (tensor.owner, ""))
+            for label, part in tensor.entries():
+                self._up.setdefault(id(part), (tensor.owner, label))
 
     def _add_part(self, state: Kept, key: Any, part: Any) -> None:
         label = state.keeper.label(key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from gc import is_tracked
 from itertools import chain
@@ -26,7 +25,7 @@ from devwidget.capture.restore.global_variables import GLOBALS
 from devwidget.capture.restore.keepers import Keeper, Kept
 from devwidget.capture.restore.named import CODE, OUTSIDE, SCRIPTED, named_keeper
 from devwidget.capture.restore.random_generators import generator_keeper
-from devwidget.capture.restore.tensors import Tensors, is_wrapper
+from devwidget.capture.restore.tensors import TENSOR, is_wrapper
 from devwidget.capture.restore.undoing import format_reason
 from devwidget.records.schema.message import Message
 
@@ -35,7 +34,6 @@ MOST = 2_000_000
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.layout, torch.Size, slice, range)
 _LEAVES = frozenset(map(id, _PLAIN))
 _TUPLE = id(tuple)
-_MAY_BE_EMPTY = frozenset(map(id, (dict, OrderedDict, list, set)))
 
 
 class ObjectKind(NamedTuple):
@@ -43,7 +41,7 @@ class ObjectKind(NamedTuple):
 
     Attributes:
         type: the class, held so that its id stays its own.
-        sort: tensors go into a table, how an array is kept depends on its size, and generators are put back last.
+        sort: tensors are put back after all else, how an array is kept depends on its size, and generators are put back last.
         keepers: how each is kept.
     """
 
@@ -58,23 +56,21 @@ class ReachSearch:
     Attributes:
         states: of all objects but tensors and generators.
         generators: what random generators were.
-        tensors: tables of tensors.
+        tensors: what tensors were, but for their values.
         lost: what could not be read, and why.
-        empty: containers that held nothing.
     """
 
     def __init__(self) -> None:
         self.states: list[Kept] = []
         self.generators: list[Kept] = []
-        self.tensors: list[Tensors] = []
+        self.tensors: list[Kept] = []
         self.lost: list[tuple[Any, str]] = []
-        self.empty: list[Any] = []
         self._met: dict[int, Any] = {}
         self._kinds: dict[int, ObjectKind] = {}
         self._arrays = ArrayBudget()
 
-    def add_roots(self, roots: Iterable[Any]) -> list[Tensors]:
-        """Read all that is new below some roots; returns the tables that came with it."""
+    def add_roots(self, roots: Iterable[Any]) -> list[Kept]:
+        """Read all that is new below some roots; returns the tensors among it."""
         before, level = len(self.tensors), list(roots)
         while level:
             level = self._read_level(level)
@@ -82,30 +78,20 @@ class ReachSearch:
 
     def _read_level(self, level: list[Any]) -> list[Any]:
         """Keep what one level holds; returns the next one."""
-        tensors: list[Any] = []
-        first, met, kinds = len(self.states), self._met, self._kinds
+        states, tensors, met = len(self.states), len(self.tensors), self._met
         for value in level:
             key = id(type(value))
             if key in _LEAVES or id(value) in met or (key == _TUPLE and not is_tracked(value)):  # nothing but leaves
-                continue
-            if key in _MAY_BE_EMPTY and not value:  # most containers of a module are
-                self.empty.append(value)
                 continue
             if len(met) >= MOST:
                 why = Message("only the nearest {count} objects are looked at", count=f"{MOST:,}")
                 self.lost.append((Message("what the model holds"), why))
                 return []
             met[id(value)] = value
-            kind = kinds.get(key) or self._find_kind(type(value))
-            if kind.sort == "tensor":
-                tensors.append(value)
-            self._read_object(value, kind)
+            self._read_object(value, self._kinds.get(key) or self._find_kind(type(value)))
         below: list[Any] = []
-        for kept in self.states[first:]:
+        for kept in (*self.states[states:], *self.tensors[tensors:]):
             below += chain.from_iterable(kept.entries())
-        if tensors:
-            self.tensors.append(Tensors(tensors))
-            below += self.tensors[-1].list_parts()
         return below
 
     def _read_object(self, value: Any, kind: ObjectKind) -> None:
@@ -116,6 +102,8 @@ class ReachSearch:
         elif kind.sort == "generator":
             self._keep(value, kind.keepers[0], self.generators)
         else:
+            if kind.sort == "tensor":
+                self._keep(value, TENSOR, self.tensors)
             for keeper in kind.keepers:
                 is_odd = keeper is FIELDS and leads_outside(value)
                 self._keep(value, OUTSIDE if is_odd else keeper, self.states)
@@ -138,16 +126,6 @@ class ReachSearch:
     def _find_kind(self, kind: type) -> ObjectKind:
         found = self._kinds[id(kind)] = _choose_kind(kind)
         return found
-
-    def list_changed(self) -> Iterator[Any]:
-        """Objects, but for tensors and random generators, that are not what they were."""
-        yield from (kept.owner for kept in self.states if kept.has_changed())
-        yield from filter(None, self.empty)
-
-    def empty_again(self) -> None:
-        """Clear the containers that held nothing."""
-        for each in filter(None, self.empty):
-            each.clear()
 
 
 def _choose_kind(kind: type) -> ObjectKind:

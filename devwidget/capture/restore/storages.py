@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
-import operator
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import fields_of
-from devwidget.capture.restore.tensors import Tensors, is_wrapper, read_column, storage_id
+from devwidget.capture.restore.keepers import Kept
+from devwidget.capture.restore.tensors import is_wrapper, read_version, storage_id
 from devwidget.capture.restore.undoing import NotRestored, Undoing
 from devwidget.capture.tensors import is_tensor, sparse_parts
 from devwidget.records.schema.message import Message
@@ -47,16 +46,14 @@ class SavedStorages:
         self._lock = threading.Lock()
         self._left_bytes, self._left_number = MOST_SMALL_BYTES, MOST_SMALL
 
-    def add_tensors(self, aliases: Sequence[Any]) -> None:
+    def add_tensors(self, aliases: Iterable[Any]) -> None:
         """The storages of these tensors; each is held by a tensor, so that its address stays its own."""
-        ids = read_column(storage_id, aliases)
-        dense = [(key, alias) for key, alias in zip(ids, aliases, strict=True) if key is not None]
-        new = {key: alias for key, alias in dense if key not in self._holders}
-        self._holders.update(new)
-        self._sizes.update(zip(new, _all_bytes(new.values()), strict=True))
-        inner = [part for key, alias in zip(ids, aliases, strict=True) if key is None for part in list_components(alias)]
-        if inner:
-            self.add_tensors(inner)
+        for alias in aliases:
+            key = _storage_key(alias)
+            if key is None:
+                self.add_tensors(list_components(alias))
+            elif key not in self._holders:
+                self._holders[key], self._sizes[key] = alias, _bytes_of(alias)
 
     def save_small(self) -> None:
         """Copies of the small ones, as far as they go."""
@@ -104,20 +101,20 @@ class SavedStorages:
         """Bytes of all saved parts."""
         return sum(stop - start for pieces in self._pieces.values() for start, stop, _ in pieces)
 
-    def list_written(self, tables: Sequence[Tensors]) -> list[Any]:
+    def list_written(self, tensors: Iterable[Kept]) -> list[Any]:
         """A tensor over each storage that was written, but for those of gradients."""
-        gradients = set[int]().union(*(table.gradient_storages() for table in tables))
+        gradients = {_storage_key(kept.before.gradient) for kept in tensors if kept.before.gradient is not None}
         return [self._holders[key] for key in sorted(self._seen - gradients)]
 
-    def is_unsure(self, tables: Iterable[Tensors]) -> bool:
+    def is_unsure(self, tensors: Iterable[Kept]) -> bool:
         """Whether more was written than is known."""
-        return bool(self._failed) or any(True for table in tables for _ in self.find_unseen(table))
+        return bool(self._failed) or any(True for _ in self.find_unseen(tensors))
 
     def put_back(self, undoing: Undoing) -> None:
         """Sizes, then bytes."""
         undoing.lost += self._failed
-        resized = map(operator.ne, self._sizes.values(), _all_bytes(self._holders.values()))
-        for key in dict.fromkeys([*itertools.compress(self._sizes, resized), *self._pieces]):
+        resized = [key for key, size in self._sizes.items() if _bytes_of(self._holders[key]) != size]
+        for key in dict.fromkeys([*resized, *self._pieces]):
             if key not in self._others:
                 undoing.attempt_step(self._holders[key], lambda key=key: self._write_back(key))  # type: ignore[misc]
 
@@ -131,32 +128,20 @@ class SavedStorages:
         if now < size and any(_find_gaps(pieces, now, size)):
             raise NotRestored(Message("its storage was freed"))
 
-    def find_unseen(self, tensors: Tensors) -> Iterator[Any]:
+    def find_unseen(self, tensors: Iterable[Kept]) -> Iterator[Any]:
         """Tensors that were written although no write was seen; asked before anything is put back.
 
         Of these stays what it is even what was saved: torch counts a write into a tensor that no watched thread has made.
         """
-        ids, now = read_column(storage_id, tensors.tensors), read_column(vars(_BASE)["_version"].__get__, tensors.tensors)
-        for place in itertools.compress(itertools.count(), map(operator.ne, tensors.versions, now)):
-            key, alias = ids[place], tensors.aliases[place]
-            if (
-                key in self._seen
-                or key in self._reshaped
-                or not self._sizes.get(key)
-                or alias is None
-                or _storage_key(alias) != key
-            ):
+        for kept in tensors:
+            if read_version(kept.owner) == kept.before.version or kept.before.alias is None:
                 continue
-            if key not in self._pieces or key in self._others or self._is_other(key):
+            key = _storage_key(kept.owner)
+            if key is None or _storage_key(kept.before.alias) != key or key in self._seen | self._reshaped:
+                continue
+            if self._sizes.get(key):
                 self._others.add(key)
-                yield tensors.tensors[place]
-
-    def _is_other(self, key: int) -> bool:
-        """Whether the saved parts of a storage hold other bytes now."""
-        holder = self._holders[key]
-        if _bytes_of(holder) != self._sizes[key]:
-            return True
-        return any(not _same_bytes(_copy_bytes(holder, first, last), copy) for first, last, copy in self._pieces[key])
+                yield kept.owner
 
 
 def list_components(tensor: Any) -> Iterable[Any]:
@@ -175,10 +160,6 @@ def _storage_key(tensor: Any) -> int | None:
 
 def _bytes_of(tensor: Any) -> int:
     return _size(_BASE.untyped_storage(tensor))
-
-
-def _all_bytes(tensors: Iterable[Any]) -> Iterator[int]:
-    return map(_size, map(_BASE.untyped_storage, tensors))
 
 
 def _written_extent(tensor: Any, size: int) -> tuple[int, int]:
@@ -227,10 +208,6 @@ def _copy_bytes(holder: Any, first: int, last: int) -> bytes | torch.Tensor:
     if last - first <= _LONGEST_TEXT:
         return ctypes.string_at(address + first, last - first)
     return (ctypes.c_char * (last - first)).from_address(address + first).raw
-
-
-def _same_bytes(one: bytes | torch.Tensor, other: bytes | torch.Tensor) -> bool:
-    return torch.equal(one, other) if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) else one == other
 
 
 def _write_bytes(holder: Any, first: int, last: int, copy: bytes | torch.Tensor) -> None:

@@ -1,16 +1,15 @@
-"""What tensors were: storage, shape, dtype, gradient, hooks. Kept by column, since a model may hold a million of them."""
+"""What tensors were: storage, shape, dtype, gradient, hooks; what is in their storages is saved elsewhere."""
 
 from __future__ import annotations
 
-import itertools
-import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import find_class_attribute
+from devwidget.capture.restore.keepers import Entries, Keeper, Kept
 from devwidget.capture.restore.undoing import NotRestored, Undoing
 from devwidget.records.schema.message import Message
 
@@ -23,15 +22,30 @@ _set_class = vars(object)["__class__"].__set__
 _namespace: Read = vars(torch.Tensor)["__dict__"].__get__
 _NO_DISPATCH = vars(torch.Tensor)["__torch_dispatch__"]
 _SIGNATURE: tuple[Read, ...] = (storage_id, _own["shape"], _BASE.stride, _BASE.storage_offset, _own["dtype"])
-_SLOTS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 
-def read_column(read: Read, tensors: Sequence[Any]) -> list[Any]:
-    """One property of all of them; in the place of one that does not have it stands None."""
-    try:
-        return list(map(read, tensors))
-    except Exception:
-        return [_or_none(read, tensor) for tensor in tensors]
+class TensorState(NamedTuple):
+    """All that may be changed about a tensor except its values.
+
+    Attributes:
+        alias: another one over the same storage, which keeps shape, strides and dtype; None for what has no alias.
+        signature: storage, shape, strides, offset and dtype.
+        version: how often it had been written; None for what does not count.
+        history: the node of autograd behind it; None for a leaf.
+        namespace: what the user has stored on it; `is_bare` where that was nothing.
+    """
+
+    kind: type
+    alias: Any
+    signature: tuple[Any, ...]
+    version: Any
+    requires_grad: bool
+    history: Any
+    gradient: Any
+    hooks: tuple[Any, ...]
+    namespace: dict[str, Any]
+    is_bare: bool
 
 
 def _or_none(read: Read, tensor: Any) -> Any:
@@ -41,121 +55,31 @@ def _or_none(read: Read, tensor: Any) -> Any:
         return None
 
 
+def read_version(tensor: Any) -> Any:
+    """How often a tensor has been written; None for what does not count."""
+    return _or_none(_own["_version"], tensor)
+
+
 def is_wrapper(kind: type) -> bool:
     """Whether tensors of a class hand every operator on to tensors in their fields."""
     return find_class_attribute(kind, "__torch_dispatch__") is not _NO_DISPATCH
 
 
-class Tensors:
-    """Tensors of one depth of the search, and all that may be changed about them except their values.
-
-    Attributes:
-        tensors: they themselves.
-        aliases: others over the same storages, which keep shape, strides and dtype; None for what has no alias.
-        versions: how often each had been written; None for those that do not count.
-        histories: the node of autograd behind each; None for leaves.
-    """
-
-    def __init__(self, tensors: list[Any]) -> None:
-        self.tensors = tensors
-        self._kinds = list(map(type, tensors))
-        wrappers = {id(kind) for kind in {id(kind): kind for kind in self._kinds}.values() if is_wrapper(kind)}
-        self._shown = tensors if not wrappers else [None if id(type(each)) in wrappers else each for each in tensors]
-        self.aliases = read_column(_BASE.detach, self._shown)
-        self.versions = read_column(_own["_version"], tensors)
-        self._required = read_column(_own["requires_grad"], tensors)
-        self.histories = read_column(_own["grad_fn"], tensors)
-        self._gradients = _read_gradients(tensors, self.histories)
-        self._slots = [read_column(_own[name], tensors) for name in _SLOTS]
-        self._namespaces = read_column(_namespace, tensors)
-        self._bare = list(map(operator.not_, self._namespaces))
-        layouts, nested = read_column(_own["layout"], self.aliases), read_column(_own["is_nested"], self.aliases)
-        self._odd = list(_find_differing(operator.is_not, layouts, itertools.repeat(torch.strided)))
-        self._odd += itertools.compress(itertools.count(), nested)
-
-    def list_parts(self) -> Iterable[Any]:
-        """Gradients, hooks, and what the user has stored on the tensors."""
-        slots = itertools.chain.from_iterable(map(_list_present, self._slots))
-        return [*_list_present(self._gradients), *slots, *filter(None, self._namespaces)]
-
-    def label_parts(self) -> Iterator[tuple[Any, str, Any]]:
-        """Each part after the tensor that has it, and how it is called from there."""
-        words = ("", ".grad", "", "", "")
-        for word, parts in zip(words, (self.aliases, self._gradients, *self._slots, self._namespaces), strict=True):
-            yield from ((tensor, word, part) for tensor, part in zip(self.tensors, parts, strict=True) if part is not None)
-
-    def list_changed(self) -> Iterator[Any]:
-        """Those that are not what they were, but for their gradients; what is written into them, their storages tell."""
-        return (self.tensors[place] for place in self._find_changed())
-
-    def gradient_storages(self) -> set[int]:
-        """Ids of the storages of gradients."""
-        return set(read_column(storage_id, [*_list_present(self._gradients)]))
-
-    def put_back(self, undoing: Undoing) -> None:
-        """Each tensor that is no longer what it was."""
-        for place in sorted({*self._find_changed(), *self._find_other_gradients()}):
-            undoing.attempt_step(self.tensors[place], lambda place=place: self._put_back(place))  # type: ignore[misc]
-
-    def put_versions_back(self, undoing: Undoing) -> None:
-        """What has its values again counts as unwritten: graphs that had saved it before the step can still go back."""
-        if torch_internals.set_versions is None:
-            return
-        lost = {id(owner) for owner, _ in undoing.lost}
-        now = read_column(_own["_version"], self.tensors)
-        for place in _find_differing(operator.ne, self.versions, now):
-            if None not in (self.versions[place], now[place]) and id(self.tensors[place]) not in lost:
-                _set_version(self.tensors[place], self.versions[place])
-
-    def _find_changed(self) -> Iterator[int]:
-        """Places of the tensors that are not what they were, from one comparison of columns each, without gradients."""
-        tensors, histories = self.tensors, read_column(_own["grad_fn"], self.tensors)
-        before_and_now: list[tuple[list[Any], list[Any]]] = [
-            (self._kinds, list(map(type, tensors))),
-            (self._required, read_column(_own["requires_grad"], tensors)),
-            (self.histories, histories),
-            *zip(self._slots, [read_column(_own[name], tensors) for name in _SLOTS], strict=True),
-        ]
-        for before, now in before_and_now:
-            yield from _find_differing(operator.is_not, before, now)
-        for read in _SIGNATURE:
-            yield from _find_differing(operator.ne, read_column(read, self.aliases), read_column(read, self._shown))
-        yield from itertools.compress(itertools.count(), map(operator.and_, self._bare, map(bool, self._namespaces)))
-        yield from (place for place in self._odd if self.aliases[place] is not None)
-
-    def _find_other_gradients(self) -> Iterator[int]:
-        now = _read_gradients(self.tensors, read_column(_own["grad_fn"], self.tensors))
-        return _find_differing(operator.is_not, self._gradients, now)
-
-    def _put_back(self, place: int) -> None:
-        tensor, alias = self.tensors[place], self.aliases[place]
-        if type(tensor) is not self._kinds[place]:
-            _set_class(tensor, self._kinds[place])
-        if alias is not None:
-            vars(_BASE)["data"].__set__(tensor, alias)
-        self._put_history_back(place)
-        if _read_gradient(tensor) is not self._gradients[place]:
-            vars(_BASE)["grad"].__set__(tensor, self._gradients[place])
-        if self._bare[place] and self._namespaces[place]:
-            self._namespaces[place].clear()
-        for name, values in zip(_SLOTS, self._slots, strict=True):
-            if _own[name](tensor) is not values[place]:
-                vars(_BASE)[name].__set__(tensor, values[place])
-
-    def _put_history_back(self, place: int) -> None:
-        """A leaf that a write has made the result of an operation is a leaf again.
-
-        Raises:
-            NotRestored: if it was a result, and is another one now.
-        """
-        tensor, before = self.tensors[place], self.histories[place]
-        now = _own["grad_fn"](tensor)
-        if now is not before and before is not None:
-            raise NotRestored(Message("it belongs to another graph now"))
-        if now is not None and before is None:
-            _BASE.detach_(tensor)
-        if before is None and _own["requires_grad"](tensor) is not self._required[place]:
-            vars(_BASE)["requires_grad"].__set__(tensor, self._required[place])
+def _read_state(tensor: Any) -> TensorState:
+    shown = None if is_wrapper(type(tensor)) else tensor
+    namespace = _namespace(tensor)
+    return TensorState(
+        type(tensor),
+        _or_none(_BASE.detach, shown),
+        tuple(_or_none(read, shown) for read in _SIGNATURE),
+        read_version(tensor),
+        _own["requires_grad"](tensor),
+        _own["grad_fn"](tensor),
+        _read_gradient(tensor),
+        tuple(_own[name](tensor) for name in _HOOKS),
+        namespace,
+        not namespace,
+    )
 
 
 def _read_gradient(tensor: Any) -> Any:
@@ -163,18 +87,78 @@ def _read_gradient(tensor: Any) -> Any:
     return _own["grad"](tensor) if _own["is_leaf"](tensor) or _own["retains_grad"](tensor) else None
 
 
-def _read_gradients(tensors: Sequence[Any], histories: Sequence[Any]) -> list[Any]:
-    """Of leaves alone it is one property; others need a look each."""
-    return read_column(_read_gradient if any(histories) else _own["grad"], tensors)
+def _same_but_gradient(now: TensorState, before: TensorState) -> bool:
+    if now.kind is not before.kind or now.requires_grad is not before.requires_grad or now.history is not before.history:
+        return False
+    if any(a is not b for a, b in zip(now.hooks, before.hooks, strict=True)) or (before.is_bare and not now.is_bare):
+        return False
+    return now.signature == before.signature and not _is_odd(before.alias)
 
 
-def _list_present(parts: list[Any]) -> Iterable[Any]:
-    return itertools.compress(parts, map(operator.is_not, parts, itertools.repeat(None)))
+def _is_odd(alias: Any) -> bool:
+    """Whether its parts may be others although its signature is the same."""
+    return alias is not None and (_own["layout"](alias) is not torch.strided or _own["is_nested"](alias))
 
 
-def _find_differing(differ: Callable[[Any, Any], Any], before: Iterable[Any], now: Iterable[Any]) -> Iterator[int]:
-    return itertools.compress(itertools.count(), map(differ, before, now))
+def _same_state(now: TensorState, before: TensorState) -> bool:
+    return now.gradient is before.gradient and _same_but_gradient(now, before)
 
 
-def _set_version(tensor: torch.Tensor, version: Any) -> None:
-    torch_internals.set_versions((tensor,), (version,))
+def has_changed(kept: Kept) -> bool:
+    """Whether a tensor is not what it was, but for its gradient; what is written into it, its storage tells."""
+    return not _same_but_gradient(_read_state(kept.owner), kept.before)
+
+
+def _list_parts(before: TensorState) -> Entries:
+    """The gradient, hooks, and what the user has stored on the tensor."""
+    parts = [(".grad", before.gradient), *(("", each) for each in before.hooks)]
+    if not before.is_bare:
+        parts.append(("", before.namespace))
+    return [(name, part) for name, part in parts if part is not None]
+
+
+def _write_state(tensor: Any, before: TensorState) -> None:
+    if type(tensor) is not before.kind:
+        _set_class(tensor, before.kind)
+    if before.alias is not None:
+        vars(_BASE)["data"].__set__(tensor, before.alias)
+    _write_history(tensor, before)
+    if _read_gradient(tensor) is not before.gradient:
+        vars(_BASE)["grad"].__set__(tensor, before.gradient)
+    if before.is_bare:
+        before.namespace.clear()
+    for name, value in zip(_HOOKS, before.hooks, strict=True):
+        if _own[name](tensor) is not value:
+            vars(_BASE)[name].__set__(tensor, value)
+
+
+def _write_history(tensor: Any, before: TensorState) -> None:
+    """A leaf that a write has made the result of an operation is a leaf again.
+
+    Raises:
+        NotRestored: if it was a result, and is another one now.
+    """
+    now = _own["grad_fn"](tensor)
+    if before.history is not None:
+        if now is not before.history:
+            raise NotRestored(Message("it belongs to another graph now"))
+        return
+    if now is not None:
+        _BASE.detach_(tensor)
+    if _own["requires_grad"](tensor) is not before.requires_grad:
+        vars(_BASE)["requires_grad"].__set__(tensor, before.requires_grad)
+
+
+TENSOR = Keeper(_read_state, _write_state, _same_state, _list_parts, str)
+"""A tensor, but for its values."""
+
+
+def put_versions_back(tensors: list[Kept], undoing: Undoing) -> None:
+    """What has its values again counts as unwritten: graphs that had saved it before the step can still go back."""
+    if torch_internals.set_versions is None:
+        return
+    lost = {id(owner) for owner, _ in undoing.lost}
+    for kept in tensors:
+        version, now = kept.before.version, read_version(kept.owner)
+        if version != now and None not in (version, now) and id(kept.owner) not in lost:
+            torch_internals.set_versions((kept.owner,), (version,))
