@@ -62,6 +62,8 @@ def read_version(tensor: Any) -> Any:
 
 def is_wrapper(kind: type) -> bool:
     """Whether tensors of a class hand every operator on to tensors in their fields."""
+    if kind is torch.Tensor or kind is torch.nn.Parameter:  # nearly all are
+        return False
     return find_class_attribute(kind, "__torch_dispatch__") is not _NO_DISPATCH
 
 
@@ -71,7 +73,7 @@ def _read_state(tensor: Any) -> TensorState:
     return TensorState(
         type(tensor),
         _or_none(_BASE.detach, shown),
-        tuple(_or_none(read, shown) for read in _SIGNATURE),
+        _read_signature(shown),
         read_version(tensor),
         _own["requires_grad"](tensor),
         _own["grad_fn"](tensor),
@@ -80,6 +82,13 @@ def _read_state(tensor: Any) -> TensorState:
         namespace,
         not namespace,
     )
+
+
+def _read_signature(tensor: Any) -> tuple[Any, ...]:
+    try:
+        return tuple([read(tensor) for read in _SIGNATURE])
+    except Exception:
+        return tuple([_or_none(read, tensor) for read in _SIGNATURE])
 
 
 def _read_gradient(tensor: Any) -> Any:
