@@ -149,3 +149,10 @@ def test_a_card_that_needs_a_change_and_one_that_has_no_room_say_so():
     page = may_be_asked(make_plan(18), Asked(OnCards("Net", (SMALL, SMALL, LARGE), 1, (row, failed)))).to_html()
     assert all(words in page for words in ("7.00 GiB too much", "fits with checkpointing", "no linear layer &lt;here&gt;"))
     assert page.count('class="dw-first-card"') == 1
+
+
+def test_where_nothing_can_be_done_on_any_card_the_page_says_why():
+    rows = tuple(CardRow(what, "", problem="the step fails") for what in ("training", "inference"))
+    page = may_be_asked(make_plan(18), Asked(OnCards("Net", (SMALL, LARGE), 1, rows))).to_html()
+    assert page.count("the step fails") == 2
+    assert "A100" in page

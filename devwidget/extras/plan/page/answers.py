@@ -183,7 +183,7 @@ def _draw_ways(answer: OnCards, step: str) -> Markup:
     run = [row for row in answer.rows if row.cards]
     smallest = html_element("p", *_draw_smallest(run), class_="dw-smallest-cards")
     heads = (html_element("th", html_element("b", said(row.what)), html_element("span", said(row.detail))) for row in run)
-    lines = [_draw_card_line([row.cards[at] for row in run], run) for at in range(len(answer.tried))]
+    lines = [_draw_card_line(card, [(row.cards[at], row) for row in run]) for at, card in enumerate(answer.tried)]
     head = html_element("thead", html_element("tr", html_element("th", say("card")), *heads))
     table = html_element("table", head, html_element("tbody", *lines), class_="dw-cards", style=f"--dw-across:{len(run)}")
     failed = [_draw_failed(row.what, row.problem) for row in answer.rows]
@@ -199,10 +199,9 @@ def _draw_smallest(rows: Sequence[CardRow]) -> Iterator[Markup]:
         yield join_html(" ", smallest_words(row))
 
 
-def _draw_card_line(cards: Sequence[Tried], rows: Sequence[CardRow]) -> Markup:
-    card = cards[0]
+def _draw_card_line(card: Tried, uses: Sequence[tuple[Tried, CardRow]]) -> Markup:
     words = html_element("b", card.setting.card), html_element("span", format_bytes(card.room.capacity))
-    cells = (_draw_card_cell(each, each is find_first(row.cards)) for each, row in zip(cards, rows, strict=True))
+    cells = (_draw_card_cell(cell, cell is find_first(row.cards)) for cell, row in uses)
     return html_element("tr", html_element("th", *words, scope="row"), *cells)
 
 
