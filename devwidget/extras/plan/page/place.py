@@ -8,11 +8,11 @@ from dataclasses import replace
 from devwidget.extras.plan.evidence.compared import name_fit
 from devwidget.extras.plan.page.marks import GLYPHS, draw_glyph, draw_prose, draw_table
 from devwidget.extras.plan.page.sheet import draw_document, draw_header, draw_output, draw_verdict
-from devwidget.extras.plan.page.step import draw_heading
+from devwidget.extras.plan.page.step import draw_heading, draw_map
 from devwidget.extras.plan.records.answers import AutoProposal, Layout, PlacedGpu
 from devwidget.extras.plan.views import propose_picture
 from devwidget.extras.plan.words.plan import fit_words, fits_words
-from devwidget.extras.plan.words.questions import auto_sentence
+from devwidget.extras.plan.words.questions import auto_sentence, hop_words, rejected_rows
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.record import presents
 from devwidget.report.figures.devices import WIDTHS, draw_devices, picture_words
@@ -59,7 +59,7 @@ def layout_words(layout: Layout) -> str:
     if not layout.fits:
         return say("Fits on no split over {gpus} that was tried:", gpus=gpus)
     used = len({block.device for block in layout.blocks})
-    facts = {"gpus": gpus, "used": used, "hops": _hop_words(layout.hops, layout.crossing)}
+    facts = {"gpus": gpus, "used": used, "hops": hop_words(layout.hops, layout.crossing)}
     if used < len(layout.devices):
         return say("Fits on {used} of {gpus}, {hops} in a forward:", **facts)
     return say("Fits over {gpus}, {hops} in a forward:", **facts)
@@ -80,10 +80,6 @@ def spare_words(layout: Layout) -> str:
     return say("{device} has {size} of {capacity} to spare", **facts)
 
 
-def _hop_words(hops: int, crossing: int) -> str:
-    return row_words((count_words(hops, "hop"), format_bytes(crossing))) if hops else say("no hops")
-
-
 def _draw_pictures(layout: Layout) -> Iterator[Markup]:
     more = say("from one step without values; the wall of a GPU is filled up to its peak")
     yield _draw_picture(say("What is proposed"), more, layout)
@@ -102,14 +98,14 @@ def _draw_picture(name: str, more: str, layout: Layout) -> Markup:
 def _list_rows(layout: Layout) -> Iterator[Sequence[str]]:
     heads = (say("{device} of {capacity}", device=gpu.device, capacity=format_bytes(gpu.capacity)) for gpu in layout.devices)
     yield "", *heads, say("in a forward"), ""
-    yield _draw_row(say("What is proposed"), layout.devices, _hop_words(layout.hops, layout.crossing), spare_words(layout))
+    yield _draw_row(say("What is proposed"), layout.devices, hop_words(layout.hops, layout.crossing), spare_words(layout))
     auto = layout.auto
     if auto is None:
         return
     if auto.problem:
         yield say('accelerate\'s "auto"'), *("" for _ in layout.devices), "", said(auto.problem)
         return
-    hops = _hop_words(auto.hops, auto.crossing) if auto.places else ""
+    hops = hop_words(auto.hops, auto.crossing) if auto.places else ""
     told = "" if auto.places else say("its map splits where no block ends")
     yield _draw_row(say('accelerate\'s "auto"'), auto.devices, hops, told or _over_words(auto.devices))
 
@@ -139,12 +135,7 @@ def _draw_rest(layout: Layout) -> Iterator[Markup]:
         yield html_element("p", draw_prose(auto_sentence(layout.auto)))
     for paths in layout.ties:
         yield html_element("p", say("tied: {paths}", paths=", ".join(paths)))
-    entries = [(path or say("the whole model"), str(number)) for path, number in layout.device_map.items()]
-    yield html_element(
-        "details", html_element("summary", say("device map")), draw_table([(say("module"), say("device")), *entries])
-    )
+    yield draw_map(layout.device_map.items())
     if layout.rejected:
-        rows = [(said(each.what), said(each.why)) for each in layout.rejected]
-        yield html_element(
-            "details", html_element("summary", say("tried before")), draw_table([(say("split"), say("why not")), *rows])
-        )
+        rows = draw_table([(say("split"), say("why not")), *rejected_rows(layout)])
+        yield html_element("details", html_element("summary", say("tried before")), rows)

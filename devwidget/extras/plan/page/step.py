@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from devwidget.extras.plan.evidence.compared import Fit
@@ -17,7 +17,7 @@ from devwidget.extras.plan.page.marks import (
     list_ticks,
 )
 from devwidget.extras.plan.records.plan import DevicePlan, LoopPeak, Plan, StepPoint
-from devwidget.extras.plan.words.plan import PARTS, fit_words, loop_words, moment_words, part_hue, tips_words
+from devwidget.extras.plan.words.plan import PARTS, fit_words, loop_words, map_rows, moment_words, part_hue, tips_words
 from devwidget.language.speaking import said, say
 from devwidget.records.schema.message import Message
 from devwidget.report.style.safe_text import Markup, html_element, join_html
@@ -222,5 +222,10 @@ def _draw_remarks(plan: Plan) -> Iterator[Markup]:
         if device.tips_over is not None:
             yield html_element("p", html_element("span", draw_prose(tips_words(plan, device)), class_="dw-over"))
     if plan.device_map:
-        rows = [(say("module"), say("device")), *((path or say("the whole model"), device) for path, device in plan.device_map)]
-        yield html_element("details", html_element("summary", say("device map")), draw_table(rows))
+        yield draw_map(plan.device_map)
+
+
+def draw_map(places: Iterable[tuple[str, object]]) -> Markup:
+    """A device map, folded."""
+    rows = [(say("module"), say("device")), *map_rows(places)]
+    return html_element("details", html_element("summary", say("device map")), draw_table(rows))

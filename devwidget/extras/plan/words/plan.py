@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from devwidget.extras.plan.evidence.compared import Fit
 from devwidget.extras.plan.records.parallel_plan import ParallelPlan, RankPlan
@@ -52,8 +52,12 @@ def plan_parts(plan: Plan) -> Iterator[Part]:
     if plan.guesses:
         yield Sentence(_guess_words(plan))
     if plan.device_map:
-        rows = [(path or say("the whole model"), device) for path, device in plan.device_map]
-        yield Table(rows, title=say("device map"), has_heading=False)
+        yield Table(map_rows(plan.device_map), title=say("device map"), has_heading=False)
+
+
+def map_rows(places: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
+    """A device map, a row for each of its entries."""
+    return [(path or say("the whole model"), str(place)) for path, place in places]
 
 
 def part_hue(part: str) -> str:

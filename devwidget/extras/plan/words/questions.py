@@ -213,8 +213,12 @@ def layout_parts(layout: Layout) -> Iterator[Part]:
         yield Sentence(auto_sentence(layout.auto))
     yield from (Sentence(say("tied: {paths}", paths=", ".join(paths))) for paths in layout.ties)
     if layout.rejected:
-        rows = [(said(each.what), said(each.why)) for each in layout.rejected]
-        yield Table(rows, title=say("tried before"), has_heading=False)
+        yield Table(rejected_rows(layout), title=say("tried before"), has_heading=False)
+
+
+def rejected_rows(layout: Layout) -> list[tuple[str, str]]:
+    """What was tried before, and why it was rejected."""
+    return [(said(each.what), said(each.why)) for each in layout.rejected]
 
 
 def layout_sentence(layout: Layout) -> str:
@@ -224,8 +228,13 @@ def layout_sentence(layout: Layout) -> str:
         model=layout.model,
         gpus=count_words(len(layout.devices), "GPU"),
         answer=say("fits") if layout.fits else say("fits on no split that was tried; this one needs least"),
-        moved=f"{count_words(layout.hops, 'hop')}, {format_bytes(layout.crossing)}" if layout.hops else say("no hops"),
+        moved=hop_words(layout.hops, layout.crossing),
     )
+
+
+def hop_words(hops: int, crossing: int) -> str:
+    """How often activations go to another GPU, and how much."""
+    return row_words((count_words(hops, "hop"), format_bytes(crossing))) if hops else say("no hops")
 
 
 def auto_sentence(auto: AutoProposal) -> str:
