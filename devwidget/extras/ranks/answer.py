@@ -10,6 +10,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -174,32 +175,23 @@ class Reporter:
         """
         here = list(frames) or main_frames()
         model = self._find_model(here)
-        held = read_holdings(model) if model is not None else None
+        held = self._read_model(model, here)
         step, (collective, groups) = self._read_steady_progress()
-        states = (tensor for each in self.history.list_optimizers() for _, tensor, _ in optimizer_tensors(each, {}))
-        # It may have begun since.
-        runs = is_in_step(here) or is_in_step(main_frames())
         summed = self.history.summed
         if checksums and model is not None:
             summed = Summed(step, compute_checksums(model), summed.sums)
-        return RankReport(
-            *who,
-            time.time(),
-            held.axes if held else (),
-            held.coordinates if held else (),
-            held.device if held else None,
-            held.model if held else None,
-            tuple(_list_memory(self._memory())),
-            step,
-            collective,
-            groups,
-            word.stack if word is not None and word.stack else stack_of(here),
-            held.unsharded if held and not runs else (),
-            summed.checksums,
-            sum(int(read_attribute(local_part(tensor), "nbytes")) for tensor in states),
-            in_row((held.note if held else Message("no variable of its main thread holds a model"), self._fault_words()), "; "),
-            _recorded[0] if _recorded else None,
-            find_stages(here),
+        return replace(
+            self.announce_rank(who),
+            announced=False,
+            memory=tuple(_list_memory(self._memory())),
+            step=step,
+            collective=collective,
+            groups=groups,
+            stack=word.stack if word is not None and word.stack else stack_of(here),
+            checksums=summed.checksums,
+            optimizer_bytes=self._count_optimizer_bytes(),
+            traced=_recorded[0] if _recorded else None,
+            stages=find_stages(here),
             last_word=word,
             settings=read_place(),
             steps=self.history.list_settings(),
@@ -207,14 +199,26 @@ class Reporter:
             sums=summed.sums,
             checksums_step=summed.step,
             last=self._last.read_last(at_the_end=word is not None and word.how != "running"),
-            **self._job,
+            **held,
         )
 
-    def _fault_words(self) -> str:
-        fault = self.history.fault
-        return (
-            Message("by what it trains is not known after a step that could not be read: {error}", error=fault) if fault else ""
-        )
+    def _read_model(self, model: nn.Module | None, frames: list[FrameType]) -> dict[str, Any]:
+        """Read what the report says of the model."""
+        notes = []
+        if self.history.fault:
+            fault = self.history.fault
+            notes.append(Message("by what it trains is not known after a step that could not be read: {error}", error=fault))
+        if model is None:
+            return {"note": in_row((Message("no variable of its main thread holds a model"), *notes), "; ")}
+        held = read_holdings(model)
+        # While a step runs FSDP gathers what it needs; it may have begun since the frames were read.
+        runs = is_in_step(frames) or is_in_step(main_frames())
+        unsharded = () if runs else held.unsharded
+        return held._replace(unsharded=unsharded, note=in_row((held.note, *notes), "; "))._asdict()
+
+    def _count_optimizer_bytes(self) -> int:
+        states = (tensor for each in self.history.list_optimizers() for _, tensor, _ in optimizer_tensors(each, {}))
+        return sum(int(read_attribute(local_part(tensor), "nbytes")) for tensor in states)
 
     def _read_steady_progress(self) -> tuple[int, Progress]:
         """Count steps, and read the collectives at that step; without them if it goes on too fast."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import pickle
 import time
 from collections.abc import Iterable, Mapping
@@ -11,11 +10,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from devwidget.capture import torch_internals
+from devwidget.extras.ranks.flight_records import count_bytes, find_kind
 from devwidget.extras.ranks.records.rank import Collective, GroupProgress, PastCollective
 from devwidget.records.parallel import group_label
-
-# By the words of the recorder; what else there is takes one byte.
-_ITEM_BYTES = {"Double": 8, "Long": 8, "Float": 4, "Int": 4, "Half": 2, "BFloat16": 2, "Short": 2}
 
 # Seconds after which a rank that goes on has come further.
 _A_MOMENT = 0.005
@@ -163,13 +160,12 @@ def find_open_entry(entries: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] |
 def describe_collective(entry: Mapping[str, Any], groups: Groups) -> Collective:
     """Return the record of one entry, as old as it is now."""
     number, name = entry.get("process_group", ("", ""))
-    sizes = zip(entry.get("input_sizes", ()), entry.get("input_dtypes", ()), strict=False)
     return Collective(
-        kind=str(entry.get("profiling_name", "")).partition(":")[2],
+        kind=find_kind(str(entry.get("profiling_name", ""))),
         sequence=int(entry.get("p2p_seq_id" if entry.get("is_p2p") else "collective_seq_id", 0)),
         group=group_label(number, name),
         ranks=groups[number].ranks if number in groups else (),
-        bytes=sum(math.prod(shape) * _ITEM_BYTES.get(dtype, 1) for shape, dtype in sizes),
+        bytes=count_bytes(entry.get("input_sizes", ()), entry.get("input_dtypes", ())),
         finished=False,
         seconds=max(0.0, time.time() - entry.get("time_created_ns", 0) / 1e9),
     )

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from devwidget.extras.ranks.flight_records import count_bytes, find_kind
 from devwidget.extras.ranks.records.checks import MOST_RANKS
 from devwidget.extras.ranks.records.cluster import Cluster, Rank
 from devwidget.extras.ranks.records.merging import merge
@@ -28,9 +28,7 @@ from devwidget.records.schema.fields import Size
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 
-_BYTES = {"ComplexDouble": 16, "Double": 8, "Long": 8, "ComplexFloat": 8, "Float": 4, "Int": 4}
-_BYTES |= {"Half": 2, "BFloat16": 2, "Short": 2}
-_MOST_MEMBERS, _MOST_DIMS, _MOST_ELEMENTS = 1 << 20, 64, 1 << 63
+_MOST_MEMBERS, _MOST_DIMS, _MOST_BYTES = 1 << 20, 64, 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +137,11 @@ def _read_groups(config: Mapping[str, Any], place: ReadingPlace) -> dict[str, tu
 
 def _read_collective(entry: _Entry, is_over: bool, groups: Mapping[str, tuple[int, ...]], site: Site | None) -> Collective:
     name, description = (*entry.process_group, "", "")[:2]
-    given = sum(map(_tensor_bytes, entry.input_sizes, entry.input_dtypes))
-    members = groups.get(name) or groups.get("") or ()
-    kind = entry.profiling_name.rpartition(":")[2]
-    return Collective(kind, entry.collective_seq_id, description or name, members, given, is_over, site=site)
-
-
-def _tensor_bytes(shape: Sequence[int], dtype: str) -> int:
-    elements = math.prod(shape) if len(shape) <= _MOST_DIMS else _MOST_ELEMENTS
-    if elements >= _MOST_ELEMENTS:
+    if max(map(len, entry.input_sizes), default=0) > _MOST_DIMS:
+        raise Unexpected(Message("64 dimensions at most"), path="input_sizes")
+    given = count_bytes(entry.input_sizes, entry.input_dtypes)
+    if given >= _MOST_BYTES:
         raise Unexpected(Message("less than 2**63 elements"), path="input_sizes")
-    return elements * _BYTES.get(dtype, 1)
+    members = groups.get(name) or groups.get("") or ()
+    kind = find_kind(entry.profiling_name)
+    return Collective(kind, entry.collective_seq_id, description or name, members, given, is_over, site=site)

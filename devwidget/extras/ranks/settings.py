@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from types import CodeType, FrameType
 from typing import Any, TypeVar
 
 import torch
@@ -14,7 +13,7 @@ from torch import nn
 
 from devwidget.capture import torch_internals
 from devwidget.capture.modules import own, walk_modules
-from devwidget.capture.object_fields import dict_of, parts_of
+from devwidget.capture.object_fields import parts_of
 from devwidget.capture.snapshot.optimizer_state import groups_of
 from devwidget.extras.ranks.records.rank import Setting
 from devwidget.records.errors import DevwidgetError
@@ -93,30 +92,6 @@ def _find_policy(module: nn.Module) -> object:
 
 def _word_value(value: object) -> str:
     return str(value).removeprefix("torch.")
-
-
-_STEP_FRAMES = 12
-"""Calls between the step of a scaler and the end of that of its optimizer, and some more."""
-_OF_SCALER = ("_enabled", "_init_scale", "_growth_factor", "_backoff_factor", "_growth_interval")
-
-
-def read_scaler(frame: FrameType | None) -> Setting:
-    """Read which GradScaler has called the step that has just ended; its scale is a tensor, which would be waited for."""
-    for _ in range(_STEP_FRAMES):
-        if frame is None:
-            break
-        caller = frame.f_locals.get("self") if frame.f_code is _scaler_step() else None
-        if caller is not None:
-            facts = ((name.strip("_"), dict_of(caller).get(name)) for name in _OF_SCALER)
-            return Setting(
-                "precision", "GradScaler", ", ".join(f"{name}={value}" for name, value in facts if value is not None)
-            )
-        frame = frame.f_back
-    return Setting("precision", "GradScaler", "none")
-
-
-def _scaler_step() -> CodeType:
-    return torch.amp.GradScaler.step.__code__
 
 
 def _word_mode(training: bool) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable
-from types import FrameType
 from typing import NamedTuple
 
 import torch
@@ -22,7 +20,6 @@ from devwidget.extras.ranks.settings import (
     read_modes,
     read_optimizers,
     read_policies,
-    read_scaler,
     word_optimizers,
 )
 from devwidget.records.errors import error_text
@@ -79,7 +76,7 @@ class StepHistory:
         self._counts[optimizer] = self._counts.get(optimizer, 0) + 1
         if not self.fault:
             try:
-                self._remember_step(self.count_steps(), sys._getframe())
+                self._remember_step(self.count_steps())
             except Exception as error:
                 # An optimizer of the user's that is like no other must not end the step.
                 self.fault = error_text(error)
@@ -105,7 +102,7 @@ class StepHistory:
     def _word_run(self, first: int, last: int, read: Raw, mode: Setting | None) -> StepSettings:
         return StepSettings(first, last, (*word_optimizers(read), *([mode] if mode is not None else [])))
 
-    def _remember_step(self, step: int, frame: FrameType) -> None:
+    def _remember_step(self, step: int) -> None:
         model = self._find_model() if is_due(step) else self._model() if self._model is not None else None
         mode = read_mode(model) if model is not None else None
         if self._ends and step < self._ends[-1][0]:
@@ -114,7 +111,7 @@ class StepHistory:
         self._ends.append((step, time.time()))
         self._extend_run(step, read_optimizers(self.list_optimizers()), mode)
         if model is not None and is_due(step):
-            self._look_at(model, step, read_scaler(frame))
+            self._look_at(model, step)
 
     def _extend_run(self, step: int, read: Raw, mode: Setting | None) -> None:
         """One entry for steps of equal settings that follow each other; of one step with several optimizers the newest."""
@@ -130,9 +127,9 @@ class StepHistory:
                     self._runs.append((begun, step - 1, before, mode_before))
         self._runs.append((first, step, read, mode))
 
-    def _look_at(self, model: nn.Module, step: int, scaler: Setting) -> None:
+    def _look_at(self, model: nn.Module, step: int) -> None:
         self._model = weakref.ref(model)
-        self._modes.append(StepSettings(step, step, (*read_modes(model), *read_policies(model), scaler)))
+        self._modes.append(StepSettings(step, step, (*read_modes(model), *read_policies(model))))
         if self._checksums:
             checksums = compute_checksums(model)
             whole = f"{zlib.crc32(repr(checksums).encode()):08x}"

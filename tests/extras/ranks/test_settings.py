@@ -1,4 +1,4 @@
-"""By what a rank trains: what is read of real optimizers, modules, scalers and policies."""
+"""By what a rank trains: what is read of real optimizers, modules and policies."""
 
 from __future__ import annotations
 
@@ -51,30 +51,6 @@ def history() -> Iterator[tuple[nn.Module, StepHistory]]:
     yield model, found
     undo.run_steps()
     assert found.fault == ""
-
-
-@pytest.mark.parametrize(
-    ("scaler", "told"),
-    [
-        (None, "none"),
-        (torch.amp.GradScaler("cpu", growth_interval=7),
-         "enabled=True, init_scale=65536.0, growth_factor=2.0, backoff_factor=0.5, growth_interval=7"),
-        (torch.amp.GradScaler("cpu", enabled=False), "enabled=False"),
-    ],
-)  # fmt: skip
-def test_the_scaler_that_steps_is_read(history: tuple[nn.Module, StepHistory], scaler: torch.amp.GradScaler | None, told: str):
-    model, found = history
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    loss = model(torch.ones(1, 2)).sum()
-    if scaler is None:
-        loss.backward()
-        optimizer.step()
-    else:
-        scaler.scale(loss).backward()
-        scaler.step(optimizer)
-        scaler.update()
-    (scaled,) = (each for run in found.list_settings() for each in run.settings if each.name == "GradScaler")
-    assert scaled.value == told
 
 
 def test_of_a_training_that_has_ended_no_module_is_told_in_the_steps_of_the_next(history: tuple[nn.Module, StepHistory]):
