@@ -30,6 +30,7 @@ class History:
         ended_in: phase of the step then.
         marks: for each event that changed something, its number and the bytes that it added.
         refused: allocations that did not fit, with the bytes that were free.
+        living: by address the place of what lives there.
     """
 
     sizes: list[int] = field(default_factory=list)
@@ -39,6 +40,7 @@ class History:
     ended_in: list[str] = field(default_factory=list)
     marks: list[tuple[int, int]] = field(default_factory=list)
     refused: list[tuple[int, int, int, Stack]] = field(default_factory=list)
+    living: dict[int, int] = field(default_factory=dict)
 
     def add_allocation(self, size: int, stack: Stack, number: int) -> int:
         """Add an allocation, and return its place in the lists."""
@@ -48,6 +50,20 @@ class History:
         self.ended.append(_NEVER)
         self.ended_in.append("")
         return len(self.sizes) - 1
+
+    def allocate(self, address: int, size: int, stack: Stack, number: int) -> None:
+        """Note an event that asks for bytes."""
+        self.living[address] = self.add_allocation(size, stack, number)
+        self.marks.append((number, size))
+
+    def give_back(self, address: int, number: int, phase: str) -> bool:
+        """Note an event that gives bytes back; False for those of which nobody saw that they were asked for."""
+        place = self.living.pop(address, None)
+        if place is None:
+            return False
+        self.ended[place], self.ended_in[place] = number, phase
+        self.marks.append((number, -self.sizes[place]))
+        return True
 
     def split_foreign(self, size: int) -> int:
         """Take from what was there at the start a part that is given back alone, and return its place."""

@@ -85,71 +85,62 @@ class _KinetoReader:
 
     def build_trace(self) -> Trace:
         launching = [placed for placed in self._placed if placed[0].get("cat") == "cpu_op"]
-        seconds = max(0.0, (self._end - self._start) / 1e6)
-        moves, waits = tuple(self._fold_moves(launching)), tuple(self._fold_waits(launching))
-        parts = (tuple(self._fold_operators(launching)), tuple(self._fold_modules(launching)), tuple(self._build_curves()))
-        ops, modules, memory = parts
-        said = () if self._modules else (_NO_STACKS,)
         return Trace(
-            moves=moves, ops=ops, modules=modules, memory=memory, waits=waits, not_checked=(INFERRED, *said), seconds=seconds
+            moves=_fold_equal(self._list_moves(launching)),
+            waits=_fold_equal(self._list_waits(launching)),
+            ops=_fold_equal(self._list_operators(launching)),
+            modules=tuple(self._fold_modules(launching)),
+            memory=tuple(self._build_curves()),
+            not_checked=(INFERRED,) if self._modules else (INFERRED, _NO_STACKS),
+            seconds=max(0.0, (self._end - self._start) / 1e6),
         )
 
-    def _fold_moves(self, launching: Iterable[Located]) -> Iterator[Move]:
-        """Fold the copies of one line."""
-        folded: dict[Move, tuple[int, int, float]] = {}
+    def _list_moves(self, launching: Iterable[Located]) -> Iterator[_Row]:
         for operator, where, number in launching:
+            shape, dtype = _read_shape(operator)
             for copy in self._find_copies(operator):
                 ends = _find_ends(copy)
-                if ends is None:
-                    continue
-                shape, dtype = _read_shape(operator)
-                size, stack = int(copy["args"].get("bytes", 0)), where.stack
-                move = Move(*ends, size, shape, dtype, where.module, stack.phase, stack.site, "explicit")
-                first, count, _ = folded.get(move, (number, 0, 0.0))
-                folded[move] = first, count + 1, copy.get("dur", 0) / 1e6
-        for move, (number, count, seconds) in folded.items():
-            yield replace(move, number=number, count=count, seconds=seconds)
+                if ends is not None:
+                    size, stack = int(copy["args"].get("bytes", 0)), where.stack
+                    move = Move(*ends, size, shape, dtype, where.module, stack.phase, stack.site, "explicit")
+                    yield move, {"number": number}, {"seconds": copy.get("dur", 0) / 1e6}
 
-    def _fold_waits(self, launching: Iterable[Located]) -> Iterator[Wait]:
-        """Fold the operators that give the host a value of a GPU."""
-        folded: dict[Wait, int] = defaultdict(int)
+    def _list_waits(self, launching: Iterable[Located]) -> Iterator[_Row]:
+        """Yield the operators that give the host a value of a GPU."""
         for operator, where, _ in launching:
-            backs = [ends for copy in self._find_copies(operator) if (ends := _find_ends(copy)) and ends[1] == _CPU]
-            if backs and operator["name"] in _WAITING:
-                site = where.stack.site
-                folded[Wait(_WAITING[operator["name"]], backs[0][0], where.module, where.stack.phase, site, False)] += 1
-        yield from (replace(wait, count=count) for wait, count in folded.items())
+            if operator["name"] not in _WAITING:
+                continue
+            ends = [_find_ends(copy) for copy in self._find_copies(operator)]
+            sources = [each[0] for each in ends if each is not None and each[1] == _CPU]
+            if sources:
+                stack = where.stack
+                yield Wait(_WAITING[operator["name"]], sources[0], where.module, stack.phase, stack.site, False), {}, {}
 
-    def _fold_operators(self, launching: Iterable[Located]) -> Iterator[OpEvent]:
-        folded: dict[OpEvent, tuple[int, int, float]] = {}
+    def _list_operators(self, launching: Iterable[Located]) -> Iterator[_Row]:
         for operator, where, number in launching:
-            device = _find_gpu(self._launched[_external_id(operator)][0])
-            asked = (where.module, where.stack.phase, where.stack.site)
-            op = OpEvent(operator["name"].removeprefix("aten::"), *asked, (device,), device)
-            first, count, started = folded.get(op, (number, 0, self._seconds_since_start(operator)))
-            folded[op] = first, count + 1, started
-        for op, (number, count, started) in folded.items():
-            yield replace(op, number=number, count=count, started=started)
+            device, stack = self._find_device(operator), where.stack
+            name = operator["name"].removeprefix("aten::")
+            op = OpEvent(name, where.module, stack.phase, stack.site, (device,), device)
+            yield op, {"number": number}, {"started": self._seconds_since_start(operator)}
 
     def _fold_modules(self, launching: Iterable[Located]) -> Iterator[ModuleEvent]:
         """Fold the calls of one path; what runs in a module is on the devices of the operators inside."""
-        devices: dict[str, list[DeviceId]] = defaultdict(list)
+        devices: dict[str, dict[DeviceId, None]] = defaultdict(dict)
         for operator, where, _ in launching:
+            names = [numbered_name(module) for module in where.modules[1:]]
             for depth in range(len(where.modules)):
-                devices[".".join(map(numbered_name, where.modules[1 : depth + 1]))] += [
-                    _find_gpu(self._launched[_external_id(operator)][0])
-                ]
+                devices[".".join(names[:depth])][self._find_device(operator)] = None
         calls: dict[str, list[Located]] = defaultdict(list)
         for placed in self._placed:
-            if placed[1].modules and placed[0] is placed[1].modules[-1]:
-                calls[placed[1].module or ""].append(placed)
-        for path, placed_calls in calls.items():
-            event, _, number = placed_calls[0]
-            used = tuple(dict.fromkeys(devices[path]))
-            taken = sum(each["dur"] for each, *_ in placed_calls) / 1e6
-            count = len(placed_calls)
+            event, where, _ = placed
+            if where.modules and event is where.modules[-1]:
+                calls[where.module or ""].append(placed)
+        for path, same in calls.items():
+            event, _, number = same[0]
+            used = tuple(devices[path])
+            taken = sum(each["dur"] for each, *_ in same) / 1e6
             kind, started = numbered_name(event).rpartition("_")[0], self._seconds_since_start(event)
-            yield ModuleEvent(path, kind, used, used, count, taken, number=number, started=started)
+            yield ModuleEvent(path, kind, used, used, len(same), taken, number=number, started=started)
 
     def _build_curves(self) -> Iterator[MemoryCurve]:
         """Build curves as of a memory snapshot: an event has the address, and the bytes that came or went."""
@@ -164,8 +155,25 @@ class _KinetoReader:
     def _find_copies(self, operator: Event) -> list[Event]:
         return [event for event in self._launched[_external_id(operator)] if event["cat"] == "gpu_memcpy"]
 
+    def _find_device(self, operator: Event) -> DeviceId:
+        """The GPU of the first that an operator has launched."""
+        return _find_gpu(self._launched[_external_id(operator)][0])
+
     def _seconds_since_start(self, event: Event) -> float:
         return float(event["ts"] - self._start) / 1e6
+
+
+_Row = tuple[Any, dict[str, Any], dict[str, Any]]
+"""A row of a trace, what is said of the first of equal ones, and what of the last."""
+
+
+def _fold_equal(rows: Iterable[_Row]) -> tuple[Any, ...]:
+    """Make one row of equal ones, counted."""
+    folded: dict[Any, tuple[dict[str, Any], dict[str, Any], int]] = {}
+    for row, of_first, of_last in rows:
+        first, _, count = folded.get(row, (of_first, of_last, 0))
+        folded[row] = first, of_last, count + 1
+    return tuple(replace(row, **first, **last, count=count) for row, (first, last, count) in folded.items())
 
 
 def _locate_events(spans: Sequence[Event], asked: Sequence[Event]) -> Iterator[Located]:
@@ -180,19 +188,18 @@ def _locate_events(spans: Sequence[Event], asked: Sequence[Event]) -> Iterator[L
 
 
 def _build_history(events: Iterable[Located]) -> History:
-    history, living = History(), dict[int, int]()
+    history = History()
     for event, where, number in events:
         args, size = event["args"], int(event["args"]["Bytes"])
-        if not history.sizes and (before := int(args.get("Total Allocated", size)) - size) > 0:
+        before = int(args.get("Total Allocated", size)) - size
+        if not history.sizes and before > 0:
             history.add_allocation(before, FOREIGN, 0)
         if size >= 0:
-            living[args["Addr"]] = history.add_allocation(size, where.stack, number)
-        else:
-            place = living.pop(args["Addr"], None)
-            if place is None:
-                place = history.split_foreign(-size)
+            history.allocate(args["Addr"], size, where.stack, number)
+        elif not history.give_back(args["Addr"], number, where.stack.phase):
+            place = history.split_foreign(-size)
             history.ended[place], history.ended_in[place] = number, where.stack.phase
-        history.marks.append((number, size))
+            history.marks.append((number, size))
     return history
 
 

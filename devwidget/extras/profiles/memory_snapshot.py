@@ -92,56 +92,43 @@ class _StackReader:
 def _read_history(
     index: int, events: Sequence[dict[str, Any]], segments: Sequence[dict[str, Any]], read: _StackReader, reading: ReadingPlace
 ) -> History:
-    history, living = History(), dict[int, int]()
+    history, phase = History(), "other"
     before: list[tuple[int, int]] = []
-    phase = "other"
-    has_stacks = any(event.get("frames") for event in events)
+    unknown = NO_STACK if any(event.get("frames") for event in events) else FOREIGN
     for number, event in enumerate(reading.iterate_list(f"device_traces[{index}]", events), 1):
-        action = event["action"]
-        if action == "alloc":
-            size, frames = _check_bytes(event["size"]), event.get("frames", ())
-            stack = read(frames) if frames else NO_STACK if has_stacks else FOREIGN
-            phase = stack.phase
-            living[event["addr"]] = history.add_allocation(size, stack, number)
-            history.marks.append((number, size))
-        elif action == "free_requested":
-            place = living.pop(event["addr"], None)
-            size = _check_bytes(event["size"]) if place is None else history.sizes[place]
-            if place is None:
-                before.append((number, size))
-            else:
-                # Without: one of autograd's threads, or a file without stacks of what is freed.
+        match event["action"]:
+            case "alloc":
+                stack = read(event["frames"]) if event.get("frames") else unknown
+                phase = stack.phase
+                history.allocate(event["addr"], _check_bytes(event["size"]), stack, number)
+            case "free_requested":
+                # Without frames: one of autograd's threads, or a file without stacks of what is freed.
                 frames = event.get("frames")
-                history.ended[place], history.ended_in[place] = number, read(frames).phase if frames else phase
-            history.marks.append((number, -size))
-        elif action == "oom":
-            stack = read(event["frames"]) if event.get("frames") else FOREIGN
-            history.refused.append((number, _check_bytes(event["size"]), _check_bytes(event.get("device_free", 0)), stack))
-    _add_older(history, living, before, segments, read, reading)
+                if not history.give_back(event["addr"], number, read(frames).phase if frames else phase):
+                    before.append((number, _check_bytes(event["size"])))
+                    history.marks.append((number, -event["size"]))
+            case "oom":
+                stack = read(event["frames"]) if event.get("frames") else FOREIGN
+                free = _check_bytes(event.get("device_free", 0))
+                history.refused.append((number, _check_bytes(event["size"]), free, stack))
+    for number, size in before:
+        history.ended[history.add_allocation(size, FOREIGN, 0)] = number
+    for size, frames in _list_unseen(history, segments, reading):
+        history.add_allocation(size, read(frames) if frames else FOREIGN, 0)
     return history
 
 
-def _add_older(
-    history: History,
-    living: dict[int, int],
-    before: list[tuple[int, int]],
-    segments: Sequence[dict[str, Any]],
-    read: _StackReader,
-    reading: ReadingPlace,
-) -> None:
-    """Add what was there at the start: blocks in use at the end that were not seen, and what was given back unseen."""
-    for number, size in before:
-        place = history.add_allocation(size, FOREIGN, 0)
-        history.ended[place] = number
+def _list_unseen(
+    history: History, segments: Sequence[dict[str, Any]], reading: ReadingPlace
+) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+    """Yield size and frames of the blocks in use at the end that were there at the start."""
     for segment in reading.iterate_list("segments", segments):
         address = segment["address"]
         for block in segment["blocks"]:
-            at = block.get("address", address)
-            if block["state"] == "active_allocated" and at not in living:
-                history.add_allocation(
-                    _check_bytes(block["size"]), read(block["frames"]) if block.get("frames") else FOREIGN, 0
-                )
-            address += _check_bytes(block["size"])
+            size = _check_bytes(block["size"])
+            if block["state"] == "active_allocated" and block.get("address", address) not in history.living:
+                yield size, block.get("frames") or []
+            address += size
 
 
 def _check_bytes(size: int) -> int:

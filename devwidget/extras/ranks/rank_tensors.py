@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +23,7 @@ from devwidget.extras.ranks.records.rank import OWN_DEVICE, Axis, Holding, Local
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.message import Message
+from devwidget.records.snapshot import Role
 
 _Shape = tuple[int, ...]
 
@@ -45,22 +48,6 @@ class RankHoldings(NamedTuple):
     note: str
 
 
-class _Read(NamedTuple):
-    """One tensor, before it is known which device is the rank's own."""
-
-    name: str
-    role: str
-    shape: _Shape | None
-    local_shape: _Shape | None
-    dtype: str
-    size: int
-    local_size: int
-    device: str
-    placement: str
-    requires_grad: bool
-    note: str
-
-
 def read_holdings(root: nn.Module) -> RankHoldings:
     """Read everything registered in a model, by module."""
     tree = ModuleTree(root)
@@ -68,29 +55,21 @@ def read_holdings(root: nn.Module) -> RankHoldings:
     reader = _HoldingsReader(sharded)
     found = [tuple(reader.read_module(module)) for module, *_ in tree.visits]
     sizes: Counter[str] = Counter()
-    for tensor in (tensor for tensors in found for tensor in tensors):
-        sizes[tensor.device] += tensor.local_size
+    for tensor in itertools.chain(*found):
+        sizes[tensor.device] += tensor.local_bytes
     device = max(sizes, key=sizes.__getitem__, default="")
-    places: dict[tuple[_Read, ...], int] = {}
-    held = tuple(places.setdefault(tensors, len(places)) for tensors in found)
-    holdings = tuple(_make_holding(tensors, device) for tensors in places)
+    places: dict[Holding, int] = {}
+    held = tuple(places.setdefault(holding, len(places)) for holding in found)
+    holdings = tuple(_name_own_device(holding, device) for holding in places)
     modules = tuple(_describe_module(module, path) for module, path, *_ in tree.visits)
     axes, coordinates = reader.mesh
     model = RankModel(modules, holdings, held)
     return RankHoldings(model, DeviceId.parse(device) if device else None, axes, coordinates, unsharded, note)
 
 
-def _make_holding(tensors: tuple[_Read, ...], own_device: str) -> Holding:
-    return tuple(
-        LocalTensor(
-            read.name,
-            "parameter" if read.role == "parameter" else "buffer",
-            *read[2:7],
-            OWN_DEVICE if read.device == own_device else read.device,
-            *read[8:],
-        )
-        for read in tensors
-    )
+def _name_own_device(holding: Holding, own_device: str) -> Holding:
+    """The same tensors, those on the device of the rank said to be there."""
+    return tuple(replace(tensor, device=OWN_DEVICE) if tensor.device == own_device else tensor for tensor in holding)
 
 
 def _describe_module(module: nn.Module, path: str) -> RankModule:
@@ -106,14 +85,15 @@ class _HoldingsReader:
         self._words: dict[int, tuple[Any, str]] = {}
         self.mesh: tuple[tuple[Axis, ...], tuple[int, ...]] = (), ()
 
-    def read_module(self, module: nn.Module) -> Iterator[_Read]:
-        for group, role in zip(TENSOR_GROUPS, ("parameter", "buffer"), strict=True):
+    def read_module(self, module: nn.Module) -> Iterator[LocalTensor]:
+        roles: tuple[Role, Role] = "parameter", "buffer"
+        for group, role in zip(TENSOR_GROUPS, roles, strict=True):
             for name, value in registered_entries(module, group):
                 tensor = self._sharded.get((id(module), name), value)
                 if is_tensor(tensor):
                     yield self._read_tensor(name, role, tensor)
 
-    def _read_tensor(self, name: str, role: str, tensor: torch.Tensor) -> _Read:
+    def _read_tensor(self, name: str, role: Role, tensor: torch.Tensor) -> LocalTensor:
         kind = type(tensor)
         if is_distributed(tensor):
             return self._read_distributed(name, role, tensor)
@@ -124,17 +104,17 @@ class _HoldingsReader:
         else:
             note, shape = "", tuple(read_attribute(tensor, "shape"))
             size = math.prod(shape) * read_attribute(tensor, "itemsize")
-        return _Read(
+        return LocalTensor(
             name, role, shape, shape, _word_dtype(tensor), size, size, _word_device(tensor), "", _requires_grad(tensor), note
         )
 
-    def _read_distributed(self, name: str, role: str, tensor: Any) -> _Read:
+    def _read_distributed(self, name: str, role: Role, tensor: Any) -> LocalTensor:
         local, spec = tensor._local_tensor, tensor._spec
         shape, here = tuple(map(int, spec.shape)), tuple(read_attribute(local, "shape"))
         item = read_attribute(local, "itemsize")
         words = self._word_spec(spec)
         sizes = math.prod(shape) * item, math.prod(here) * item
-        return _Read(
+        return LocalTensor(
             name, role, shape, here, _word_dtype(local), *sizes, _word_device(local), words, _requires_grad(tensor), ""
         )
 
