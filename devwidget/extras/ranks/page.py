@@ -15,12 +15,10 @@ from devwidget.extras.ranks.views.held import HeldCollective, HeldRanks, find_he
 from devwidget.extras.ranks.views.job import (
     ModuleRow,
     Span,
-    Standing,
     find_age,
     find_coordinates,
     find_named,
     find_spans,
-    find_standings,
     group_alike,
     lay_out_lanes,
     module_rows,
@@ -204,7 +202,6 @@ TROUBLE = ("raised", "dead", "hung", "stopped", "terminated", "unknown", "busy",
 def ranks_content(cluster: Cluster) -> Content:
     """Everything that the panel of a job shows."""
     states = ranks_by_state(cluster)
-    standings = _Standings(cluster)
     columns = lay_out_columns(cluster)
     places = columns.place_ranks()
     stacks = {stack: at for at, stack in enumerate(dict.fromkeys(rank.said.stack for rank in cluster.ranks if rank.said.stack))}
@@ -217,10 +214,9 @@ def ranks_content(cluster: Cluster) -> Content:
         "named": sorted(find_named(cluster)),
         "lane_names": list(name_lanes(cluster)),
         "ranks": [
-            {**_rank_content(cluster, rank), **_waits_content(rank, standings), **_places_of(cluster, rank, places, stacks)}
+            {**_rank_content(cluster, rank), **_waits_content(rank), **_places_of(cluster, rank, places, stacks)}
             for rank in cluster.ranks
         ],
-        "standings": standings.told,
         "held": list(map(_held_content, find_held(cluster))),
         "alike": [[rank.number for rank in ranks] for ranks in group_alike(cluster)],
         "stacks": [[[site_words(site), first_line(site)] for site in stack] for stack in stacks],
@@ -277,11 +273,9 @@ def _memory_words(rank: Rank) -> str:
 
 def _held_content(held: HeldCollective) -> Content:
     """A collective that does not end, and a row for those that hold it up, those that came, and those behind them."""
-    collective = held.collective
-    what = say("{kind} number {number}", kind=collective.kind or say("collective"), number=collective.sequence)
-    count = {"came": held.came, "all": len(collective.ranks)}
+    count = {"came": held.came, "all": len(held.collective.ranks)}
     return {
-        "what": say("{collective} of group {group}", collective=what, group=collective.group) if collective.group else what,
+        "what": _collective_words(held.collective),
         "came": say("{came} of {all} ranks wait in it", **count),
         "rows": [_held_row(row) for row in held.rows],
     }
@@ -299,49 +293,21 @@ def _held_row(row: HeldRanks) -> Content:
     return {"role": row.role, "who": ranks_words(row.ranks), "first": row.first, "place": place, "said": words[row.role]}
 
 
-class _Standings:
-    """How far the ranks of a group have come, told once for all ranks that wait in one collective.
-
-    Attributes:
-        told: for each such collective `[ranks, how far]` of those that are equally far.
-    """
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._silent = {rank.number for rank in cluster.ranks if not rank.said.groups}
-        self._places: dict[tuple[str, tuple[int, ...]], int] = {}
-        self.told: list[list[list[str]]] = []
-
-    def place(self, rank: Rank, waits: Collective) -> int:
-        """The place in `told` of what a rank waits in."""
-        key = waits.group, waits.ranks
-        if key not in self._places:
-            self._places[key] = len(self.told)
-            far = [[ranks_words(each.ranks), _standing_words(each)] for each in find_standings(self._cluster, rank)]
-            missing = self._silent.intersection(waits.ranks)
-            if far and missing:
-                far.append([ranks_words(runs_of(missing)), say("have not said")])
-            self.told.append(far)
-        return self._places[key]
-
-
-def _waits_content(rank: Rank, standings: _Standings) -> Content:
-    """The collective in which a rank waits, and the place of how far the others of its group are."""
+def _waits_content(rank: Rank) -> Content:
+    """The collective in which a rank waits."""
     waits = rank.said.waits
     if waits is None or rank.state == "raised":
         return {}
-    where = say("{kind} number {number}", kind=waits.kind or say("collective"), number=waits.sequence)
-    if waits.group:
-        where = say("{collective} of group {group}", collective=where, group=waits.group)
+    where = _collective_words(waits)
     if waits.seconds:
         where = say("{collective} for {time}", collective=where, time=format_seconds(waits.seconds))
     size = format_bytes(waits.bytes) if waits.bytes else ""
-    return {"waits": row_words((where, size)), "far": standings.place(rank, waits)}
+    return {"waits": row_words((where, size))}
 
 
-def _standing_words(each: Standing) -> str:
-    begun = count_words(each.begun, "collective")
-    return say("began {collectives}, {finished} are over", collectives=begun, finished=f"{each.finished:,}")
+def _collective_words(collective: Collective) -> str:
+    what = say("{kind} number {number}", kind=collective.kind or say("collective"), number=collective.sequence)
+    return say("{collective} of group {group}", collective=what, group=collective.group) if collective.group else what
 
 
 def _span_content(span: Span) -> Content:

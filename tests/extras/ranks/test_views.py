@@ -4,8 +4,8 @@ import dataclasses
 
 from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.extras.ranks.records.rank import Collective
-from devwidget.extras.ranks.views.job import find_spans, find_standings, group_alike, lay_out_lanes, module_rows, name_lanes
-from tests.extras.ranks.records.made_up import cluster, faulty, reports, with_change, with_progress
+from devwidget.extras.ranks.views.job import find_spans, group_alike, lay_out_lanes, module_rows, name_lanes
+from tests.extras.ranks.records.made_up import cluster, faulty, reports, with_change
 
 
 def test_the_longest_axis_lies_across_and_the_others_make_the_rows():
@@ -75,15 +75,6 @@ def test_one_rank_far_from_all_others_is_the_outlier_and_two_are_none():
     one = with_more_memory(5)
     assert (one["allocated"].outlier, one["allocated"].most[1], one["peak"].outlier) == (5, 5, -1)
     assert with_more_memory(2, 5)["allocated"].outlier == -1
-
-
-def test_the_others_of_a_group_stand_beside_the_one_that_waits():
-    job = with_progress(faulty(), {0: (961, 960), 2: (962, 960), 4: (961, 960), 6: (960, 960)})
-    assert [(each.ranks, each.begun) for each in find_standings(job, job.ranks[2])] == [
-        (((2, 2),), 962),
-        (((0, 0), (4, 4)), 961),
-        (((6, 6),), 960),
-    ]
 
 
 def test_blocks_that_are_alike_are_one_row():

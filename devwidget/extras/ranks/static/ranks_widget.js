@@ -96,7 +96,6 @@ async function render({ model, el, host, signal }) {
   }
   function show(number) {
     const rank = content.ranks[number];
-    const far = content.standings[rank.far] ?? [];
     map.select(number);
     const at = content.axes.length > 1 ? content.axes.map(([name], place) => `${name} ${rank.at[place]}`).join(", ") : "";
     const facts = [
@@ -110,7 +109,6 @@ async function render({ model, el, host, signal }) {
     detail.replaceChildren(
       h("div", { class: "dw-rank-title" }, h("b", null, say("rank {number}", { number })), at ? h("span", { class: "dw-soft" }, ` ${at} `) : " ", stateTag(rank.state)),
       h("dl", null, facts.filter(([, text]) => text).map(([name, text]) => [h("dt", null, name), h("dd", null, prose(text))])),
-      far.length ? h("ul", { class: "dw-words dw-far" }, far.map(([who, words]) => h("li", null, h("b", null, who), ` ${words}`))) : "",
       rank.stack === undefined ? "" : h("ol", { class: "dw-stack", "aria-label": say("stack, the innermost line last") }, content.stacks[rank.stack].map(([place, code]) => h("li", null, h("span", { class: "dw-soft" }, place), " ", h("code", null, code)))),
     );
   }

@@ -12,7 +12,6 @@ from typing import Any
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
 from devwidget.extras.ranks.records.columns import Columns
 from devwidget.extras.ranks.records.rank import RankMemory
-from devwidget.records.runs import Runs, runs_of
 
 MOST_ACROSS = 64
 """Ranks beside each other on the map."""
@@ -37,21 +36,6 @@ class Span:
     median: int
     most: tuple[int, int]
     outlier: int = NOWHERE
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """Ranks that have come equally far in one process group.
-
-    Attributes:
-        ranks: which ones.
-        begun: how many collectives they have begun.
-        finished: how many of them are over.
-    """
-
-    ranks: Runs
-    begun: int
-    finished: int
 
 
 def taken_bytes(rank: Rank) -> int:
@@ -162,20 +146,6 @@ def _row_major(number: int, sizes: Iterable[int]) -> tuple[int, ...]:
 def find_coordinates(cluster: Cluster, rank: Rank) -> tuple[int, ...]:
     """Of any rank, also of one that has not said."""
     return cluster.find_coordinates(rank) or _row_major(rank.number, (axis.size for axis in cluster.axes))
-
-
-def find_standings(cluster: Cluster, rank: Rank) -> tuple[Standing, ...]:
-    """How far the ranks of the group have come in whose collective a rank waits, the farthest first."""
-    waits = rank.said.collective
-    if waits is None:
-        return ()
-    far: dict[tuple[int, int], list[int]] = {}
-    members = frozenset(waits.ranks)
-    for other in cluster.ranks:
-        for group in other.said.groups:
-            if group.name == waits.group and (not members or other.number in members):
-                far.setdefault((group.begun, group.finished), []).append(other.number)
-    return tuple(Standing(runs_of(ranks), *at) for at, ranks in sorted(far.items(), reverse=True))
 
 
 ORDERLY = frozenset({"answered", "ended"})

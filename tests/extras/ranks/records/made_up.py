@@ -127,15 +127,6 @@ def with_change(said: Sequence[RankReport], number: int, change: Callable[[RankR
     return [change(each) if each.rank == number else each for each in said]
 
 
-def with_progress(job: Cluster, far: dict[int, tuple[int, int]]) -> Cluster:
-    """The same job, of which some ranks say how many collectives of `dp` they have begun and finished."""
-    ranks = list(job.ranks)
-    for number, counts in far.items():
-        said = dataclasses.replace(ranks[number].said, groups=(GroupProgress("dp", *counts),))
-        ranks[number] = dataclasses.replace(ranks[number], said=said)
-    return dataclasses.replace(job, ranks=tuple(ranks))
-
-
 def faulty() -> Cluster:
     """Eight ranks of which each has something of its own: one hangs, one is dead, one is a step behind."""
     said = reports((("dp", 4), ("tp", 2)), layers=3)
