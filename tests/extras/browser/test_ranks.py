@@ -10,10 +10,8 @@ from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.extras.ranks.records.merging import merge
 from devwidget.extras.ranks.rules.over_ranks import judge_cluster
 from devwidget.records.finding import Finding
-from devwidget.records.loading.json_io import dumps
 from tests.browser.axe import violations_in_both_schemes
 from tests.browser.esm import BarePage, OtherWidget
-from tests.browser.test_two_languages import check_languages
 from tests.extras.ranks.records.made_up import NOW, cluster, faulty, held_up, model, report, reports
 from tests.extras.ranks.records.made_up_steps import begun, sharded, step, world
 from tests.sampling import as_slow
@@ -176,8 +174,3 @@ def test_the_g_of_a_gather_leaves_the_word_forward_to_be_read(shown):
     for width in (1600, 1280, 910, 700):
         page.set_viewport_size({"width": width, "height": 900})
         page.wait_for_function(f"() => ({COVERED})().length === 0")
-
-
-@pytest.mark.slow
-def test_no_english_word_is_left_on_a_chinese_page(opened):
-    check_languages(opened, lambda: faulty().to_html(), dumps(faulty()))
