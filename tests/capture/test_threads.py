@@ -158,27 +158,6 @@ def test_results_exceptions_and_context_variables_are_as_plain(older_pool):
             older_pool.submit()
 
 
-@pytest.mark.parametrize("by_name", [True, False])
-def test_what_a_pool_begins_its_threads_with_is_watched_until_the_recording_ends(by_name):
-    def begin(number):
-        begun.append((number, len(modes()), faulty().device.type if number == 0 else None))
-
-    begun = []
-    with devwidget.simulate(1):
-        with devwidget.record(heal=True) as recording:
-            named = {"initializer": begin, "initargs": (0,)}
-            first = ThreadPoolExecutor(1, **named) if by_name else ThreadPoolExecutor(1, "", begin, (0,))
-            later = ThreadPoolExecutor(1, initializer=begin, initargs=(1,))
-            first.submit(int).result()
-        later.submit(int).result()
-        bare = by_new_pool(lambda: len(modes()))
-        for pool in (first, later):
-            pool.shutdown()
-    assert begun[0] == (0, bare + 2, "cuda")
-    assert begun[1] == (1, bare, None)
-    assert [finding.kind for finding in recording.trace.findings] == ["wrong-device"]
-
-
 def test_the_run_of_a_thread_is_its_own():
     class Own(threading.Thread):
         def run(self):

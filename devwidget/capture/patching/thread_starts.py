@@ -41,46 +41,6 @@ def pool_tasks(choice: Choice, undo: Undo, around: Wrapper = lambda submit: subm
         undo.enter_context(make_patch(owner, name, lambda submit: _wrap_submit(choice, around(submit), submit)))
 
 
-def pool_initializers(choice: Choice, undo: Undo) -> None:
-    """Until that is undone, what new pools begin each of their threads with runs inside what is chosen for it."""
-    undo.enter_context(make_patch(ThreadPoolExecutor, "__init__", functools.partial(_wrap_pool, choice, undo)))
-
-
-_INITIALIZER_AT = 3
-"""Its place, after `self`, `max_workers` and `thread_name_prefix`."""
-
-
-def _wrap_pool(choice: Choice, undo: Undo, original: Callable[..., None]) -> Callable[..., None]:
-    def __init__(*args: Any, **kwargs: Any) -> None:
-        by_name = "initializer" in kwargs or len(args) <= _INITIALIZER_AT
-        given: Any = kwargs.get("initializer") if by_name else args[_INITIALIZER_AT]
-        inside = choice() if callable(given) and not isinstance(args[0], _OTHER_INTERPRETERS) else None
-        if inside is not None:
-            initializer = _Initializer(given, inside)
-            undo.add_step(initializer.end_context)
-            if by_name:
-                kwargs["initializer"] = initializer
-            else:
-                args = (*args[:_INITIALIZER_AT], initializer, *args[_INITIALIZER_AT + 1 :])
-        original(*args, **kwargs)
-
-    return __init__
-
-
-class _Initializer:
-    """Runs inside a context until that is over; the pool may live on."""
-
-    def __init__(self, function: Callable[..., object], inside: Inside) -> None:
-        self._function, self._inside = function, inside
-
-    def __call__(self, *args: Any) -> None:
-        with self._inside():
-            self._function(*args)
-
-    def end_context(self) -> None:
-        self._inside = contextlib.nullcontext
-
-
 def _wrap_submit(choice: Choice, submit: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
     def submit_inside(*args: Any, **kwargs: Any) -> Any:
         inside = choice() if len(args) > 1 and not isinstance(args[0], _OTHER_INTERPRETERS) else None

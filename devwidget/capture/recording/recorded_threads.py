@@ -11,7 +11,7 @@ from typing import Any
 from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import Lock
 from devwidget.capture.patching.mode_stack import dispatch_modes
-from devwidget.capture.patching.thread_starts import Inside, pool_initializers, pool_tasks, thread_starts
+from devwidget.capture.patching.thread_starts import Inside, pool_tasks, thread_starts
 from devwidget.capture.recording.module_tracker import ModuleCall
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
@@ -43,7 +43,6 @@ def watch_threads(state: RecordingState, undo: Undo) -> None:
     undo.add_step(watched.end_watch)
     thread_starts(lambda: None if _here.by_task else watched.from_here(), undo)
     pool_tasks(watched.from_here, undo, _by_task)
-    pool_initializers(watched.from_here, undo)
 
 
 def _by_task(submit: Callable[..., Any]) -> Callable[..., Any]:
