@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import sys
 import threading
@@ -20,7 +19,7 @@ from devwidget.capture.data_parallel.constructions import first_misplaced, repor
 from devwidget.capture.data_parallel.faults import Named, ScatterOffsets, arguments_by_name, by_name, named_arguments
 from devwidget.capture.modules import TENSOR_GROUPS, own_tensors, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name
-from devwidget.capture.patching import registry
+from devwidget.capture.patching.registry import listen, make_replacement
 from devwidget.capture.recording.event_log import bytes_of, device_id
 from devwidget.capture.recording.parallel_calls import CALL, GATHERED, NUMBER, WrapperCall
 from devwidget.capture.recording.recorded_threads import watched_by_task
@@ -126,12 +125,12 @@ def watch_call(wrapper: nn.DataParallel[Any], state: RecordingState, undo: Undo)
     if misplaced is not None:
         report_misplaced(wrapper, misplaced, state, raw_site(sys._getframe(1)))
         if state.heal:  # run the wrapped module alone, where it is
-            undo.enter_context(registry.make_replacement(wrapper, "device_ids", []))
+            undo.enter_context(make_replacement(wrapper, "device_ids", []))
         return
     path = state.tracker.path_of(wrapper) or ""
     watched = WrapperWatch(wrapper, state, f"{path}.module".strip("."), sys._getframe(), path)
     for name in ("scatter", "replicate", "parallel_apply", "gather"):
-        undo.enter_context(registry.make_patch(wrapper, name, functools.partial(watched.wrap_step, getattr(watched, name))))
+        listen(state.is_here, wrapper, name, getattr(watched, name), undo)
     undo.add_step(watched.end_call)
 
 
@@ -168,14 +167,6 @@ class WrapperWatch:
             started=self._started - self._state.started,
             caller=frame,
         )
-
-    def wrap_step(self, step: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
-        """One of the steps below, around that of the wrapper; calls of it in threads of others are not watched."""
-
-        def watched(*args: Any) -> Any:
-            return original(*args) if self._state.is_elsewhere() else step(original, *args)
-
-        return watched
 
     def end_call(self) -> None:
         """The call has returned, or raised."""

@@ -19,7 +19,7 @@ from devwidget.capture.memory.roles import FollowedBlocks, MemoryBlock, Roles
 from devwidget.capture.modules import walk_modules
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS, STEP_BEGINS, STEP_ENDS
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import listen
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
 from devwidget.records.device import CPU
@@ -116,8 +116,8 @@ class MemoryWatch:
         MODULE_BEGINS.call_hook(self._before_module, undo)
         STEP_BEGINS.call_hook(self._before_step, undo)
         STEP_ENDS.call_hook(self._before_step, undo)
-        undo.enter_context(make_patch(torch.autograd, "backward", self._wrap_backward))
-        undo.enter_context(make_patch(torch.autograd, "grad", self._wrap_backward))
+        for name in ("backward", "grad"):
+            listen(self._state.is_here, torch.autograd, name, self._run_backward, undo)
         undo.enter_context(self._source.mode())
 
     def in_thread(self) -> contextlib.AbstractContextManager[object]:
@@ -209,17 +209,12 @@ class MemoryWatch:
         with self._guard_reading():
             self._roles.claim_optimizer(optimizer)
 
-    def _wrap_backward(self, original: Any) -> Any:
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            if self._state.is_elsewhere():
-                return original(*args, **kwargs)
+    def _run_backward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._guard_reading():
+            self._roles.claim_saved([args[:1], kwargs])
+            self._curves.calling = self._state.tracker.find_site(sys._getframe(1))
+        try:
+            return original(*args, **kwargs)
+        finally:
             with self._guard_reading():
-                self._roles.claim_saved([args[:1], kwargs])
-                self._curves.calling = self._state.tracker.find_site(sys._getframe(1))
-            try:
-                return original(*args, **kwargs)
-            finally:
-                with self._guard_reading():
-                    self._roles.claim_model(module for _, module in self._state.tracker.list_modules())
-
-        return backward
+                self._roles.claim_model(module for _, module in self._state.tracker.list_modules())

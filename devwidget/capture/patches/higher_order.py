@@ -14,7 +14,7 @@ import torch
 from devwidget.capture import torch_internals
 from devwidget.capture.patching import operator_key
 from devwidget.capture.patching.mode_stack import dispatch_modes, without_dispatch_modes
-from devwidget.capture.patching.registry import make_patch
+from devwidget.capture.patching.registry import listen, make_patch
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.undo import Undo
 from devwidget.records.schema.message import Message
@@ -32,25 +32,29 @@ NOTE = Message(
 
 def higher_order(state: RecordingState | None, undo: Undo) -> None:
     """Have operators that are given functions call them in plain sight, above autograd."""
-    undo.enter_context(make_patch(torch_internals.HigherOrderOperator, "__call__", functools.partial(_in_sight, state)))
-    undo.enter_context(make_patch(torch_internals.HigherOrderOperator, "dispatch", _to_modes))
+    is_here = _is_watched if state is None else state.is_here
+    operator = torch_internals.HigherOrderOperator
+    listen(is_here, operator, "__call__", functools.partial(_call_in_sight, state), undo)
+    undo.enter_context(make_patch(operator, "dispatch", _to_modes))
 
 
-def _in_sight(state: RecordingState | None, original: Callable[..., Any]) -> Callable[..., Any]:
-    def __call__(self: torch_internals.HigherOrderOperator, /, *args: Any, **kwargs: Any) -> Any:
-        if not (_is_watched() if state is None else state.is_here()):
-            return original(self, *args, **kwargs)
-        kernel = _find_kernel(self)
-        leaves = torch_internals.arg_tree_leaves(*args, **kwargs)
-        is_plain = not (_is_transformed() or torch.overrides.has_torch_function(leaves))
-        if kernel is None or not is_plain or not any(map(_is_function, leaves)):
-            return original(self, *args, **kwargs)
-        out = kernel(*args, **kwargs)
-        if kernel is _run_cond and state is not None and _has_gradient(out):
-            state.log.add_note(NOTE)
-        return out
-
-    return __call__
+def _call_in_sight(
+    state: RecordingState | None,
+    original: Callable[..., Any],
+    self: torch_internals.HigherOrderOperator,
+    /,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    kernel = _find_kernel(self)
+    leaves = torch_internals.arg_tree_leaves(*args, **kwargs)
+    is_plain = not (_is_transformed() or torch.overrides.has_torch_function(leaves))
+    if kernel is None or not is_plain or not any(map(_is_function, leaves)):
+        return original(self, *args, **kwargs)
+    out = kernel(*args, **kwargs)
+    if kernel is _run_cond and state is not None and _has_gradient(out):
+        state.log.add_note(NOTE)
+    return out
 
 
 def _is_watched() -> bool:
