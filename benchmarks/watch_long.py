@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.extras.watch.run_file import RunFile
+from devwidget.extras.watch.run_log import RunLog
 
 STEPS, FILED, OPENINGS = 100_000, 1_000_000, 5
 KIB_OF_PAGE = 4
@@ -47,12 +47,12 @@ def watch_run(steps: int, folder: pathlib.Path) -> None:
 
 def open_file(steps: int, folder: pathlib.Path) -> None:
     path = folder / "file.jsonl"
-    file = RunFile(path, "Net")
+    log = RunLog("Net", path)
     row = {"count": 1, "data": 813, "forward": 2954, "loss": 120, "backward": 5903, "optimizer": 730}
     held = {"cuda:0 allocated": 3 << 30, "cuda:0 reserved": 5 << 30, "cuda:0 peak": 4 << 30}
     for step in range(steps):
-        file.add_row({"first": step, **row, **held})
-    file.write_part(ends=True)
+        log.add_row({"first": step, **row, **held})
+    log.write_part(ends=True)
     taken = []
     for _ in range(OPENINGS):
         started = time.perf_counter()

@@ -10,7 +10,7 @@ EXTRA = Extra(
         "watch": "api",
     },
     records={"WatchedJob": "records.checks", "WatchedRun": "records.checks"},
-    folders=("run_file",),
+    folders=("records.checks",),
     words=("words.run", "words.job", "words.frames"),
     commands=("commands",),
     panel=("screen",),
@@ -19,7 +19,7 @@ EXTRA = Extra(
         "LightningCallback": "integrations.lightning_callback",
         "TrainerWatch": "integrations.trainer_watch",
         "TransformersCallback": "integrations.transformers_callback",
-        "watch_accelerator": "integrations.accelerator_watch",
+        "watch_accelerator": "integrations.trainer_watch",
     },
     magics={"watch": "magic"},
 )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from devwidget.extras.watch.records.run import PARTS
+from devwidget.extras.watch.records.run import FIRST, PARTS
 
 SEGMENT = 16
 """Steps whose lowest figure, or whose median, counts: evaluations, loggers and lengths of texts come and go within some."""
@@ -24,6 +24,47 @@ LEAST_SLOWER = 1000
 """Microseconds; below that a machine that does other things too makes the difference."""
 _EVEN, _UNEVEN = 2, 4
 """Segments that have to be slow in a row, where nearly each of their steps is, and where their steps together are."""
+WAITED, ELEMENTS = "waited", "elements"
+"""Columns: microseconds in which others had the processor, and elements of the inputs."""
+_STEP_PARTS = tuple(part for part in PARTS if part != "evaluation")
+
+Row = Mapping[str, int]
+Average = Callable[[Iterable[float]], float]
+
+
+class Window:
+    """The last rows of a run, one a step, in segments."""
+
+    def __init__(self) -> None:
+        self._rows = deque[Row](maxlen=SEGMENT * SEGMENTS)
+        self._count = 0
+
+    def add_row(self, row: Row) -> bool:
+        """One step more; whether it ends a segment."""
+        self._rows.append(row)
+        self._count += 1
+        return self._count % SEGMENT == 0
+
+    @property
+    def oldest(self) -> Row:
+        """The first row of the window."""
+        return self._rows[0]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def list_lows(self, name: str, segments: int) -> list[tuple[int, int]]:
+        """The lowest figure of each of the last segments, with its first step; [] where some row has no such figure."""
+        rows = list(self._rows)[-segments * SEGMENT :]
+        if len(rows) < segments * SEGMENT or not all(name in row for row in rows):
+            return []
+        parts = [rows[at : at + SEGMENT] for at in range(0, len(rows), SEGMENT)]
+        return [(part[0][FIRST], min(row[name] for row in part)) for part in parts]
+
+    @property
+    def newest(self) -> list[Row]:
+        """The rows of the last segment."""
+        return list(self._rows)[-SEGMENT:]
 
 
 class Growth(NamedTuple):
@@ -33,39 +74,19 @@ class Growth(NamedTuple):
     bytes_per_step: float
 
 
-class _SegmentLows:
-    """The lowest figure of each of the last segments, with its first step."""
-
-    def __init__(self, segments: int) -> None:
-        self._lows: deque[tuple[int, int]] = deque(maxlen=segments)
-        self._segment: list[int] = []
-
-    def add_step(self, number: int, figure: int) -> Sequence[tuple[int, int]] | None:
-        """One step more; the lows, if it ends a segment and there are as many as are kept."""
-        self._segment.append(figure)
-        if len(self._segment) < SEGMENT:
-            return None
-        self._lows.append((number + 1 - SEGMENT, min(self._segment)))
-        self._segment.clear()
-        return self._lows if len(self._lows) == self._lows.maxlen else None
-
-
 class GrowthJudge:
-    """The bytes that one device has allocated at the end of each step."""
+    """Whether a figure creeps, such as the bytes that one device has allocated at the end of each step."""
 
-    def __init__(self) -> None:
-        self._lows = _SegmentLows(SEGMENTS)
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._since: int | None = None
 
-    def add_step(self, number: int, allocated: int) -> Growth | None:
-        """One step more; the growth, if the last segments show one, since when they have done so without a break."""
-        lows = self._lows.add_step(number, allocated)
-        if lows is None:
-            return None
+    def look(self, window: Window) -> Growth | None:
+        """The growth, if the last segments show one, since when they have done so without a break."""
+        lows = window.list_lows(self._name, SEGMENTS)
         grown = [after - before for (_, before), (_, after) in itertools.pairwise(lows)]
-        mean = sum(grown) / len(grown)
-        is_steady = mean > 0 and all(mean / 2 <= each <= mean * 2 for each in grown)
-        if not is_steady:
+        mean = statistics.fmean(grown) if grown else 0.0
+        if mean <= 0 or not all(mean / 2 <= each <= mean * 2 for each in grown):
             self._since = None
             return None
         self._since = lows[0][0] if self._since is None else self._since
@@ -79,22 +100,15 @@ class Jump(NamedTuple):
     bytes: int
 
 
-class JumpJudge:
-    """The bytes that one device has allocated at the end of each step, as for growth."""
-
-    def __init__(self) -> None:
-        self._lows = _SegmentLows(4)
-
-    def add_step(self, number: int, allocated: int) -> Jump | None:
-        """One step more; the jump, if two segments are even, and the two before were so, lower."""
-        lows = self._lows.add_step(number, allocated)
-        if lows is None:
-            return None
-        (first, _), (since, _), *_ = lows
-        one, two, three, four = (low for _, low in lows)
-        jumped = three - two
-        is_even = 8 * max(abs(two - one), abs(four - three)) <= jumped
-        return Jump(since, jumped) if first and is_even and jumped >= max(LEAST_JUMP * two, LEAST_JUMP_BYTES) else None
+def find_jump(window: Window, name: str) -> Jump | None:
+    """The jump of a figure, if two segments are even, and the two before were so, lower."""
+    lows = window.list_lows(name, 4)
+    if not lows or lows[0][0] == 0:  # the first steps have yet to make what the others have
+        return None
+    one, two, three, four = (low for _, low in lows)
+    jumped = three - two
+    is_even = 8 * max(abs(two - one), abs(four - three)) <= jumped
+    return Jump(lows[1][0], jumped) if is_even and jumped >= max(LEAST_JUMP * two, LEAST_JUMP_BYTES) else None
 
 
 class Slowdown(NamedTuple):
@@ -111,103 +125,89 @@ class Slowdown(NamedTuple):
     part_now: float
 
 
-class _Taken(NamedTuple):
-    """Microseconds of the steps of one segment, usual ones or means, and of their parts; `own` without what others had.
+class _Pace(NamedTuple):
+    """Microseconds of the steps of one segment, on some average, and of their parts.
 
-    `elements` are those of the inputs.
+    Attributes:
+        first: number of the first step.
+        elements: of the inputs.
+        own: without what others had.
+        least: what nearly each of the steps takes, or all of them together.
+        total: with what others had.
+        parts: likewise.
     """
 
+    first: int
     elements: float
     own: float
+    least: float
     total: float
     parts: Mapping[str, float]
 
 
-class _Pace(NamedTuple):
-    """The steps of one segment.
+class PaceJudge:
+    """Whether steps have become slow, evaluation left out: nearly each of them, or in more segments all of them together.
 
-    Attributes:
-        first: number of the first step.
-        least: microseconds of the lower quartile, without what others had.
-        usual: by medians.
-        mean: which the batches of several workers have in common: they come at once, and then none does for a while.
+    The batches of several workers come at once, and then none does for a while: that is seen in the mean alone.
     """
 
-    first: int
-    least: float
-    usual: _Taken
-    mean: _Taken
-
-
-class PaceJudge:
-    """The times of the steps, evaluation left out."""
-
     def __init__(self) -> None:
-        self._segment: list[tuple[int, Mapping[str, int], int, int]] = []
-        self._last: deque[_Pace] = deque(maxlen=_UNEVEN)
-        self._usual: _Pace | None = None
-        self._mean: _Pace | None = None
+        self._even = _PaceSearch(statistics.median, _EVEN, lambda own: statistics.quantiles(own, n=4)[0])
+        self._uneven = _PaceSearch(statistics.fmean, _UNEVEN, statistics.fmean)
 
-    def add_step(self, number: int, times: Mapping[str, int], waited: int = 0, elements: int = 0) -> Slowdown | None:
-        """One step more; whether the last segments are slow.
+    def look(self, window: Window) -> Slowdown | None:
+        """What the last segments show. Steps are not slow for time in which others had the processor, nor for longer inputs."""
+        rows = window.newest
+        even, uneven = self._even.look(rows), self._uneven.look(rows)
+        return even or uneven
 
-        Args:
-            number: of the step.
-            times: microseconds of each part.
-            waited: microseconds in which others had the processor: steps are not slow for that.
-            elements: of the inputs, whose square attention takes: nor are they slow for more of those.
-        """
-        self._segment.append((number, times, waited, elements))
-        if len(self._segment) < SEGMENT:
-            return None
-        pace = _measure_pace(self._segment)
-        self._segment = []
+
+class _PaceSearch:
+    """Segments that are slow beside the fastest, by one average.
+
+    Args:
+        average: of the steps of a segment.
+        segments: that have to be slow in a row.
+        least: what has to be slow of the steps of a segment.
+    """
+
+    def __init__(self, average: Average, segments: int, least: Callable[[list[int]], float]) -> None:
+        self._average, self._least = average, least
+        self._last = deque[_Pace](maxlen=segments)
+        self._fastest: _Pace | None = None
+
+    def look(self, rows: Sequence[Row]) -> Slowdown | None:
+        """What the last segments show, of which these rows are the newest."""
+        pace = self._measure(rows)
         self._last.append(pace)
-        self._usual = pace if self._usual is None or pace.usual.own < self._usual.usual.own else self._usual
-        self._mean = pace if self._mean is None or pace.mean.own < self._mean.mean.own else self._mean
-        return self._find_even() or self._find_uneven()
-
-    def _find_even(self) -> Slowdown | None:
-        """Nearly each step takes long."""
-        fastest, last = self._usual, list(self._last)[-_EVEN:]
-        if fastest is None or len(last) < _EVEN or last[0].first < fastest.first:
+        if self._fastest is None or pace.own < self._fastest.own:
+            self._fastest = pace
+        before, since = self._fastest, self._last[0].first
+        is_full = len(self._last) == self._last.maxlen
+        if not is_full or since < before.first or min(each.least for each in self._last) < _least_slow(before, pace):
             return None
-        is_slow = min(pace.least for pace in last) >= _least_slow(fastest.usual, last[-1].usual)
-        return _compare_pace(last[0].first, fastest.usual, last[-1].usual) if is_slow else None
+        longer = {part: taken - before.parts[part] for part, taken in pace.parts.items()}
+        part = max(longer, key=lambda each: longer[each])
+        if longer[part] * 2 < pace.total - before.total:
+            part = ""
+        return Slowdown(since, before.total, pace.total, part, before.parts.get(part, 0), pace.parts.get(part, 0))
 
-    def _find_uneven(self) -> Slowdown | None:
-        """All together do: that takes longer to tell from what happens now and then."""
-        fastest, last = self._mean, list(self._last)
-        if fastest is None or len(last) < _UNEVEN or last[0].first < fastest.first:
-            return None
-        is_slow = min(pace.mean.own for pace in last) >= _least_slow(fastest.mean, last[-1].mean)
-        return _compare_pace(last[0].first, fastest.mean, last[-1].mean) if is_slow else None
+    def _measure(self, rows: Sequence[Row]) -> _Pace:
+        parts = {part: [row.get(part, 0) for row in rows] for part in _STEP_PARTS}
+        totals = [sum(each) for each in zip(*parts.values(), strict=True)]
+        own = [max(0, total - row[WAITED]) for total, row in zip(totals, rows, strict=True)]
+        return _Pace(
+            first=rows[0][FIRST],
+            elements=statistics.fmean(row[ELEMENTS] for row in rows),
+            own=self._average(own),
+            least=self._least(own),
+            total=self._average(totals),
+            parts={part: self._average(taken) for part, taken in parts.items()},
+        )
 
 
-def _least_slow(before: _Taken, now: _Taken) -> float:
+def _least_slow(before: _Pace, now: _Pace) -> float:
+    """Microseconds that are slow: of longer inputs attention takes the square."""
     times = max(1.0, now.elements / before.elements) if before.elements else 1.0
     expected = before.own * times * times
     return max(SLOW * expected, expected + LEAST_SLOWER)
-
-
-def _sum_parts(times: Mapping[str, int]) -> int:
-    return sum(times.get(part, 0) for part in PARTS if part != "evaluation")
-
-
-def _measure_pace(segment: list[tuple[int, Mapping[str, int], int, int]]) -> _Pace:
-    totals = [_sum_parts(times) for _, times, *_ in segment]
-    own = [max(0, total - waited) for total, (_, _, waited, _) in zip(totals, segment, strict=True)]
-    parts = {part: [times.get(part, 0) for _, times, *_ in segment] for part in PARTS if part != "evaluation"}
-    elements = statistics.fmean(each for *_, each in segment)
-    usual, mean = (
-        _Taken(elements, average(own), average(totals), {part: average(taken) for part, taken in parts.items()})
-        for average in (statistics.median, statistics.fmean)
-    )
-    return _Pace(segment[0][0], statistics.quantiles(own, n=4)[0], usual, mean)
-
-
-def _compare_pace(since: int, before: _Taken, now: _Taken) -> Slowdown:
-    longer = {part: taken - before.parts[part] for part, taken in now.parts.items()}
-    part = max(longer, key=lambda each: longer[each])
-    part = part if longer[part] * 2 >= now.total - before.total else ""
-    return Slowdown(since, before.total, now.total, part, before.parts.get(part, 0), now.parts.get(part, 0))

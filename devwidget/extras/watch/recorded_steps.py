@@ -4,13 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any
 
-import torch
-from torch import nn
-
-from devwidget.recording import Recording
 from devwidget.records.device import DeviceId
 from devwidget.records.schema.message import Message
 from devwidget.records.trace import Move, Trace, Wait
@@ -66,20 +61,6 @@ class RecordingSchedule:
 
     def _has_time(self) -> bool:
         return self.spent <= SHARE * self.passed
-
-
-def begin_recording(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Recording:
-    """Begin to record here and now."""
-    recording = Recording()
-    recording.attach(model, optimizer)
-    recording.__enter__()
-    return recording
-
-
-def end_recording(recording: Recording, error: BaseException | None = None, trace: TracebackType | None = None) -> Trace:
-    """End it, and give what was seen."""
-    recording.__exit__(type(error) if error is not None else None, error, trace)
-    return recording.trace
 
 
 Line = tuple[Any, ...]

@@ -1,16 +1,22 @@
-"""What was seen of a run so far, kept small: rows, findings, and a few recorded steps."""
+"""What was seen of a run so far, kept small: rows, findings, and a few recorded steps; a file that grows has them too.
+
+The file has one record a line, each of what is new; `devwidget.open` joins them.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from devwidget.capture.interrupts import Lock
 from devwidget.extras.watch.records.run import LineTime, RecordedStep, StepTable, WatchedRun
-from devwidget.extras.watch.run_file import RunFile
 from devwidget.records.errors import error_text
 from devwidget.records.finding import Finding
 from devwidget.records.schema.message import Message
+from devwidget.records.schema.paths import write_text
+from devwidget.records.schema.record import dumps
 from devwidget.records.trace import Trace
 from devwidget.rules.registry import worst_first
 
@@ -19,6 +25,10 @@ MOST_RECORDED = 16
 _NEXT_WRITTEN = 1.2
 """Times the number of the last recorded step in the file, from which on the next is written there."""
 MOST_FINDINGS = 200
+MOST_WAITING = 256
+"""Rows of a line."""
+MOST_SECONDS = 5.0
+"""After which the rows that wait are written, for who follows the file."""
 _LOCK = Lock()
 """A panel asks on a thread of its own how a run goes; there are not so many runs at once that they need one each."""
 
@@ -28,16 +38,20 @@ class RunLog:
 
     Args:
         model: its class.
-        path: where all of it is written, too.
+        path: where all of it is written, too; what was there before is gone.
 
     Attributes:
         error: the exception that ended the run, in words.
+
+    Raises:
+        UnwritableError: if the file cannot be written.
     """
 
     def __init__(self, model: str, path: str | os.PathLike[str] | None = None) -> None:
         self._model = model
-        self._file = RunFile(path, model) if path is not None else None
+        self._path = write_text(path, "", 'devwidget.watch(model, path="watch.jsonl")') if path is not None else None
         self._table = StepTable()
+        self._rows_written, self._written = 0, time.perf_counter()
         self._found: dict[tuple[object, ...], tuple[int, Finding]] = {}
         self._recorded: list[RecordedStep] = []
         self._with_news: set[int] = set()
@@ -50,20 +64,33 @@ class RunLog:
     def add_row(self, row: Mapping[str, int]) -> None:
         """A step has ended."""
         self._table.add_step(row)
-        if self._file is not None:
-            self._write(self._file.add_row, row)
+        is_due = self._table.whole - self._rows_written >= MOST_WAITING or time.perf_counter() - self._written >= MOST_SECONDS
+        if self._path is not None and is_due:
+            self.write_part()
 
-    def write_part(self, **news: object) -> None:
-        """Write the rows that wait, and these fields of a run, if there is a file."""
-        if self._file is not None:
-            self._write(self._file.write_part, **news)
+    def write_part(self, *, ends: bool = False, **news: Any) -> None:
+        """Write the rows that wait, and these fields of a run, if there is a file.
 
-    def _write(self, write: Callable[..., None], *args: object, **news: object) -> None:
-        """A file that cannot be written ends the file, and not the run."""
+        One that cannot be written ends the file, and not the run. It is written past Python's buffers: a process that is
+        forked meanwhile, by a loader for one, has nothing of ours to write.
+
+        Args:
+            ends: the last row too, if it is not whole.
+        """
+        if self._path is None:
+            return
+        if ends:
+            self._table.close_row()
+        start, self._rows_written, self._written = self._rows_written, self._table.whole, time.perf_counter()
+        rows = self._table.list_rows(start, self._rows_written)
+        if not len(rows) and not any(news.values()):
+            return
+        line = dumps(WatchedRun(self._model, rows, **news)).encode() + b"\n"
         try:
-            write(*args, **news)
+            with self._path.open("ab", buffering=0) as file:
+                file.write(line)
         except OSError as error:
-            self._file = None
+            self._path = None
             self.add_note(Message("{kind}: {reason}", kind=Message("the file of the run"), reason=error_text(error)))
 
     @_LOCK

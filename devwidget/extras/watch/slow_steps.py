@@ -13,8 +13,9 @@ from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.undo import Undo
 from devwidget.extras.watch import findings
 from devwidget.extras.watch.changes import RunChanges
-from devwidget.extras.watch.judgements import SEGMENT, PaceJudge, Slowdown
+from devwidget.extras.watch.judgements import ELEMENTS, SEGMENT, WAITED, PaceJudge, Slowdown, Window
 from devwidget.extras.watch.recorded_steps import WARM_UP
+from devwidget.extras.watch.records.run import FIRST
 from devwidget.extras.watch.run_log import RunLog
 from devwidget.extras.watch.stack_sampler import MOST_OF_IT, StackSampler
 from devwidget.extras.watch.step_hooks import StepHooks
@@ -41,7 +42,7 @@ class SlowSteps:
 
     def __init__(self, hooks: StepHooks, log: RunLog, changes: RunChanges, ask_for: Callable[[Message], None]) -> None:
         self._hooks, self._log, self._changes, self._ask_for = hooks, log, changes, ask_for
-        self._pace, self._clock = PaceJudge(), WaitingClock()
+        self._window, self._pace, self._clock = Window(), PaceJudge(), WaitingClock()
         self._is_over = False
         self._slow: Slowdown | None = None
 
@@ -64,7 +65,8 @@ class SlowSteps:
             self._judge_pace(number, times, waited)
 
     def _judge_pace(self, number: int, times: dict[str, int], waited: int) -> None:
-        slow = self._pace.add_step(number, times, waited, self._changes.elements)
+        row = {FIRST: number, WAITED: waited, ELEMENTS: self._changes.elements, **times}
+        slow = self._pace.look(self._window) if self._window.add_row(row) else None
         # What virtual GPUs compute takes says nothing of a GPU.
         if slow is not None and (slow.part == _HOSTS or not virtual_gpus()):
             self._is_over, self._slow = True, slow

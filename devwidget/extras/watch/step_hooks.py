@@ -104,21 +104,18 @@ class StepHooks:
         self._inner_steps = 0
         self._of_graph: Any = None
 
-    def put_in(self, undo: Undo) -> None:
-        """Put the hooks in, until that is undone."""
+    def put_in(self, undo: Undo, *, on_model: bool = True) -> None:
+        """Put the hooks in, until that is undone; none on the model where a trainer tells when a pass begins and ends."""
         undo.add_step(self._end)
         self.is_over, self._has_passed, self._last = False, False, time.perf_counter_ns()
-        self._hook_model(undo)
+        model = self._model()
+        if on_model and model is not None:
+            self._keep(undo, model.register_forward_pre_hook(Hook(self.begin_pass), with_kwargs=True))
+            self._keep(undo, model.register_forward_hook(Hook(self.end_pass)))
         optimizer = self._optimizer() if self._optimizer is not None else None
         if optimizer is not None:
             self._keep(undo, optimizer.register_step_pre_hook(Hook(self._before_step)))
             self._keep(undo, optimizer.register_step_post_hook(Hook(self._after_step)))
-
-    def _hook_model(self, undo: Undo) -> None:
-        model = self._model()
-        if model is not None:
-            self._keep(undo, model.register_forward_pre_hook(Hook(self.begin_pass), with_kwargs=True))
-            self._keep(undo, model.register_forward_hook(Hook(self.end_pass)))
 
     def _keep(self, undo: Undo, handle: Any) -> None:
         undo.add_step(handle.remove)
@@ -230,10 +227,3 @@ def _is_inner_step(optimizer: torch.optim.Optimizer, frame: FrameType | None) ->
 
 
 _OPTIMIZERS = sys.modules["torch.optim.optimizer"].__file__
-
-
-class PassesOfTrainer(StepHooks):
-    """As `StepHooks`, where a trainer tells when a pass begins and ends: it does not call the module itself, but its steps."""
-
-    def _hook_model(self, undo: Undo) -> None:
-        pass

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import statistics
-from array import array
 from typing import NamedTuple
 
-from devwidget.extras.watch.records.run import PARTS, StepRows, WatchedRun, fold_rows, list_columns, make_rows
+from devwidget.extras.watch.records.run import PARTS, StepRows, WatchedRun
 from devwidget.records.device import DeviceId
 from devwidget.records.finding import Finding
 from devwidget.records.memory import MemoryPoint
@@ -32,14 +30,6 @@ class Composition(NamedTuple):
     step: int
     device: DeviceId
     peak: MemoryPoint
-
-
-def thin_rows(rows: StepRows, most: int = MOST_COLUMNS) -> StepRows:
-    """The same steps in at most so many rows."""
-    width = math.ceil(len(rows) / most)
-    return (
-        rows if width <= 1 else make_rows(fold_rows({name: array("q", values) for name, values in list_columns(rows)}, width))
-    )
 
 
 def mean_parts(rows: StepRows) -> dict[str, list[float]]:

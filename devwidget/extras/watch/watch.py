@@ -8,7 +8,6 @@ import pathlib
 import sys
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
@@ -31,8 +30,8 @@ from devwidget.capture.undo import Undo
 from devwidget.capture.validation import refuse_model, refuse_optimizer
 from devwidget.extras.watch import findings
 from devwidget.extras.watch.changes import RunChanges
-from devwidget.extras.watch.judgements import SEGMENT, SEGMENTS, Growth, GrowthJudge, JumpJudge
-from devwidget.extras.watch.recorded_steps import LateLines, RecordingSchedule, begin_recording, end_recording
+from devwidget.extras.watch.judgements import ELEMENTS, Growth, GrowthJudge, Window, find_jump
+from devwidget.extras.watch.recorded_steps import LateLines, RecordingSchedule
 from devwidget.extras.watch.records.run import FIRST, MEMORY, RecordedStep, StepRows, WatchedRun
 from devwidget.extras.watch.run_log import RunLog
 from devwidget.extras.watch.slow_steps import SlowSteps
@@ -87,10 +86,11 @@ class Watch:
 
     Attributes:
         listener: told of each row and how much was found so far.
+        is_called: the program calls the module itself; else it tells `hooks` when a pass begins and ends.
     """
 
     inside = False
-    hooks_kind = StepHooks
+    is_called = True
     listener: Callable[[Mapping[str, int], int], None] | None = None
 
     def __init__(
@@ -108,25 +108,24 @@ class Watch:
         self._model = weakref.ref(model)
         self._optimizer = weakref.ref(optimizer) if optimizer is not None else None
         self._kept_alive: tuple[object, ...] = (model, optimizer)  # until the run ends: nobody else may have them
-        self._log = RunLog(class_name(type(model)), path)
-        self._hooks = self.hooks_kind(model, optimizer, self)
+        self.log = RunLog(class_name(type(model)), path)
+        self.hooks = StepHooks(model, optimizer, self)
         self._schedule = RecordingSchedule(every)
         self._undo = Undo()
         self._number = first
         self._began = 0.0
         self._recorded: _RecordedNow | None = None
         self._late = LateLines()
+        self._window = Window()
         self._growth: dict[str, GrowthJudge] = {}
         self._growing: tuple[str, Growth] | None = None
         self._living: tuple[int, LivingBytes | None] | None = None
         self._held: dict[tuple[str, str], Holder] = {}
         self._creeping: set[str] = set()
-        self._jumps: dict[str, JumpJudge] = {}
-        self._lengths = GrowthJudge()
-        self._figures: deque[dict[str, int]] = deque(maxlen=SEGMENT * SEGMENTS)  # as long as growth is looked for
+        self._lengths = GrowthJudge(ELEMENTS)
         self._lengthens = False
         self._changes = RunChanges(model, self._schedule.ask_for)
-        self._slow_steps = SlowSteps(self._hooks, self._log, self._changes, self._schedule.ask_for)
+        self._slow_steps = SlowSteps(self.hooks, self.log, self._changes, self._schedule.ask_for)
 
     @property
     def model(self) -> nn.Module | None:
@@ -148,7 +147,7 @@ class Watch:
     @property
     def result(self) -> WatchedRun:
         """What was seen so far, as a record."""
-        return self._log.make_record()
+        return self.log.make_record()
 
     @property
     def steps(self) -> StepRows:
@@ -199,7 +198,7 @@ class Watch:
     def begin_in_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Begin while the model is being called with these arguments: torch has looked for its hooks already."""
         self.__enter__()
-        self._hooks.begin_pass(self._require_model(), args, kwargs)
+        self.hooks.begin_pass(self._require_model(), args, kwargs)
 
     def _require_model(self) -> nn.Module:
         model = self.model
@@ -213,8 +212,8 @@ class Watch:
         self.inside = True
         model = self._require_model()
         self._kept_alive = (model, self.optimizer)
-        _logs[model] = self._log
-        self._hooks.put_in(self._undo)
+        _logs[model] = self.log
+        self.hooks.put_in(self._undo, on_model=self.is_called)
         self._slow_steps.begin(self._undo)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -238,44 +237,44 @@ class Watch:
             self._note_end(error)
         self._tell_growth(self._number - 1)
         self._slow_steps.tell_lines()
-        self._log.write_part(ends=True, error=self._log.error)
+        self.log.write_part(ends=True, error=self.log.error)
 
     def _note_end(self, error: BaseException) -> None:
-        self._log.error = error_text(error)
+        self.log.error = error_text(error)
         if isinstance(error, torch.cuda.OutOfMemoryError):
-            site = failure_of(error, self._log.error, None).site
-            told = findings.tell_out_of_memory(self._number, self._log.error, self._log.last_recorded, site)
-            self._log.add_findings(self._number, [told])
+            site = failure_of(error, self.log.error, None).site
+            told = findings.tell_out_of_memory(self._number, self.log.error, self.log.last_recorded, site)
+            self.log.add_findings(self._number, [told])
 
     # -- what the hooks tell
 
     def note_trouble(self, trouble: Exception) -> None:
         """Our own code has failed: the run goes on, and its record says so."""
-        self._log.add_note(Message("{kind}: {reason}", kind=Message("watch"), reason=error_text(trouble)))
+        self.log.add_note(Message("{kind}: {reason}", kind=Message("watch"), reason=error_text(trouble)))
 
     def begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_evaluation: bool) -> None:
         """The model is called: look at what it is given, and where it is."""
         moved = self._changes.look_at_device(self._number, is_evaluation=is_evaluation)
         if moved is not None:
-            self._log.add_findings(self._number, [moved])
+            self.log.add_findings(self._number, [moved])
         if not is_evaluation:
             self._changes.look_at_inputs(self._number, (args, kwargs))
 
     def end_step(self, times: dict[str, int]) -> None:
         """A step has ended."""
-        figures, number, is_recorded = _read_allocators(), self._number, self._recorded is not None
+        figures, number, is_recorded = read_allocators(), self._number, self._recorded is not None
         self._schedule.passed = time.perf_counter() - self._began
         row = {FIRST: number, "count": 1, "recorded": is_recorded, **times, **figures}
-        self._log.add_row(row)
+        self.log.add_row(row)
         self._end_recorded()
         self._slow_steps.judge_step(number, times, is_recorded=is_recorded)
-        self._judge_growth(number, figures)
-        self._judge_jumps(number, figures)
-        self._judge_lengths(number, figures)
+        self._follow_growth(number)
+        if self._window.add_row(row | {ELEMENTS: self._changes.elements}):
+            self._judge_segment(number, figures)
         self._changes.expect_evaluation(number, times["evaluations"])
         self._number = number + 1
         if self.listener is not None:
-            self.listener(row, self._log.found)
+            self.listener(row, self.log.found)
         self._begin_recorded()
 
     # -- recorded steps
@@ -285,8 +284,10 @@ class Watch:
         if reason is None:
             return
         with uninterrupted():  # a recording that nobody knew of would never end
-            began = time.perf_counter()
-            self._recorded = _RecordedNow(begin_recording(self._require_model(), self.optimizer), reason, began)
+            began, recording = time.perf_counter(), Recording()
+            recording.attach(self._require_model(), self.optimizer)
+            recording.__enter__()
+            self._recorded = _RecordedNow(recording, reason, began)
 
     def _end_recorded(self, error: BaseException | None = None, trace: TracebackType | None = None) -> None:
         now = self._recorded
@@ -295,48 +296,59 @@ class Watch:
         if self._growing is not None and self._living is None:
             self._living = self._number, now.recording.follow_living(DeviceId.parse(self._growing[0]).index or 0)
         with uninterrupted():
-            found, self._recorded = end_recording(now.recording, error, trace), None
+            now.recording.__exit__(type(error) if error is not None else None, error, trace)
+            found, self._recorded = now.recording.trace, None
         self._schedule.spent += time.perf_counter() - now.began
-        self._log.add_recorded(RecordedStep(self._number, now.reason, found))
+        self.log.add_recorded(RecordedStep(self._number, now.reason, found))
         for line, first, before in self._late.meet_step(self._number, found):
             self._tell_late(line, first, before)
         if self._late.wants_next:
             self._schedule.ask_for(Message("step {step} had something new", step=self._number), at_once=True)
 
     def _tell_late(self, line: Move | Wait, first: int, before: int) -> None:
-        if any(site is not None and self._log.explains(site.place) for site in (line.site, findings.find_asker(line))):
+        if any(site is not None and self.log.explains(site.place) for site in (line.site, findings.find_asker(line))):
             return
         changes = self._changes.list_between(before, self._number)
-        self._log.add_findings(first, [findings.tell_late(line, first, before, changes)])
+        self.log.add_findings(first, [findings.tell_late(line, first, before, changes)])
 
     # -- judgements
 
-    def _judge_growth(self, number: int, figures: dict[str, int]) -> None:
-        if self._living is not None and number == self._living[0] + _LEAST_LATER and self._living[1] is not None:
-            self._held = {(each.function, each.name): each for each in self._living[1].find_holders(sys._getframe(1))}
-        if self._living is not None and number >= self._living[0] + LATER:
-            self._tell_growth(number)
-        for name, allocated in figures.items():
+    def _judge_segment(self, number: int, figures: dict[str, int]) -> None:
+        for name in figures:
             device, _, part = name.partition(" ")
-            if part != MEMORY[0] or device in self._creeping:
-                continue
-            growth = self._growth.setdefault(device, GrowthJudge()).add_step(number, allocated)
-            if growth is not None and self._growing is None and _matters(growth, number, device):
-                self._growing = device, growth
-                self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
+            if part == MEMORY[0]:
+                self._judge_growth(number, device, name)
+                self._judge_jump(device, name)
+        self._judge_lengths(number, figures)
 
-    def _judge_jumps(self, number: int, figures: dict[str, int]) -> None:
+    def _judge_growth(self, number: int, device: str, name: str) -> None:
+        if device in self._creeping:
+            return
+        growth = self._growth.setdefault(name, GrowthJudge(name)).look(self._window)
+        if growth is not None and self._growing is None and _matters(growth, number, device):
+            self._growing = device, growth
+            self._schedule.ask_for(Message("allocated memory of {device} grows", device=device), at_once=True)
+
+    def _follow_growth(self, number: int) -> None:
+        """Look who holds what a recorded step has left, soon after it and later."""
+        if self._living is None:
+            return
+        step, living = self._living
+        if number == step + _LEAST_LATER and living is not None:
+            self._held = {(each.function, each.name): each for each in living.find_holders(sys._getframe(1))}
+        if number >= step + LATER:
+            self._tell_growth(number)
+
+    def _judge_jump(self, device: str, name: str) -> None:
         """Memory that is higher from some step on is told where one variable holds as much."""
-        for name, allocated in figures.items():
-            device, _, part = name.partition(" ")
-            jump = self._jumps.setdefault(device, JumpJudge()).add_step(number, allocated) if part == MEMORY[0] else None
-            if jump is None:
-                continue
-            held = find_holders_beside(sys._getframe(1), torch.device(device), self._list_own_tensors())
-            holder = next((each for each in held if abs(each.bytes - jump.bytes) <= _ABOUT * jump.bytes), None)
-            if holder is not None:
-                line = last_assignment(holder.file, holder.name.split(".")[0].split("[")[0], holder.line)
-                self._log.add_findings(jump.since, [findings.tell_jump(jump, DeviceId.parse(device), holder, line)])
+        jump = find_jump(self._window, name)
+        if jump is None:
+            return
+        held = find_holders_beside(sys._getframe(1), torch.device(device), self._list_own_tensors())
+        holder = next((each for each in held if abs(each.bytes - jump.bytes) <= _ABOUT * jump.bytes), None)
+        if holder is not None:
+            line = last_assignment(holder.file, holder.name.split(".")[0].split("[")[0], holder.line)
+            self.log.add_findings(jump.since, [findings.tell_jump(jump, DeviceId.parse(device), holder, line)])
 
     def _list_own_tensors(self) -> Iterator[torch.Tensor]:
         for tensor in all_tensors(self._require_model()):
@@ -348,21 +360,20 @@ class Watch:
 
     def _judge_lengths(self, number: int, figures: dict[str, int]) -> None:
         """Inputs that grow are told where the peak of a device grows with them."""
-        self._figures.append(figures)
-        growth = self._lengths.add_step(number, self._changes.elements)
+        growth = self._lengths.look(self._window)
         if growth is None or self._lengthens:
             return
         peaks = list(self._list_higher_peaks(number, growth, figures))
         if peaks:
             self._lengthens = True
-            self._log.add_findings(growth.since, [findings.tell_longer_inputs(growth, peaks, to_site(self._changes.site))])
+            self.log.add_findings(growth.since, [findings.tell_longer_inputs(growth, peaks, to_site(self._changes.site))])
 
     def _list_higher_peaks(self, number: int, growth: Growth, now: dict[str, int]) -> Iterator[tuple[DeviceId, int, int]]:
         """Devices that would be full within a run if their peaks went on like this: before, and now."""
-        before = self._figures[0]
+        before = self._window.oldest
         for name, size in now.items():
             device, _, part = name.partition(" ")
-            each = (size - before.get(name, 0)) / len(self._figures)
+            each = (size - before.get(name, 0)) / len(self._window)
             if part == MEMORY[-1] and each > 0 and _matters(Growth(growth.since, each), number, device):
                 yield DeviceId.parse(device), before.get(name, 0), size
 
@@ -390,7 +401,7 @@ class Watch:
         if holder is not None and _is_bounded(holder, free):
             return
         told = findings.tell_growth(growth, DeviceId.parse(device), step, later, kept, holder, free)
-        self._log.add_findings(growth.since, [told])
+        self.log.add_findings(growth.since, [told])
 
 
 def find_run(model: nn.Module) -> WatchedRun | None:
@@ -415,7 +426,7 @@ def _join_lines(kept: list[Holding]) -> list[Holding]:
     return sorted(lines.values(), key=lambda each: -each.bytes)
 
 
-def _read_allocators() -> dict[str, int]:
+def read_allocators() -> dict[str, int]:
     """Bytes of each device that holds any, as its allocator says; asked without waiting, and without making a context."""
     module = awake_module()
     ask = getattr(module, "memory_stats_as_nested_dict", None)

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from devwidget.extras.watch.judgements import Growth, GrowthJudge, Jump, JumpJudge, PaceJudge, Slowdown
+from devwidget.extras.watch.judgements import (
+    ELEMENTS,
+    WAITED,
+    Growth,
+    GrowthJudge,
+    Jump,
+    PaceJudge,
+    Slowdown,
+    Window,
+    find_jump,
+)
 
 KIB, MIB, MILLISECOND = 1024, 2**20, 1000
 
 
+def look_at(rows: list[dict[str, int]], look: Callable[[Window], Any]) -> list[Any]:
+    """What is found at the end of each segment."""
+    window, found = Window(), []
+    for number, row in enumerate(rows):
+        if window.add_row({"first": number, **row}):
+            found.append(look(window))
+    return [each for each in found if each is not None]
+
+
 def growth(figures: list[int]) -> list[Growth]:
-    judge = GrowthJudge()
-    return [found for number, each in enumerate(figures) if (found := judge.add_step(number, each))]
+    return look_at([{"bytes": each} for each in figures], GrowthJudge("bytes").look)
 
 
 Figure = Callable[[int], int]
@@ -25,9 +44,8 @@ def _none(_: int) -> int:
 
 
 def slowdowns(steps: list[dict[str, int]], waited: Figure = _none, elements: Figure = _none) -> list[Slowdown]:
-    judge = PaceJudge()
-    told = (judge.add_step(number, each, waited(number), elements(number)) for number, each in enumerate(steps))
-    return [found for found in told if found is not None]
+    rows = [{WAITED: waited(number), ELEMENTS: elements(number), **each} for number, each in enumerate(steps)]
+    return look_at(rows, PaceJudge().look)
 
 
 def test_bytes_that_are_kept_at_each_step_are_a_growth_of_so_many_from_the_first_on():
@@ -114,8 +132,7 @@ def test_less_than_a_millisecond_is_no_slow_step():
 
 
 def jumps(figures: list[int]) -> list[Jump]:
-    judge = JumpJudge()
-    return [found for number, each in enumerate(figures) if (found := judge.add_step(number, each))]
+    return look_at([{"bytes": each} for each in figures], lambda window: find_jump(window, "bytes"))
 
 
 def test_memory_that_is_higher_from_some_step_on_is_a_jump_told_once():

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 import devwidget
-from devwidget.extras.watch import run_file
+from devwidget.extras.watch.records import run as run_records
 from devwidget.extras.watch.records.run import MOST_ROWS, RecordedStep, StepTable, fold_rows
-from devwidget.extras.watch.run_file import RunFile
 from devwidget.extras.watch.run_log import RunLog
 from devwidget.records.errors import UnreadableError
 from devwidget.records.trace import Trace
@@ -44,7 +43,7 @@ def test_a_saved_run_is_the_run(tmp_path):
 @pytest.fixture
 def written(tmp_path):
     path = tmp_path / "watch.jsonl"
-    file = RunFile(path, "Net")
+    file = RunLog("Net", path)
     for step in range(600):
         file.add_row(row(step))
     file.write_part(ends=True)
@@ -67,7 +66,7 @@ def test_a_line_that_is_damaged_is(written):
 
 def test_a_long_run_has_as_many_rows_from_its_file_as_in_memory(tmp_path):
     steps = 3 * MOST_ROWS + 17
-    file, table = RunFile(tmp_path / "watch.jsonl", "Net"), StepTable()
+    file, table = RunLog("Net", tmp_path / "watch.jsonl"), StepTable()
     for step in range(steps):
         file.add_row(row(step))
         table.add_step(row(step))
@@ -84,10 +83,10 @@ def test_folded_rows_add_times_and_keep_the_highest_bytes():
     table = StepTable()
     for step in range(5):
         table.add_step(row(step))
-    folded = fold_rows(table.columns, 2)
-    assert list(folded["first"]) == [0, 2, 4]
-    assert list(folded["data"]) == [0 + 1, 2 + 3, 4]
-    assert list(folded["cuda:0 allocated"]) == [1001, 1003, 1004]
+    folded = fold_rows(table.make_rows(), 3)
+    assert folded.first == (0, 2, 4)
+    assert folded.data == (0 + 1, 2 + 3, 4)
+    assert folded.memory[0].allocated == (1001, 1003, 1004)
 
 
 def test_a_file_that_cannot_be_written_ends_the_file_and_not_the_run(tmp_path):
@@ -102,9 +101,9 @@ def test_a_file_that_cannot_be_written_ends_the_file_and_not_the_run(tmp_path):
 
 
 def test_a_file_that_is_followed_has_whole_rows_and_the_last_one_in_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_file, "MOST_ROWS", 8)
+    monkeypatch.setattr(run_records, "MOST_ROWS", 8)
     path = tmp_path / "watch.jsonl"
-    file = RunFile(path, "Net")
+    file = RunLog("Net", path)
     for step in range(27):
         file.add_row(row(step))
         if step == 20:

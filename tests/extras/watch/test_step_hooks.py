@@ -243,7 +243,7 @@ def test_our_own_failure_is_noted_and_the_run_goes_on(monkeypatch):
     def fail():
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr(watch, "_read_allocators", fail)
+    monkeypatch.setattr(watch, "read_allocators", fail)
     model = nn.Linear(2, 2)
     with devwidget.watch(model) as run:
         model(torch.ones(1, 2)).sum().backward()

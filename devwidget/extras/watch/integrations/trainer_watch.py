@@ -1,12 +1,13 @@
-"""A watch that a trainer begins and ends: scalars for its loggers, and findings as warnings, or as what ends the run."""
+"""The watch that a trainer begins and ends: scalars for its loggers, and findings as warnings, or as what ends the training."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import warnings
-from collections.abc import Collection, Iterable, Mapping
-from types import TracebackType
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -14,154 +15,134 @@ from torch import nn
 
 from devwidget.allowed_findings import parse_severities
 from devwidget.capture.object_fields import is_a
+from devwidget.capture.undo import Undo
 from devwidget.extras.watch.api import name_for_rank
-from devwidget.extras.watch.records.run import MEMORY, PARTS
-from devwidget.extras.watch.step_hooks import PassesOfTrainer
-from devwidget.extras.watch.watch import Watch
+from devwidget.extras.watch.records.run import PARTS
+from devwidget.extras.watch.step_hooks import Hook
+from devwidget.extras.watch.watch import Watch, read_allocators
 from devwidget.language.speaking import say
-from devwidget.records.errors import PlacementError
-from devwidget.records.finding import Finding, Severity
+from devwidget.records.errors import DevwidgetError, PlacementError, require_package
+from devwidget.records.finding import Severity
+from devwidget.records.schema.message import Message
 
-PREFIX = "devwidget/"
-"""Of all names of scalars."""
+FailOn = Severity | Iterable[Severity]
 
 
 class FindingWarning(UserWarning):
     """Something that was found while a trainer runs, in the words of the report."""
 
 
-class StepScalars:
-    """What the steps since the last look took, on average, and what each device holds now."""
-
-    def __init__(self) -> None:
-        self._steps = 0
-        self._microseconds = dict.fromkeys(PARTS, 0)
-        self._bytes: dict[str, int] = {}
-
-    def add_row(self, row: Mapping[str, int]) -> None:
-        """A step has ended."""
-        self._steps += 1
-        for part in PARTS:
-            self._microseconds[part] += row.get(part, 0)
-        self._bytes.update({name: size for name, size in row.items() if name.partition(" ")[2] in MEMORY})
-
-    def take_values(self) -> dict[str, float]:
-        """Seconds of a step and of its parts, and bytes; {} if none has ended since."""
-        if not self._steps:
-            return {}
-        seconds = {part: total / self._steps / 1e6 for part, total in self._microseconds.items()}
-        values: dict[str, float] = {f"{PREFIX}step_seconds": sum(seconds.values())}
-        values |= {f"{PREFIX}{part}_seconds": each for part, each in seconds.items()}
-        values |= {f"{PREFIX}{_scalar_name(name)}_bytes": float(size) for name, size in self._bytes.items()}
-        self._steps, self._microseconds = 0, dict.fromkeys(PARTS, 0)
-        return values
-
-
-def _scalar_name(name: str) -> str:
-    """`cuda:0 allocated` in letters that every logger takes."""
-    return name.replace(":", "_").replace(" ", "_")
-
-
-class WatchOptions:
-    """How a trainer is watched, as the user says it where there is no model yet.
+class TrainerWatch:
+    """Watches each training of a trainer, whose callbacks are made of it.
 
     Args:
         every: as for `devwidget.watch`.
         path: as for `devwidget.watch`.
-        fail_on: severities of findings that end the run.
+        fail_on: severities of findings that end the training with a `PlacementError`, such as `"error"`.
 
-    Raises:
-        DevwidgetError: if `fail_on` names what is no severity.
+    Attributes:
+        run: the last training, which prints as a report; None before the first.
+        undo: what ends with it.
     """
 
-    def __init__(self, every: int | None, path: str | os.PathLike[str] | None, fail_on: Severity | Iterable[Severity]) -> None:
-        self.every, self.path = every, path
-        self.fail_on = parse_severities((fail_on,) if isinstance(fail_on, str) else fail_on)
+    run: Watch | None = None
 
+    def __init__(self, *, every: int | None = None, path: str | os.PathLike[str] | None = None, fail_on: FailOn = ()) -> None:
+        super().__init__()
+        self._every, self._path = every, path
+        self._fail_on = parse_severities((fail_on,) if isinstance(fail_on, str) else fail_on)
+        self.undo = Undo()
 
-class TrainerWatch(Watch):
-    """A run that a trainer begins and ends; see `Watch` for what it has.
+    def begin_run(self, model: nn.Module, optimizer: Any, *, is_called: bool = True) -> Watch:
+        """Begin to watch a model that the trainer calls, or whose steps it calls, and the optimizer inside of what it has."""
+        while (inner := getattr(optimizer, "optimizer", None)) is not None:
+            optimizer = inner
+        optimizer = optimizer if is_a(optimizer, torch.optim.Optimizer) else None
+        self.run = run = Watch(model, optimizer, every=self._every, path=name_for_rank(self._path))
+        self._sums, self._told = Counter[str](), 0
+        run.is_called, run.listener = is_called, lambda row, _: self._sums.update(row)
+        return run.__enter__()
 
-    Args:
-        model: the root.
-        optimizer: its optimizer, as the trainer has wrapped it.
-        options: how.
-    """
+    def end_run(self, error: BaseException | None = None) -> None:
+        """The training has ended, or is about to end with this error; a second time does nothing."""
+        self.undo.run_steps()
+        if self.run is not None and self.run.inside:
+            self.run.__exit__(None, error, getattr(error, "__traceback__", None))
+            if error is None:
+                self.tell_findings()
+                return
+            with contextlib.suppress(Warning):  # which must not take the place of the error
+                self.tell_findings(raises=False)
 
-    def __init__(self, model: nn.Module, optimizer: object, options: WatchOptions) -> None:
-        super().__init__(model, unwrap_optimizer(optimizer), every=options.every, path=name_for_rank(options.path))
-        self._fail_on: Collection[Severity] = options.fail_on
-        self._scalars = StepScalars()
-        self._told = 0
-        self.listener = lambda row, _: self._scalars.add_row(row)
+    @contextlib.contextmanager
+    def end_on_error(self) -> Iterator[None]:
+        """End the run with what goes wrong inside."""
+        try:
+            yield
+        except BaseException as error:
+            self.end_run(error)
+            raise
 
     def take_scalars(self) -> dict[str, float]:
-        """What the trainer's loggers are told of the steps since they were last told, by name; {} if there was none."""
-        values = self._scalars.take_values()
-        return values | {f"{PREFIX}findings": float(self._log.found)} if values else {}
+        """Means of the steps since the last call, in seconds, and bytes as they are now, by name; {} if there was no step."""
+        if self.run is None or not self._sums:
+            return {}
+        sums, self._sums = self._sums, Counter[str]()
+        seconds = {f"devwidget/{part}_seconds": sums[part] / sums["count"] / 1e6 for part in PARTS}
+        scalars = {"devwidget/step_seconds": sum(seconds.values()), **seconds}
+        for name, size in read_allocators().items():
+            scalars[f"devwidget/{name.replace(':', '_').replace(' ', '_')}_bytes"] = float(size)
+        return scalars | {"devwidget/findings": float(self.run.log.found)}
 
-    def tell_findings(self) -> None:
-        """Warn of what was found since the last time.
-
-        Raises:
-            PlacementError: if some of it is of a severity that ends the run.
-        """
+    def tell_findings(self, *, raises: bool = True) -> None:
+        """Warn of what was found since the last time, at the user's lines, or raise what is of a severity that ends the run."""
         __tracebackhide__ = True
-        new = self._take_news()
-        failing = [_told_words(step, finding) for step, finding in new if finding.severity in self._fail_on]
-        _warn_at_lines((step, finding) for step, finding in new if finding.severity not in self._fail_on)
-        if failing:
+        new = self.run.log.list_findings(self._told) if self.run is not None else []
+        self._told, failing = self._told + len(new), []
+        for step, finding in new:
+            words, line = say("in step {step}: {finding}", step=step, finding=str(finding)), finding.fault or finding.birth
+            if raises and finding.severity in self._fail_on:
+                failing.append(words)
+            elif line is None:
+                warnings.warn(words, FindingWarning, stacklevel=3)
+            else:
+                warnings.warn_explicit(words, FindingWarning, line.file, line.line)
+        if failing and self.run is not None:
             failed = PlacementError("\n\n".join(failing))
-            failed.run = self.result
+            failed.run = self.run.result
             raise failed
 
-    def _take_news(self) -> list[tuple[int, Finding]]:
-        new = self._log.list_findings(self._told)
-        self._told += len(new)
-        return new
 
-    def _finish(self, error: BaseException | None, trace: TracebackType | None) -> None:
-        super()._finish(error, trace)
-        if error is not None:  # which the program is about to tell: a warning must not take its place
-            with contextlib.suppress(Warning):
-                _warn_at_lines(self._take_news())
+@contextlib.contextmanager
+def watch_accelerator(accelerator: Any, *, log_every: int = 10, **options: Any) -> Iterator[Watch]:
+    """Watch a loop with what an accelerator has prepared: `with devwidget.integrations.watch_accelerator(accelerator) as run:`.
 
-    def end(self, error: BaseException | None = None) -> None:
-        """The trainer has ended, or is about to end with this error; a second time does nothing."""
-        if self.inside:
-            self.__exit__(type(error) if error is not None else None, error, error.__traceback__ if error is not None else None)
+    What the steps take goes to its trackers (`log_with`); what is found is a warning, at the end of the step in which it was.
 
+    Args:
+        accelerator: an `accelerate.Accelerator`, after `prepare`; its first model and optimizer are watched.
+        log_every: how many steps lie between two that are logged.
+        **options: `every` and `path` as for `devwidget.watch`; `fail_on="error"`, or several severities, ends the loop.
 
-class SteppedWatch(TrainerWatch):
-    """A run whose trainer calls no module, but steps of one, and tells when each begins and ends."""
+    Raises:
+        DevwidgetError: if it has prepared no model, or `fail_on` names what is no severity.
+        PlacementError: from `optimizer.step()`, or at the end, for what `fail_on` names.
+    """
+    require_package("accelerate", Message("`{name}`", name="devwidget.integrations.watch_accelerator"))
+    if not getattr(accelerator, "_models", ()):
+        made = "model, optimizer = accelerator.prepare(model, optimizer)"
+        raise DevwidgetError(Message("this accelerator has no model to watch"), instead=made)
+    watching, steps = TrainerWatch(**options), itertools.count(1)
+    with watching.end_on_error():
+        run = watching.begin_run(accelerator._models[0], next(iter(accelerator._optimizers), None))
 
-    hooks_kind = PassesOfTrainer
+        def end_step(*_: Any) -> None:
+            step = next(steps)
+            if step % log_every == 0 and accelerator.trackers:
+                accelerator.log(watching.take_scalars(), step=step)
+            watching.tell_findings()
 
-    def begin_batch(self, model: nn.Module, batch: Any) -> None:
-        """A step of training or of evaluation begins with this batch."""
-        self._hooks.begin_pass(model, (batch,), {})
-
-    def end_batch(self, model: nn.Module, output: Any = None) -> None:
-        """It has given its loss, or what it has else."""
-        self._hooks.end_pass(model, (), output)
-
-
-def unwrap_optimizer(optimizer: object) -> torch.optim.Optimizer | None:
-    """The optimizer of torch inside of those that trainers put around it; None if there is none."""
-    while (inner := getattr(optimizer, "optimizer", None)) is not None:
-        optimizer = inner
-    return optimizer if is_a(optimizer, torch.optim.Optimizer) else None
-
-
-def _told_words(step: int, finding: Finding) -> str:
-    return say("in step {step}: {finding}", step=step, finding=str(finding))
-
-
-def _warn_at_lines(found: Iterable[tuple[int, Finding]]) -> None:
-    """Warnings of the user's lines, wherever they are noticed."""
-    for step, finding in found:
-        words, line = _told_words(step, finding), finding.fault or finding.birth
-        if line is None:
-            warnings.warn(words, FindingWarning, stacklevel=3)
-        else:
-            warnings.warn_explicit(words, FindingWarning, line.file, line.line)
+        if run.optimizer is not None:  # after the hooks of the run, which it registered first
+            watching.undo.add_step(run.optimizer.register_step_post_hook(Hook(end_step)).remove)
+        yield run
+    watching.end_run()

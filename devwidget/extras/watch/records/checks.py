@@ -1,11 +1,15 @@
-"""What must hold between the fields of a watched run, and how the lines of its file become one."""
+"""What must hold between the fields of a watched run, how the lines of its file become one, and the files of a folder a job."""
 
 from __future__ import annotations
 
+import pathlib
+import re
+
 from devwidget.extras.watch.records.job import WatchedJob
-from devwidget.extras.watch.records.run import COUNTED, FIRST, MEMORY, StepRows, WatchedRun, join_runs
+from devwidget.extras.watch.records.run import StepRows, WatchedRun, join_runs
+from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.consistency import Wrong
-from devwidget.records.loading.json_io import register_join
+from devwidget.records.loading.json_io import load, register_join
 from devwidget.records.loading.typed_reader import register_check
 from devwidget.records.schema.message import Message
 
@@ -15,10 +19,7 @@ register_join("WatchedRun", join_runs)
 @register_check(StepRows)
 def _check_columns(rows: StepRows) -> Wrong:
     """All columns have one number for each row, of 63 bits at most."""
-    columns = {name: getattr(rows, name) for name in (FIRST, *COUNTED)}
-    for at, memory in enumerate(rows.memory):
-        columns |= {f"memory[{at}].{part}": getattr(memory, part) for part in MEMORY}
-    for name, numbers in columns.items():
+    for name, numbers in rows.columns.items():
         if len(numbers) != len(rows):
             yield name, Message("one number for each row")
         elif max(numbers, default=0) >= 2**62:
@@ -35,3 +36,21 @@ def _check_ranks(job: WatchedJob) -> Wrong:
 def _check_first_steps(run: WatchedRun) -> Wrong:
     if len(run.first_steps) != len(run.findings):
         yield "first_steps", Message("one number for each finding")
+
+
+_RUN_OF_RANK = re.compile(r"\.rank-(\d{1,7})\.jsonl$")
+
+
+def read_folder(folder: pathlib.Path) -> WatchedJob | None:
+    """Read the runs of ranks in a folder as one job; None without any."""
+    found = sorted((int(named[1]), file) for file in folder.iterdir() if (named := _RUN_OF_RANK.search(file.name)))
+    if not found:
+        return None
+    return WatchedJob(tuple(rank for rank, _ in found), tuple(_load_run(file) for _, file in found))
+
+
+def _load_run(file: pathlib.Path) -> WatchedRun:
+    run = load(file)
+    if not isinstance(run, WatchedRun):
+        raise UnreadableError(Message("{name} is no watched run", name=file.name))
+    return run

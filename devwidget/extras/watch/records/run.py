@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +21,9 @@ MEMORY = ("allocated", "reserved", "peak")
 MOST_ROWS = 4096
 """Kept of a run, however long it is: a screen has some thousand columns."""
 FIRST = "first"
+COUNTED = ("count", *PARTS, "evaluations", "recorded")
+_FOLDS: dict[str, Callable[[Iterable[int]], int]] = {FIRST: min, **dict.fromkeys(COUNTED, sum)}
+"""How several numbers of a column become one; of bytes the most stays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +82,14 @@ class StepRows:
     def total(self) -> int:
         """How many steps there were."""
         return self.first[-1] + self.count[-1] if self.first else 0
+
+    @property
+    def columns(self) -> dict[str, tuple[int, ...]]:
+        """The numbers of all rows by name, `cuda:0 allocated` for those of devices."""
+        found = {name: getattr(self, name) for name in (FIRST, *COUNTED)}
+        for memory in self.memory:
+            found |= {f"{memory.device} {part}": getattr(memory, part) for part in MEMORY}
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,84 +153,75 @@ class WatchedRun(Record):
         return {step.number: step.trace for step in self.recorded_steps}
 
 
-COUNTED = ("count", *PARTS, "evaluations", "recorded")
-Columns = dict[str, "array[int]"]
-"""The same rows while they grow: name -> numbers, `cuda:0 allocated` for those of devices."""
-_FOLDS: dict[str, Callable[[Iterable[int]], int]] = {FIRST: min, **dict.fromkeys(COUNTED, sum)}
-
-
 class StepTable:
-    """Rows of a run in columns of fixed size: when they are full, neighbours become one row.
+    """The rows of a run while it goes on: each of one step at first, of ever more later, 20,000 for a million steps."""
 
-    Attributes:
-        columns: all of one length.
-        width: steps of a row.
-    """
-
-    def __init__(self, most: int = MOST_ROWS) -> None:
-        self.columns: Columns = {name: array("q") for name in (FIRST, *COUNTED)}
-        self.width = 1
-        self._most = most
-
-    def add_step(self, values: Mapping[str, int]) -> None:
-        """One step more; what is not said of it is 0."""
-        for name in values.keys() - self.columns.keys():
-            self.columns[name] = array("q", bytes(8 * len(self.columns[FIRST])))
-        count = self.columns["count"]
-        if len(count) == self._most and count[-1] >= self.width:
-            self.width *= 2
-            self.columns = fold_rows(self.columns, 2)
-            count = self.columns["count"]
-        if count and count[-1] < self.width:
-            for name, column in self.columns.items():
-                column[-1] = _FOLDS.get(name, max)((column[-1], values.get(name, 0)))
-        else:
-            for name, column in self.columns.items():
-                column.append(values.get(name, 0))
-
-    def take_rows(self, *, whole: bool) -> StepRows:
-        """Take the rows out.
-
-        Args:
-            whole: leave the last one, if steps are to come into it yet.
-        """
-        count = self.columns["count"]
-        end = len(count) - bool(whole and count and count[-1] < self.width)
-        taken = {name: column[:end] for name, column in self.columns.items()}
-        for column in self.columns.values():
-            del column[:end]
-        return make_rows(taken)
+    def __init__(self) -> None:
+        self._columns = {name: array("q") for name in (FIRST, *COUNTED)}
+        self._steps, self._width, self._is_open = 0, 1, False
 
     def __len__(self) -> int:
-        return len(self.columns[FIRST])
+        return len(self._columns[FIRST])
+
+    @property
+    def whole(self) -> int:
+        """How many rows there are that no step comes into any more."""
+        return len(self) - self._is_open
+
+    def close_row(self) -> None:
+        """Let no step come into the last row any more."""
+        self._is_open = False
+
+    def add_step(self, row: Mapping[str, int]) -> None:
+        """One step more; what is not said of it is 0."""
+        self._add_columns(row)
+        if self._is_open:
+            for name, column in self._columns.items():
+                column[-1] = _FOLDS.get(name, max)((column[-1], row.get(name, 0)))
+        else:
+            if self._steps >= MOST_ROWS * self._width:
+                self._width *= 2
+            for name, column in self._columns.items():
+                column.append(row.get(name, 0))
+        self._steps += 1
+        self._is_open = self._columns["count"][-1] < self._width
+
+    def add_rows(self, rows: StepRows) -> None:
+        """The next rows of another table."""
+        columns = rows.columns
+        self._add_columns(columns)
+        for name, column in self._columns.items():
+            column.extend(columns.get(name) or [0] * len(rows))
+
+    def _add_columns(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._columns:
+                self._columns[name] = array("q", bytes(8 * len(self)))
+
+    def list_rows(self, start: int, end: int) -> StepRows:
+        """Some of the rows as they are."""
+        return _make_rows({name: column[start:end] for name, column in self._columns.items()})
 
     def make_rows(self) -> StepRows:
-        """The rows as a record."""
-        return make_rows(self.columns)
+        """As many rows as are kept of a run, all of as many steps, but the last."""
+        return fold_rows(self.list_rows(0, len(self)), MOST_ROWS)
 
 
-def fold_steps(columns: Columns, width: int) -> Columns:
-    """Rows of no more than so many steps as rows of just so many, but the last."""
-    first = columns[FIRST]
-    groups = itertools.groupby(range(len(first)), key=lambda at: (first[at] - first[0]) // width)
-    spans = [(found[0], found[-1] + 1) for _, group in groups if (found := list(group))]
-    return {
-        name: array("q", [_FOLDS.get(name, max)(column[start:end]) for start, end in spans]) for name, column in columns.items()
-    }
+def fold_rows(rows: StepRows, most: int) -> StepRows:
+    """The same steps in at most so many rows, all of as many steps, but the last."""
+    width = 1
+    while len(rows) and rows.total - rows.first[0] > most * width:
+        width *= 2
+    groups = itertools.groupby(range(len(rows)), key=lambda at: (rows.first[at] - rows.first[0]) // width)
+    starts = [next(group) for _, group in groups]
+    if len(starts) == len(rows):
+        return rows
+    spans = list(zip(starts, [*starts[1:], len(rows)], strict=True))
+    folds = {name: _FOLDS.get(name, max) for name in rows.columns}
+    return _make_rows({name: [folds[name](column[a:b]) for a, b in spans] for name, column in rows.columns.items()})
 
 
-def fold_rows(columns: Columns, width: int) -> Columns:
-    """So many rows in one: times and counts are added, of bytes the most stays."""
-    if width == 1:
-        return columns
-    return {
-        name: array("q", [_FOLDS.get(name, max)(column[at : at + width]) for at in range(0, len(column), width)])
-        for name, column in columns.items()
-    }
-
-
-def make_rows(columns: Columns) -> StepRows:
-    """Columns as a record."""
+def _make_rows(columns: Mapping[str, Sequence[int]]) -> StepRows:
     devices = sorted({DeviceId.parse(name.partition(" ")[0]) for name in columns if " " in name})
     memory = tuple(WatchedMemory(device, *(tuple(columns[f"{device} {part}"]) for part in MEMORY)) for device in devices)
     rows: dict[str, Any] = {name: tuple(columns[name]) for name in (FIRST, *COUNTED)}
@@ -228,18 +230,15 @@ def make_rows(columns: Columns) -> StepRows:
 
 def join_runs(parts: Iterable[WatchedRun]) -> WatchedRun:
     """What a run has written piece by piece, as one; a long one has as many rows as it would have had in memory."""
-    pieces, columns = list[WatchedRun](), Columns({FIRST: array("q")})
+    pieces, table = list[WatchedRun](), StepTable()
     for part in parts:
-        _add_rows(columns, part.steps)
+        table.add_rows(part.steps)
         pieces.append(replace(part, steps=StepRows()))  # numbers of Python take four times the memory of those in columns
-    width = 1
-    while len(columns[FIRST]) and columns[FIRST][-1] + columns["count"][-1] - columns[FIRST][0] > MOST_ROWS * width:
-        width *= 2
     found = [each for piece in pieces for each in zip(piece.findings, piece.first_steps, strict=True)]
     found.sort(key=lambda each: SEVERITIES.index(each[0].severity))
     return WatchedRun(
         pieces[-1].model if pieces else "",
-        make_rows(fold_steps(columns, width)),
+        table.make_rows(),
         findings=tuple(finding for finding, _ in found),
         first_steps=tuple(step for _, step in found),
         recorded_steps=tuple(step for piece in pieces for step in piece.recorded_steps),
@@ -247,20 +246,3 @@ def join_runs(parts: Iterable[WatchedRun]) -> WatchedRun:
         not_checked=tuple(dict.fromkeys(note for piece in pieces for note in piece.not_checked)),
         lines=next((piece.lines for piece in reversed(pieces) if piece.lines), ()),
     )
-
-
-def _add_rows(columns: Columns, rows: StepRows) -> None:
-    before = len(columns[FIRST])
-    for name, numbers in list_columns(rows):
-        if name not in columns:
-            columns[name] = array("q", bytes(8 * before))
-        columns[name].extend(array("q", numbers))
-    for column in columns.values():  # of a device that is not there any more
-        column.extend([0] * (len(columns[FIRST]) - len(column)))
-
-
-def list_columns(rows: StepRows) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """A record as columns, each with its name."""
-    yield from ((name, getattr(rows, name)) for name in (FIRST, *COUNTED))
-    for memory in rows.memory:
-        yield from ((f"{memory.device} {part}", getattr(memory, part)) for part in MEMORY)

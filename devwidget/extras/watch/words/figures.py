@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from devwidget.extras.watch.records.run import StepRows, WatchedMemory, WatchedRun
-from devwidget.extras.watch.views import Composition, Mark, find_highest, list_compositions, list_marks, mean_parts, thin_rows
+from devwidget.extras.watch.records.run import StepRows, WatchedMemory, WatchedRun, fold_rows
+from devwidget.extras.watch.views import (
+    MOST_COLUMNS,
+    Composition,
+    Mark,
+    find_highest,
+    list_compositions,
+    list_marks,
+    mean_parts,
+)
 from devwidget.extras.watch.words.run import PART_NAMES, verdict_words
 from devwidget.language.speaking import said, say
 from devwidget.records.finding import SEVERITIES
@@ -36,7 +44,7 @@ _WIDEST_BARS = 60
 
 def run_figure(run: WatchedRun) -> Figure | None:
     """Times above, memory below, all along the same steps; None before the first step."""
-    rows = thin_rows(run.steps)
+    rows = fold_rows(run.steps, MOST_COLUMNS)
     if not len(rows):
         return None
     height = _TIMES + len(rows.memory) * (_MEMORY + _GAP)
