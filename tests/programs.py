@@ -414,16 +414,6 @@ def fake_tensors(device):
 
 
 @program
-def jit_trace(device):
-    return torch.jit.trace(net(device), (batch(device),))(batch(device))
-
-
-@program
-def jit_script(device):
-    return torch.jit.script(net(device))(batch(device))
-
-
-@program
 def meta_twin(device):
     model = copy.deepcopy(net(device)).to("meta")
     model = model.to_empty(device=device)

@@ -85,10 +85,14 @@ def need_home(slot: str, key: str, what: str) -> ModuleType:
     """
     home = find_home(slot, key)
     if home is None:
-        raise DevwidgetError(
-            Message("`{what}` is not in this installation", what=what), why=Message("its folder in devwidget/extras is missing")
-        )
+        raise lacks_extra(what)
     return home
+
+
+def lacks_extra(what: str) -> DevwidgetError:
+    """Make the error for what no extra of this installation offers."""
+    why = Message("its folder in devwidget/extras is missing")
+    return DevwidgetError(Message("`{what}` is not in this installation", what=what), why=why)
 
 
 @functools.cache

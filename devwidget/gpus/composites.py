@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn.functional import linear
 from torch.overrides import handle_torch_function, has_torch_function
 
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.gpus import autocast, errors, labels
 from devwidget.gpus.autocast import lower_tensors
-from devwidget.gpus.labels import TEMPORARY, device_of, inside
+from devwidget.gpus.labels import TEMPORARY, device_of
 from devwidget.gpus.patching import Patches, overridable
 from devwidget.gpus.state import simulation
 from devwidget.gpus.torch_internals import (
@@ -24,7 +23,6 @@ from devwidget.gpus.torch_internals import (
     flash_attention_backward,
     functions,
     functorch,
-    graph_task,
     locate_name,
 )
 
@@ -275,9 +273,7 @@ def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
             given, hidden, weights = cast(given), cast(hidden), cast(weights)
             if by_cudnn:
                 _check_hidden(hidden)
-            multiply = _multiply_in_cudnn if by_cudnn else linear
-            run = simulation.values.run_recurrent
-            results = run(original, multiply, given, sizes, hidden, weights, *rest, **kwargs)
+            results = simulation.values.run_recurrent(original, given, sizes, hidden, weights, *rest, **kwargs)
         if by_cudnn:
             train = kwargs["train"] if "train" in kwargs else rest[3]
             if not train:
@@ -306,34 +302,6 @@ def _check_hidden(hidden: Any) -> None:
 
 def _as_tuple(hidden: Any) -> tuple[torch.Tensor, ...]:
     return tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
-
-
-def _multiply_in_cudnn(given: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """A product inside a layer of cuDNN, which takes no workspace of cuBLAS for it, nor in backward."""
-    inside.cudnn += 1
-    try:
-        product = linear(given, weight, bias)
-    finally:
-        inside.cudnn -= 1
-    outside = {*(tensor.grad_fn for tensor in (given, weight, bias) if tensor is not None)}
-    nodes = [product.grad_fn]
-    while nodes:
-        node = nodes.pop()
-        if node is None or node in outside:
-            continue
-        if "mmbackward" in node.name().lower():
-            node.register_prehook(_enter_product)
-            node.register_hook(_leave_product)
-        nodes += [following for following, _ in node.next_functions]
-    return product
-
-
-def _enter_product(gradients: Any) -> None:
-    inside.cudnn_backward = graph_task()
-
-
-def _leave_product(gradients: Any, gradients_of_result: Any) -> None:
-    inside.cudnn_backward = -1
 
 
 def _is_run_by_cudnn(given: torch.Tensor) -> bool:

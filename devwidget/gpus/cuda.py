@@ -408,7 +408,6 @@ def install_functions(patches: Patches) -> None:
     patches.set(torch.backends.cudnn, "is_acceptable", lambda tensor: False)
     patches.set(torch.backends.cudnn, "is_available", lambda: True)
     patches.set(torch.backends.cudnn, "version", lambda: CUDNN_VERSION)
-    _install_libraries(patches)
     patches.set(torch.cuda.graphs, "_cuda_isCurrentStreamCapturing", lambda: False)
     patches.set(*locate_name("nvtx"), Markers())
     # That of the public name alone: what a profile is made of by default asks the other one, and sees the CPU.
@@ -427,26 +426,6 @@ def install_functions(patches: Patches) -> None:
 SENSORS = "utilization", "memory_usage", "temperature", "power_draw", "clock_rate"
 ACTIVITIES = torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA
 CUDNN_VERSION = 91002
-LINEAR_ALGEBRA = "linalg", "blas"
-PLANS = 4096
-"""Of Fourier transforms that CUDA keeps at most. Source: `CuFFTPlanCache.h`."""
-
-
-def _install_libraries(patches: Patches) -> None:
-    """Which library of CUDA's is to be preferred is remembered, and how many plans are kept, of which there are none."""
-    chosen: dict[str, Any] = {}
-    for kind in LINEAR_ALGEBRA:
-        name = f"{kind}_preferred_backend"
-        if hasattr(C, f"_get_{name}"):  # newer torch has both
-            chosen[kind] = getattr(C, f"_get_{name}")()
-            patches.set(C, f"_get_{name}", functools.partial(chosen.get, kind))
-            patches.set(C, f"_set_{name}", functools.partial(chosen.__setitem__, kind))
-    most: dict[int, int] = {}
-    sizes: Any = vars(torch.backends.cuda.cuFFTPlanCache)
-    patches.set(sizes["size"], "getter", lambda gpu: 0)
-    patches.set(sizes["max_size"], "getter", lambda gpu: most.get(gpu, PLANS))
-    patches.set(sizes["max_size"], "setter", most.__setitem__)
-    patches.set(*locate_name("clear_plan_cache"), _do_nothing)
 
 
 def is_initialized() -> bool:
@@ -529,11 +508,6 @@ def _is_in_bad_fork() -> bool:
     return simulation.is_forked
 
 
-_refuse_jiterator = wrap_with_refusal(
-    Message("virtual GPUs compile no kernels"),
-    why=Message("the source of one is CUDA's C++"),
-    instead=Message("the same in torch's operators"),
-)(_do_nothing)
 _refuse_waits = wrap_with_refusal(
     Message("virtual GPUs do not tell of synchronization"),
     why=Message("nothing on them is asynchronous, so nothing waits"),
@@ -571,7 +545,6 @@ C_FUNCTIONS: dict[str, Any] = {
     "getCurrentRawStream": machine.current_stream_of,
     "sleep": _do_nothing,
     "isCurrentStreamCapturing": lambda: False,
-    "jiterator_compile_and_launch_kernel": _refuse_jiterator,
 }
 """Behind `_cuda_`."""
 
@@ -590,33 +563,18 @@ ACCELERATOR: dict[str, Any] = {
 """Behind `_accelerator_`."""
 
 
-ABSENT = """
-allocationTraceback changeCurrentAllocator cudaCachingAllocator_enable cudaCachingAllocator_is_enabled
-cudaCachingAllocator_raw_alloc cudaCachingAllocator_raw_delete cudaHostAllocator customAllocator getAllocator
-getCublasLtWorkspaceSize getCublasWorkspaceSize getCurrentBlasHandle getCurrentSolverHandle getMemoryMetadata
-getStreamFromExternal hostMemoryStats record_untuned_enable record_untuned_is_enabled resetAccumulatedHostMemoryStats
-resetPeakHostMemoryStats setCublasLtWorkspaceSize setCublasWorkspaceSize setMemoryMetadata tunableop_enable
-tunableop_get_filename tunableop_get_max_tuning_duration tunableop_get_max_tuning_iterations tunableop_get_results
-tunableop_get_rotating_buffer_size tunableop_get_validators tunableop_is_enabled tunableop_read_file
-tunableop_set_filename tunableop_set_max_tuning_duration tunableop_set_max_tuning_iterations
-tunableop_set_numerical_check_tolerances tunableop_set_rotating_buffer_size tunableop_tuning_enable
-tunableop_tuning_is_enabled
-""".split()
-"""Behind `_cuda_`."""
-NCCL = "all_gather all_reduce broadcast init_rank reduce reduce_scatter unique_id".split()
 CLASSES = {"memory": "MemPool", "streams": "ExternalStream"}
 
 
 def install_refusals(patches: Patches) -> None:
     """Put a refusal where torch would say that a name is missing."""
-    for name in [f"_cuda_{each}" for each in ABSENT] + [f"_nccl_{each}" for each in NCCL]:
-        patches.set(C, name, _refuse_name(name)(_do_nothing))
+    patches.set(C, "__getattr__", _find_absent)
     for part, name in CLASSES.items():
         owner = getattr(torch.cuda, part)
         if hasattr(owner, name):  # not every torch has both
             patches.wrap(getattr(owner, name), "__new__", _refuse_name(name))
     patches.wrap(torch.cuda.graphs.CUDAGraph, "__new__", _no_graph)
-    patches.set(torch.cuda, "_cudart", Runtime())
+    patches.set(torch.cuda, "_cudart", RUNTIME)
     patches.wrap(torch.autograd.profiler.profile, "__init__", profile_cpu_alone)
 
 
@@ -625,6 +583,13 @@ _no_graph = wrap_with_refusal(
     why=Message("a graph is a list of kernels, and none is started here"),
     instead=Message("run eagerly"),
 )
+
+
+def _find_absent(name: str) -> Any:
+    """A function of C++ that only a build for CUDA has, which refuses."""
+    if not name.startswith(("_cuda_", "_nccl_")):
+        raise AttributeError(f"module 'torch._C' has no attribute '{name}'")
+    return _refuse_name(name)(_do_nothing)
 
 
 def _refuse_name(name: str) -> Any:
@@ -643,41 +608,10 @@ def profile_cpu_alone(original: Callable[..., None], self: Any, *args: Any, **kw
     original(self, *args, **kwargs)
 
 
-class Runtime:
-    """What is used of CUDA's runtime library."""
-
-    cudaError = types.SimpleNamespace(success=0)
-
-    def cudaMemGetInfo(self, index: int) -> tuple[int, int]:
-        """Free and total bytes."""
-        return machine.free_and_total(index)
-
-    def cudaProfilerStart(self) -> int:
-        """Nothing to profile."""
-        return 0
-
-    cudaProfilerStop = cudaProfilerStart
-
-    def cudaGetErrorString(self, code: int) -> str:
-        """There are no errors."""
-        return "no error"
-
-    def cudaHostRegister(self, pointer: int, size: int = 0, flags: int = 0) -> int:
-        """Memory of the CPU stays as it is."""
-        return 0
-
-    cudaHostUnregister = cudaHostRegister
-
-    def cudaStreamCreate(self, pointer: int) -> int:
-        """There are no streams but torch's.
-
-        Raises:
-            SimulationError: always.
-        """
-        raise SimulationError(
-            Message("virtual GPUs have no streams of other libraries"),
-            why=Message("there is no CUDA below torch"),
-            instead="torch.cuda.Stream()",
-        )
-
-    cudaStreamDestroy = cudaStreamCreate
+RUNTIME = types.SimpleNamespace(
+    cudaError=types.SimpleNamespace(success=0),
+    cudaMemGetInfo=machine.free_and_total,
+    **dict.fromkeys(("cudaProfilerStart", "cudaProfilerStop"), lambda: 0),
+    **dict.fromkeys(("cudaHostRegister", "cudaHostUnregister"), lambda pointer, size=0, flags=0: 0),
+)
+"""What torch and programs use of CUDA's runtime library: memory of the CPU stays as it is, and nothing is profiled."""

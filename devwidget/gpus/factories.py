@@ -7,7 +7,6 @@ process when it meets a tensor that claims it."""
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +28,6 @@ from devwidget.gpus.torch_internals import (
     locate_name,
     tree_map_only,
 )
-from devwidget.records.errors import message
 from devwidget.records.schema.message import Message
 
 TAKE_DEVICE = """arange empty empty_like empty_permuted empty_strided eye full full_like linspace logspace normal ones
@@ -229,21 +227,12 @@ class _LegacyType(type):
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
         if not simulation.is_running:
             return cls.replaced(*args, **kwargs)  # type: ignore[no-any-return]
+        usual = machine.current_index() if cls.on_gpu else CPU
         if args and isinstance(args[0], torch.Tensor) and (labels.label_of(args[0]) >= 0) != cls.on_gpu:
-            raise cls._refuse_tensor(args[0])
-        label = pop_asked_label(kwargs, machine.current_index() if cls.on_gpu else CPU)
-        if cls.on_gpu:
-            _warn_of_gpu_types()
+            raise TypeError(f"expected a tensor on {labels.name_of(usual)} (got one on {labels.device_of(args[0])})")
+        label = pop_asked_label(kwargs, usual)
         tensor: torch.Tensor = cls.real(*args, **kwargs)
         return label_as_meant(tensor, label)
-
-    def _refuse_tensor(cls, given: torch.Tensor) -> TypeError:
-        """The error for a tensor on another device. Source: `legacy_tensor_generic_ctor_new` in `tensor_new.cpp`."""
-        with hide_from_modes():
-            expected, found = map(_describe_options, (cls.real.dtype, given.dtype))
-        own = "cuda" if cls.on_gpu else "cpu"
-        there = found.replace("device=cpu", f"device={labels.device_of(given)}")
-        return TypeError(f"expected {expected.replace('device=cpu', f'device={own}')} (got {there})")
 
     def __instancecheck__(cls, instance: object) -> bool:
         if not simulation.is_running:
@@ -261,20 +250,6 @@ class _LegacyType(type):
     def is_cuda(cls) -> bool:
         """Whether its tensors are on a GPU."""
         return cls.on_gpu
-
-
-_FLOATING = (torch.FloatTensor, torch.DoubleTensor)
-
-
-def _describe_options(dtype: torch.dtype) -> str:
-    """How torch writes the options of a tensor on the CPU: it does so where a constructor refuses another dtype."""
-    constructor = next(each for each in _FLOATING if each.dtype != dtype)
-    text = ""
-    try:
-        constructor(torch.empty(0, dtype=dtype))
-    except TypeError as error:
-        text = message(error)
-    return text.rpartition(" (got ")[2].removesuffix(")")
 
 
 def pop_asked_label(kwargs: dict[str, Any], usual: int) -> int:
@@ -298,21 +273,6 @@ def label_as_meant(tensor: torch.Tensor, label: int) -> torch.Tensor:
     if label >= 0 or labels.label_of(tensor) == TEMPORARY:
         labels.put_label(tensor, label)
     return tensor
-
-
-def _warn_of_gpu_types() -> None:
-    """Once, as torch warns. Source: `Tensor_new` in `python_tensor.cpp`."""
-    global _has_warned
-    if not _has_warned or torch.is_warn_always_enabled():
-        _has_warned = True
-        warnings.warn(
-            "The torch.cuda.*DtypeTensor constructors are no longer recommended. It's best to use methods such as "
-            "torch.tensor(data, dtype=*, device='cuda') to create tensors.",
-            stacklevel=3,
-        )
-
-
-_has_warned = False
 
 
 def install_legacy_types(patches: Patches) -> None:

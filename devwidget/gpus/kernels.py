@@ -103,15 +103,13 @@ def check_product(call: Call) -> None:
     if not call.is_on_gpu():
         return
     target, args = call.target, call.args
-    has_workspace = not (labels.inside.cudnn or graph_task() == labels.inside.cudnn_backward != -1)
-    if has_workspace:
-        take_workspace(target)
+    take_workspace(target)
     dtype = args[0].dtype
     if not (dtype.is_floating_point or dtype.is_complex) or dtype == torch.complex32:
         kind = errors.type_name(dtype)
         kernel = INTEGER_KERNELS[call.schema.name]
         raise NotImplementedError(f"\"{kernel}\" not implemented for '{kind}'")
-    if has_workspace and call.schema.name == "addmm" and args[0].dim() == 1 and not call.kwargs:
+    if call.schema.name == "addmm" and args[0].dim() == 1 and not call.kwargs:
         pass_by_workspace(target, args[1].shape[0] * args[2].shape[1] * dtype.itemsize)
 
 

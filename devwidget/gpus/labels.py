@@ -38,15 +38,11 @@ storage_id: Callable[[torch.Tensor], int] = torch_internals.storage_id
 
 
 class _Inside(threading.local):
-    """How deep this thread is in operators that are written in Python: they must see the real device; in TorchScript;
-    in moves of the user's subclasses, whose code copies their parts; and in layers of cuDNN, forward, and the backward pass in
-    which the node that runs now is of one."""
+    """How deep this thread is in operators that are written in Python: they must see the real device;
+    and in moves of the user's subclasses, whose code copies their parts."""
 
     depth = 0
-    script = 0
     moved_subclasses = 0
-    cudnn = 0
-    cudnn_backward = -1
 
 
 inside = _Inside()

@@ -342,7 +342,7 @@ def find_asked_label(kwargs: dict[str, Any]) -> int | None:
         return machine.ordinal_of(device)
     is_meant = "pin_memory" in kwargs or labels.inside.moved_subclasses > 0
     if device.type == "cpu":
-        return CPU if is_meant and not labels.inside.script else None
+        return CPU if is_meant else None
     # Without values the real device is meta, and C++ copies that.
     return META if simulation.compute or is_meant else None
 

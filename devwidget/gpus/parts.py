@@ -17,8 +17,6 @@ from devwidget.gpus.card_models import CardModel
 from devwidget.gpus.patching import Patches, replacing
 from devwidget.gpus.state import Account, Values
 from devwidget.gpus.virtual_machine import VirtualMachine
-from devwidget.records.errors import SimulationError
-from devwidget.records.schema.message import Message
 
 Install = Callable[[Patches, VirtualMachine], None]
 
@@ -56,12 +54,12 @@ def check_parts(machine: VirtualMachine) -> None:
     """Refuse what no part of this installation can do.
 
     Raises:
-        SimulationError: with the name of the part.
+        DevwidgetError: with what was asked.
     """
     if machine.card is not None and PARTS.open_card is None:
-        raise _lacks_part("simulate(card=...)", "cards")
+        raise extras.lacks_extra("simulate(card=...)")
     if not machine.compute and PARTS.unknown_values is None:
-        raise _lacks_part("simulate(compute=False)", "meta")
+        raise extras.lacks_extra("simulate(compute=False)")
 
 
 def find_values(machine: VirtualMachine) -> Values:
@@ -90,15 +88,4 @@ def install_parts(patches: Patches, machine: VirtualMachine) -> None:
 
 @replacing
 def _refuse_group(original: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-    raise _lacks_part("torch.distributed.init_process_group", "jobs")
-
-
-def _lacks_part(asked: str, part: str) -> SimulationError:
-    return SimulationError(
-        Message(
-            "{purpose} needs the package `{name}`, which is not installed here",
-            purpose=f"`{asked}`",
-            name=f"{extras.__name__}.{part}",
-        ),
-        instead="pip install --force-reinstall devwidget",
-    )
+    raise extras.lacks_extra("torch.distributed.init_process_group")

@@ -151,7 +151,7 @@ class Session:
         """Put everything in; if that fails, `end` takes out what is in.
 
         Raises:
-            SimulationError: if no part of this installation can do what is asked.
+            DevwidgetError: if no part of this installation can do what is asked.
         """
         registry.sweep()
         load_parts()

@@ -313,14 +313,11 @@ class Values:
         """Return the result of `scaled_dot_product_attention`; None for what torch does itself."""
         return None
 
-    def run_recurrent(
-        self, original: Any, multiply: Any, given: Any, sizes: Any, hidden: Any, weights: Any, *rest: Any, **kwargs: Any
-    ) -> Any:
+    def run_recurrent(self, original: Any, given: Any, sizes: Any, hidden: Any, weights: Any, *rest: Any, **kwargs: Any) -> Any:
         """Run a recurrent layer.
 
         Args:
             original: torch's own function.
-            multiply: stands for `linear` in a layer that is made of other operators.
             given: what goes in.
             sizes: of the steps of a packed input, one tensor; nothing for one that is not packed.
             hidden: the first state.

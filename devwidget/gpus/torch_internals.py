@@ -25,10 +25,8 @@ SHARDED_RANDOM, SHARDED_RANDOM_TRACKER = "torch.distributed.tensor._random", "_R
 TESTED = torch_internals.TESTED
 NEEDED = {
     "C": "torch._C",
-    "clear_plan_cache": "torch._cufft_clear_plan_cache",
     "FakeTensor": "torch._subclasses.fake_tensor.FakeTensor",
     "FakeTensorMode": "torch._subclasses.fake_tensor.FakeTensorMode",
-    "RecursiveScriptModule": "torch.jit.RecursiveScriptModule",
     "ScriptFunction": "torch._C.ScriptFunction",
     "ScriptMethod": "torch._C.ScriptMethod",
     "StorageBase": "torch._C.StorageBase",

@@ -123,10 +123,6 @@ def test_facts_are_those_of_a_card():
     assert torch.backends.cudnn.version() > 90000
     assert ones(2).untyped_storage().is_shared()
     assert torch.profiler.ProfilerActivity.CUDA in torch.profiler.supported_activities()
-    plans = torch.backends.cuda.cufft_plan_cache
-    plans.max_size = 10
-    plans.clear()
-    assert (plans.size, plans.max_size, plans[1].max_size) == (0, 10, 4096)
     assert repr(torch.cuda.get_device_properties(0)).startswith(
         "_CudaDeviceProperties(name='devwidget virtual GPU', major=8, min"
     )

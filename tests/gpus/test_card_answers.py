@@ -6,6 +6,12 @@ from tests.gpu import mixed_calls, surface_calls
 from tests.gpu.places import VIRTUAL, ask
 from tests.older_torch import VERSION, before
 
+JIT = (
+    "torch.jit.script(nn.Linear(2, 2).cuda())(o(1, 2)).device",
+    "torch.jit.trace(nn.Linear(2, 2).cuda(), o(1, 2))(torch.ones(1, 2))",
+    "b = io.BytesIO(); torch.jit.save(torch.jit.script(nn.Linear(2, 2).cuda()), b); b.seek(0); y = torch.jit.load(b)"
+    ".weight.device",
+)
 OTHERWISE = {
     "torch.cuda.set_rng_state(torch.get_rng_state())": "random numbers are those of the CPU, and so are their states",
     "torch.cuda.get_rng_state().shape": "random numbers are those of the CPU, and so are their states",
@@ -24,6 +30,7 @@ OTHERWISE = {
     "x = o(2, 2, 3).requires_grad_(); torch.autograd.grad(nn.GRU(3, 3).cuda()(x)[0].sum(), x, create_graph=True)[0].norm()"
     ".backward()": "the kernel of the CPU has second derivatives",
     "torch._int_mm(z(8, 8).to(torch.int8), z(8, 8).to(torch.int8))": "the kernel of the CPU takes more",
+    **dict.fromkeys(JIT, "TorchScript is refused, and what comes from its files is on the CPU"),
     "torch.linalg.lstsq(r(4, 2), o(4, 1), driver='gelsd')": "the kernel of the CPU takes more",
 }
 """Why a program ends otherwise, in whether it raises, what, or what it gives; docs/virtual-gpus.md says so too."""
@@ -54,6 +61,7 @@ IN_OTHER_WORDS = {
     "nn.Bilinear(2, 2, 2).cuda()(torch.ones(1, 2), o(1, 2))": GENERAL,
     "nn.Bilinear(2, 2, 2).cuda()(o(1, 2), torch.ones(1, 2))": GENERAL,
     "nn.BatchNorm2d(1)(o(2, 1, 2, 2))": GENERAL,
+    "torch.FloatTensor(o(2))": "constructors of old have no words of their own",
 }
 """Why an error is the same with another text."""
 

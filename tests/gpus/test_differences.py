@@ -59,7 +59,7 @@ def test_no_memory_is_handed_to_other_libraries():
 
 def test_kernels_in_the_language_of_cuda_are_refused():
     twice = torch.cuda.jiterator._create_jit_fn("template <typename T> T twice(T x) { return 2 * x; }")
-    with pytest.raises(SimulationError, match="compile no kernels"):
+    with pytest.raises(SimulationError, match="have no `_cuda_jiterator"):
         twice(torch.ones(1, device=FIRST))
 
 
@@ -173,7 +173,6 @@ def test_copies_between_gpus_are_checked(call, text):
         lambda: torch.cuda.tunable.is_enabled(),
         lambda: torch.cuda.nccl.all_reduce([torch.ones(1, device=FIRST), torch.ones(1, device=SECOND)]),
         torch.cuda.MemPool,
-        lambda: torch.cuda.cudart().cudaStreamCreate(0),
     ],
 )
 def test_what_only_real_gpus_have_is_refused_by_name(call):

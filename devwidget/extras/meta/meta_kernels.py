@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import torch
+from torch.nn.functional import linear
 
 from devwidget.capture import torch_internals as shared_internals
 from devwidget.extras.meta.known_values import all_read, needs_values
@@ -174,17 +175,13 @@ def _drop_with_numbers(given: torch.Tensor, share: float) -> torch.Tensor:
     return given * torch.empty_like(given).bernoulli_(1 - share).div_(1 - share)
 
 
-Multiply = Callable[..., torch.Tensor]
-
-
 def run_recurrent(
-    multiply: Multiply, name: str, given: torch.Tensor, sizes: Sequence[int] | None, hidden: Hidden, weights: Weights,
+    name: str, given: torch.Tensor, sizes: Sequence[int] | None, hidden: Hidden, weights: Weights,
     has_biases: bool, layers: int, share: float, train: bool, both_ways: bool, batch_first: bool = False,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """A recurrent layer of torch.
 
     Args:
-        multiply: `linear`, or what stands for it.
         sizes: how many sequences of a packed input have each step; None for one that is not packed.
         hidden: the first states, of each layer and way.
         share: that is dropped between layers.
@@ -204,7 +201,7 @@ def run_recurrent(
         for number in range(layer * ways, layer * ways + ways):
             own = weights[number * count : (number + 1) * count]
             out, states, each = _run_layer(
-                multiply, CELLS[name], given, sizes, first[number], own, has_biases, number > layer * ways, steps
+                CELLS[name], given, sizes, first[number], own, has_biases, number > layer * ways, steps
             )
             outs.append(out)
             last.append(states)
@@ -219,7 +216,7 @@ def run_recurrent(
 
 
 def _run_layer(
-    multiply: Multiply, cell: Cell, given: torch.Tensor, sizes: Sequence[int] | None, hidden: Hidden, weights: Weights,
+    cell: Cell, given: torch.Tensor, sizes: Sequence[int] | None, hidden: Hidden, weights: Weights,
     has_biases: bool, back: bool, steps: list[torch.Tensor],
 ) -> tuple[torch.Tensor, Hidden, list[torch.Tensor]]:  # fmt: skip
     """One layer in one direction; the states of sequences that have ended are put aside.
@@ -233,12 +230,12 @@ def _run_layer(
     bias, hidden_bias = weights[2:4] if has_biases else (None, None)
 
     def multiply_state(state: torch.Tensor) -> torch.Tensor:
-        return multiply(state, weights[1], hidden_bias)
+        return linear(state, weights[1], hidden_bias)
 
     outs: list[torch.Tensor] = []
     ended: list[Hidden] = []
     states = hidden if sizes is None or not back else _narrow_states(hidden, 0, sizes[-1])
-    products = multiply(given, weights[0], bias)
+    products = linear(given, weights[0], bias)
     if sizes is None:
         steps[:] = products.unbind(0)
     for step in _in_turn(steps, back) if sizes is None else _packed_steps(products, sizes, back):

@@ -33,13 +33,11 @@ class UnknownValues(Values):
     copy_known = staticmethod(known_values.copy_known)
     run_attention = staticmethod(meta_kernels.run_attention)
 
-    def run_recurrent(
-        self, original: Any, multiply: Any, given: Any, sizes: Any, hidden: Any, weights: Any, *rest: Any, **kwargs: Any
-    ) -> Any:
+    def run_recurrent(self, original: Any, given: Any, sizes: Any, hidden: Any, weights: Any, *rest: Any, **kwargs: Any) -> Any:
         """Run a recurrent layer as other operators."""
         steps = sizes[0].tolist() if sizes else None
         states = tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
-        return meta_kernels.run_recurrent(multiply, original.__name__, given, steps, states, weights, *rest, **kwargs)
+        return meta_kernels.run_recurrent(original.__name__, given, steps, states, weights, *rest, **kwargs)
 
 
 def install_without_values(patches: Patches, machine: VirtualMachine) -> None:
