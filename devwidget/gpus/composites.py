@@ -271,8 +271,6 @@ def check_recurrent(original: Callable[..., Any]) -> Callable[..., Any]:
         by_cudnn = _is_run_by_cudnn(given)
         with _casts_of_autocast(by_cudnn) as cast:
             given, hidden, weights = cast(given), cast(hidden), cast(weights)
-            if by_cudnn:
-                _check_hidden(hidden)
             results = simulation.values.run_recurrent(original, given, sizes, hidden, weights, *rest, **kwargs)
         if by_cudnn:
             train = kwargs["train"] if "train" in kwargs else rest[3]
@@ -291,13 +289,6 @@ def _check_same_as_input(given: torch.Tensor, others: Any, kind: str) -> None:
                 f"Input and {kind} tensors are not at the same device, found input tensor at {device_of(given)} "
                 f"and {kind} tensor at {device_of(other)}"
             )
-
-
-def _check_hidden(hidden: Any) -> None:
-    """Source: `_cudnn_rnn` in `RNN.cpp` of cuDNN's kernels."""
-    for name, tensor in zip(("hx", "cx"), _as_tuple(hidden), strict=False):
-        if not tensor.is_contiguous():
-            raise RuntimeError(f"rnn: {name} is not contiguous")
 
 
 def _as_tuple(hidden: Any) -> tuple[torch.Tensor, ...]:

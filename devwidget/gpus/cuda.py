@@ -447,38 +447,28 @@ class Markers:
         return lambda *args: -2  # as NVTX says that nobody listens
 
 
-class _StreamType(type):
+class _Kind(type):
     """Lets `isinstance` see real and virtual ones alike."""
 
+    kinds: tuple[type, ...]
+
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, cls.kinds)  # type: ignore[attr-defined]
+        return isinstance(instance, cls.kinds)
 
 
-class _stream(metaclass=_StreamType):
-    kinds = (torch.Stream,)
+def _stand_in(real: type, virtual: type) -> type:
+    """What stands for `torch.Stream` or `torch.Event`: makes a virtual one, unless the device is no GPU."""
 
-    def __new__(cls, device: Any = None, **kwargs: Any) -> Any:
-        """A virtual stream, unless the device is no GPU."""
-        if not simulation.is_running:
-            return _real_stream(device, **kwargs)
-        if isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda":
-            return _real_stream(device, **kwargs)
-        return VirtualStream(device, **kwargs)
+    def make(cls: type, device: Any = None, **kwargs: Any) -> Any:
+        is_other = isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda"
+        if is_other or not simulation.is_running:
+            return real(device, **kwargs)
+        return virtual(device=device, **kwargs)
 
-
-class _event(metaclass=_StreamType):
-    kinds = (torch.Event, VirtualEvent)
-
-    def __new__(cls, device: Any = None, **kwargs: Any) -> Any:
-        """A virtual event, unless the device is no GPU."""
-        if not simulation.is_running:
-            return _real_event(device, **kwargs)
-        if isinstance(device, (str, torch.device)) and torch.device(device).type != "cuda":
-            return _real_event(device, **kwargs)
-        return VirtualEvent(**kwargs)
+    return _Kind(real.__name__, (), {"kinds": (real, virtual), "__new__": make})
 
 
-_real_stream, _real_event = torch.Stream, torch.Event
+_stream, _event = _stand_in(torch.Stream, VirtualStream), _stand_in(torch.Event, VirtualEvent)
 
 
 def _return_answer(answer: object, *args: Any) -> object:

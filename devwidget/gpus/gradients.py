@@ -138,25 +138,6 @@ def _changed_type_error(gradient: torch.Tensor, result: torch.Tensor, hook: Call
     return RuntimeError(f"hook '{name}' has changed the type of value (was {was} got {got})")
 
 
-@replacing
-def check_module_hooks(original: Callable[..., Any], self: Any, fn: Callable[[Any], None], args: Any) -> Any:
-    """`BackwardHook._apply_on_tensors` that looks at what the full backward hooks of a module made of the gradients."""
-
-    def hooked_and_checked(node: Any) -> None:
-        fn(node)
-        expected = getattr(node, "_devwidget_inputs", [])
-        name = describe_maker(type(node).__name__)
-
-        def check(gradients: Sequence[Any], outputs: Any) -> Any:
-            places = enumerate(zip(gradients, expected, strict=False))
-            checked = tuple(check_gradient(gradient, label, place, name) for place, (gradient, label) in places)
-            return checked + tuple(gradients[len(checked) :])
-
-        node.register_hook(check)
-
-    return original(self, hooked_and_checked, args)
-
-
 def settle_gradient(gradient: torch.Tensor, owner: torch.Tensor) -> None:
     """Say where a gradient is that C++ has made of nothing but sizes: the engine would have made it there."""
     if labels.label_of(gradient) == labels.TEMPORARY and labels.label_of(owner) >= 0:
@@ -180,7 +161,6 @@ def check_roots(original: Callable[..., Any], t_outputs: Sequence[Any], *args: A
 def install_gradient_checks(patches: Patches) -> None:
     """Check the gradients of `torch.autograd.Function`s."""
     patches.wrap(torch.autograd.Function, "apply", remember_devices)
-    patches.wrap(*locate_name("apply_on_tensors"), check_module_hooks)
     patches.wrap(*locate_name("run_backward"), check_roots)
     patches.wrap(BackwardCFunction, "apply", check_custom_gradients)
     patches.wrap(BackwardCFunction, "apply_boxed", check_custom_gradients)  # since torch 2.13

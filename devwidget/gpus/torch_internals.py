@@ -33,7 +33,6 @@ NEEDED = {
     "VariableFunctions": "torch._C._VariableFunctions",
     "accelerator_kind": "torch._C._accelerator_getAccelerator",
     "accelerator_stream": "torch._C._accelerator_getStream",
-    "apply_on_tensors": "torch.utils.hooks.BackwardHook._apply_on_tensors",
     "attention": "torch._C._nn.scaled_dot_product_attention",
     "ctc_loss_backward": "torch.ops.aten._ctc_loss_backward.default",
     "cuda_device_count": "torch.cuda._cached_device_count",
