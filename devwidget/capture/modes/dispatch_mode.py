@@ -126,8 +126,7 @@ class OperatorMode(DispatchMode):
         self._tracker = state.tracker
         self._threads = state.tracker.threads
         self._note_line = state.tracker.forward_lines.note_line
-        self._ops, self._counts, self._first = state.log.ops_met, state.log.op_counts, state.log.first_op
-        self._seconds = state.log.op_seconds
+        self._ops, self._op_entry = state.log.ops, state.log.op_entry
 
     def __torch_dispatch__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the operator, then write down where it ran."""
@@ -159,12 +158,12 @@ class OperatorMode(DispatchMode):
         elif first is None:
             output = None
         key = name, here.path, phase, id(site), inputs, output
-        place = self._ops.get(key)
-        if place is None:
-            place = self._first(key, site, first)
+        entry = self._ops.get(key)
+        if entry is None:
+            entry = self._op_entry(key, site, first)
         before, here.last_operator = here.last_operator, _now()
-        self._counts[place] += 1
-        self._seconds[place] += here.last_operator - before
+        entry.count += 1
+        entry.seconds += here.last_operator - before
         return out
 
     def _run_apart(self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -6,7 +6,6 @@ import functools
 import itertools
 import threading
 import time
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
@@ -31,6 +30,18 @@ the garbage collector, which would walk through the operators of a large model a
 _R = TypeVar("_R")
 MOST_FAULTS = 1000
 """Faults kept; a loop that fails ten thousand times in new ways is read no better for the rest."""
+
+
+@dataclass(slots=True)
+class OpEntry:
+    """The runs of one operator at one line, added up."""
+
+    site: RawSite | None
+    shape: tuple[int, ...]
+    number: int
+    started: float
+    count: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -62,25 +73,14 @@ class Log:
         self._lock = threading.Lock()
         self._faults_met: set[tuple[Any, ...]] = set()
         self._moves: dict[tuple[Any, ...], list[Any]] = {}
-        self.ops_met: dict[Op, int] = {}
-        self.op_counts, self.op_seconds = array("q"), array("d")
-        self._op_begins: list[tuple[int, float, tuple[int, ...]]] = []
-        self._op_sites: dict[int, RawSite | None] = {}
+        self.ops: dict[Op, OpEntry] = {}
         self._modules: dict[tuple[str, int], ModuleEntry] = {}
 
-    def first_op(self, key: Op, site: RawSite | None, result: torch.Tensor | None) -> int:
-        """The place of an operator in `op_counts` that runs here for the first time; whoever asks counts."""
+    def op_entry(self, key: Op, site: RawSite | None, result: torch.Tensor | None) -> OpEntry:
+        """The entry of an operator that runs here for the first time; whoever asks counts."""
         shape = read_shape(result) if result is not None else ()
-        with self._lock:
-            place = self.ops_met.get(key)
-            if place is None:  # it is known when all of it is there: an interrupt may strike anywhere
-                place = len(self._op_begins)
-                self._op_begins.append((self.number(), time.perf_counter() - self._started, shape))
-                self.op_counts.extend([0] * (place + 1 - len(self.op_counts)))
-                self.op_seconds.extend([0.0] * (place + 1 - len(self.op_seconds)))
-                self._op_sites[key[3]] = site
-                self.ops_met[key] = place
-        return place
+        started = time.perf_counter() - self._started
+        return self.ops.setdefault(key, OpEntry(site, shape, self.number(), started))
 
     def log_transfer(
         self,
@@ -159,12 +159,12 @@ class Log:
 
     def _list_ops(self) -> tuple[OpEvent, ...]:
         """Operators in the order of their first time."""
-        sites = {key: to_site(site) for key, site in self._op_sites.items()}
-        records = [
-            OpEvent(name, module, phase, sites[site], _each_id(inputs), device_id(out) if out is not None else None,
-                    self.op_counts[place], *self._op_begins[place], self.op_seconds[place])
-            for (name, module, phase, site, inputs, out), place in self.ops_met.items()
-        ]  # fmt: skip
+        sites = {raw: to_site(raw) for raw in {entry.site for entry in self.ops.values()}}
+        records = []
+        for (name, module, phase, _, inputs, out), entry in self.ops.items():
+            output = device_id(out) if out is not None else None
+            known = (name, module, phase, sites[entry.site], _each_id(inputs), output)
+            records.append(OpEvent(*known, entry.count, entry.number, entry.started, entry.shape, entry.seconds))
         return tuple(sorted(records, key=lambda o: o.number))
 
     def _list_modules(self) -> tuple[ModuleEvent, ...]:
