@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from devwidget.trying.offers import SeenCalls
     from devwidget.trying.reference_step import Results
     from devwidget.trying.side_effects import Inside, TrialWatch
-    from devwidget.trying.trial_subjects import Subjects
     from devwidget.trying.trials import Again
 
 Verify = Literal["auto"] | bool
@@ -321,7 +320,7 @@ def verify_fixes(
     why = tuple(reasons_against_trial(found, watch.effects))
     if why and verify != True:  # noqa: E712  "auto" is true too
         return mark_untried(found, why[0])
-    found = try_fixes(found, left, step_subjects(step), repeat_step(step, allow, name), is_asked=verify is True)
+    found = try_fixes(found, left, step, repeat_step(step, allow, name), is_asked=verify is True)
     return dataclasses.replace(found, noticed=why)
 
 
@@ -350,14 +349,7 @@ def try_fix(
             step, lambda: inputs, recording, name, progress, restore=True, inside=own.inside, then=recording.keep_results
         )
     found = dataclasses.replace(found, step_runs=1)
-    return try_alone(found, recording.left, step_subjects(step), repeat_step(step, allow, name), fix)
-
-
-def step_subjects(step: Step) -> Subjects:
-    """What trials of a step may have to change."""
-    from devwidget.trying.trial_subjects import Subjects
-
-    return Subjects(step.model, step.inputs, step.loss_fn, step.optimizer)
+    return try_alone(found, recording.left, step, repeat_step(step, allow, name), fix)
 
 
 def repeat_step(step: Step, allow: str | Iterable[str], name: str) -> Again:

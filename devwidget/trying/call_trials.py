@@ -12,7 +12,7 @@ from torch import nn
 from devwidget.capture.explain.read_error import outermost_call
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.step.step import Step
-from devwidget.recording import StepRecording, record_step, repeat_step, step_subjects
+from devwidget.recording import StepRecording, record_step, repeat_step
 from devwidget.records.explanation import Explanation
 from devwidget.records.finding import Finding, Fix
 from devwidget.records.trace import Trace
@@ -77,6 +77,6 @@ def _try_alone(findings: tuple[Finding, ...], fix: Fix, model: nn.Module, args: 
     step = Step(model, Arguments(args, kwargs))
     healed, left = _heal_call(step)
     trace = _put_in_place(healed, findings)
-    tried = try_alone(trace, left, step_subjects(step), repeat_step(step, (), ""), fix)
+    tried = try_alone(trace, left, step, repeat_step(step, (), ""), fix)
     trains = any(parameter.requires_grad for parameter in model.parameters())
     return dataclasses.replace(tried, confidence="likely") if trains and tried.confidence == "sure" else tried

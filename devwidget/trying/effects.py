@@ -15,32 +15,32 @@ from torch import nn
 
 from devwidget.capture.modules import TENSOR_GROUPS, all_tensors, named_tensors, own, registered_entries, walk_modules
 from devwidget.capture.object_fields import class_name, mro_of, names_of
+from devwidget.capture.step.step import Step
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.device import PLACING_METHODS
 from devwidget.records.finding import Effect, RegisterBuffers, RegisterModules, RegisterParameters
 from devwidget.trying.edited_code import NotTried
-from devwidget.trying.trial_subjects import Subjects
 
 _PLACES = {"device", *PLACING_METHODS}
 
 
-def apply_effects(effects: Sequence[Effect], subjects: Subjects) -> None:
+def apply_effects(effects: Sequence[Effect], step: Step) -> None:
     """Register what edited constructors would have registered, and move it where the module was moved.
 
     Raises:
         NotTried: if there is no such module, or it is not certain where it was moved after it had been built.
     """
-    modules, applied = list(subjects.modules()), set[Effect]()
+    modules, applied = step.list_modules(), set[Effect]()
     for module in modules:
         mine = [effect for effect in effects if _is_made_by(module, effect)]
         if not mine:
             continue
-        device = _find_device(module, subjects.model)
+        device = _find_device(module, step.model)
         before = {id(tensor) for tensor in all_tensors(module)}
         for effect in mine:
             _apply_effect(effect, module)
         _move_registered(module, before, device)
-        _add_to_optimizer(module, before, subjects)
+        _add_to_optimizer(module, before, step)
         applied |= {*mine}
     if len(applied) < len(effects):
         raise NotTried("no module was made by that constructor")
@@ -147,15 +147,15 @@ def _move_registered(root: nn.Module, before: set[int], device: torch.device) ->
                     dict.__setitem__(own(module)[group], name, tensor.to(device))
 
 
-def _add_to_optimizer(module: nn.Module, before: set[int], subjects: Subjects) -> None:
+def _add_to_optimizer(module: nn.Module, before: set[int], step: Step) -> None:
     """What `model.parameters()` would have given the optimizer."""
     parameters = [tensor for _, tensor in named_tensors(module, "_parameters") if tensor.requires_grad]
     new = [tensor for tensor in parameters if id(tensor) not in before]
-    if subjects.optimizer is None or not new:
+    if step.optimizer is None or not new:
         return
-    groups = subjects.optimizer.param_groups
+    groups = step.optimizer.param_groups
     known = {id(each) for group in groups for each in group["params"]}
-    trained = {id(each) for _, each in named_tensors(subjects.model, "_parameters")}
+    trained = {id(each) for _, each in named_tensors(step.model, "_parameters")}
     if len(groups) != 1 or known != trained - {id(each) for each in new}:
         raise NotTried("it is not certain that the optimizer would train it")
     groups[0]["params"].extend(new)

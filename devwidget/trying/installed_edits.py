@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from devwidget.capture.step.batch import Arguments
+from devwidget.capture.step.step import Step
 from devwidget.capture.undo import Undo, paused_gc
 from devwidget.records.finding import Edit, Effect
 from devwidget.trying.code_swap import Pair, put_codes_in_place
 from devwidget.trying.edited_code import NotTried, Place, edit_file, forget_reached, mark_reached, reached_edits
 from devwidget.trying.effects import apply_effects
 from devwidget.trying.live_functions import LiveFunctions, look_everywhere
-from devwidget.trying.trial_subjects import Subjects
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +21,12 @@ class Placed:
     """A trial under way.
 
     Attributes:
-        subjects: what the step works on.
+        step: what is run.
         numbers: of the edits.
         effects: by number, of the edits that have one.
     """
 
-    subjects: Subjects
+    step: Step
     numbers: frozenset[int]
     effects: Mapping[int, Effect]
 
@@ -36,10 +36,10 @@ class Placed:
         Raises:
             NotTried: if that cannot be done.
         """
-        apply_effects(list(dict.fromkeys(self.effects.values())), self.subjects)
+        apply_effects(list(dict.fromkeys(self.effects.values())), self.step)
         for number in self.effects:
             mark_reached(number)
-        return self.subjects.inputs
+        return self.step.inputs
 
     def all_ran(self) -> bool:
         """Whether every edit has run so far."""
@@ -54,7 +54,7 @@ class Placed:
 @contextlib.contextmanager
 def place_edits(
     edits: Collection[Edit],
-    subjects: Subjects,
+    step: Step,
     known: LiveFunctions | None = None,
     effects: Mapping[Edit, Effect] | None = None,
 ) -> Iterator[Placed]:
@@ -62,7 +62,7 @@ def place_edits(
 
     Args:
         edits: of any files.
-        subjects: what the step works on.
+        step: what is run.
         known: the functions that there are, if they have been looked for.
         effects: of edits whose lines have run already.
 
@@ -75,7 +75,7 @@ def place_edits(
     with Undo() as undo:
         put_codes_in_place(pairs, undo)
         numbered = {number: effects[edit] for number, edit in enumerate(edits) if edit in effects}
-        yield Placed(subjects, frozenset(range(len(edits))), numbered)
+        yield Placed(step, frozenset(range(len(edits))), numbered)
 
 
 @paused_gc()  # syntax trees go by themselves

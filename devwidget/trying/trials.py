@@ -13,6 +13,7 @@ from typing import NamedTuple
 from devwidget.capture.interrupts import uninterrupted
 from devwidget.capture.source_code.reachable_objects import MOST_OBJECTS
 from devwidget.capture.step.batch import Arguments
+from devwidget.capture.step.step import Step
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.finding import Confidence, Edit, Effect, Finding, Fix
 from devwidget.records.schema.message import Message, in_row
@@ -33,7 +34,6 @@ from devwidget.trying.reference_step import (
 )
 from devwidget.trying.side_effects import Inside, reasons_around
 from devwidget.trying.silenced_output import silence_trial
-from devwidget.trying.trial_subjects import Subjects
 
 Again = Callable[[bool, Callable[[], Arguments], Inside, bool], list[Run]]
 """Runs the step, healing or not, on what it is told once everything is kept, with what each of its further threads enters; and,
@@ -52,30 +52,30 @@ _NOT_ALL_SEEN = Message(
 _IMPOSSIBLE = Message("its lines cannot be put in place of what has already run")
 
 
-def try_fixes(trace: Trace, left: Results | None, subjects: Subjects, again: Again, *, is_asked: bool = False) -> Trace:
+def try_fixes(trace: Trace, left: Results | None, step: Step, again: Again, *, is_asked: bool = False) -> Trace:
     """The trace with the fixes that a run has verified first, and without those that a run has shown to be wrong.
 
     Args:
         trace: of the healed step.
         left: what that has left, if another one would leave the same.
-        subjects: what the step worked on.
+        step: what was run.
         again: runs it once more.
         is_asked: try them also where another thread runs by now.
     """
-    trials = _Trials(trace, left, subjects, again, is_asked)
+    trials = _Trials(trace, left, step, again, is_asked)
     with _one_after_the_other() as is_turn:
         trials.run() if is_turn else trials.refuse(_NOT_ITS_TURN)
     findings = tuple(map(trials.judged, trace.findings))
     return dataclasses.replace(trace, findings=findings, step_runs=trace.step_runs + trials.runs)
 
 
-def try_alone(trace: Trace, left: Results | None, subjects: Subjects, again: Again, fix: Fix) -> Fix:
+def try_alone(trace: Trace, left: Results | None, step: Step, again: Again, fix: Fix) -> Fix:
     """A fix of a trace with what came of running it.
 
     Raises:
         DevwidgetError: if another trace of the step has no such fix.
     """
-    trials = _Trials(trace, left, subjects, again, is_asked=True)
+    trials = _Trials(trace, left, step, again, is_asked=True)
     with _one_after_the_other() as is_turn:
         works = trials.try_one(fix) if is_turn else None
     told = trials.told(fix, "" if works is not None else _IMPOSSIBLE if is_turn else _NOT_ITS_TURN)
@@ -136,20 +136,20 @@ class _Trials:
         runs: how often they have run the step.
     """
 
-    def __init__(self, trace: Trace, left: Results | None, subjects: Subjects, again: Again, is_asked: bool) -> None:
+    def __init__(self, trace: Trace, left: Results | None, step: Step, again: Again, is_asked: bool) -> None:
         self._healed = Run(trace, left) if left is not None else None
         self._moves = cured_moves(trace)
         self._has_failed = bool(trace.error)
         self._again_healed: list[Run] = []
-        self._parallel = modules_that_cut(subjects.modules())
+        self._parallel = modules_that_cut(step.list_modules())
         self._found = [finding for finding in trace.findings if finding.severity != "info"]
-        self._subjects, self._again, self._left = subjects, again, MOST_TRIALS
+        self._step, self._again, self._left = step, again, MOST_TRIALS
         self._is_asked, self.runs = is_asked, 0
         self._end = clock() + LAST_BEGIN_SECONDS
         files = {edit.file for each in self._found for fix in each.fixes for edit in fix.edits}
-        kinds = {id(type(each)): type(each) for each in subjects.modules()}
-        far = [subjects.model, subjects.loss_fn, subjects.inputs, subjects.optimizer]
-        self._live = LiveFunctions(files, [subjects.loss_fn, *kinds.values()], far)
+        kinds = {id(type(each)): type(each) for each in step.list_modules()}
+        far = [step.model, step.loss_fn, step.inputs, step.optimizer]
+        self._live = LiveFunctions(files, [step.loss_fn, *kinds.values()], far)
         self._good: dict[int, Fix] = {}
         self._verdicts: defaultdict[Fix, _Verdict] = defaultdict(_Verdict)
 
@@ -258,7 +258,7 @@ class _Trials:
         with (
             uninterrupted(),
             silence_trial() as own,
-            place_edits(edits, self._subjects, self._live, effects) as trial,
+            place_edits(edits, self._step, self._live, effects) as trial,
         ):
             runs = self._again(heal, trial.make_inputs, own.inside, False)
             self.runs += len(runs)
@@ -311,12 +311,12 @@ class _Trials:
         """
         if self._has_failed:
             return None
-        modules = list(self._subjects.modules())
+        modules = self._step.list_modules()
         if self._healed is not None and not self._parallel and self._goes_on_alike(self._healed, runs, others):
             return make_reference([self._healed], modules, False, self._moves)
         if not self._again_healed:
             with uninterrupted(), silence_trial() as own, on_one_device(self._parallel):
-                self._again_healed = self._again(True, lambda: self._subjects.inputs, own.inside, bool(self._parallel))
+                self._again_healed = self._again(True, lambda: self._step.inputs, own.inside, bool(self._parallel))
                 self.runs += len(self._again_healed)
         if not self._again_healed or self._again_healed[0].trace.error:
             return None

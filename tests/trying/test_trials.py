@@ -15,9 +15,9 @@ from torch import nn
 
 import devwidget
 from devwidget.capture.source_code import reachable_objects
+from devwidget.capture.step.step import Step
 from devwidget.trying import live_functions, trials
 from devwidget.trying.reference_step import Run, are_equal, cured_moves, results_of
-from devwidget.trying.trial_subjects import Subjects
 from tests.trying.models import offer_instead
 
 
@@ -137,7 +137,7 @@ def judged(trace, error=""):
         run = Run(dataclasses.replace(trace, error=error), results_of({}, model, None))
         return [run] if error else [run, run]
 
-    return trials.try_fixes(trace, None, Subjects(model, batch), again)
+    return trials.try_fixes(trace, None, Step(model, batch), again)
 
 
 def test_edits_that_have_all_failed_are_not_offered():

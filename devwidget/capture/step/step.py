@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from devwidget.capture.modules import is_module
+from devwidget.capture.modules import is_module, walk_modules
 from devwidget.capture.object_fields import field_of, find_class_attribute, is_a, parts_of
 from devwidget.capture.step.batch import Arguments
 from devwidget.capture.tensors import is_tensor
@@ -26,6 +26,11 @@ class Step:
     loss_fn: Callable[..., Any] | None = None
     optimizer: torch.optim.Optimizer | None = None
     backward: bool | None = None
+
+    def list_modules(self) -> list[nn.Module]:
+        """Those of the model and of the loss."""
+        roots = [each for each in (self.model, self.loss_fn) if is_module(each)]
+        return list({id(module): module for root in roots for _, module in walk_modules(root)}.values())
 
     def list_phases(self, seen: dict[str, Any] | None = None) -> Iterator[tuple[Phase, Callable[[], None]]]:
         """The parts of the step in order; each sees what the ones before it left in `seen`: `out`, `loss`."""
