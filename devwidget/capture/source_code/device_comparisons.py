@@ -88,7 +88,7 @@ def _comparisons_of(code: CodeType) -> Iterator[_Comparison]:
     if file is None or scope is None:
         return
     nodes = list(_list_nodes(scope))
-    words = [ast.unparse(node) for node in nodes if isinstance(node, ast.Call | ast.Attribute) and is_shallow(node)]
+    words = list(_asked_in(nodes))
     for node in nodes:
         found = _read(node) if isinstance(node, ast.Compare) and is_shallow(node) else None
         if found is None or _is_asked(found.subject, words):
@@ -125,8 +125,23 @@ def _read(node: ast.Compare) -> _Comparison | None:
     return None
 
 
+def _asked_in(nodes: list[ast.AST]) -> Iterator[str]:
+    """The calls and attributes in conditions."""
+    for node in nodes:
+        match node:
+            case ast.If(test=asked) | ast.IfExp(test=asked) | ast.While(test=asked) | ast.Assert(test=asked):
+                parts = ast.walk(asked)
+            case ast.BoolOp():
+                parts = ast.walk(node)
+            case _:
+                continue
+        for part in parts:
+            if isinstance(part, ast.Call | ast.Attribute) and is_shallow(part):
+                yield ast.unparse(part)
+
+
 def _is_asked(subject: ast.expr, words: list[str]) -> bool:
-    """Whether the function asks what kind of value it is about."""
+    """Whether a condition of the function asks what kind of value it is about."""
     text = ast.unparse(subject)
     kinds = (f"isinstance({text}", f"type({text}", f"str({text}", f"{text}.type", f"{text}.startswith")
     return any(word.startswith(kinds) for word in words)
