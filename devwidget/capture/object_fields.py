@@ -40,6 +40,11 @@ def is_exactly(value: object, kinds: tuple[type, ...]) -> bool:
     return any(kind is each for each in kinds)
 
 
+def is_among(value: object, values: Iterable[object]) -> bool:
+    """Whether it is one of these objects; `in` would compare them, tensors among them."""
+    return any(value is each for each in values)
+
+
 def is_scalar(value: object) -> bool:
     """True for numbers, texts and None, not for subclasses of them."""
     return id(type(value)) in SCALAR_IDS

@@ -13,7 +13,7 @@ from torch import nn
 from devwidget.capture import background_births, torch_internals
 from devwidget.capture.explain.traceback_frames import innermost_user, traceback_frames
 from devwidget.capture.modules import is_module, registered_entries, walk_modules
-from devwidget.capture.object_fields import is_a
+from devwidget.capture.object_fields import is_a, is_among
 from devwidget.capture.patches.worker_errors import worker_error
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.state import RecordingState
@@ -119,14 +119,14 @@ def _root(frames: list[FrameType], running: list[nn.Module]) -> tuple[str, nn.Mo
         named = _find_around(named, running)
         if not named:
             return "", running[0]
-    sizes = {id(module): sum(1 for _ in walk_modules(module)) for _, module in named}
+    sizes = {id(module): len(_parts_of(module)) for _, module in named}
     return max(named, key=lambda pair: sizes[id(pair[1])], default=("", None))
 
 
 def _find_around(named: list[tuple[str, nn.Module]], running: list[nn.Module]) -> list[tuple[str, nn.Module]]:
     """The modules that hold the outermost running one; if that is a loss, which has no parameters, those beside it."""
     outermost = running[0]
-    around = [(name, module) for name, module in named if any(part is outermost for _, part in walk_modules(module))]
+    around = [(name, module) for name, module in named if is_among(outermost, _parts_of(module))]
     is_alone = all(module is outermost for _, module in around)
     if is_alone and not any(_has_parameters(module) for module in running):
         return [(name, module) for name, module in named if module is not outermost]
@@ -134,7 +134,11 @@ def _find_around(named: list[tuple[str, nn.Module]], running: list[nn.Module]) -
 
 
 def _has_parameters(module: nn.Module) -> bool:
-    return any(registered_entries(part, "_parameters") for _, part in walk_modules(module))
+    return any(registered_entries(part, "_parameters") for part in _parts_of(module))
+
+
+def _parts_of(module: nn.Module) -> list[nn.Module]:
+    return [part for _, part in walk_modules(module)]
 
 
 def _modules(frame: FrameType) -> Iterator[tuple[str, nn.Module]]:

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any
 
 from devwidget.capture.explain.traceback_frames import steps_to_show
+from devwidget.capture.object_fields import is_among
 from devwidget.capture.source_code.stack import steps_down
 from devwidget.records.schema.message import Message, in_language
 
@@ -39,7 +40,7 @@ def folded(error: BaseException | None) -> Iterator[int]:
 
 def _with_causes(error: BaseException | None) -> list[BaseException]:
     found: list[BaseException] = []
-    while error is not None and not any(error is each for each in found):
+    while error is not None and not is_among(error, found):
         found.append(error)
         error = error.__cause__ or error.__context__
     return found

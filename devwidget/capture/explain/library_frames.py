@@ -68,7 +68,8 @@ def lost_leaf(context: ErrorContext) -> None:
         return
     group = locals_of(frame).get("param_group")
     given = group.get("params") if is_a(group, dict) else None
-    lost = [each for each in given if is_tensor(each) and not each.is_leaf] if is_a(given, list) else []
+    tensors = filter(is_tensor, given) if is_a(given, list) else ()
+    lost = [tensor for tensor in tensors if not tensor.is_leaf]
     if lost and "non-leaf" in message(context.error):
         optimizers.not_a_leaf(context.state, context.error, context.user, lost)
 

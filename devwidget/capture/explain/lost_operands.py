@@ -14,6 +14,7 @@ from devwidget.capture.explain.error_context import ErrorContext
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.healing import is_accelerator
 from devwidget.capture.faults.operand_names import Names
+from devwidget.capture.object_fields import is_among
 from devwidget.capture.recording.descriptions import fault_at, lost_operand, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.source_code.call_sites import call_text, raw_site, site_of, to_site
@@ -99,7 +100,8 @@ class _FailingLine:
         """The operands that are gone and were on a wrong device, where births were watched as the call failed."""
         gone = [node for node in self.lost if _names_something(node)]
         kept = self.context.state.births.operands_of(self.context.error)
-        kept = tuple(tensor for tensor in kept if not any(tensor is each for _, each in self.tensors))
+        known = [tensor for _, tensor in self.tensors]
+        kept = tuple(tensor for tensor in kept if not is_among(tensor, known))
         if len(gone) != len(kept):
             return []
         names, strays = Names(self.context.state, self.user), []

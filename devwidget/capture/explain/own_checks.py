@@ -42,19 +42,27 @@ def meet_own_check(state: RecordingState, error: BaseException) -> None:
 def _meet(state: RecordingState, error: BaseException, frame: FrameType | None) -> None:
     if frame is None or not isinstance(error, Exception):
         return
-    scope, code = Scope(frame), frame.f_code
-    for pair in _compared(frame):
-        sides = [_read_side(scope, node) for node in pair]
-        answers = [side.answer for side in sides]
+    for sides in _find_disagreeing(frame):
+        name = frame.f_code.co_name
+        check = SimpleNamespace(__name__="assert" if name.startswith("<") else name)
         tensors = {side.name: side.tensor for side in sides if side.tensor is not None}
-        if tensors and UNKNOWN not in answers and answers[0] != answers[1]:
-            check = SimpleNamespace(__name__="assert" if code.co_name.startswith("<") else code.co_name)
-            call = FailedCall(state, check, (), tensors, error, frame)
-            target = _find_target(call, sides)
-            strays = [tensor for tensor in tensors.values() if tensor.device != target]
-            if target is not None and strays:
-                call.report("operands", strays, target, NOT_OURS, FaultDetails(problem=PROBLEM))
-                return
+        call = FailedCall(state, check, (), tensors, error, frame)
+        target = _find_target(call, sides)
+        strays = [tensor for tensor in tensors.values() if tensor.device != target]
+        if target is not None and strays:
+            call.report("operands", strays, target, NOT_OURS, FaultDetails(problem=PROBLEM))
+            return
+
+
+def _find_disagreeing(frame: FrameType) -> Iterator[list[_Side]]:
+    """The comparisons of what tensors are on whose sides differ."""
+    scope = Scope(frame)
+    for pair in _compared(frame):
+        left, right = sides = [_read_side(scope, node) for node in pair]
+        has_tensor = left.tensor is not None or right.tensor is not None
+        is_known = left.answer is not UNKNOWN and right.answer is not UNKNOWN
+        if has_tensor and is_known and left.answer != right.answer:
+            yield sides
 
 
 class _Side(NamedTuple):

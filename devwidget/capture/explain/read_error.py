@@ -31,7 +31,7 @@ from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modes.function_mode import FAMILIES
 from devwidget.capture.modules import is_module, own_tensors
-from devwidget.capture.object_fields import is_a, is_exactly
+from devwidget.capture.object_fields import is_a, is_among, is_exactly
 from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.source_code.call_sites import forget_sites, locals_of, site_of
 from devwidget.capture.source_code.expressions import Call, failing_call
@@ -84,7 +84,7 @@ def read_error(error: BaseException) -> Reading:
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
     """An exception and those that led to it, each once."""
     seen: list[BaseException] = []
-    while error is not None and not any(error is other for other in seen):
+    while error is not None and not is_among(error, seen):
         seen.append(error)
         yield error
         if error.__cause__ is None and error.__suppress_context__:
@@ -227,7 +227,7 @@ def _values(context: ErrorContext, written: dict[str, str]) -> Iterator[Operand]
     for label, tensor in _tensors_met(user, context.below):
         name = names.expression(tensor) or written.get(label) or label
         is_word_of_torch = name[0].isdigit() or name == "input"  # which tells the reader nothing
-        if not is_word_of_torch and len(seen) < MOST_VALUES and not any(tensor is other for other in seen):
+        if not is_word_of_torch and len(seen) < MOST_VALUES and not is_among(tensor, seen):
             seen.append(tensor)
             yield operand_of(tensor, name, name)
 

@@ -23,8 +23,7 @@ _CASTS = {"half": torch.float16, "float": torch.float32, "double": torch.float64
 def arguments(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[tuple[str, torch.Tensor]]:
     """Tensors of a call with the operator's own names for them."""
     names = _signature(func)
-    labels = [names[index] if index < len(names) else str(index) for index in range(len(args))]
-    labels += map(format_value, kwargs)
+    labels = [*names[: len(args)], *map(str, range(len(names), len(args))), *map(format_value, kwargs)]
     found: list[tuple[str, torch.Tensor]] = []
     for label, value in zip(labels, (*args, *kwargs.values()), strict=True):
         if is_tensor(value):

@@ -12,7 +12,7 @@ from torch import nn
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
 from devwidget.capture.faults.operand_names import Names
 from devwidget.capture.modules import own_tensors, walk_modules
-from devwidget.capture.object_fields import is_exactly
+from devwidget.capture.object_fields import is_among, is_exactly
 from devwidget.capture.recording.descriptions import operand_of
 from devwidget.capture.recording.event_log import format_dtype
 from devwidget.capture.tensors import is_parameter
@@ -31,7 +31,7 @@ def handle_failure(call: FailedCall) -> Any:
         return NOT_OURS
     wanted = _wanted(call, floats)
     strays = [tensor for tensor in floats if tensor.dtype != wanted]
-    out = call.again(lambda t: t.to(wanted) if any(t is stray for stray in strays) else t)
+    out = call.again(lambda t: t.to(wanted) if is_among(t, strays) else t)
     call.report("dtype", strays, floats[0].device, out, FaultDetails(wanted=format_dtype(wanted)))
     return out
 

@@ -16,6 +16,7 @@ from devwidget.capture.faults import operand_names
 from devwidget.capture.faults.call_arguments import arguments, cast_by, computed, is_a_place, written_names
 from devwidget.capture.interrupts import is_from_handler
 from devwidget.capture.modules import is_module
+from devwidget.capture.object_fields import is_among
 from devwidget.capture.recording.descriptions import fault_at, operand_of
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
@@ -86,7 +87,7 @@ class FailedCall:
 
     def again_moved(self, strays: Sequence[torch.Tensor], target: torch.device) -> Any:
         """The call with these tensors moved, differentiably, so that gradients find their way back."""
-        return self.again(lambda t: t.to(target) if any(t is stray for stray in strays) else t)
+        return self.again(lambda t: t.to(target) if is_among(t, strays) else t)
 
     def report(
         self, what: Kind, strays: Sequence[torch.Tensor], target: torch.device, out: Any, details: FaultDetails = NO_DETAILS
@@ -122,7 +123,7 @@ class FailedCall:
         of_dtype = what == "dtype" or bool(details.dtype)
         operands = []
         for argument, tensor in given:
-            stray = any(tensor is other for other in strays)
+            stray = is_among(tensor, strays)
             source = sources.get(id(tensor), "")
             expression = names.expression(tensor) or (source if is_a_place(source) else "")
             operand = operand_of(tensor, argument, expression, stray=stray, source=source)
@@ -167,21 +168,25 @@ class FailedCall:
         found = written_names(text, self.args, self.kwargs, self.name, direct=direct)
         if direct or found:
             return found
-        unnamed = []
-        for argument, tensor in given:
-            is_named = is_parameter(tensor) or argument.endswith("]") or names.expression(tensor)
-            if not is_named and not self._is_made_on_line(tensor):
-                unnamed.append(tensor)
+        unnamed = self._list_unnamed(names, given)
         for tensor in unnamed:
             source = names.alike(text, tensor)
             if source:
                 found[id(tensor)] = source
         rest = {id(tensor): tensor.dtype for tensor in unnamed if id(tensor) not in found}
         one = computed(text)
-        for key, dtype in rest.items():
-            if one and len(rest) == 1 and cast_by(one) in (None, dtype):
-                found[key] = one
+        if one and len(rest) == 1 and cast_by(one) in (None, *rest.values()):
+            found |= dict.fromkeys(rest, one)
         return found
+
+    def _list_unnamed(self, names: operand_names.Names, given: list[tuple[str, torch.Tensor]]) -> list[torch.Tensor]:
+        """The tensors that a library has computed of what it was given."""
+        unnamed = []
+        for argument, tensor in given:
+            is_named = is_parameter(tensor) or argument.endswith("]") or names.expression(tensor)
+            if not is_named and not self._is_made_on_line(tensor):
+                unnamed.append(tensor)
+        return unnamed
 
     def _is_made_on_line(self, tensor: torch.Tensor) -> bool:
         """Whether the failing line, or what it called, has made a tensor."""

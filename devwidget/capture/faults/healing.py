@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from devwidget.capture.modules import own_tensors, walk_modules
+from devwidget.capture.object_fields import is_among
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import call_text
@@ -110,7 +111,7 @@ def _of_gradients(meeting: _Meeting) -> torch.device | None:
 def _of_what_is_indexed(meeting: _Meeting) -> torch.device | None:
     """Indices go where the tensor is."""
     first = meeting.tensors[0]
-    is_placed = meeting.name == "__getitem__" and any(tensor is first for tensor in meeting.placed_by_number())
+    is_placed = meeting.name == "__getitem__" and is_among(first, meeting.placed_by_number())
     return first.device if is_placed else None
 
 
@@ -172,4 +173,4 @@ def _may_stay(tensor: torch.Tensor, indices: Sequence[torch.Tensor]) -> bool:
     if tensor.device.type != "cpu" or tensor.dim() == 0:
         return tensor.device.type == "cpu"
     is_number = tensor.is_floating_point() or tensor.is_complex()  # values are written as what they are
-    return not is_number and any(tensor is each for each in indices)
+    return not is_number and is_among(tensor, indices)

@@ -29,6 +29,7 @@ def look_for_gradient(state: RecordingState, tensor: torch.Tensor, frame: FrameT
 def leaf_behind(tensor: torch.Tensor) -> torch.Tensor | None:
     """The leaf that a single move took this tensor from."""
     node = node_of(tensor)
-    before = [n for n, _ in node.next_functions if n is not None] if node is not None else []
-    moved = node is not None and len(before) == 1 and ("Copy" in node.name() or "Move" in node.name())
-    return getattr(before[0], "variable", None) if moved else None
+    if node is None or not ("Copy" in node.name() or "Move" in node.name()):
+        return None
+    before = [previous for previous, _ in node.next_functions if previous is not None]
+    return getattr(before[0], "variable", None) if len(before) == 1 else None

@@ -18,7 +18,7 @@ def handle_failure(call: FailedCall) -> Any:
     if not strays or "meta" not in message(call.error):
         return NOT_OURS
     real = [tensor.device for tensor in tensors if not tensor.is_meta]
-    target = next((d for d in real if is_accelerator(d)), real[0] if real else torch.device("cpu"))
+    target = next(filter(is_accelerator, real), next(iter(real), torch.device("cpu")))
     out = call.again(lambda t: torch.zeros_like(t, device=target) if t.is_meta else t)
     call.report("meta", strays, target, out)
     return out

@@ -13,7 +13,7 @@ import torch
 
 from devwidget.capture.faults.story import Asked, find_story, list_family
 from devwidget.capture.modules import own_tensors
-from devwidget.capture.object_fields import format_value
+from devwidget.capture.object_fields import format_value, is_among
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.event_log import device_id
 from devwidget.capture.recording.state import RecordingState
@@ -63,7 +63,7 @@ class Names:
         for frame in self._frames:
             for name, value in locals_of(frame).items():
                 is_of_user = name != "self" and not name.startswith("_")
-                if is_of_user and value is not None and any(value is root for root in roots):
+                if is_of_user and value is not None and is_among(value, roots):
                     return str(name)
         return ""
 

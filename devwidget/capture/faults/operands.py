@@ -9,6 +9,7 @@ from typing import Any
 from devwidget.capture.faults import healing
 from devwidget.capture.faults.call_arguments import arguments
 from devwidget.capture.faults.failed_call import NOT_OURS, FailedCall
+from devwidget.capture.object_fields import is_among
 from devwidget.capture.source_code.call_sites import call_text, line_of, raw_site
 from devwidget.capture.source_code.statements import is_moved_on, statement_text
 from devwidget.records.device import KINDS
@@ -32,7 +33,7 @@ def handle_failure(call: FailedCall) -> Any:
     if target is None:
         return NOT_OURS
     on_host = [tensor for name, tensor in arguments(call.func, call.args, call.kwargs) if name in _ON_HOST]
-    strays = [tensor for tensor in healing.strays(tensors, target, call.name) if not any(tensor is other for other in on_host)]
+    strays = [tensor for tensor in healing.strays(tensors, target, call.name) if not is_among(tensor, on_host)]
     home = target
     if is_inplace(call.name) and tensors[0].dim():
         home = tensors[0].device  # it must be written where it is, though it may be the one that is astray

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from devwidget.capture.modules import is_module, own, own_parameters, own_tensors, registered_entries, walk_modules
-from devwidget.capture.object_fields import class_name, class_values, copy_items, dict_of, is_a, items_of, mro_of
+from devwidget.capture.object_fields import class_name, class_values, copy_items, dict_of, is_a, is_among, items_of, mro_of
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.module_tracker import ModuleTracker
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
@@ -57,16 +57,12 @@ class _Owned(NamedTuple):
 
 def holder(tracker: ModuleTracker, frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     """Who keeps one of these tensors: a module of the model, else a global that a frame's code uses."""
-    found = [owned for owned in _list_owned(tracker) if _is_among(owned.tensor, family)]
+    found = [owned for owned in _list_owned(tracker) if is_among(owned.tensor, family)]
     if not found:
         return in_optimizer(frames, family) or _held_by_name(frames, family)
     owned = next((each for each in found if each.tensor is family[0]), found[0])
     held = owned.describe_holder()
     return _add_sharing(tracker, frames, held, owned.tensor) if owned.how in ("parameter", "buffer") else held
-
-
-def _is_among(value: object, family: list[torch.Tensor]) -> bool:
-    return any(value is member for member in family)
 
 
 def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
@@ -75,7 +71,7 @@ def in_optimizer(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Hel
         optimizer = locals_of(frame).get("self")
         if is_a(optimizer, torch.optim.Optimizer):
             for name, tensor in (*_tensors_in_state(optimizer), *attribute_tensors(optimizer)):
-                if _is_among(tensor, family):
+                if is_among(tensor, family):
                     return Held(None, name, "optimizer state", class_name(type(optimizer)))
     return None
 
@@ -93,7 +89,7 @@ def in_module_beside(frames: Sequence[FrameType], family: list[torch.Tensor]) ->
     for name, whole in _modules_named(frames):
         for path, module in walk_modules(whole):
             for key, value in own(module).items() if _moves_along(type(module)) else ():
-                if _is_among(value, family):
+                if is_among(value, family):
                     kept = ".".join(part for part in (name, path, key) if part)
                     owner, left_class = class_name(type(module)), class_name(type(whole))
                     return Held(None, kept, "attribute", owner, left_class=left_class, moves_along=True)
@@ -221,7 +217,7 @@ def _add_sharing(tracker: ModuleTracker, frames: Sequence[FrameType], held: Held
     if left is None:
         return held
     module = next(module for path, module in tracker.list_modules() if path == left)
-    is_root = any(ref() is module for ref in tracker.roots)
+    is_root = is_among(module, [ref() for ref in tracker.roots])
     if is_root:
         module = _find_whole(frames, module, tensor.device)
     built = find_construction(frames, module)
@@ -232,7 +228,7 @@ def _find_whole(frames: Sequence[FrameType], module: nn.Module, device: torch.de
     """The module of a variable of the user that has this one as a part, and nothing elsewhere: its methods were called."""
     for _, whole in _modules_named(frames):
         parts = [part for _, part in walk_modules(whole)]
-        if any(part is module for part in parts) and all(_is_wholly_on(device, part) for part in parts):
+        if is_among(module, parts) and all(_is_wholly_on(device, part) for part in parts):
             module = whole
     return module
 
@@ -260,7 +256,7 @@ def _left_behind(tracker: ModuleTracker, path: str, device: torch.device) -> str
 def _held_by_name(frames: Sequence[FrameType], family: list[torch.Tensor]) -> Held | None:
     for frame in frames:
         for name, value in globals_used(frame).items():
-            if _is_among(value, family):
+            if is_among(value, family):
                 return Held(None, name, "global", "", _module_level(frame, name))
     return None
 

@@ -25,9 +25,11 @@ def handle_failure(call: FailedCall) -> Any:
     out = NOT_OURS
     if call.state.heal:
         right = torch.Generator(target).manual_seed(generator.initial_seed())
-        args = tuple(right if value is generator else value for value in call.args)
-        kwargs = {name: right if value is generator else value for name, value in call.kwargs.items()}
-        out = call.again_with(args, kwargs)
+
+        def change(value: Any) -> Any:
+            return right if value is generator else value
+
+        out = call.again_with(tuple(map(change, call.args)), {key: change(value) for key, value in call.kwargs.items()})
     names = operand_names.Names(call.state, call.frame)
     made = names.made_by_call(generator, "Generator")
     found, expression = device_id(generator.device), names.expression(generator)

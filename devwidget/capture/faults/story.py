@@ -14,7 +14,7 @@ from torch import nn
 
 from devwidget.capture.faults.owners import holder, in_class, in_module_beside, in_optimizer, registered_at, written_later
 from devwidget.capture.modules import is_module, own_tensors
-from devwidget.capture.object_fields import copy_items, dict_of
+from devwidget.capture.object_fields import copy_items, dict_of, is_among
 from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.event_log import format_dtype
 from devwidget.capture.recording.state import RecordingState
@@ -100,16 +100,12 @@ def list_family(tensor: torch.Tensor, birth: Birth | None) -> list[torch.Tensor]
     if birth is not None:
         family = [older for each in birth.iterate_chain() if (older := each()) is not None] or family
     wrapped = wrapped_tensor(tensor)
-    if wrapped is not None and not _has(family, wrapped):
+    if wrapped is not None and not is_among(wrapped, family):
         family.append(wrapped)
     for each in (*viewed_base(tensor), tensor):  # of `self.weight.T` too
-        if is_parameter(each) and not _has(family, each):
+        if is_parameter(each) and not is_among(each, family):
             family.insert(0, each)  # `nn.Parameter(data)` has the birth of its data, which somebody else may keep
     return family
-
-
-def _has(tensors: list[torch.Tensor], tensor: torch.Tensor) -> bool:
-    return any(tensor is each for each in tensors)
 
 
 # As it was recorded.
@@ -172,7 +168,7 @@ def _find_weights(root: Birth, asked: Asked) -> Birth | None:
     scope, registered = Scope(frame), list(own_tensors(module).values())
     calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
     has_place_of_its_own = any(not _tensors_named(part, scope) for part in [node, *calls])  # `torch.randn(3)`
-    if has_place_of_its_own or not all(_has(registered, tensor) for tensor in _tensors_named(node, scope)):
+    if has_place_of_its_own or not all(is_among(tensor, registered) for tensor in _tensors_named(node, scope)):
         return None
     return root.weights
 
@@ -213,20 +209,11 @@ def _find_holder(asked: Asked, root: Birth, family: list[torch.Tensor]) -> Held 
     """Who keeps a tensor, or what decided where it is."""
     held = holder(asked.state.tracker, asked.frames, family)
     if held is None:
-        return _find_holder_of_weights(asked, root) or in_module_beside(asked.frames, family)
+        return in_module_beside(asked.frames, family)
     built = to_site(root.built) if held.left_behind is not None and held.built is None else None
     if built is not None and statements.assigned_call(built.text)[1] == held.left_class:  # and no module around it
         return dataclasses.replace(held, built=built)
     return held
-
-
-def _find_holder_of_weights(asked: Asked, root: Birth) -> Held | None:
-    """The unregistered module whose weights an activation was computed with: those are why it is there."""
-    weights = root.weights() if root.weights is not None else None
-    if weights is None or weights.device != asked.tensor.device:
-        return None
-    held = holder(asked.state.tracker, [], [weights])
-    return held if held is not None and held.how == "attribute" else None
 
 
 def _find_partners(asked: Asked, root: Birth, code: CodeType) -> Iterator[str]:
@@ -268,8 +255,6 @@ def _read_story(asked: Asked, family: list[torch.Tensor]) -> Story:
     found = _find_origin(asked, family)
     tracker = asked.state.tracker
     held = holder(tracker, asked.frames, [*family, *found.tensors])
-    if held is not None and _is_followed(asked, held, found):
-        held = None
     if held is not None and held.how in ("parameter", "buffer"):
         registered = written_later(tracker, held) or held.assigned or registered_at(tracker, held.module or "")
         return Story(registered or found.site, held=held)
@@ -287,12 +272,6 @@ def _story_of_line(site: Site, held: Held | None) -> Story:
     """The story that a line tells by the call that it makes."""
     call, op = statements.assigned_call(site.text)
     return Story(site, call, op, direct=call.rpartition(f".{op}(")[0] == "torch", held=held)
-
-
-def _is_followed(asked: Asked, held: Held, found: provenance.Origin) -> bool:
-    """Whether what a module keeps was moved to where another tensor is, which a line that still runs has made."""
-    is_alone = held.how in ("parameter", "buffer") and held.left_behind is None
-    return is_alone and found.direct and holder(asked.state.tracker, [], list(found.tensors[-1:])) is None
 
 
 def _find_origin(asked: Asked, family: list[torch.Tensor]) -> provenance.Origin:
@@ -317,6 +296,6 @@ def _find_line_of_object(asked: Asked, family: list[torch.Tensor]) -> Site | Non
             continue
         fields = [*own_tensors(owner).items()] if is_module(owner) else []
         for name, value in (*fields, *copy_items(dict_of(owner))):
-            if type(name) is str and any(_has(family, tensor) for tensor in tensors_in(value, depth=2)):
+            if type(name) is str and any(is_among(tensor, family) for tensor in tensors_in(value, depth=2)):
                 return in_class(type(owner), functools.partial(classes.attribute_assignment, attribute=name))
     return None
