@@ -130,16 +130,22 @@ class Reference:
                 return Message("it gives {result}, and {right} on one device", result=_kind_of(b), right=_kind_of(a))
         if not are_equal(mine.output, other.output, self.moves, values=values):
             return Message("it gives other values than on one device")
-        for name in sorted(mine.buffers.keys() & other.buffers.keys()) if values else ():
-            a, b = mine.buffers[name], other.buffers[name]
-            if not are_equal([a], [b.to(a.device)], ()):
-                return Message("`{name}` holds other values than on one device", name=name)
-        if lost := sorted(mine.gradients.keys() - other.gradients.keys()):
-            return Message("`{name}` gets no gradient", name=lost[0])
-        for name in sorted(mine.gradients) if values else ():
-            if not are_equal([mine.gradients[name]], [other.gradients[name].to(mine.gradients[name].device)], ()):
-                return Message("the gradient of `{name}` is another than on one device", name=name)
-        return ""
+        buffer = _find_unequal(mine.buffers, other.buffers) if values else ""
+        if buffer:
+            return Message("`{name}` holds other values than on one device", name=buffer)
+        lost = min(mine.gradients.keys() - other.gradients.keys(), default="")
+        if lost:
+            return Message("`{name}` gets no gradient", name=lost)
+        gradient = _find_unequal(mine.gradients, other.gradients) if values else ""
+        return Message("the gradient of `{name}` is another than on one device", name=gradient) if gradient else ""
+
+
+def _find_unequal(mine: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> str:
+    """The first name under which both have a tensor, and not the same; "" for none."""
+    for name in sorted(mine.keys() & other.keys()):
+        if not are_equal([mine[name]], [other[name].to(mine[name].device)], ()):
+            return name
+    return ""
 
 
 def _kind_of(tensor: torch.Tensor) -> str:

@@ -11,7 +11,7 @@ from devwidget.capture.restore.containers import ALL
 from devwidget.capture.restore.keepers import Entries, Keeper
 
 MOST_BYTES = 16 << 20
-"""Copied of all arrays together."""
+"""Copied of all arrays of NumPy together."""
 _SAMPLES = 256
 
 
@@ -35,15 +35,13 @@ class ArrayBudget:
     def choose_keeper(self, block: Any) -> Keeper:
         """Of an array that cannot be written, only what it is a view of is looked at."""
         if not is_numpy(type(block)):
-            size, copied, sampled = memoryview(block).nbytes, _BYTES, _SAMPLED_BYTES
-        elif not _plain(block).flags.writeable:
+            return _BYTES
+        if not _plain(block).flags.writeable:
             return _READ_ONLY
-        else:
-            size, copied, sampled = _plain(block).nbytes, _ARRAY, _SAMPLED
-        if size > self._left_bytes:
-            return sampled
-        self._left_bytes -= size
-        return copied
+        if _plain(block).nbytes > self._left_bytes:
+            return _SAMPLED
+        self._left_bytes -= _plain(block).nbytes
+        return _ARRAY
 
 
 def _plain(block: Any) -> Any:
@@ -75,11 +73,6 @@ def _read_samples(block: Any) -> tuple[Any, bytes]:
     return plain.shape, plain.flat[:: plain.size // _SAMPLES + 1].tobytes()
 
 
-def _read_sampled_bytes(block: Any) -> tuple[int, bytes]:
-    view = memoryview(block)
-    return len(view), view[:: len(view) // _SAMPLES + 1].tobytes()
-
-
 def _base_of(block: Any) -> Any:
     return sys.modules["numpy"].ndarray.base.__get__(block)
 
@@ -88,4 +81,3 @@ _ARRAY = Keeper(lambda block: _plain(block).copy(), _write_array, _same_arrays, 
 _READ_ONLY = Keeper(_base_of, entries=lambda base: (("base", base),))
 _BYTES = Keeper(lambda block: block[ALL], lambda block, copy: block.__setitem__(ALL, copy), operator.eq)
 _SAMPLED = Keeper(_read_samples, same=operator.eq)
-_SAMPLED_BYTES = Keeper(_read_sampled_bytes, same=operator.eq)

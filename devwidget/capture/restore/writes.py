@@ -12,11 +12,11 @@ import torch
 
 from devwidget.capture import torch_internals
 from devwidget.capture.interrupts import no_gradients
-from devwidget.capture.object_fields import is_exactly
 from devwidget.capture.patching.mode_stack import DispatchMode, redispatch
 from devwidget.capture.patching.operator_key import hide_from_modes
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.restore.storages import SavedStorages
+from devwidget.capture.tensors import tensors_in
 from devwidget.capture.undo import Undo
 
 _STATISTICS = ("running_mean", "running_var", "running_min", "running_max", "dropout_state")
@@ -51,13 +51,13 @@ def find_writes(func: Any) -> Writing:
     if schema is None:
         return _known.setdefault(id(func), Writing(func, everything=True))
     silent = not any(word in schema.name for word in _READ_ONLY)
-    written = [
-        (place, argument.name)
-        for place, argument in enumerate(schema.arguments)
-        if (argument.alias_info is not None and argument.alias_info.is_write) or (silent and argument.name in _STATISTICS)
-    ]
-    places, names = tuple(place for place, _ in written), tuple(name for _, name in written)
-    return _known.setdefault(id(func), Writing(func, places, names, torch.Tag.inplace_view in func.tags))
+    places, names = [], []
+    for place, argument in enumerate(schema.arguments):
+        is_written = argument.alias_info is not None and argument.alias_info.is_write
+        if is_written or (silent and argument.name in _STATISTICS):
+            places.append(place)
+            names.append(argument.name)
+    return _known.setdefault(id(func), Writing(func, tuple(places), tuple(names), torch.Tag.inplace_view in func.tags))
 
 
 class WriteMode(DispatchMode):
@@ -79,15 +79,10 @@ class WriteMode(DispatchMode):
         else:
             values = [args[place] for place in known.places if place < len(args)]
             values += [kwargs[name] for name in known.names if name in kwargs]
+        save = self._storages.note_reshaped if known.reshapes else self._storages.before_write
         with hide_from_modes(), torch_internals.DisableTorchFunction(), no_gradients():
-            for value in values:
-                for tensor in value if is_exactly(value, (list, tuple)) else (value,):
-                    if not isinstance(tensor, torch.Tensor):
-                        continue
-                    if known.reshapes:
-                        self._storages.note_reshaped(tensor)
-                    else:
-                        self._storages.before_write(tensor)
+            for tensor in tensors_in(values, 2):
+                save(tensor)
 
 
 _UNSEEN = ("apply_", "map_", "map2_", "numpy", "__array__", "__dlpack__")
