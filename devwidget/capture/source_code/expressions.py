@@ -16,9 +16,11 @@ import torch
 from devwidget.capture.modules import is_module, own_tensors
 from devwidget.capture.object_fields import (
     class_name,
+    copy_items,
     dict_of,
     find_class_attribute,
     is_a,
+    is_exactly,
     is_scalar,
     items_of,
     module_name,
@@ -157,7 +159,7 @@ def failing_call(frame: FrameType) -> Call | None:
             function = torch.Tensor.__getitem__
         case _:
             return None
-    return Call(function, tuple(part for operand in operands for part in _one(scope.given(operand))), {})
+    return Call(function, tuple(part for operand in operands for part in _argument(operand, scope)), {})
 
 
 def running_node(frame: FrameType) -> ast.AST | None:
@@ -206,22 +208,23 @@ def _call(node: ast.Call, scope: Scope) -> Call:
     func, args, kwargs = scope.value(node.func), _arguments(node, scope), _keywords(node, scope)
     if is_module(func):  # a scripted one, or its frames would be below
         return Call(_Named(class_name(type(func))), args, kwargs | own_tensors(func))
-    if isinstance(node.func, ast.Attribute):
-        owner = scope.given(node.func.value)
-        if func is UNKNOWN:
-            method = getattr(torch.Tensor, node.func.attr, None) or _Named(node.func.attr)
-            return Call(method, (*_one(owner), *args), kwargs)
-    return Call(func if func is not UNKNOWN else _Named(ast.unparse(node.func)), args, kwargs)
+    if func is not UNKNOWN:
+        return Call(func, args, kwargs)
+    match node.func:
+        case ast.Attribute(value=owner, attr=name):
+            return Call(_find_function(torch.Tensor, name), (*_argument(owner, scope), *args), kwargs)
+    return Call(_Named(ast.unparse(node.func)), args, kwargs)
 
 
 def _arguments(node: ast.Call, scope: Scope) -> tuple[Any, ...]:
     found: list[Any] = []
     for argument in node.args:
-        if isinstance(argument, ast.Starred):
-            values = scope.value(argument.value)
-            found += parts_of(values) if is_a(values, (list, tuple)) else []
-        else:
-            found += _one(scope.given(argument))
+        match argument:
+            case ast.Starred(value=inner):
+                values = scope.value(inner)
+                found += parts_of(values) if is_a(values, (list, tuple)) else []
+            case _:
+                found += _argument(argument, scope)
     return tuple(found)
 
 
@@ -236,8 +239,9 @@ def _keywords(node: ast.Call, scope: Scope) -> dict[str, Any]:
     return found
 
 
-def _one(values: list[Any]) -> list[Any]:
+def _argument(node: ast.expr, scope: Scope) -> list[Any]:
     """One argument: itself, the tensors that it is computed from, or None in the place of what is not known."""
+    values = scope.given(node)
     return values if len(values) == 1 else [values or None]
 
 
@@ -258,10 +262,12 @@ def _attribute(owner: Any, name: str) -> Any:
 
 
 def _item(owner: Any, key: Any) -> Any:
-    if (type(owner) is list or type(owner) is tuple) and type(key) is int:
-        return owner[key] if -len(owner) <= key < len(owner) else UNKNOWN
+    if type(key) is int and is_exactly(owner, (list, tuple)) and -len(owner) <= key < len(owner):
+        return owner[key]
     if type(owner) is dict and is_scalar(key):
-        return next((value for each, value in items_of(owner) or () if type(each) is type(key) and each == key), UNKNOWN)
+        for each, value in copy_items(owner):
+            if type(each) is type(key) and each == key:
+                return value
     return UNKNOWN
 
 
@@ -272,6 +278,6 @@ def is_of_torch(func: Any, name: str) -> bool:
 
 def origin_of(func: Any) -> str:
     """The module that a function says that it is from; "" for other callables, which may run code to say it."""
-    known = type(func) is types.FunctionType or type(func) is types.BuiltinFunctionType
-    found = func.__module__ if known else module_name(func) if is_a(func, type) else ""
-    return found if type(found) is str else ""
+    if type(func) is types.FunctionType or type(func) is types.BuiltinFunctionType:
+        return func.__module__ if type(func.__module__) is str else ""
+    return module_name(func) if is_a(func, type) else ""
