@@ -45,7 +45,7 @@ class CodeSwap:
         for is_whole in (True, False):
             before, after = self._compile_both(code.co_flags & _FUTURES, is_whole)
             key = next((key for key, each in before.items() if each == code), None)
-            if key is None or len(before) != len(after):
+            if key is None or _count_named(before, key[0]) != _count_named(after, key[0]):
                 continue
             new = after.get(key)
             # Python refuses a code object that wants other cells than the function has.
@@ -72,6 +72,10 @@ def _compile_functions(tree: ast.Module, file: str, flags: int, is_whole: bool) 
             found[each.co_qualname, seen[each.co_qualname]] = each
             seen[each.co_qualname] += 1
     return found
+
+
+def _count_named(codes: Codes, name: str) -> int:
+    return sum(each == name for each, _ in codes)
 
 
 def _list_inner(code: CodeType) -> Iterator[CodeType]:

@@ -85,6 +85,16 @@ def test_two_functions_of_one_name_keep_their_own_code(program):
         assert (holder.size, holder.kept) == (10, 3)
 
 
+def test_an_edit_that_adds_a_function_inside_is_reached(program):
+    module = program("""
+        def step(state):
+            return state
+    """)
+    with place_edits([edit(module, 2, 2, "    return tuple(each + 1 for each in state)")], None) as trial:
+        assert module.step((1, 2)) == (2, 3)
+        assert trial.all_ran()
+
+
 def test_the_functions_of_a_cell_have_the_new_code():
     cell = "import math\n\ndef step(x):\n    return math.floor(x)\n"
     with ipython() as shell:
