@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from devwidget.records.device import DeviceId
@@ -230,19 +230,22 @@ def _make_rows(columns: Mapping[str, Sequence[int]]) -> StepRows:
 
 def join_runs(parts: Iterable[WatchedRun]) -> WatchedRun:
     """What a run has written piece by piece, as one; a long one has as many rows as it would have had in memory."""
-    pieces, table = list[WatchedRun](), StepTable()
+    table, found, recorded = StepTable(), list[tuple[Finding, int]](), list[RecordedStep]()
+    notes, model, error, lines = dict[str, None](), "", "", tuple[LineTime, ...]()
     for part in parts:
         table.add_rows(part.steps)
-        pieces.append(replace(part, steps=StepRows()))  # numbers of Python take four times the memory of those in columns
-    found = [each for piece in pieces for each in zip(piece.findings, piece.first_steps, strict=True)]
+        found += zip(part.findings, part.first_steps, strict=True)
+        recorded += part.recorded_steps
+        notes |= dict.fromkeys(part.not_checked)
+        model, error, lines = part.model, part.error or error, part.lines or lines
     found.sort(key=lambda each: SEVERITIES.index(each[0].severity))
     return WatchedRun(
-        pieces[-1].model if pieces else "",
+        model,
         table.make_rows(),
         findings=tuple(finding for finding, _ in found),
         first_steps=tuple(step for _, step in found),
-        recorded_steps=tuple(step for piece in pieces for step in piece.recorded_steps),
-        error=next((piece.error for piece in reversed(pieces) if piece.error), ""),
-        not_checked=tuple(dict.fromkeys(note for piece in pieces for note in piece.not_checked)),
-        lines=next((piece.lines for piece in reversed(pieces) if piece.lines), ()),
+        recorded_steps=tuple(recorded),
+        error=error,
+        not_checked=tuple(notes),
+        lines=lines,
     )

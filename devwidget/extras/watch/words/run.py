@@ -69,12 +69,16 @@ def progress_words(step: int, means: Mapping[str, float], memory: Mapping[str, i
 
 def time_rows(steps: StepRows) -> list[tuple[str, str, str]]:
     """What each part takes of a step that was not recorded, where there are rows of such."""
-    rows = [at for at, recorded in enumerate(steps.recorded) if not recorded] or list(range(len(steps)))
-    count = sum(steps.count[at] for at in rows)
-    sums = {part: sum(getattr(steps, part)[at] for at in rows) for part in PARTS}
-    whole = sum(sums.values()) or 1
-    shares = {part: (taken / count / 1e6, taken / whole) for part, taken in sums.items() if taken}
-    return [(said(PART_NAMES[part]), format_seconds(mean), f"{share:.0%}") for part, (mean, share) in shares.items()]
+    plain = [at for at, recorded in enumerate(steps.recorded) if not recorded] or range(len(steps))
+    count = sum(steps.count[at] for at in plain)
+    taken = {part: sum(getattr(steps, part)[at] for at in plain) for part in PARTS}
+    whole = sum(taken.values())
+    rows = []
+    for part, microseconds in taken.items():
+        if microseconds:
+            mean = format_seconds(microseconds / count / 1e6)
+            rows.append((said(PART_NAMES[part]), mean, f"{microseconds / whole:.0%}"))
+    return rows
 
 
 def memory_rows(steps: StepRows) -> list[tuple[str, ...]]:
