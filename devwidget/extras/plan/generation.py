@@ -16,6 +16,7 @@ from devwidget.capture.tensors import is_tensor, replace_tensors, tensors_in
 from devwidget.extras.plan.changes import Changed, find_batch_size, resize_batch
 from devwidget.extras.plan.placement import MetaCopies, PlacedCopy, place_copy
 from devwidget.extras.plan.records.answers import CacheAt, Generation
+from devwidget.extras.plan.sizes import choose_size, find_ends
 from devwidget.extras.plan.watcher import Watcher, bytes_by_gpu
 from devwidget.gpus.machine import settle_accounts
 from devwidget.gpus.state import Account
@@ -25,7 +26,7 @@ from devwidget.records.schema.message import Message
 
 CACHES = "dynamic", "static"
 # Runs to find the length with which a GPU is full, and how close it has to be, as a share.
-MOST_RUNS, CLOSE = 8, 0.005
+MOST_RUNS, CLOSE = 16, 0.005
 
 
 def make_generation(
@@ -68,41 +69,22 @@ def _count_logits(model: nn.Module, inputs: Arguments) -> int:
 
 
 def find_full_length(run_at: Callable[[int], CacheAt], runs: tuple[CacheAt, CacheAt], capacity: int) -> int:
-    """Return the length with which a GPU is full: the longest that was run and fits; 0 if none does or nothing grows.
-
-    Each run is where the line through the two nearest meets the capacity.
-    """
-    known = {run.length: run.taken for run in runs}
+    """Return the length with which a GPU is full: the longest that was run and fits; 0 if none does or nothing grows."""
+    rooms = {run.length: [capacity - run.taken] for run in runs}
+    if rooms[runs[1].length] >= rooms[runs[0].length]:
+        return 0
     for _ in range(MOST_RUNS):
-        low = max((length for length, taken in known.items() if taken <= capacity), default=0)
-        high = min((length for length, taken in known.items() if taken > capacity), default=0)
-        if high and high - low <= max(1, int(CLOSE * low)):
+        fitting, failing = find_ends(rooms)
+        guess = choose_size(rooms)
+        if guess is None or (failing and failing - fitting <= CLOSE * fitting):
             break
-        if (guess := _meet_capacity(known, low, high, capacity)) is None:
-            return 0
         try:
-            known[guess] = run_at(guess).taken
+            rooms[guess] = [capacity - run_at(guess).taken]
         except DevwidgetError:
             # Beyond what the model has positions for.
             break
-    return low
-
-
-def _meet_capacity(known: dict[int, int], low: int, high: int, capacity: int) -> int | None:
-    """Return where the line through the two nearest lengths meets the capacity, between those that are known."""
-    lengths = sorted(known)
-    one, other = lengths[:2]
-    if low and high:
-        one, other = low, high
-    elif low:
-        one, other = lengths[-2:]
-    growth = (known[other] - known[one]) / (other - one)
-    if growth <= 0:
-        return None
-    guess = max(int(one + (capacity - known[one]) / growth), low + 1)
-    if high:
-        guess = min(guess, high - 1)
-    return guess or None
+    fitting, _ = find_ends(rooms)
+    return fitting
 
 
 @dataclass(frozen=True)

@@ -49,20 +49,26 @@ def search_largest(plans: dict[int, Plan], want: WantSize, measure: MeasureRooms
     """
     most = len(plans) - 1 + MOST_PLANS
     while len(plans) < most:
-        size = _choose_size({size: measure(plan) for size, plan in plans.items()})
+        size = choose_size({size: measure(plan) for size, plan in plans.items()})
         if size is None or size in plans:
             break
         plans[size] = yield want(size)
     return largest_fitting(plans, measure)
 
 
-def _choose_size(rooms: dict[int, list[int]]) -> int | None:
-    """Return the size to be planned next; None if the answer is known."""
+def find_ends(rooms: dict[int, list[int]]) -> tuple[int, int]:
+    """Return the largest size that fits and the smallest that does not, by the room on each GPU; 0 for none."""
     fitting = max((size for size, room in rooms.items() if min(room) >= 0), default=0)
-    failing = min((size for size, room in rooms.items() if min(room) < 0), default=None)
+    failing = min((size for size, room in rooms.items() if min(room) < 0), default=0)
+    return fitting, failing
+
+
+def choose_size(rooms: dict[int, list[int]]) -> int | None:
+    """Return the size to be planned next; None if the answer is known."""
+    fitting, failing = find_ends(rooms)
     if failing == fitting + 1:
         return None
-    if failing is None:
+    if not failing:
         before = max((size for size in rooms if size < fitting), default=None)
         guess = 2 * fitting if before is None else _meet_capacity(rooms, before, fitting)
         return min(max(guess, fitting + 1), MOST_AT_ONCE * fitting)
