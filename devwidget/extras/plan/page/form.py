@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from devwidget.extras.plan.evidence.compared import Fit
@@ -35,19 +35,15 @@ def form_content(questions: Any, setting: AskedSize) -> dict[str, Any]:
     fullest = shown.tightest
     return {
         "shown": _setting_content(setting),
-        "batches": list(_list_batches(own.batch, _values_of(figures, "batch"))),
-        "lengths": _list_eighths(own.length, _values_of(figures, "length")),
+        "batches": list(_list_batches(own.batch, {figure["batch"] for figure in figures})),
+        "lengths": _list_eighths(own.length, {figure["length"] for figure in figures}),
         "cards": list(questions.cards),
-        "memory": _list_memory(_values_of(shown.devices, "capacity"), setting.memory),
+        "memory": _list_memory({device.capacity for device in shown.devices}, setting.memory),
         "gpus": len(shown.devices),
         "maps": shown.placement in ("auto", "device map"),
         "band": fullest.on_card_band[1] / max(fullest.on_card, 1),
         "figures": figures,
     }
-
-
-def _values_of(figures: Iterable[Any], name: str) -> set[int]:
-    return {figure[name] if isinstance(figure, dict) else getattr(figure, name) for figure in figures}
 
 
 def _setting_content(setting: AskedSize) -> Figure:
