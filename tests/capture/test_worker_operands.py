@@ -1,8 +1,11 @@
 """What failed in a DataParallel worker, whose exception is kept with its frames while births are watched."""
 
 import pytest
+import torch
+from torch._utils import ExceptionWrapper
 
 from devwidget.capture import background_births
+from devwidget.capture.patches.worker_errors import worker_error
 from tests.explained_programs import explained_and_cured, line, run_failing, written
 
 
@@ -62,3 +65,13 @@ def test_a_device_that_an_attribute_names_is_the_cause(tmp_path):
     """)
     found = explained_and_cured(tmp_path, text)
     assert (found.kind, found.birth.line) == ("wrong-device", line(text, "kept = "))
+
+
+def test_what_filled_a_device_is_not_kept():
+    try:
+        raise torch.OutOfMemoryError("full")
+    except torch.OutOfMemoryError:
+        wrapped = ExceptionWrapper(where="in replica 0 on device 0")
+    with pytest.raises(torch.OutOfMemoryError) as caught:
+        wrapped.reraise()
+    assert worker_error(caught.value) is None

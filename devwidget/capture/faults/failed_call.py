@@ -102,8 +102,9 @@ class FailedCall:
             details: what is known of faults of this family only.
         """
         site = raw_site(self.frame)
-        births = [birth.find_root().site for stray in strays if (birth := self.state.births.find_birth(stray)) is not None]
-        if self.state.log.is_new_fault((what, site, self.name, self.state.tracker.module, frozenset(births))):
+        roots = [self.state.births.find_root(stray) for stray in strays]
+        births = frozenset(root.site for root in roots if root is not None)
+        if self.state.log.is_new_fault((what, site, self.name, self.state.tracker.module, births)):
             self.state.log.log_fault(self._fault(what, strays, target, details, healed=out is not NOT_OURS))
 
     def report_operands(self, operands: tuple[Operand, ...], target: torch.device, *, healed: bool) -> None:

@@ -10,7 +10,6 @@ import torch
 
 from devwidget.capture.modules import own_tensors, walk_modules
 from devwidget.capture.object_fields import is_among
-from devwidget.capture.recording.births import Birth
 from devwidget.capture.recording.state import RecordingState
 from devwidget.capture.source_code.call_sites import call_text
 from devwidget.records.device import has_own_memory
@@ -142,24 +141,19 @@ def _only_device(tensors: Iterable[torch.Tensor]) -> torch.device | None:
 
 def _is_unnumbered(tensor: torch.Tensor, state: RecordingState) -> bool:
     """Whether `.cuda()` or `.to("cuda")` brought it where it is, or what it was computed from."""
-    root = _root_of(tensor, state)
+    root = state.births.find_root(tensor)
     return root is not None and root.is_move and _UNNUMBERED.search(call_text(root.site)) is not None
 
 
 def _is_as_saved(tensor: torch.Tensor, state: RecordingState) -> bool:
     """Whether `torch.load` left it where it was when the file was written."""
-    root = _root_of(tensor, state)
+    root = state.births.find_root(tensor)
     return root is not None and root.call == "load" and "map_location" not in call_text(root.site)
 
 
 def _age(tensor: torch.Tensor, state: RecordingState) -> int:
-    root = _root_of(tensor, state)
+    root = state.births.find_root(tensor)
     return -1 if root is None else root.number
-
-
-def _root_of(tensor: torch.Tensor, state: RecordingState) -> Birth | None:
-    birth = state.births.find_birth(tensor)
-    return None if birth is None else birth.find_root()
 
 
 def strays(tensors: Sequence[torch.Tensor], target: torch.device, name: str = "") -> list[torch.Tensor]:

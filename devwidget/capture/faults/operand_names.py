@@ -102,8 +102,7 @@ class Names:
 
     def _move_of(self, tensor: torch.Tensor) -> Site | None:
         """The line that moved a registered tensor to where it is."""
-        birth = self._state.births.find_birth(tensor)
-        root = birth.find_root() if birth is not None else None
+        root = self._state.births.find_root(tensor)
         return to_site(root.site) if root is not None and root.is_move else None
 
     def variables_taken(self, tensor: torch.Tensor, target: torch.device) -> Taken | None:

@@ -306,6 +306,11 @@ class Births:
         behind = wrapped_tensor(tensor) if older is None else None
         return older if behind is None else self.find_birth(behind)
 
+    def find_root(self, tensor: torch.Tensor) -> Birth | None:
+        """The birth that decided the device of a tensor, None for one never seen."""
+        birth = self.find_birth(tensor)
+        return None if birth is None else birth.find_root()
+
     def birth_of(self, tensor: torch.Tensor) -> Birth:
         """The birth of a tensor; one that was never seen is older than the recording, and gets one that says so."""
         birth = self.find_birth(tensor)
