@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from devwidget import gpus
-from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, uninterrupted
+from devwidget.capture.interrupts import all_or_nothing, interruptible, is_from_handler, sure_exit, uninterrupted
 from devwidget.capture.memory.watch import LivingBytes
 from devwidget.capture.object_fields import format_value, is_a
 from devwidget.capture.recorder import Recorder
@@ -70,6 +70,7 @@ class Recording:
         offer: lets the edits of the trace be tried on the calls of modules that were seen.
     """
 
+    _is_open = False
     _swallows = False
     _watches_memory = True
 
@@ -126,6 +127,7 @@ class Recording:
 
     @all_or_nothing
     def _begin(self) -> None:
+        self._is_open = True
         self._gpus = virtual_gpus()
         self._recorder.__enter__()
         if self._offer is not None:
@@ -142,11 +144,13 @@ class Recording:
 
             self._recorder.watch_memory(CudaMemory())
 
+    @sure_exit
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         with uninterrupted():
             self._recorder.__exit__(kind, error, trace)
+            self._is_open = False
             self._gpus = max(self._gpus, virtual_gpus())  # started inside
             self._trace = self._judged()  # a rule that is struck by a signal would be taken for one that crashes
             self._offer_trials(error)

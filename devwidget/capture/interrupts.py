@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 import types
+import weakref
 from _signal import getsignal  # type: ignore[import-not-found]  # no enums: a tenth of the time
 from _signal import signal as set_handler
 from _thread import RLock
@@ -47,14 +48,15 @@ def _note_signal(number: int, frame: types.FrameType | None) -> None:
 
 
 def _hold_signals() -> None:
+    """Put ours in the place of the user's handlers, of all even if one of them strikes meanwhile."""
     try:
         for number in _NUMBERS:
             handler = getsignal(number)
-            if callable(handler):
+            if callable(handler) and handler is not _note_signal:
                 _held[number] = handler
                 set_handler(number, _note_signal)
     except BaseException:
-        _release_signals()
+        _hold_signals()
         raise
 
 
@@ -103,7 +105,11 @@ class uninterrupted:
     def __enter__(self) -> None:
         self._holds = not _held and _is_main_thread()
         if self._holds:
-            _hold_signals()
+            try:
+                _hold_signals()
+            except BaseException:
+                _release_signals()
+                raise
 
     def __exit__(self, *exc_info: object) -> None:
         if self._holds:
@@ -121,6 +127,30 @@ class interruptible:
     def __exit__(self, *exc_info: object) -> None:
         if self._releases:
             _hold_signals()
+
+
+class sure_exit:
+    """An `__exit__` that is made up for where a signal strikes before its first line.
+
+    A `with` statement looks its `__exit__` up before it calls `__enter__`, and lets go of what it found in the end, whatever
+    became of the call. Its class has an attribute `_is_open`, true while there is something to end.
+    """
+
+    def __init__(self, leave: Callable[..., Any]) -> None:
+        self._leave = leave
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Callable[..., Any]:
+        if owner is None:
+            return self._leave
+        if owner._is_open:  # called by hand
+            return types.MethodType(self._leave, owner)
+        found, whose = functools.partial(self._leave, owner), weakref.ref(owner)
+        owner.__dict__["_let_go"] = weakref.ref(found, lambda _: self._make_up(whose()))
+        return found
+
+    def _make_up(self, owner: Any) -> None:
+        if owner is not None and owner._is_open:
+            self._leave(owner, None, None, None)
 
 
 def all_or_nothing(enter: Callable[[_Left], None]) -> Callable[[_Left], _Left]:

@@ -32,6 +32,7 @@ from devwidget.capture.patches.state_dicts import watch_checkpoints
 from devwidget.capture.patches.unseen_tensors import watch_arrivals, watch_swaps
 from devwidget.capture.patching import registry
 from devwidget.capture.patching.global_hooks import MODULE_BEGINS, MODULE_ENDS
+from devwidget.capture.patching.mode_stack import leave_modes
 from devwidget.capture.recording.allowed_transfers import AllowedTransfer
 from devwidget.capture.recording.copy_checks import CopyChecks
 from devwidget.capture.recording.recorded_threads import watch_threads
@@ -293,6 +294,7 @@ class Recorder:
         if switch and state:  # our looking is hidden from function modes: it may be cut short before it lets go
             undo.add_step(switch, state())
         self._state.begin_in_thread(undo)
+        undo.add_step(leave_modes, self._state)
         undo.enter_context(OperatorMode(self._state))
         undo.enter_context(CallMode(self._state))
         if self._memory is not None:

@@ -8,6 +8,7 @@ import gc
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from devwidget.capture.interrupts import uninterrupted
 from devwidget.records.errors import error_text
 
 _T = TypeVar("_T")
@@ -37,6 +38,14 @@ class Undo:
         Raises:
             BaseException: the first that a step has raised, with the others as notes.
         """
+        with uninterrupted():
+            errors = self._run_all()
+        for other in errors[1:]:
+            errors[0].add_note(f"and while it was put back: {error_text(other)}")
+        if errors:
+            raise errors[0]
+
+    def _run_all(self) -> list[BaseException]:
         errors: list[BaseException] = []
         while self._steps:
             step = self._steps.pop()
@@ -44,10 +53,7 @@ class Undo:
                 step()
             except BaseException as error:  # raised again when all steps have been run
                 errors.append(error)
-        for other in errors[1:]:
-            errors[0].add_note(f"and while it was put back: {error_text(other)}")
-        if errors:
-            raise errors[0]
+        return errors
 
     def __enter__(self) -> Undo:
         return self

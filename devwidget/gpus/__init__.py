@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from devwidget.capture.interrupts import Lock, all_or_nothing, uninterrupted
+from devwidget.capture.interrupts import Lock, all_or_nothing, sure_exit, uninterrupted
 from devwidget.gpus.virtual_machine import VirtualMachine, parse_cluster, read_cluster
 from devwidget.records.device import SIMULATE_VARIABLE
 from devwidget.records.errors import SimulationError
@@ -118,6 +118,11 @@ class Simulation:
     def __enter__(self) -> Simulation:
         return self.start()
 
+    @property
+    def _is_open(self) -> bool:
+        return self._session is not None
+
+    @sure_exit
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
 

@@ -123,6 +123,13 @@ def _ended_class(passing: type, kind: type) -> Any:
     return kind if issubclass(kind, passing) else type(f"Ended{kind.__name__}", (passing, kind), {})
 
 
+def leave_modes(state: object) -> None:
+    """End what is still active in this thread of one recording: a signal may have cut the end of a mode short."""
+    for mode in (*torch_internals.function_modes(), *dispatch_modes()):
+        if isinstance(mode, (FunctionMode, DispatchMode)) and getattr(mode, "_state", None) is state:
+            mode.leave_mode()
+
+
 redispatch = operator_key.run_below
 dispatch_modes: Callable[[], list[DispatchMode]] = operator_key.active_modes
 
