@@ -24,7 +24,7 @@ from devwidget.capture.object_fields import (
 from devwidget.capture.tensors import is_tensor
 
 _SEQUENCES: tuple[Any, ...] = (list, tuple, deque, set, frozenset)
-_BARE = (*_SEQUENCES, dict, FunctionType, MethodType, CellType)
+_BARE = (*_SEQUENCES, dict, FunctionType, MethodType, CellType, functools.partial)
 """Classes whose own objects have no fields beside what they hold."""
 _OF_FUNCTION = ("__code__", "__defaults__", "__kwdefaults__", "__dict__")
 _GROUPS = ("_parameters", "_buffers", "_modules")
