@@ -33,9 +33,12 @@ def merge(heard: Iterable[Rank], asked: float = 0.0) -> Cluster:
 
 def _select_newest_job(heard: dict[int, Rank]) -> tuple[dict[int, Rank], list[int]]:
     """Ranks of the job that has spoken last, and the numbers of those of others, which have left a file or a process."""
-    told = [rank.said for rank in heard.values() if rank.said.taken]
-    newest = max(told, key=lambda said: said.taken, default=None)
-    older = [said.rank for said in told if newest is not None and not is_of_job(said, newest)]
+    # One of which nothing but its socket is known does not say of which job it is.
+    told = [rank.said for rank in heard.values() if rank.said.taken and rank.said.host]
+    if not told:
+        return heard, []
+    newest = max(told, key=lambda said: said.taken)
+    older = [said.rank for said in told if not is_of_job(said, newest)]
     return {number: rank for number, rank in heard.items() if number not in older}, older
 
 

@@ -10,12 +10,12 @@ import pytest
 from devwidget.extras.ranks.records.cluster import Rank
 from devwidget.extras.ranks.records.columns import lay_out_columns
 from devwidget.extras.ranks.records.merging import merge, ranks_of_saved
-from devwidget.extras.ranks.records.rank import RankModel, RankModule
+from devwidget.extras.ranks.records.rank import GroupProgress, RankModel, RankModule
 from devwidget.records.errors import UnreadableError
 from devwidget.records.loading.json_io import dumps, loads
 from devwidget.records.loading.typed_reader import AlikeParts
 from devwidget.records.runs import format_runs, numbers_in, runs_of
-from tests.extras.ranks.records.made_up import NOW, cluster, faulty, model, report, reports
+from tests.extras.ranks.records.made_up import NOW, cluster, faulty, model, report, reports, silent
 
 
 def test_ranks_that_hold_the_same_share_one_column():
@@ -107,3 +107,9 @@ def test_a_rerun_of_the_same_name_is_another_job():
     old, new = (dataclasses.replace(report(at, 2, model(1, 8), taken=NOW + at), job="a", run=f"run {at}") for at in range(2))
     merged = merge([Rank("terminated", old), Rank("answered", new)])
     assert ([rank.state for rank in merged.ranks], merged.older) == (["unknown", "answered"], ((0, 0),))
+
+
+def test_a_rank_of_which_torch_alone_tells_is_of_the_job_of_the_others():
+    busy = silent(2, "busy", taken=NOW + 9, groups=(GroupProgress("dp", 7, 6),))
+    merged = merge([*(Rank("answered", report(at, 4, model(1, 8))) for at in range(2)), busy])
+    assert ([rank.state for rank in merged.ranks], merged.older) == (["answered", "answered", "busy", "unknown"], ())
