@@ -22,13 +22,16 @@ def merge(heard: Iterable[Rank], asked: float = 0.0) -> Cluster:
     """One cluster of what each rank said, and of those of the job that nobody heard of."""
     known, older = _select_newest_job({rank.number: rank for rank in heard})
     size = max((rank.said.world_size for rank in known.values()), default=0)
-    everyone = [known.get(number) or Rank("unknown", silent_rank(number), _NOT_HEARD) for number in range(size)]
-    said = [rank.said for rank in everyone]
+    shared = _Shared()
+    ranks: list[Rank] = []
+    said: list[RankReport] = []
+    for number in range(size):
+        rank = known.get(number) or Rank("unknown", silent_rank(number), _NOT_HEARD)
+        said.append(rank.said)
+        ranks.append(_keep(rank, shared))
     axes = max((each.axes for each in said), key=len, default=()) or (Axis(IN_A_ROW, size),)
     traced = merge_steps({each.rank: each.traced for each in said if each.traced is not None})
-    shared = _Shared()
-    ranks = tuple(_keep(rank, shared) for rank in everyone)
-    return Cluster(axes, ranks, asked=asked, traced=traced, older=runs_of(older), arrivals=find_arrivals(said))
+    return Cluster(axes, tuple(ranks), asked=asked, traced=traced, older=runs_of(older), arrivals=find_arrivals(said))
 
 
 def _select_newest_job(heard: dict[int, Rank]) -> tuple[dict[int, Rank], list[int]]:

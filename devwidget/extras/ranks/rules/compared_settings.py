@@ -51,19 +51,33 @@ def compared_ranks(cluster: Cluster) -> Iterator[list[Rank]]:
         yield [cluster.ranks[number] for number in sorted(itertools.chain(*each.values()))]
 
 
+_Named = Mapping[tuple[SettingKind, str], str]
+_Told = list[tuple[_Named, list[int]]]
+"""Settings by name, each with the ranks that have them: of a thousand ranks few differ."""
+
+
 def find_step_differences(ranks: Collection[Rank]) -> Iterator[Difference]:
     """What differs in the newest step that all of these know; nothing where they know none together."""
     tables = group_by((rank for rank in ranks if rank.said.steps), lambda rank: rank.said.steps)
-    found: dict[tuple[SettingKind, str], Difference] = {}
+    seen: set[tuple[SettingKind, str]] = set()
     for of_modules in (False, True):
-        runs = {table: [run for run in table if _is_of_modules(run) == of_modules] for table in tables}
-        step = _find_common_step(runs.values())
-        if step != NOWHERE:
-            at_step = [(_settings_at(runs[table], step), numbers_of(same)) for table, same in tables.items()]
-            for each in _compare(at_step, step):
-                # The root is looked at after each step, and with all modules.
-                found.setdefault((each.kind, each.name), each)
-    yield from found.values()
+        for each in _compare_steps(tables, of_modules):
+            # The root is looked at after each step, and with all modules.
+            if (each.kind, each.name) not in seen:
+                seen.add((each.kind, each.name))
+                yield each
+
+
+def _compare_steps(tables: Mapping[tuple[StepSettings, ...], list[Rank]], of_modules: bool) -> Iterator[Difference]:
+    """Compare the runs of steps, or what walks over all modules have found."""
+    runs = {table: [run for run in table if _is_of_modules(run) == of_modules] for table in tables}
+    step = _find_common_step(list(runs.values()))
+    told: _Told = []
+    for table, ranks in tables.items():
+        run = _find_run(runs[table], step)
+        if run is not None:
+            told.append((_by_name(run.settings), numbers_of(ranks)))
+    yield from _compare(told, step)
 
 
 def find_place_differences(ranks: Collection[Rank]) -> Iterator[Difference]:
@@ -78,17 +92,20 @@ def _is_of_modules(run: StepSettings) -> bool:
     return all(setting.kind != "optimizer" for setting in run.settings)
 
 
-def _find_common_step(tables: Iterable[list[StepSettings]]) -> int:
-    runs = list(tables)
-    lasts = sorted({run.last for table in runs for run in table}, reverse=True)
-    return next((step for step in lasts if all(any(run.first <= step <= run.last for run in table) for table in runs)), NOWHERE)
+def _find_common_step(tables: list[list[StepSettings]]) -> int:
+    """The newest step of which each table tells; -1 if there is none."""
+    lasts = {run.last for table in tables for run in table}
+    for step in sorted(lasts, reverse=True):
+        if all(_find_run(table, step) is not None for table in tables):
+            return step
+    return NOWHERE
 
 
-_Named = Mapping[tuple[SettingKind, str], str]
-
-
-def _settings_at(table: list[StepSettings], step: int) -> _Named:
-    return _by_name(next(run for run in reversed(table) if run.first <= step <= run.last).settings)
+def _find_run(table: list[StepSettings], step: int) -> StepSettings | None:
+    for run in reversed(table):
+        if run.first <= step <= run.last:
+            return run
+    return None
 
 
 def _by_name(settings: Iterable[Setting]) -> _Named:
@@ -98,12 +115,12 @@ def _by_name(settings: Iterable[Setting]) -> _Named:
 _ABSENT: Mapping[SettingKind, str] = {"mode": Message("as the module around it"), "environment": Message("not set")}
 
 
-def _compare(told: list[tuple[_Named, list[int]]], step: int) -> Iterator[Difference]:
-    """Compare settings, each with the ranks that have them: of a thousand ranks few differ."""
+def _compare(told: _Told, step: int) -> Iterator[Difference]:
     for kind, name in dict.fromkeys(name for settings, _ in told for name in settings):
+        absent = _ABSENT.get(kind, Message("none"))
         values: dict[str, list[int]] = {}
         for settings, ranks in told:
-            values.setdefault(settings.get((kind, name), _ABSENT.get(kind, Message("none"))), []).extend(ranks)
+            values.setdefault(settings.get((kind, name), absent), []).extend(ranks)
         if len(values) > 1:
             ordered = sorted(values.items(), key=lambda each: len(each[1]))
             yield Difference(kind, name, tuple((value, tuple(sorted(ranks))) for value, ranks in ordered), step)
