@@ -133,16 +133,20 @@ def split_steps(job: TracedJob) -> dict[int, TracedStep]:
 
 def _step_of_rank(job: TracedJob, rank: TracedRank) -> TracedStep:
     """That of the lowest rank of its kind, with its own groups, and its own peers in them."""
+    step = job.kinds[rank.kind].step
+    calls = tuple(replace(call, peer=find_peer(job, rank, call)) for call in step.collectives)
+    groups = tuple(job.groups[group] for group in rank.groups)
+    return replace(step, collectives=calls, groups=groups, seconds=rank.seconds, error=rank.error)
+
+
+def find_peer(job: TracedJob, rank: TracedRank, call: CollectiveCall) -> int:
+    """The other end of a message of a rank: as far from it as from the lowest rank of its kind, whose call this is."""
     kind = job.kinds[rank.kind]
-    first, groups = kind.ranks[0][0], tuple(job.groups[group] for group in rank.groups)
-    calls = []
-    for call in kind.step.collectives:
-        distance = ring_distance(kind.step.groups[call.group], first, call.peer)
-        own = groups[call.group].ranks
-        known = distance != UNKNOWN and rank.number in own
-        peer = own[(own.index(rank.number) + distance) % len(own)] if known else call.peer
-        calls.append(replace(call, peer=peer))
-    return replace(kind.step, collectives=tuple(calls), groups=groups, seconds=rank.seconds, error=rank.error)
+    distance = ring_distance(kind.step.groups[call.group], kind.ranks[0][0], call.peer)
+    own = job.groups[rank.groups[call.group]].ranks
+    if distance == UNKNOWN or rank.number not in own:
+        return UNKNOWN
+    return own[(own.index(rank.number) + distance) % len(own)]
 
 
 def _kind_key(step: TracedStep, rank: int) -> Any:

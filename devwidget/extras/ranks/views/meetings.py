@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from devwidget.extras.ranks.records.traced_steps import TracedJob, TracedRank, ring_distance
+from devwidget.extras.ranks.records.traced_steps import TracedJob, TracedRank, find_peer
 from devwidget.records.parallel import POINT_TO_POINT, UNKNOWN, CollectiveCall, ProcessGroup
 from devwidget.records.site import Phase, Site
 
@@ -59,65 +59,66 @@ def find_meetings(job: TracedJob, *, every_group: bool = False) -> tuple[Meeting
     return tuple(meeting for same in alike.values() for meeting in _of_group(job, ranks, same[0], len(same)))
 
 
-def call_of(job: TracedJob, rank: TracedRank, place: int) -> CollectiveCall:
-    """What a rank has begun; lines and bytes are those of its kind."""
-    return job.kinds[rank.kind].step.collectives[place]
-
-
 def _rank_signature(job: TracedJob, ranks: Mapping[int, TracedRank], place: int, group: ProcessGroup) -> tuple[object, ...]:
     """What each of its ranks did, and by which of its own groups; None for one that was not recorded."""
-    found = (ranks.get(number) for number in group.ranks)
-    return group.label, *(rank and (rank.kind, rank.groups.index(place) if place in rank.groups else UNKNOWN) for rank in found)
+    signature: list[object] = [group.label]
+    for number in group.ranks:
+        rank = ranks.get(number)
+        signature.append(None if rank is None else (rank.kind, rank.groups.index(place) if place in rank.groups else UNKNOWN))
+    return tuple(signature)
 
 
 def _of_group(job: TracedJob, ranks: Mapping[int, TracedRank], place: int, times: int) -> Iterator[Meeting]:
     group = job.groups[place]
     members = [ranks[number] for number in group.ranks if number in ranks]
-    met: dict[object, list[Part]] = {}
+    met: dict[_Key, dict[Part, CollectiveCall]] = {}
     for rank in members:
-        for at, call in _calls_in_group(job, rank, place):
-            met.setdefault(_meeting_key(job, rank, call, group), []).append(Part(rank.number, at))
-    for key, parts in met.items():
-        calls = {part: call_of(job, ranks[part.rank], part.place) for part in parts}
-        message = isinstance(key, tuple)
-        yield Meeting(
-            calls[parts[0]], group, tuple(sorted(parts, key=lambda part: calls[part].kind != "send") if message else parts),
-            _missing_ranks(key, members, parts), _differing_kinds(calls, message), times,
-        )  # fmt: skip
+        for at, call in enumerate(job.kinds[rank.kind].step.collectives):
+            if rank.groups[call.group] == place:
+                met.setdefault(_meeting_key(job, rank, call), {})[Part(rank.number, at)] = call
+    for key, calls in met.items():
+        first = next(iter(calls.values()))
+        parts = _order_parts(calls)
+        yield Meeting(first, group, tuple(parts), _missing_ranks(key, members, parts), _differing_kinds(calls), times)
 
 
-def _calls_in_group(job: TracedJob, rank: TracedRank, place: int) -> Iterator[tuple[int, CollectiveCall]]:
-    for at, call in enumerate(job.kinds[rank.kind].step.collectives):
-        if rank.groups[call.group] == place:
-            yield at, call
+def _order_parts(calls: Mapping[Part, CollectiveCall]) -> list[Part]:
+    """In the order of the group; of a message who sends it first."""
+    return sorted(calls, key=lambda part: calls[part].kind == "recv")
 
 
-def _meeting_key(job: TracedJob, rank: TracedRank, call: CollectiveCall, group: ProcessGroup) -> object:
-    """Of a collective its number in the group; of a message its two ends and its number between them."""
+class _Key(NamedTuple):
+    """What tells a collective of a group: its number; a message by its two ends too, who sends it first."""
+
+    sequence: int
+    ends: tuple[int, ...] = ()
+
+
+def _meeting_key(job: TracedJob, rank: TracedRank, call: CollectiveCall) -> _Key:
     if call.kind not in POINT_TO_POINT:
-        return call.sequence
-    lowest = job.kinds[rank.kind].ranks[0][0]
-    own = job.kinds[rank.kind].step.groups[call.group]
-    far = ring_distance(own, lowest, call.peer)
-    there = group.ranks[(group.ranks.index(rank.number) + far) % len(group.ranks)] if far != UNKNOWN else UNKNOWN
-    ends = (rank.number, there) if call.kind == "send" else (there, rank.number)
-    return (*ends, call.sequence)
+        return _Key(call.sequence)
+    peer = find_peer(job, rank, call)
+    return _Key(call.sequence, (rank.number, peer) if call.kind == "send" else (peer, rank.number))
 
 
-def _missing_ranks(key: object, members: Iterable[TracedRank], parts: Iterable[Part]) -> tuple[int, ...]:
-    began = {part.rank for part in parts}
-    recorded = {rank.number for rank in members}
-    wanted = recorded & set(key[:2]) if isinstance(key, tuple) else recorded
-    return () if isinstance(key, tuple) and UNKNOWN in key else tuple(sorted(wanted - began))
+def _missing_ranks(key: _Key, members: Iterable[TracedRank], parts: Iterable[Part]) -> tuple[int, ...]:
+    if UNKNOWN in key.ends:
+        return ()
+    wanted = {rank.number for rank in members}
+    if key.ends:
+        wanted &= set(key.ends)
+    return tuple(sorted(wanted - {part.rank for part in parts}))
 
 
-def _differing_kinds(calls: Mapping[Part, CollectiveCall], message: bool) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
+def _differing_kinds(calls: Mapping[Part, CollectiveCall]) -> tuple[tuple[str, int, tuple[int, ...]], ...]:
     found: dict[tuple[str, int], list[int]] = {}
     for part, call in calls.items():
-        size = call.bytes if message or call.kind in SAME_BYTES else UNKNOWN
+        size = call.bytes if call.kind in SAME_BYTES | POINT_TO_POINT else UNKNOWN
         found.setdefault((call.kind, size), []).append(part.rank)
-    fits = message and len({size for _, size in found}) == 1
-    return () if fits or len(found) == 1 else tuple((*what, tuple(numbers)) for what, numbers in found.items())
+    kinds, sizes = {kind for kind, _ in found}, {size for _, size in found}
+    if len(found) == 1 or (kinds <= POINT_TO_POINT and len(sizes) == 1):
+        return ()
+    return tuple((kind, size, tuple(numbers)) for (kind, size), numbers in found.items())
 
 
 @dataclass(frozen=True, slots=True)
