@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping
 from typing import Any
 
 from devwidget.extras.ranks.records.cluster import GONE, NOWHERE, Cluster, Rank
@@ -201,32 +200,49 @@ TROUBLE = ("raised", "dead", "hung", "stopped", "terminated", "unknown", "busy",
 @displays_safely
 def ranks_content(cluster: Cluster) -> Content:
     """Everything that the panel of a job shows."""
-    states = ranks_by_state(cluster)
     columns = lay_out_columns(cluster)
-    places = columns.place_ranks()
-    stacks = {stack: at for at, stack in enumerate(dict.fromkeys(rank.said.stack for rank in cluster.ranks if rank.said.stack))}
     return {
         "title": cluster_headline(cluster, len(columns.each)),
         "asked": _time_words(cluster.asked),
-        "axes": [[axis.name, axis.size] for axis in cluster.axes],
-        "states": [[state, len(states[state])] for state in TROUBLE if state in states],
-        "lanes": [list(lane) for lane in lay_out_lanes(cluster)],
-        "named": sorted(find_named(cluster)),
-        "lane_names": list(name_lanes(cluster)),
-        "ranks": [
-            {**_rank_content(cluster, rank), **_waits_content(rank), **_places_of(cluster, rank, places, stacks)}
-            for rank in cluster.ranks
-        ],
+        **_map_content(cluster),
+        **_ranks_content(cluster, columns),
         "held": list(map(_held_content, find_held(cluster))),
         "alike": [[rank.number for rank in ranks] for ranks in group_alike(cluster)],
-        "stacks": [[[site_words(site), first_line(site)] for site in stack] for stack in stacks],
-        "spans": [_span_content(span) for span in find_spans(cluster, columns)],
+        "spans": list(map(_span_content, find_spans(cluster, columns))),
         "findings": [finding_card(finding, -1) for finding in cluster.findings],
         "checked": list(cluster.checked),
         "not_checked": list(map(said, cluster.not_checked)),
         "step": step_content(cluster.traced) if cluster.traced is not None else None,
         **placement_columns(columns),
     }
+
+
+def _map_content(cluster: Cluster) -> Content:
+    """The axes, how many ranks are in each state, and the rows of the map."""
+    states = ranks_by_state(cluster)
+    return {
+        "axes": [[axis.name, axis.size] for axis in cluster.axes],
+        "states": [[state, len(states[state])] for state in TROUBLE if state in states],
+        "lanes": list(map(list, lay_out_lanes(cluster))),
+        "lane_names": list(name_lanes(cluster)),
+        "named": sorted(find_named(cluster)),
+    }
+
+
+def _ranks_content(cluster: Cluster, columns: Columns) -> Content:
+    """Each rank, with the places of its column and of its stack; each stack once."""
+    column_of = columns.place_ranks()
+    stacks: dict[tuple[Site, ...], int] = {}
+    ranks = []
+    for rank in cluster.ranks:
+        content = _rank_content(cluster, rank) | _waits_content(rank)
+        if rank.number in column_of:
+            content["column"] = column_of[rank.number]
+        # Where nothing is wrong a stack tells nothing.
+        if rank.said.stack and (rank.state != "answered" or cluster.findings):
+            content["stack"] = stacks.setdefault(rank.said.stack, len(stacks))
+        ranks.append(content)
+    return {"ranks": ranks, "stacks": [[[site_words(site), first_line(site)] for site in stack] for stack in stacks]}
 
 
 def _rank_content(cluster: Cluster, rank: Rank) -> Content:
@@ -247,18 +263,6 @@ def _rank_content(cluster: Cluster, rank: Rank) -> Content:
         **{name: count for name, count in counts.items() if count >= 0},
         **{name: text for name, text in words.items() if text},
     }
-
-
-def _places_of(
-    cluster: Cluster, rank: Rank, columns: Mapping[int, int], stacks: Mapping[tuple[Site, ...], int]
-) -> dict[str, int]:
-    """Where its column and its stack are among those of all ranks; a stack tells nothing where nothing is wrong."""
-    found = {}
-    if rank.number in columns:
-        found["column"] = columns[rank.number]
-    if rank.said.stack and (rank.state != "answered" or cluster.findings):
-        found["stack"] = stacks[rank.said.stack]
-    return found
 
 
 def _memory_words(rank: Rank) -> str:

@@ -110,13 +110,12 @@ _NAME_THEIR_RANKS = frozenset({"rank-raised", "slow-rank"})
 
 def find_named(cluster: Cluster) -> frozenset[int]:
     """Ranks that a finding says to be absent, gone, or what the others wait for; not those of which that is not known."""
-    return frozenset(
-        rank
-        for finding in cluster.findings
-        for claim in finding.claims
-        if finding.kind in _NAME_THEIR_RANKS or (claim.kind == "absent" and claim.how != "unknown")
-        for rank in claim.ranks
-    )
+    named: set[int] = set()
+    for finding in cluster.findings:
+        for claim in finding.claims:
+            if finding.kind in _NAME_THEIR_RANKS or (claim.kind == "absent" and claim.how != "unknown"):
+                named.update(claim.ranks)
+    return frozenset(named)
 
 
 def group_by_machine(cluster: Cluster) -> dict[str, tuple[int, ...]]:
@@ -129,9 +128,11 @@ def group_by_machine(cluster: Cluster) -> dict[str, tuple[int, ...]]:
 
 def name_lanes(cluster: Cluster) -> tuple[str, ...]:
     """The machine that all ranks of a row are of; "" where they are of several, or have not said."""
-    hosts = [{cluster.ranks[number].said.host for number in lane} for lane in lay_out_lanes(cluster)]
-    names = tuple(next(iter(each)) if len(each) == 1 else "" for each in hosts)
-    return names if len(set(names)) > 1 else ("",) * len(names)
+    names: list[str] = []
+    for lane in lay_out_lanes(cluster):
+        hosts = {cluster.ranks[number].said.host for number in lane}
+        names.append(hosts.pop() if len(hosts) == 1 else "")
+    return tuple(names) if len(set(names)) > 1 else ("",) * len(names)
 
 
 def _row_major(number: int, sizes: Iterable[int]) -> tuple[int, ...]:
