@@ -19,6 +19,7 @@ from devwidget.capture.source_code.expressions import Scope, is_of_torch
 from devwidget.capture.source_code.factories import factory_of
 from devwidget.capture.source_code.frames import holds, name_in, path_of
 from devwidget.capture.source_code.source_files import definition_of, statements_of
+from devwidget.capture.source_code.stack import user_frame
 from devwidget.capture.tensors import is_parameter, is_tensor
 from devwidget.records.site import Site
 from devwidget.records.syntax import name_of_called, names_in, parsed_statement, targets_of
@@ -208,12 +209,22 @@ def _is_empty(value: ast.expr) -> bool:
 def _parents(assigned: _Assignment, tensor: torch.Tensor, aspect: Aspect) -> list[torch.Tensor]:
     """What a value was computed from and shares its place with; an activation is where its layer's weights are."""
     scope = Scope(assigned.frame)
-    found = list(scope.leaves(assigned.value))
+    found = [*scope.leaves(assigned.value), *_given_by_caller(assigned)]
     alike = [each for each in found if getattr(each, aspect) == getattr(tensor, aspect)]
     weights = [each for each in alike if is_parameter(each)]
     if weights and (len(weights) < len(found) or _calls_module(assigned.value, scope)):
         return []
     return alike
+
+
+def _given_by_caller(assigned: _Assignment) -> list[torch.Tensor]:
+    """What the caller gave for an argument that the line replaces: `ids = ids.unsqueeze(0)`."""
+    above = user_frame(assigned.frame.f_back)
+    if above is None or assigned.name not in names_in(assigned.value):
+        return []
+    written = (arguments_of(assigned.frame) or {}).get(assigned.name)
+    value = Scope(above).value(written) if written is not None else None
+    return [value] if is_tensor(value) else []
 
 
 def _calls_module(value: ast.expr, scope: Scope) -> bool:
