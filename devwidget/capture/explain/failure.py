@@ -40,7 +40,8 @@ def failure_of(error: BaseException, message: str, module: str | None) -> Failur
 def _words(error: BaseException) -> list[str]:
     """The traceback without our own frames."""
     shown = list(steps_to_show(error.__traceback__)) or list(steps_down(error.__traceback__))
-    steps = [_step(step.tb_frame, step.tb_lineno) for step in shown]
+    # A signal that strikes as a function begins has no line there.
+    steps = [_step(step.tb_frame, step.tb_lineno or step.tb_frame.f_code.co_firstlineno) for step in shown]
     return steps if len(steps) <= MOST_FRAMES else [*steps[: MOST_FRAMES // 2], *steps[-MOST_FRAMES // 2 :]]
 
 
