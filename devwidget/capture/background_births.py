@@ -77,7 +77,8 @@ def _watch_every_call() -> None:
     if _watching is not Watching.EVERY:
         _install_patches(state, _undo)
         # Dynamo would trace into the mode, and compile anew whenever it comes or goes.
-        force_eager(_undo)  # loads the compiler: a second
+        if torch_internals.has_name("compiler_stance"):
+            force_eager(_undo)  # loads the compiler: a second
         _watching = Watching.EVERY
     if _mode is None:
         _enter_mode(BirthMode(state))

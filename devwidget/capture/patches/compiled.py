@@ -64,8 +64,13 @@ def _load_before_compiling(undo: Undo, say: Callable[[Message], None], original:
 
 
 def _run_eagerly(say: Callable[[Message], None], undo: Undo) -> None:
-    force_eager(undo)
-    _note_calls(say, undo)
+    for name, put_in in (("compiler_stance", force_eager), ("callback_from_stance", functools.partial(_note_calls, say))):
+        if torch_internals.has_name(name):
+            put_in(undo)
+        else:
+            path = f"`{torch_internals.OPTIONAL[name]}`"
+            lacks = Message("torch {version} has no {names}", version=torch.__version__, names=path)
+            say(Message("{kind}: {reason}", kind=Message("what compiled code does"), reason=lacks))
 
 
 def force_eager(undo: Undo) -> None:
