@@ -141,7 +141,8 @@ def _instead_of_model(value: object) -> str:
         return Message("a state_dict is no model: load it with `model.load_state_dict(...)` and pass the model")
     if is_a(value, (list, tuple)) and any(map(is_module, parts_of(value))):
         return Message("put the modules in `torch.nn.ModuleList` or `torch.nn.Sequential`")
-    if is_module(inner := _describe_field(value, "model")):
+    inner = _describe_field(value, "model")
+    if is_module(inner):
         return Message("pass its `.model`, a {kind}", kind=class_name(type(inner)))
     return Message("pass the model itself, an instance of `torch.nn.Module`")
 

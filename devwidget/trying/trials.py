@@ -294,12 +294,16 @@ class _Trials:
         """What is wrong with the steps of a trial, but for findings of the first; "" for nothing."""
         if runs[0].trace.error:
             return Message("the step fails: {error}", error=_first_line(runs[0].trace.error))
-        if reference is not None and (words := reference.find_difference(runs, is_random=random)):
-            return words
-        healed = reference.runs if reference is not None else self._again_healed
+        healed: Sequence[Run] = self._again_healed
+        if reference is not None:
+            healed = reference.runs
+            difference = reference.find_difference(runs, is_random=random)
+            if difference:
+                return difference
         if runs[-1].trace.error:
-            known = healed[1:] and healed[1].trace.error
-            return "" if known else Message("the second step fails: {error}", error=_first_line(runs[-1].trace.error))
+            if len(healed) > 1 and healed[1].trace.error:
+                return ""
+            return Message("the second step fails: {error}", error=_first_line(runs[-1].trace.error))
         new = _new_in_second(runs, others, healed)
         return Message("the second step has {finding}", finding=_describe_finding(new[0])) if new else ""
 

@@ -111,7 +111,8 @@ class ModuleReader:
         """Facts of the module at one place of the walk."""
         module, path, parent, depth = visit
         own = fields_of_module(module).copy()  # another thread may write meanwhile
-        extra, is_special = self._layouts.get(names := tuple(own)) or self._read_layout(names)
+        names = tuple(own)
+        extra, is_special = self._layouts.get(names) or self._read_layout(names)
         kind = self._kinds.get(id(type(module))) or self._find_kind(module)
         tensors = self._read_registered(path, own)
         wrapper = note = runs = devices = ""
@@ -173,5 +174,6 @@ def _format_also(paths: Iterable[str]) -> str:
 
 def _is_recomputed(name: str, registered: dict[str, Any]) -> str:
     """weight_norm, spectral_norm and pruning keep their result as a plain attribute until the next forward."""
-    sources = [source for suffix in ("_g", "_v", "_orig") if (source := f"{name}{suffix}") in registered]
+    candidates = [f"{name}{suffix}" for suffix in ("_g", "_v", "_orig")]
+    sources = [each for each in candidates if each in registered]
     return Message("computed from {sources} before each forward", sources=listed(sources)) if sources else ""
