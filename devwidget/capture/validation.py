@@ -141,7 +141,7 @@ def _instead_of_model(value: object) -> str:
         return Message("a state_dict is no model: load it with `model.load_state_dict(...)` and pass the model")
     if is_a(value, (list, tuple)) and any(map(is_module, parts_of(value))):
         return Message("put the modules in `torch.nn.ModuleList` or `torch.nn.Sequential`")
-    inner = _describe_field(value, "model")
+    inner = dict_of(value).get("model")
     if is_module(inner):
         return Message("pass its `.model`, a {kind}", kind=class_name(type(inner)))
     return Message("pass the model itself, an instance of `torch.nn.Module`")
@@ -150,10 +150,6 @@ def _instead_of_model(value: object) -> str:
 def _instead_of_optimizer(value: object) -> str:
     if is_a(value, type) and issubclass(value, torch.optim.Optimizer):
         return Message("make an instance first: `{kind}(model.parameters())`", kind=class_name(value))
-    if is_a(_describe_field(value, "optimizer"), torch.optim.Optimizer):
+    if is_a(dict_of(value).get("optimizer"), torch.optim.Optimizer):
         return Message("pass its `.optimizer`")
     return Message("pass something like `torch.optim.Adam(model.parameters())`")
-
-
-def _describe_field(value: object, name: str) -> object:
-    return dict_of(value).get(name)
