@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._utils import ExceptionWrapper
 
+from devwidget.capture import torch_internals
 from devwidget.capture.object_fields import dict_of
 from devwidget.capture.patching.registry import make_patch
 from devwidget.capture.undo import Undo
@@ -18,8 +18,8 @@ _KEPT = "_devwidget_worker_error"
 
 def keep_worker_errors(undo: Undo) -> None:
     """Let the exception that the caller of a worker gets hold the one that the worker raised, and nobody else."""
-    undo.enter_context(make_patch(ExceptionWrapper, "__init__", _wrap_making))
-    undo.enter_context(make_patch(ExceptionWrapper, "reraise", _wrap_raising))
+    undo.enter_context(make_patch(torch_internals.ExceptionWrapper, "__init__", _wrap_making))
+    undo.enter_context(make_patch(torch_internals.ExceptionWrapper, "reraise", _wrap_raising))
 
 
 def worker_error(error: BaseException) -> BaseException | None:

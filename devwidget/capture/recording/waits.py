@@ -30,7 +30,14 @@ _HOST = torch.device("cpu")
 _STEPS = frozenset({"forward", "loss", "backward", "optimizer"})
 _FUNCTIONS = tuple(
     os.path.join(os.path.dirname(torch.__file__), name)
-    for name in ("_tensor", "functional.py", "_jit_internal.py", "overrides.py", os.path.join("nn", "functional.py"))
+    for name in (
+        "_tensor.py",
+        "_tensor_str.py",
+        "functional.py",
+        "_jit_internal.py",
+        "overrides.py",
+        os.path.join("nn", "functional.py"),
+    )
 )
 """Where torch keeps functions in Python that a program calls itself, such as `torch.unique` and `print(tensor)`."""
 
