@@ -10,7 +10,7 @@ from devwidget.records.schema.record import presented_by
 
 _NAMES = [
     "BatchError",
-    "Claim",
+    "RankRole",
     "Comparison",
     "DataParallelCall",
     "DeviceId",
@@ -60,7 +60,7 @@ _HOMES = {
     **dict.fromkeys(("load", "open"), "devwidget.saved_files"),
     "set_language": "devwidget.language.speaking",
     "Simulation": "devwidget.gpus",
-    "Claim": "devwidget.records.finding",
+    "RankRole": "devwidget.records.finding",
     "Comparison": "devwidget.records.comparison",
     "DataParallelCall": "devwidget.records.parallel",
     "DeviceId": "devwidget.records.device",

@@ -24,7 +24,7 @@ from devwidget.records.comparison import Comparison
 from devwidget.records.device import DeviceId
 from devwidget.records.errors import BatchError, DevwidgetError, PlacementError, SimulationError, UnreadableError
 from devwidget.records.explanation import Explanation
-from devwidget.records.finding import Claim, Edit, Finding, Fix
+from devwidget.records.finding import Edit, Finding, Fix, RankRole
 from devwidget.records.memory import DeviceMemory
 from devwidget.records.parallel import DataParallelCall
 from devwidget.records.schema.record import Record
@@ -37,7 +37,6 @@ __all__ = [
     "Agent",
     "BatchError",
     "Changes",
-    "Claim",
     "Cluster",
     "Comparison",
     "DataParallelCall",
@@ -66,6 +65,7 @@ __all__ = [
     "Plan",
     "Rank",
     "RankReport",
+    "RankRole",
     "RanksWidget",
     "Record",
     "Recording",

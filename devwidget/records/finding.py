@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
-from devwidget.records.device import DeviceId
 from devwidget.records.errors import DevwidgetError
 from devwidget.records.schema.fields import ProcessLocal, Size, process_local
 from devwidget.records.schema.message import Message, escape_sentence
@@ -19,14 +18,7 @@ Severity = Literal["error", "warning", "info"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "info")
 """The worst first."""
 Confidence = Literal["sure", "likely", "choice"]
-ClaimKind = Literal[
-    "given", "needed", "mixed", "made", "moved", "lies", "came", "registered", "stayed", "apart", "assigned", "discarded",
-    "remained", "empty", "untrained", "shared", "copied", "typed", "cast", "promotes", "promoted", "crossed", "repeated",
-    "produced", "filled", "waits", "called", "chained", "early", "changed", "linked", "nowhere", "lacking", "computed",
-    "prefixed", "kept", "omitted", "wrapped", "outside", "gathered", "cut", "starved", "whole", "unjoined", "lost", "bare",
-    "overwritten", "shuttled", "loaded", "compared", "answered", "waiting", "absent", "behind",
-]  # fmt: skip
-"""The last four are about ranks: `tests/extras/ranks/strict_claims.py` says what must have been heard for each."""
+RoleKind = Literal["answered", "waiting", "absent", "behind"]
 
 _CONTEXT = 2
 
@@ -34,56 +26,24 @@ _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """One thing that happened, or is so.
+class RankRole:
+    """What some ranks do, of those that a finding over ranks speaks of.
 
     Attributes:
-        kind: what is claimed.
-        fault: number of the fault that it is about; -1 for one about a crossing.
-        name: of the tensor, as the user's code writes it, or the path under which a module holds it.
-        argument: the operator's word for a tensor that the code has no name for: then there is no `name`.
-        call: what was called.
-        by: source of the call that did it.
-        device: where the tensor is.
-        source: where it came from.
-        target: where it is wanted, or where the others are.
-        devices: those that met, or that it went through, in order.
-        dtype: of the tensor.
-        wanted: the dtype of the others, or of the result.
-        dtypes: those that met.
-        owner: class of the module that keeps it.
-        how: as `Held.how`, or as `Operand.field`.
-        others: paths under which modules hold the same tensor, or one that it was copied from.
-        bytes: of one crossing, or of all that are meant.
-        count: how often, or how many.
-        total: of how many.
-        numbers: `device_ids`, or a shape.
-        ranks: who is spoken of.
-        site: the line that did it.
+        kind: `answered` of those that were heard, `waiting` and `absent` of a collective, `behind` of those in another.
+        name: of the group of the collective.
+        call: the collective.
+        how: why they are absent; "before" of those that waited earlier.
+        count: number of the collective in its group.
+        ranks: their numbers.
     """
 
-    kind: ClaimKind
-    fault: int = -1
+    kind: RoleKind
     name: str = ""
-    argument: str = ""
     call: str = ""
-    by: str = ""
-    device: DeviceId | None = None
-    source: DeviceId | None = None
-    target: DeviceId | None = None
-    devices: tuple[DeviceId, ...] = ()
-    dtype: str = ""
-    wanted: str = ""
-    dtypes: tuple[str, ...] = ()
-    owner: str = ""
     how: str = ""
-    others: tuple[str, ...] = ()
-    bytes: Size = 0
     count: Size = 0
-    total: Size = 0
-    numbers: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
-    site: Site | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +264,7 @@ class Finding(Record):
         operands: the tensors that met, for display (`input f32[8, 512] cuda:0`).
         explains: numbers of the trace's faults behind it.
         cause: what two findings of one root cause share; "" for the line of birth, else of fault.
-        claims: what the headline and the notes say, as data; each was held against the trace.
+        roles: what the ranks do that it speaks of; () for one of a single process.
     """
 
     kind: str
@@ -320,7 +280,7 @@ class Finding(Record):
     operands: tuple[str, ...] = ()
     explains: tuple[int, ...] = ()
     cause: str = ""
-    claims: tuple[Claim, ...] = ()
+    roles: tuple[RankRole, ...] = ()
 
     def __post_init__(self) -> None:
         _make_printable(self, "headline", "why", "notes", "operands")

@@ -16,7 +16,7 @@ def _claims_about_ranks_are_strict() -> Iterator[None]:
         yield
         return
     from devwidget.extras.ranks.rules import over_ranks
-    from tests.extras.ranks.strict_claims import run_strictly
+    from tests.extras.ranks.strict_roles import run_strictly
 
     with mock.patch.object(over_ranks, "run_rule", run_strictly):
         yield

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import pathlib
 from typing import Any
 
 from devwidget._version import __version__
-from devwidget.records.finding import SEVERITIES, Claim, Edit, Finding, Fix
+from devwidget.records.finding import SEVERITIES, Edit, Finding, Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace
@@ -17,7 +16,7 @@ from devwidget.report.writers import Writer
 from devwidget.views.hops import group_hops
 
 Json = dict[str, Any]
-VERSION = 1
+VERSION = 2
 """Counts changes after which an older reader is wrong; fields that come are none."""
 MOST_BYTES = 4000
 _MOST_CHARACTERS = 240
@@ -88,26 +87,7 @@ def _finding_json(finding: Finding, root: Root) -> Json:
         "operands": list(finding.operands),
         "notes": list(finding.notes),
         "fixes": [_fix_json(fix, root) for fix in finding.fixes],
-        "claims": [_claim_json(claim, root) for claim in finding.claims],
     }
-
-
-def _claim_json(claim: Claim, root: Root) -> Json:
-    """What is said, as data: the fields that say something."""
-    said = {field.name: getattr(claim, field.name) for field in dataclasses.fields(claim)}
-    lines = {"site": _site_json(claim.site, root)} if claim.site is not None else {}
-    return {
-        name: _plain_value(value) for name, value in said.items() if value not in _UNSAID and name not in ("site", "fault")
-    } | lines
-
-
-_UNSAID: tuple[object, ...] = ("", None, (), 0)
-
-
-def _plain_value(value: object) -> object:
-    if isinstance(value, tuple):
-        return list(map(_plain_value, value))
-    return value if isinstance(value, int) else str(value)
 
 
 def _brief_finding(finding: Finding, root: Root) -> Json:

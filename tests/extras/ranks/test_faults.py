@@ -29,7 +29,7 @@ def accused(cluster: Cluster) -> set[int]:
     """The ranks of which findings say that they are absent, have ended, or are unlike the others."""
     found: set[int] = set()
     for finding in told_of(cluster):
-        absent = [rank for claim in finding.claims if claim.kind == "absent" for rank in claim.ranks]
+        absent = [rank for role in finding.roles if role.kind == "absent" for rank in role.ranks]
         alone = re.search(r"rank (\d+)", finding.headline)
         assert absent or alone, finding.headline
         found.update(absent or {int(alone[1])})

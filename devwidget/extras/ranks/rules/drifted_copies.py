@@ -106,5 +106,5 @@ def _make_finding(cluster: Cluster, drifted: Drifted, step: int, notes: list[str
             Fix(Message("change them alike: shared gradients, and one optimizer with one set of settings"), "", "choice"),
         ),
         notes=(*notes, *notes_on_stages(cluster)),
-        claims=answered(sorted(itertools.chain(*drifted[paths[0]]))),
+        roles=answered(sorted(itertools.chain(*drifted[paths[0]]))),
     )  # fmt: skip

@@ -34,7 +34,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
         Message("a dimension is cut in chunks of equal size, and there are fewer rows than ranks to give them to"),
         fixes=(Fix(Message("shard over fewer ranks, and keep copies of the shards on the others"), fix, "choice"),),
         notes=(Message("the longest first dimension that is cut has {rows} rows", rows=f"{rows:,}"),),
-        claims=answered(empty),
+        roles=answered(empty),
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def _crowded(ranks: list[Rank]) -> Finding:
                 ranks=format_rank_ranges(numbers_of(ranks)), device=str(ranks[0].said.device), host=ranks[0].said.host),
         _WHY_CROWDED,
         fixes=(Fix(Message("give each rank its own card, before anything of CUDA is used"), _CHOOSE),),
-        claims=answered(numbers_of(ranks)),
+        roles=answered(numbers_of(ranks)),
     )  # fmt: skip
 
 
@@ -75,5 +75,5 @@ def _stray(found: list[tuple[Rank, RankMemory]], owners: list[Rank]) -> Finding:
             Fix(Message("choose the card of the rank before anything of CUDA is used"), _CHOOSE),
             Fix(Message("load checkpoints to the CPU"), 'torch.load(path, map_location="cpu")'),
         ),
-        claims=answered((*strays, *numbers_of(owners))),
+        roles=answered((*strays, *numbers_of(owners))),
     )  # fmt: skip

@@ -36,5 +36,5 @@ def check(cluster: Cluster) -> Iterator[Finding]:
             Message("a layer that is whole takes as many times its share as there are ranks"),
             also=paths[1:],
             fixes=(Fix(Message("shard it again"), f"model.get_submodule({paths[0]!r}).reshard()"),),
-            claims=answered(numbers_of(ranks)),
+            roles=answered(numbers_of(ranks)),
         )  # fmt: skip

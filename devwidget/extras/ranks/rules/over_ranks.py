@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from devwidget.extras.ranks.records.cluster import IN_A_ROW, Cluster, Rank
 from devwidget.extras.ranks.records.columns import Columns
-from devwidget.records.finding import Claim, Finding, Severity
+from devwidget.records.finding import Finding, RankRole, Severity
 from devwidget.records.runs import format_runs, runs_of
 from devwidget.records.schema.message import Message
 from devwidget.rules.registry import import_rules, run_rule, worst_first
@@ -69,9 +69,9 @@ def judge_cluster(cluster: Cluster, rules: Iterable[ClusterRule] | None = None) 
     return dataclasses.replace(cluster, findings=worst_first(found), checked=tuple(checked), not_checked=tuple(not_checked))
 
 
-def answered(ranks: Iterable[int]) -> tuple[Claim, ...]:
-    """The claim that these ranks were asked and have said what they hold and do."""
-    return (Claim("answered", ranks=tuple(ranks)),)
+def answered(ranks: Iterable[int]) -> tuple[RankRole, ...]:
+    """That these ranks were asked and have said what they hold and do."""
+    return (RankRole("answered", ranks=tuple(ranks)),)
 
 
 def format_rank_ranges(ranks: Iterable[int]) -> str:

@@ -58,5 +58,5 @@ def _make_finding(columns: Columns, plain: tuple[tuple[int, str], ...], ranks: l
         fault=module.defined,
         fixes=(Fix(Message("give it the root too, after its layers"), "fully_shard(model)"),),
         notes=(Message("fine if you synchronise them yourself, as with `ignored_params`"),),
-        claims=answered(ranks),
+        roles=answered(ranks),
     )  # fmt: skip

@@ -114,7 +114,7 @@ def _make_finding(
         fault=module.defined,
         fixes=(_FIX,),
         notes=(*same, *notes_on_stages(cluster)),
-        claims=answered(rank for each in ranks.values() for rank in each),
+        roles=answered(rank for each in ranks.values() for rank in each),
     )  # fmt: skip
 
 
@@ -158,5 +158,5 @@ def _tell_lacking(cluster: Cluster, lost: list[RankModule], ranks: Sequence[int]
         fault=lost[0].defined,
         fixes=(_FIX,),
         notes=notes_on_stages(cluster),
-        claims=answered((*ranks, *others)),
+        roles=answered((*ranks, *others)),
     )  # fmt: skip

@@ -89,7 +89,7 @@ def _make_finding(cluster: Cluster, alike: list[Difference]) -> Finding:
         _word_difference(first), kind.why,
         fixes=(Fix(kind.cure, "", "choice"),),
         notes=tuple(notes),
-        claims=answered(sorted(rank for _, ranks in first.values for rank in ranks)),
+        roles=answered(sorted(rank for _, ranks in first.values for rank in ranks)),
     )  # fmt: skip
 
 

@@ -37,7 +37,7 @@ def _make_finding(group: str, ranks: list[Rank]) -> Finding:
         Message("those with more steps have begun no more collectives of `{group}`, so they were not just asked later",
                 group=group),
         fixes=(Fix(Message("leave a step out together"), "dist.all_reduce(bad, op=dist.ReduceOp.MAX)", "choice"),),
-        claims=answered(numbers_of(ranks)),
+        roles=answered(numbers_of(ranks)),
     )  # fmt: skip
 
 

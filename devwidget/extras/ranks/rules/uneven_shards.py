@@ -50,7 +50,7 @@ def _make_finding(columns: Columns, most: Column, least: Column) -> Finding:
         fixes=(Fix(Message("choose sizes that the number of ranks divides, or cut another dimension"),
                    "fully_shard(model, shard_placement_fn=lambda parameter: Shard(1))", "choice"),),
         notes=tuple(_tell_most_uneven(columns, most, least)),
-        claims=answered((*most.ranks, *least.ranks)),
+        roles=answered((*most.ranks, *least.ranks)),
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from devwidget.extras.ranks.records.cluster import Cluster, Rank
 from devwidget.extras.ranks.records.rank import Collective
-from devwidget.records.finding import Claim, Finding
+from devwidget.records.finding import Finding, RankRole
 from devwidget.records.runs import Runs, runs_of
 from devwidget.records.site import Site
 
@@ -61,22 +61,22 @@ def find_held(cluster: Cluster) -> tuple[HeldCollective, ...]:
 
 
 def _find_one(cluster: Cluster, finding: Finding) -> HeldCollective | None:
-    claims: dict[str, Claim] = {claim.kind: claim for claim in finding.claims}
-    if not {"waiting", "absent"} <= claims.keys():
+    roles: dict[str, RankRole] = {role.kind: role for role in finding.roles}
+    if not {"waiting", "absent"} <= roles.keys():
         return None
-    collective = cluster.ranks[claims["waiting"].ranks[0]].said.collective
+    collective = cluster.ranks[roles["waiting"].ranks[0]].said.collective
     if collective is None:
         return None
-    rows = [row for role, ranks in _cast(cluster, claims) for row in _describe(cluster, role, ranks)]
-    return HeldCollective(collective, len(claims["waiting"].ranks), tuple(rows))
+    rows = [row for role, ranks in _cast(cluster, roles) for row in _describe(cluster, role, ranks)]
+    return HeldCollective(collective, len(roles["waiting"].ranks), tuple(rows))
 
 
-def _cast(cluster: Cluster, claims: dict[str, Claim]) -> Iterator[tuple[Role, list[Rank]]]:
-    missing: Role = "unknown" if claims["absent"].how == "unknown" else "absent"
+def _cast(cluster: Cluster, told: dict[str, RankRole]) -> Iterator[tuple[Role, list[Rank]]]:
+    missing: Role = "unknown" if told["absent"].how == "unknown" else "absent"
     roles: tuple[tuple[Role, str], ...] = ((missing, "absent"), ("waiting", "waiting"), ("behind", "behind"))
     for role, kind in roles:
-        if kind in claims:
-            yield role, [cluster.ranks[number] for number in claims[kind].ranks]
+        if kind in told:
+            yield role, [cluster.ranks[number] for number in told[kind].ranks]
 
 
 def _describe(cluster: Cluster, role: Role, ranks: list[Rank]) -> Iterator[HeldRanks]:

@@ -112,9 +112,9 @@ def find_named(cluster: Cluster) -> frozenset[int]:
     """Ranks that a finding says to be absent, gone, or what the others wait for; not those of which that is not known."""
     named: set[int] = set()
     for finding in cluster.findings:
-        for claim in finding.claims:
-            if finding.kind in _NAME_THEIR_RANKS or (claim.kind == "absent" and claim.how != "unknown"):
-                named.update(claim.ranks)
+        for role in finding.roles:
+            if finding.kind in _NAME_THEIR_RANKS or (role.kind == "absent" and role.how != "unknown"):
+                named.update(role.ranks)
     return frozenset(named)
 
 

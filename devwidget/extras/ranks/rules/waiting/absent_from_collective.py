@@ -17,7 +17,7 @@ from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
 from devwidget.extras.ranks.records.rank import Place
 from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_by, numbers_of
 from devwidget.extras.ranks.rules.waiting.endings import raised_itself
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix, RankRole
 from devwidget.records.runs import format_runs, runs_of
 from devwidget.records.schema.message import Message, in_row
 
@@ -213,37 +213,37 @@ def _make_finding(cluster: Cluster, wait: _Wait, holders: _Holders, behind: tupl
     why, named = holders[0]
     absent = [] if why == "unknown" else [cluster.ranks[number] for _, numbers in holders for number in numbers]
     also_unknown = wait.unknown if absent else []
-    claims = _make_claims(wait, "not begun" if why == "terminated" else why, named, behind)
-    fixes = [Fix(_FIXES[claims[1].how], "", "choice")]
+    roles = _make_roles(wait, "not begun" if why == "terminated" else why, named, behind)
+    fixes = [Fix(_FIXES[roles[1].how], "", "choice")]
     if also_unknown:
         fixes.append(Fix(_FIXES["unknown"], "", "choice"))
     lines = [rank.line for rank in absent if rank.line is not None]
     return Finding(
         "absent-from-collective", "error" if absent else "warning", None,
-        _word_headline(claims[1], _word_wait(claims[0])),
+        _word_headline(roles[1], _word_wait(roles[0])),
         Message("a collective ends when every rank of its group has begun it"),
         fault=wait.ranks[0].line,
         birth=lines[0] if lines else None,
         fixes=tuple(fixes),
-        notes=(*_note_waits(wait, claims), *_whereabouts(absent), *_note_unknown(also_unknown), *_whereabouts(wait.unknown)),
-        claims=claims,
+        notes=(*_note_waits(wait, roles), *_whereabouts(absent), *_note_unknown(also_unknown), *_whereabouts(wait.unknown)),
+        roles=roles,
     )  # fmt: skip
 
 
-def _make_claims(wait: _Wait, why: Why, named: tuple[int, ...], behind: tuple[int, ...]) -> tuple[Claim, ...]:
+def _make_roles(wait: _Wait, why: Why, named: tuple[int, ...], behind: tuple[int, ...]) -> tuple[RankRole, ...]:
     """Who waits, who is absent, and, if there are any, who is behind."""
     collective = wait.ranks[0].said.waits
     assert collective is not None
     is_over = all(rank.state == "terminated" for rank in wait.ranks)
-    waits = Claim(
+    waits = RankRole(
         "waiting", name=collective.group, call=collective.kind, count=collective.sequence,
         ranks=tuple(numbers_of(wait.ranks)), how="before" if is_over else "",
     )  # fmt: skip
     absence = replace(waits, kind="absent", how=why, ranks=named)
-    return (waits, absence, Claim("behind", ranks=behind)) if behind else (waits, absence)
+    return (waits, absence, RankRole("behind", ranks=behind)) if behind else (waits, absence)
 
 
-def _word_wait(waits: Claim) -> str:
+def _word_wait(waits: RankRole) -> str:
     facts = {"ranks": format_runs(runs_of(waits.ranks)), "kind": waits.call, "number": waits.count, "group": waits.name}
     if waits.how == "before":
         return Message("{ranks} waited in `{kind}` number {number} of `{group}`", **facts)
@@ -253,7 +253,7 @@ def _word_wait(waits: Claim) -> str:
     )  # fmt: skip
 
 
-def _word_headline(absence: Claim, wait: str) -> str:
+def _word_headline(absence: RankRole, wait: str) -> str:
     count, facts = len(absence.ranks), {"wait": wait, "others": format_rank_ranges(absence.ranks)}
     match absence.how:
         case "dead":
@@ -276,13 +276,13 @@ def _word_headline(absence: Claim, wait: str) -> str:
             )  # fmt: skip
 
 
-def _note_waits(wait: _Wait, claims: tuple[Claim, ...]) -> Iterator[str]:
+def _note_waits(wait: _Wait, roles: tuple[RankRole, ...]) -> Iterator[str]:
     seconds = round(wait.seconds)
-    if claims[0].how == "before":
+    if roles[0].how == "before":
         yield Message("they had waited for {seconds} s", seconds=seconds)
     else:
         yield Message("they have waited for {seconds} s", seconds=seconds)
-    for behind in claims[2:]:
+    for behind in roles[2:]:
         yield Message.of(
             len(behind.ranks), "{ranks} waits too, in another collective", "{ranks} wait too, in other collectives",
             ranks=format_runs(runs_of(behind.ranks)),

@@ -69,5 +69,5 @@ def _make_finding(cluster: Cluster, group: str, sequence: int, kinds: dict[str, 
         fault=odd[0] if odd else None,
         fixes=(Fix(Message("do the same on every rank, or give what only some do a group of its own"),
                    "group = dist.new_group(ranks)", "choice"),),
-        claims=answered(rank for ranks in kinds.values() for rank in ranks),
+        roles=answered(rank for ranks in kinds.values() for rank in ranks),
     )  # fmt: skip

@@ -14,7 +14,7 @@ from devwidget.extras.ranks.records.cluster import Cluster, Rank
 from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_rank_ranges, numbers_of
 from devwidget.extras.ranks.rules.waiting import different_collectives
 from devwidget.extras.ranks.rules.waiting.endings import find_hanging, lost_another, raised_itself, select_first
-from devwidget.records.finding import Claim, Finding, Fix
+from devwidget.records.finding import Finding, Fix, RankRole
 from devwidget.records.schema.message import Message
 
 _FIXES = {
@@ -56,12 +56,12 @@ def _make_finding(gone: list[Rank], lost: list[Rank]) -> Finding:
         told = Message("{ranks} ended by a signal, and {others} lost their connection", **facts)
     else:
         told = Message("{ranks} left no last word, and {others} lost their connection", **facts)
-    absence = Claim("absent", how=state, ranks=numbers)
-    claims = (absence,) if state in ("dead", "unknown") else answered(numbers)
+    absence = RankRole("absent", how=state, ranks=numbers)
+    roles = (absence,) if state in ("dead", "unknown") else answered(numbers)
     return Finding(
         "rank-lost", "error", None, told,
         Message("a connection is closed when the process at its other end has gone"),
         fixes=(Fix(_FIXES[state], "", "choice"),),
         notes=tuple(rank.note for rank in gone[:3] if rank.note),
-        claims=(*claims, *answered(numbers_of(lost))),
+        roles=(*roles, *answered(numbers_of(lost))),
     )  # fmt: skip

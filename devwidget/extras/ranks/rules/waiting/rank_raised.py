@@ -34,7 +34,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
             fault=line,
             fixes=(Fix(Message("see to this line first"), "", "choice"),),
             notes=tuple(_consequences(cluster, ranks, later)),
-            claims=answered(numbers_of(ranks)),
+            roles=answered(numbers_of(ranks)),
         )  # fmt: skip
 
 

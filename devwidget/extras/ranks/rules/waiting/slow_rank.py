@@ -63,7 +63,7 @@ def _make_finding(rank: Rank, group: str, share: float, times: int, all_times: i
             Message("of the last {all} waits for one rank in `{group}`, {times} were for it", **facts),
             Message("when each Python began a collective is compared, not how fast its GPU is"),
         ),
-        claims=answered([rank.number]),
+        roles=answered([rank.number]),
     )  # fmt: skip
 
 
