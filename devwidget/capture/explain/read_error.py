@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -202,20 +201,18 @@ def _by_its_words(context: ErrorContext) -> None:
 
 
 def _call_of(frame: FrameType) -> Call:
-    """The call that a frame was making; where it was raising, a call of its own function with the variables it has."""
+    """The call that a frame was making; where it was raising, or has no source, a call of its own with what its code names."""
     call = failing_call(frame)
     if call is not None:
         return call
-    variables = locals_of(frame) if _has_source(frame) else {}
+    code, variables = frame.f_code, locals_of(frame)
+    names = {*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars}
+    for name in variables.keys() - names:  # of other cells of a notebook
+        del variables[name]
     tensors = {name: value for name, value in variables.items() if is_tensor(value)}
-    name = frame.f_code.co_name
+    name = code.co_name
     function = SimpleNamespace(__name__="operation" if name.startswith("<") else name)
     return Call(function, (), tensors)
-
-
-def _has_source(frame: FrameType) -> bool:
-    """What was given to `exec` has none; its variables may be those of the whole notebook, and few of them are on its line."""
-    return bool(linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals).strip())
 
 
 def _values(context: ErrorContext, written: dict[str, str]) -> Iterator[Operand]:
