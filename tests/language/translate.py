@@ -20,11 +20,14 @@ from devwidget.records.schema.message import ROWS
 
 PACKAGE = speaking.CATALOGUES.parents[1]
 SCRIPTS = "panel/static/*.js"
-FOLDERS = "capture/step language panel records/schema report/figures report/page report/style rules".split()
-FILES = "*.py capture/validation.py records/*.py report/text/finding_text.py report/text/snapshot_text.py"
+FOLDERS = "capture/step language panel records/schema report/figures report/page report/style rules views".split()
+TEXTS = (
+    "report/text/*_words.py report/text/advice.py report/text/finding_text.py report/text/snapshot_text.py"  # in the panel too
+)
+FILES = ("*.py", "capture/validation.py", "records/*.py", *TEXTS.split())
 METHODS = [
     *((file, "ignore") for file in ("pytest_*.py", "magics.py", "allowed_findings.py", "apply_fix.py", "fix_writer.py")),
-    *((pattern, "python") for pattern in (*FILES.split(), *(f"{folder}/**.py" for folder in FOLDERS))),
+    *((pattern, "python") for pattern in (*FILES, *(f"{folder}/**.py" for folder in FOLDERS))),
     (SCRIPTS, "javascript"),
 ]
 OPTIONS = {SCRIPTS: {"parse_template_string": "true"}}
