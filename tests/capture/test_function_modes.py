@@ -59,17 +59,23 @@ def calls(program: Any, outer: Any, inner: Any) -> Counter[str]:
     return mode.calls
 
 
+def _simulate() -> Any:
+    return devwidget.simulate(gpus=1)
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize(
     "around",
     [
         pytest.param((devwidget.record, contextlib.nullcontext), id="inside a recording"),
         pytest.param((contextlib.nullcontext, devwidget.record), id="outside a recording"),
-        pytest.param((lambda: devwidget.simulate(gpus=1), contextlib.nullcontext), id="inside a simulation"),
+        pytest.param((_simulate, contextlib.nullcontext), id="inside a simulation"),
     ],
 )
 def test_a_function_mode_of_the_user_sees_no_call_more_and_none_less(name: str, around: Any) -> None:
     if name != "hooked" and not torch_internals.has_name("skipping_function_modes"):
         pytest.skip(f"torch {torch.__version__} cannot keep operators from function modes")
+    if name == "scripted" and around[0] is _simulate:
+        pytest.skip("virtual GPUs run functions of TorchScript as they are written")
     calls(PROGRAMS[name], *around)  # what the first time imports is no part of it
     assert calls(PROGRAMS[name], *around) == calls(PROGRAMS[name], contextlib.nullcontext, contextlib.nullcontext)

@@ -109,6 +109,10 @@ def refuse_mesh(model: nn.Module, mesh: Mesh, parallelize: object, optimizer: ob
     has_stages = STAGES in mesh.names
     if has_stages and isinstance(optimizer, torch.optim.Optimizer):
         raise DevwidgetError(Message("an optimizer of the whole model has no stages"), instead=Message("pass its class"))
+    if parallelize is not None and not callable(parallelize):
+        raise DevwidgetError(
+            Message("`parallelize` is no function"), instead="def parallelize(model, mesh): fully_shard(model, mesh=mesh)"
+        )
     if parallelize is not None:
         return
     _refuse_names(mesh)
