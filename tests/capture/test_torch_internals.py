@@ -203,8 +203,10 @@ def simulate():
         return nn.Linear(2, 2).cuda()(torch.ones(1, 2, device="cuda")).is_cuda
 package = pathlib.Path(devwidget.__file__).parent
 def is_ours(error):
-    file = pathlib.Path(traceback.extract_tb(error.__traceback__)[-1].filename)
-    return package in file.parents and file.name != "torch_internals.py"
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    file = pathlib.Path(last.filename)
+    is_of_torch = last.name == "_find_absent"  # which says of a module of torch what Python would
+    return package in file.parents and file.name != "torch_internals.py" and not is_of_torch
 def outcome(call, path):
     try:
         return "ok" if call() else "empty"
