@@ -267,6 +267,6 @@ def test_a_saved_record_opens_where_nothing_else_is_installed(tmp_path: Path) ->
 
     Trace().save(record)
     told = fresh(WITHOUT, record, page)
-    assert told.startswith("Trace: ")
+    assert told.splitlines()[0].startswith("追踪")
     assert told.endswith("True\n")
     assert "<html" in Path(page).read_text(encoding="utf-8")

@@ -1,7 +1,7 @@
 """Brings the catalogues up to the messages of the package: `make words`, after which new ones wait in the .po files.
 
-What is translated is short and seen often: the panel, findings, and the errors of the core. Reports as text, commands
-and the extras are English.
+What is translated is seen often: the panel, findings, reports, and the errors of the core. Commands, virtual GPUs and the
+extras are English.
 """
 
 from __future__ import annotations
@@ -20,11 +20,8 @@ from devwidget.records.schema.message import ROWS
 
 PACKAGE = speaking.CATALOGUES.parents[1]
 SCRIPTS = "panel/static/*.js"
-FOLDERS = "capture/step language panel records/schema report/figures report/page report/style rules views".split()
-TEXTS = (
-    "report/text/*_words.py report/text/advice.py report/text/finding_text.py report/text/snapshot_text.py"  # in the panel too
-)
-FILES = ("*.py", "capture/validation.py", "records/*.py", *TEXTS.split())
+FOLDERS = "capture/snapshot capture/step language panel records/schema report rules views".split()
+FILES = ("*.py", "capture/validation.py", "records/*.py")
 METHODS = [
     *((file, "ignore") for file in ("pytest_*.py", "magics.py", "allowed_findings.py", "apply_fix.py", "fix_writer.py")),
     *((pattern, "python") for pattern in (*FILES, *(f"{folder}/**.py" for folder in FOLDERS))),
