@@ -15,15 +15,12 @@ from devwidget.capture.memory.roles import kept_for_backward
 from devwidget.capture.modules import is_module
 from devwidget.capture.object_fields import (
     class_name,
-    copy_items,
     is_a,
     items_of,
     module_name,
 )
 from devwidget.capture.patching.operator_key import hide_from_modes
-from devwidget.capture.source_code.call_sites import locals_of
-from devwidget.capture.source_code.reachable_objects import is_users
-from devwidget.capture.source_code.stack import Owner, stack
+from devwidget.capture.source_code.reachable_objects import is_users, variables
 from devwidget.capture.tensors import device_of, is_tensor, node_of
 from devwidget.capture.walk import Place, TooManyObjects, walk
 from devwidget.records.memory import allocated_bytes
@@ -80,7 +77,7 @@ def find_holders(frame: FrameType, bytes_kept: Callable[[torch.Tensor], int]) ->
     found: dict[int, tuple[Place, int, int]] = {}
     left = MOST_SAVED
     frames: dict[int, tuple[str, Any, FrameType]] = {}
-    for variable in _list_variables(frame):  # the innermost call that has a value counts
+    for variable in variables(frame):  # the innermost call that has a value counts
         frames.setdefault(id(variable[1]), variable)
     for place in _walk_tensors((name, value) for name, value, _ in frames.values()):
         own, behind = bytes_kept(place.value), 0
@@ -166,15 +163,3 @@ def _is_looked_into(value: Any) -> bool:
     if is_a(value, type):
         return is_users(value)
     return not module_name(type(value)).startswith(_OURS)
-
-
-def _list_variables(frame: FrameType | None) -> Iterator[tuple[str, Any, FrameType]]:
-    """Variables of the calls under way, then those of the files of the user's."""
-    modules: dict[int, FrameType] = {}
-    for owner, each in stack(frame):
-        if owner is not Owner.OURS and owner is not Owner.STEP:
-            yield from ((name, value, each) for name, value in locals_of(each).items())
-        if owner is Owner.USER:
-            modules.setdefault(id(each.f_globals), each)
-    for each in modules.values():
-        yield from ((name, value, each) for name, value in copy_items(each.f_globals) if type(name) is str)

@@ -199,8 +199,9 @@ class BirthMode(FunctionMode):
                 weights = birth
             else:
                 has_others = True
-        is_computed = has_others and weights is not None
-        return None if is_computed else parent, data, weights
+        if has_others and weights is not None:
+            parent = None
+        return parent, data, weights
 
     def _note_move(self, call: TorchCall, result: torch.Tensor, birth: Birth) -> None:
         """A line of the user has asked for a move, or for a cast."""

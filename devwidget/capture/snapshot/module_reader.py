@@ -16,7 +16,7 @@ from devwidget.capture.modules import own as fields_of_module
 from devwidget.capture.object_fields import class_name, names_of, qualified_name
 from devwidget.capture.snapshot.attribute_search import STANDARD, AttributeSearch
 from devwidget.capture.snapshot.special_modules import SPECIAL, read_special, special_tensors
-from devwidget.capture.snapshot.tensor_reader import TensorReader, join_notes
+from devwidget.capture.snapshot.tensor_reader import TensorReader, draft_class, join_notes
 from devwidget.capture.snapshot.wrapper_facts import Wrapping, displayed_class_name, find_wrapping, written_class
 from devwidget.capture.source_code.stack import is_users_code
 from devwidget.capture.tensors import is_tensor
@@ -53,6 +53,7 @@ def _class_line(filename: str, name: str, below: int) -> int:
     return next((at for at in range(len(lines), 0, -1) if header.match(lines[at - 1])), below)
 
 
+_Draft = draft_class(ModuleFacts)
 _MOST_ALSO = 3
 
 
@@ -129,7 +130,11 @@ class ModuleReader:
         if training is None and kind.wrapping.word == "scripted":  # it keeps its flag elsewhere, a frozen one has none
             training = getattr(module, "training", False)
         training = training is True
-        return ModuleFacts(path, kind.name, parent, depth, tuple(tensors), kind.defined, training, wrapper, note, runs, devices)
+        facts: ModuleFacts = _Draft(
+            path, kind.name, parent, depth, tuple(tensors), kind.defined, training, wrapper, note, runs, devices
+        )
+        facts.__class__ = ModuleFacts
+        return facts
 
     def _read_registered(self, path: str, own: dict[str, Any]) -> list[TensorFacts]:
         read = self.tensors.read_tensor
