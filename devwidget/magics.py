@@ -111,7 +111,7 @@ _LINES = {
     "%devwidget simulate N [MEMORY]": Message("N virtual GPUs, such as: %devwidget simulate 2 16GiB"),
     "%devwidget simulate off": Message("stop them; without words: how many there are"),
     "%devwidget births on | off": Message(
-        "remember where all tensors are made, not only those of the first calls of each cell; or none"
+        "record which line creates each tensor: in every call of a cell, or in none; by default in the first calls"
     ),
     "%%devtrace [MODEL]": Message("first line of a cell: run it, then say what moved and what went wrong"),
 }
@@ -371,7 +371,7 @@ def _describe_births(shell: Any) -> str:
         case background_births.Watching.EVERY:
             return say("births: on")
         case background_births.Watching.COMPILED:
-            return say("births: off, because something was compiled; `%devwidget births on` runs it eagerly")
+            return say("births: off, because something was compiled; with `%devwidget births on` it runs eagerly")
         case _:
             return say("births: on for the first {count} calls of each cell", count=f"{background_births.MOST_CALLS:,}")
 

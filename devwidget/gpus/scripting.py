@@ -50,9 +50,9 @@ def wrap_call(original: Callable[..., Any]) -> Callable[..., Any]:
             return written(*args, **kwargs)
         if any(labels.label_of(each) >= 0 for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)):
             raise SimulationError(
-                Message("a compiled module cannot know virtual GPUs"),
-                why=Message("TorchScript asks C++ where a tensor is, and there it is on the CPU"),
-                instead=Message("the module as it was before torch.jit.script or torch.jit.trace"),
+                Message("a compiled TorchScript module cannot run on virtual GPUs"),
+                why=Message("in C++ its tensors are on the CPU"),
+                instead=Message("call the original module, without torch.jit.script or torch.jit.trace"),
             )
         return original(self, *args, **kwargs)
 

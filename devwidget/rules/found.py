@@ -27,7 +27,7 @@ class Event(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class SiteInModule:
     """A line and the module that was running there, where no event of the trace stands for both."""
 
     site: Site | None

@@ -21,7 +21,7 @@ class NotTried(Exception):
     """The edits cannot be put in place of what they replace."""
 
 
-class Place(NamedTuple):
+class EditPlace(NamedTuple):
     """Where an edit is: before which statement of which block, in which class and function, if any."""
 
     block: list[ast.stmt]
@@ -30,7 +30,7 @@ class Place(NamedTuple):
     owner: ast.ClassDef | None
 
 
-def edit_file(file: str, edits: Sequence[Edit], numbers: Sequence[int]) -> tuple[CodeSwap, list[Place]]:
+def edit_file(file: str, edits: Sequence[Edit], numbers: Sequence[int]) -> tuple[CodeSwap, list[EditPlace]]:
     """Apply edits to a file.
 
     Args:
@@ -87,23 +87,23 @@ def _renumber(tree: ast.Module, numbering: Sequence[tuple[int, Edit | None]]) ->
             node.col_offset = node.end_col_offset = 0  # of lines that share a number now
 
 
-def locate_edit(tree: ast.Module, first: int, last: int) -> Place:
+def locate_edit(tree: ast.Module, first: int, last: int) -> EditPlace:
     """The innermost block that some lines stand in, and the statement that they begin with."""
     block, function, owner = tree.body, None, None
     while True:
         index = next((i for i, node in enumerate(block) if (node.end_lineno or 0) >= first), len(block))
         if index == len(block) or _first(block[index]) >= first:
-            return Place(block, index, function, owner)
+            return EditPlace(block, index, function, owner)
         node = block[index]
         inner = next((b for b in _blocks(node) if _first(b[0]) <= last and (b[-1].end_lineno or 0) >= first), None)
         if inner is None:
-            return Place(block, index, function, owner)
+            return EditPlace(block, index, function, owner)
         function = node if isinstance(node, Function) else None if isinstance(node, ast.ClassDef) else function
         owner = node if isinstance(node, ast.ClassDef) else owner
         block = inner
 
 
-def runs_in_constructor(place: Place) -> bool:
+def runs_in_constructor(place: EditPlace) -> bool:
     """Whether a method is called by the constructor of its class."""
     if place.function is None or place.owner is None or place.function not in place.owner.body:
         return False

@@ -11,7 +11,7 @@ from devwidget.capture.step.step import Step
 from devwidget.capture.undo import Undo, paused_gc
 from devwidget.records.finding import Edit, Effect
 from devwidget.trying.code_swap import Pair, put_codes_in_place
-from devwidget.trying.edited_code import NotTried, Place, edit_file, forget_reached, mark_reached, reached_edits
+from devwidget.trying.edited_code import EditPlace, NotTried, edit_file, forget_reached, mark_reached, reached_edits
 from devwidget.trying.effects import apply_effects
 from devwidget.trying.live_functions import LiveFunctions, look_everywhere
 
@@ -94,6 +94,6 @@ def _pair_functions(edits: Collection[Edit], known: LiveFunctions, effects: Mapp
     return pairs
 
 
-def _has_run(place: Place) -> bool:
+def _has_run(place: EditPlace) -> bool:
     """Whether lines ran before the step: those of a file, a class or a constructor."""
     return place.function is None or place.function.name == "__init__"

@@ -22,5 +22,5 @@ class OnCpu(nn.Module):
 def test_a_scripted_function_runs_as_it_was_written_and_a_scripted_module_is_refused(gpus):
     places = [result.device for result in torch.jit.script(moved)(torch.ones(3), torch.ones(3, device=SECOND))]
     assert places == [SECOND] * 3 + [FIRST, torch.device("cpu")]
-    with pytest.raises(SimulationError, match="a compiled module cannot know virtual GPUs"):
+    with pytest.raises(SimulationError, match="a compiled TorchScript module cannot run on virtual GPUs"):
         torch.jit.script(OnCpu())(torch.ones(2, device=SECOND))

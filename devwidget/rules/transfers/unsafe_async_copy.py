@@ -17,7 +17,7 @@ from devwidget.records.finding import Fix
 from devwidget.records.schema.message import Message
 from devwidget.records.site import Site
 from devwidget.records.trace import Trace, UserMove
-from devwidget.rules.found import Found, Place
+from devwidget.rules.found import Found, SiteInModule
 from devwidget.rules.registry import rule
 from devwidget.rules.repairs.edits import Draft, mended
 
@@ -57,7 +57,7 @@ def _overwritten(crossing: UserMove, used: Site) -> Found:
 def _make_finding(crossing: UserMove, headline: Message, device: DeviceId, used: Site, before: Message) -> Found:
     wait = f"torch.{device.kind}.synchronize()"
     return Found(
-        Place(used, crossing.unsafe_module),
+        SiteInModule(used, crossing.unsafe_module),
         headline,
         birth=crossing.site,
         fixes=(

@@ -44,7 +44,7 @@ def _check_order(cluster: Cluster) -> Wrong:
 refuse_former(
     "Cluster",
     "placements",
-    Message("an older devwidget has saved this job, in a form that is not read any more: ask its ranks again"),
+    Message("an older version of devwidget saved this job, in a form that can no longer be read; query its ranks again"),
 )
 
 

@@ -125,7 +125,7 @@ class RankMemory:
     card: str = ""
 
 
-class Place(NamedTuple):
+class CollectivePlace(NamedTuple):
     """Where ranks meet: a group, its ranks, and the number of the collective."""
 
     group: str
@@ -158,9 +158,9 @@ class Collective:
     site: Site | None = None
 
     @property
-    def place(self) -> Place:
+    def place(self) -> CollectivePlace:
         """Where its ranks meet."""
-        return Place(self.group, self.ranks, self.sequence)
+        return CollectivePlace(self.group, self.ranks, self.sequence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ class PastCollective:
     bytes: Size = 0
     begun: float = 0.0
 
-    def is_at(self, place: Place) -> bool:
+    def is_at(self, place: CollectivePlace) -> bool:
         """Whether its ranks met there."""
         if not place.ranks:
             return False

@@ -17,7 +17,7 @@ Values = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class SettingDifference:
     """One thing that is not set alike on ranks that can be compared.
 
     Attributes:
@@ -56,7 +56,7 @@ _Told = list[tuple[_Named, list[int]]]
 """Settings by name, each with the ranks that have them: of a thousand ranks few differ."""
 
 
-def find_step_differences(ranks: Collection[Rank]) -> Iterator[Difference]:
+def find_step_differences(ranks: Collection[Rank]) -> Iterator[SettingDifference]:
     """What differs in the newest step that all of these know; nothing where they know none together."""
     tables = group_by((rank for rank in ranks if rank.said.steps), lambda rank: rank.said.steps)
     seen: set[tuple[SettingKind, str]] = set()
@@ -68,7 +68,7 @@ def find_step_differences(ranks: Collection[Rank]) -> Iterator[Difference]:
                 yield each
 
 
-def _compare_steps(tables: Mapping[tuple[StepSettings, ...], list[Rank]], of_modules: bool) -> Iterator[Difference]:
+def _compare_steps(tables: Mapping[tuple[StepSettings, ...], list[Rank]], of_modules: bool) -> Iterator[SettingDifference]:
     """Compare the runs of steps, or what walks over all modules have found."""
     runs = {table: [run for run in table if _is_of_modules(run) == of_modules] for table in tables}
     step = _find_common_step(list(runs.values()))
@@ -80,7 +80,7 @@ def _compare_steps(tables: Mapping[tuple[StepSettings, ...], list[Rank]], of_mod
     yield from _compare(told, step)
 
 
-def find_place_differences(ranks: Collection[Rank]) -> Iterator[Difference]:
+def find_place_differences(ranks: Collection[Rank]) -> Iterator[SettingDifference]:
     """What differs of what holds from the first step to the last; not where random numbers begin, which may."""
     same = group_by((rank for rank in ranks if rank.said.settings), lambda rank: rank.said.settings)
     told = [(_by_name(settings), numbers_of(each)) for settings, each in same.items()]
@@ -115,7 +115,7 @@ def _by_name(settings: Iterable[Setting]) -> _Named:
 _ABSENT: Mapping[SettingKind, str] = {"mode": Message("as the module around it"), "environment": Message("not set")}
 
 
-def _compare(told: _Told, step: int) -> Iterator[Difference]:
+def _compare(told: _Told, step: int) -> Iterator[SettingDifference]:
     for kind, name in dict.fromkeys(name for settings, _ in told for name in settings):
         absent = _ABSENT.get(kind, Message("none"))
         values: dict[str, list[int]] = {}
@@ -123,12 +123,12 @@ def _compare(told: _Told, step: int) -> Iterator[Difference]:
             values.setdefault(settings.get((kind, name), absent), []).extend(ranks)
         if len(values) > 1:
             ordered = sorted(values.items(), key=lambda each: len(each[1]))
-            yield Difference(kind, name, tuple((value, tuple(sorted(ranks))) for value, ranks in ordered), step)
+            yield SettingDifference(kind, name, tuple((value, tuple(sorted(ranks))) for value, ranks in ordered), step)
 
 
-def group_alike(differences: Iterable[Difference]) -> list[list[Difference]]:
+def group_alike(differences: Iterable[SettingDifference]) -> list[list[SettingDifference]]:
     """Differences that part the ranks in one way, which mostly have one cause."""
-    found: dict[tuple[SettingKind, frozenset[tuple[int, ...]]], list[Difference]] = {}
+    found: dict[tuple[SettingKind, frozenset[tuple[int, ...]]], list[SettingDifference]] = {}
     for each in differences:
         found.setdefault((each.kind, each.parts), []).append(each)
     return list(found.values())

@@ -30,7 +30,7 @@ from devwidget.records.schema.message import Message, in_row
 What = Literal["registered", "role", "dtype", "requires_grad", "shape", "placement", "device"]
 
 
-class Difference(NamedTuple):
+class TensorDifference(NamedTuple):
     """In what tensors of one name differ, and each value with the columns that have it."""
 
     what: What
@@ -47,7 +47,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     """One finding for each way in which ranks that can be compared fall apart, whatever the number of its tensors."""
     columns = lay_out_columns(cluster)
     for peers in peers_in(cluster, columns):
-        found: dict[Difference, list[tuple[int, str]]] = {}
+        found: dict[TensorDifference, list[tuple[int, str]]] = {}
         for module in range(len(columns.modules)):
             for name, difference in _find_differences(columns, peers, module):
                 found.setdefault(difference, []).append((module, name))
@@ -62,7 +62,7 @@ def differs_in_bytes(columns: Columns, places: Collection[int]) -> bool:
     return any(each.what in ("registered", "dtype", "shape") for each in found)
 
 
-def _find_differences(columns: Columns, places: Collection[int], module: int) -> Iterator[tuple[str, Difference]]:
+def _find_differences(columns: Columns, places: Collection[int], module: int) -> Iterator[tuple[str, TensorDifference]]:
     """Differences between the tensors of one module, over all columns that have it."""
     holdings = {at: holding for at in places if (holding := columns.each[at].held[module]) is not None}
     if len(set(holdings.values())) < 2:
@@ -74,14 +74,14 @@ def _find_differences(columns: Columns, places: Collection[int], module: int) ->
     for name, tensors in by_name.items():
         lacking = holdings.keys() - tensors.keys()
         if lacking:
-            yield name, Difference("registered", ((_WITHOUT, tuple(sorted(lacking))), ("", tuple(tensors))))
+            yield name, TensorDifference("registered", ((_WITHOUT, tuple(sorted(lacking))), ("", tuple(tensors))))
             continue
         for what, describe in _SAME.items():
             values: dict[str, list[int]] = {}
             for at, tensor in tensors.items():
                 values.setdefault(describe(tensor), []).append(at)
             if len(values) > 1:
-                yield name, Difference(what, tuple((value, tuple(same)) for value, same in values.items()))
+                yield name, TensorDifference(what, tuple((value, tuple(same)) for value, same in values.items()))
 
 
 _SAME: dict[What, Callable[[LocalTensor], str]] = {
@@ -96,7 +96,7 @@ _SAME: dict[What, Callable[[LocalTensor], str]] = {
 
 
 def _make_finding(
-    cluster: Cluster, columns: Columns, peers: Peers, difference: Difference, places: list[tuple[int, str]]
+    cluster: Cluster, columns: Columns, peers: Peers, difference: TensorDifference, places: list[tuple[int, str]]
 ) -> Finding:
     module = columns.modules[places[0][0]]
     ranks = {value: [rank for at in places_of for rank in peers[at]] for value, places_of in difference.values}

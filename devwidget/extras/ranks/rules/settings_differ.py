@@ -14,7 +14,7 @@ from typing import NamedTuple
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster
 from devwidget.extras.ranks.records.rank import SettingKind
 from devwidget.extras.ranks.rules.compared_settings import (
-    Difference,
+    SettingDifference,
     compared_ranks,
     find_place_differences,
     find_step_differences,
@@ -72,7 +72,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
             yield _make_finding(cluster, alike)
 
 
-def _make_finding(cluster: Cluster, alike: list[Difference]) -> Finding:
+def _make_finding(cluster: Cluster, alike: list[SettingDifference]) -> Finding:
     first, *others = alike
     kind = _KINDS[first.kind]
     may_be_stages = first.kind in ("optimizer", "mode") and not are_copies(cluster)
@@ -93,7 +93,7 @@ def _make_finding(cluster: Cluster, alike: list[Difference]) -> Finding:
     )  # fmt: skip
 
 
-def _word_difference(difference: Difference) -> str:
+def _word_difference(difference: SettingDifference) -> str:
     facts = {"name": difference.name, "values": difference.word_values()}
     if difference.kind != "mode":
         return Message("`{name}` differs: {values}", **facts)

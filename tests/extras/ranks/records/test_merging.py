@@ -84,7 +84,7 @@ def test_a_place_that_does_not_exist_is_told_where_it_stands(place: object):
 def test_a_job_of_an_older_version_says_that_it_is():
     saved = json.loads(dumps(cluster(reports((("dp", 2),), layers=1))))
     saved["data"] |= {"placements": [], "ranks": [{"number": 0, "state": "answered"}]}
-    with pytest.raises(UnreadableError, match="an older devwidget has saved this job"):
+    with pytest.raises(UnreadableError, match="an older version of devwidget saved this job"):
         loads(json.dumps(saved))
 
 

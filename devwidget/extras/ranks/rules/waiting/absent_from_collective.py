@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from devwidget.extras.ranks.records.cluster import NOWHERE, Cluster, Rank
-from devwidget.extras.ranks.records.rank import Place
+from devwidget.extras.ranks.records.rank import CollectivePlace
 from devwidget.extras.ranks.rules.over_ranks import cluster_rule, format_rank_ranges, group_by, numbers_of
 from devwidget.extras.ranks.rules.waiting.endings import raised_itself
 from devwidget.records.finding import Finding, Fix, RankRole
@@ -58,7 +58,7 @@ _MOMENT = 1.0
 """Seconds within which the ranks of a job are heard, one after the other."""
 _Holders = tuple[tuple[Why, tuple[int, ...]], ...]
 """Who holds a collective up, by why, the plainest reason first."""
-_PlaceOf = Mapping[int, Place]
+_PlaceOf = Mapping[int, CollectivePlace]
 """Where each rank waits that does."""
 
 
@@ -79,9 +79,9 @@ def check(cluster: Cluster) -> Iterator[Finding]:
             yield _make_finding(cluster, waits[first], holders, tuple(behind))
 
 
-def waiting(cluster: Cluster) -> dict[Place, list[Rank]]:
+def waiting(cluster: Cluster) -> dict[CollectivePlace, list[Rank]]:
     """Ranks by the place where they wait, or waited when a signal ended them."""
-    found: dict[Place, list[Rank]] = {}
+    found: dict[CollectivePlace, list[Rank]] = {}
     for rank in cluster.ranks:
         if rank.said.waits is not None and rank.state not in _WAIT_NO_MORE:
             found.setdefault(rank.said.waits.place, []).append(rank)
@@ -91,7 +91,7 @@ def waiting(cluster: Cluster) -> dict[Place, list[Rank]]:
 _WAIT_NO_MORE = frozenset({"dead", "raised", "ended", "stale"})
 
 
-def _find_waits(cluster: Cluster, places: dict[Place, list[Rank]]) -> Iterator[tuple[Place, _Wait]]:
+def _find_waits(cluster: Cluster, places: dict[CollectivePlace, list[Rank]]) -> Iterator[tuple[CollectivePlace, _Wait]]:
     apart = {place[:2] for place, ranks in places.items() if len(set(map(collective_kind, ranks))) > 1}
     for place, ranks in places.items():
         if not place.ranks or not any(rank.hangs or rank.state == "hung" for rank in ranks):
@@ -120,7 +120,7 @@ def _name_holders(wait: _Wait, place_of: _PlaceOf) -> _Holders:
     return named or (("unknown", tuple(numbers_of(wait.unknown))),)
 
 
-def _find_ahead(wait: _Wait, place_of: _PlaceOf) -> set[Place]:
+def _find_ahead(wait: _Wait, place_of: _PlaceOf) -> set[CollectivePlace]:
     """Where the ranks wait that are absent from a collective; nowhere if one of them does not wait: it is what holds all up."""
     absent = [rank.number for ranks in wait.absent.values() for rank in ranks]
     if wait.told or any(number not in place_of for number in absent):
@@ -128,7 +128,7 @@ def _find_ahead(wait: _Wait, place_of: _PlaceOf) -> set[Place]:
     return {place_of[number] for number in absent}
 
 
-def _find_causes(place: Place, ahead: Mapping[Place, set[Place]]) -> set[Place]:
+def _find_causes(place: CollectivePlace, ahead: Mapping[CollectivePlace, set[CollectivePlace]]) -> set[CollectivePlace]:
     """Find at the end of which waits this one stands: on a mesh, who does not come in one group may wait in another.
 
     There is none where it is itself the first, and none where ranks wait for each other in a circle.
@@ -157,7 +157,7 @@ def word_kind(kind: str, size: int) -> str:
     return Message("{kind} of {size} bytes", kind=word, size=f"{size:,}") if kind in _SAME_BYTES else word
 
 
-def _find_why(place: Place, first: Rank, rank: Rank) -> Why:
+def _find_why(place: CollectivePlace, first: Rank, rank: Rank) -> Why:
     """Why a collective in which another waits does not end, as far as this rank goes; "" if it does its part."""
     if rank.state == "dead" or rank.state == "stopped":
         return rank.state
@@ -183,7 +183,7 @@ def _spoke_late_enough(rank: Rank, first: Rank) -> bool:
     return rank.said.taken >= first.said.taken - first.said.waits.seconds / 2
 
 
-def _has_begun(rank: Rank, place: Place) -> bool | None:
+def _has_begun(rank: Rank, place: CollectivePlace) -> bool | None:
     """Whether a rank has begun a collective; None where nothing that was heard of it tells."""
     held = rank.said.collective
     if held is not None and (held.group, held.sequence) == (place.group, place.sequence) and held.ranks in (place.ranks, ()):

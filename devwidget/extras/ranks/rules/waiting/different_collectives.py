@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from devwidget.extras.ranks.records.cluster import Cluster, Rank
-from devwidget.extras.ranks.records.rank import Place
+from devwidget.extras.ranks.records.rank import CollectivePlace
 from devwidget.extras.ranks.rules.over_ranks import answered, cluster_rule, format_rank_ranges, group_by, numbers_of
 from devwidget.extras.ranks.rules.waiting.absent_from_collective import collective_kind, waiting, word_kind
 from devwidget.records.finding import Finding, Fix
@@ -25,7 +25,7 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     yield from found or _judge_last(cluster)
 
 
-def _judge_waiting(cluster: Cluster, place: Place, ranks: list[Rank]) -> Iterator[Finding]:
+def _judge_waiting(cluster: Cluster, place: CollectivePlace, ranks: list[Rank]) -> Iterator[Finding]:
     kinds = {kind: numbers_of(same) for kind, same in group_by(ranks, collective_kind).items()}
     if len(kinds) < 2:
         return
